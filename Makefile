@@ -51,7 +51,7 @@ PURE := tests/unit/api tests/unit/engine tests/unit/golden
 unit-pure: $(READY)
 	@$(BIN)/pytest $(PURE)
 
-TRAINER := tests/unit/trainer
+TRAINER := tests/unit/rank tests/unit/supervisor tests/unit/trainer
 unit-trainer: $(READY)
 	@$(BIN)/pytest $(TRAINER)
 

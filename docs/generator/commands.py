@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterable, Iterator
 
 from ddpjob_operator.cli import arguments
+from ddpjob_supervisor import main as supervisor
 from ddpjob_trainer import config
 from ddpjob_trainer.inference import commands as inference
-from ddpjob_trainer.supervisor import main as supervisor
 
 from .markdown import code, table
 

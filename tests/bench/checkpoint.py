@@ -22,18 +22,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from ddpjob_operator.local.machine import free_port
-from ddpjob_trainer.collectives import gather
+from ddpjob_rank.world import World
+from ddpjob_trainer import random_state
+from ddpjob_trainer.checkpoint import state
+from ddpjob_trainer.checkpoint.directory import Checkpoints
+from ddpjob_trainer.checkpoint.manifest import Manifest
+from ddpjob_trainer.checkpoint.saving import Saver
+from ddpjob_trainer.checkpoint.state import Learner
 from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.data.order import Order
+from ddpjob_trainer.group.collectives import gather
 from ddpjob_trainer.options.checkpoints import CheckpointConfig
 from ddpjob_trainer.position import Position
 from ddpjob_trainer.recording.recorder import Recorder
-from ddpjob_trainer.training import random_state, state
-from ddpjob_trainer.training.checkpoint import Checkpoints
-from ddpjob_trainer.training.manifest import Manifest
-from ddpjob_trainer.training.order import Order
-from ddpjob_trainer.training.saving import Saver
-from ddpjob_trainer.training.state import Learner
-from ddpjob_trainer.world import World
 from torch import nn
 from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel

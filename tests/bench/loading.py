@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from ddpjob_trainer.sources.images import DEVIATION, MEAN, normalised
-from ddpjob_trainer.sources.layout import image_classes
-from ddpjob_trainer.training.data import Loader
-from ddpjob_trainer.training.order import Order
+from ddpjob_trainer.data.images import DEVIATION, MEAN, normalised
+from ddpjob_trainer.data.layout import image_classes
+from ddpjob_trainer.data.loader import Loader
+from ddpjob_trainer.data.order import Order
 from PIL import Image
 from torch.utils.data import DataLoader, RandomSampler
 

@@ -50,7 +50,7 @@ def report_row(directory: Path) -> Row:
     """CPU time of a call that tells of a step."""
     script = (
         "import os, sys, time\n"
-        "from ddpjob_trainer import heartbeat, reporting\n"
+        "from ddpjob_rank.reporting import heartbeat, report as reporting\n"
         "path = sys.argv[1]\n"
         "open(path, 'wb').write(heartbeat.EMPTY)\n"
         "os.environ['DDPJOB_HEARTBEAT'] = path\n"

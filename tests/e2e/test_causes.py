@@ -92,7 +92,7 @@ if os.environ["RANK"] == "1":
     raise ValueError("shard 3 is empty")
 time.sleep(3600)
 """
-STEPS_FIRST = "import ddpjob_trainer.reporting as told; [told.report(step=step) for step in range(1, 101)]"
+STEPS_FIRST = "import ddpjob_rank.reporting.report as told; [told.report(step=step) for step in range(1, 101)]"
 
 OTHERS_ARE_ALIKE = pytest.mark.full("the supervisors end all of these in one way, and one shows it")
 

@@ -56,7 +56,7 @@ def test_suspended_in_the_middle_of_an_epoch_it_saves_and_goes_on_from_there(
     team.kubectl("delete", "ddpjob", "digits")
 
 
-@pytest.mark.full("tests/cluster/test_cli.py; tests/unit/trainer/test_entry.py")
+@pytest.mark.full("tests/cluster/test_cli.py; tests/unit/rank/test_entry.py")
 def test_suspended_as_soon_as_it_runs_it_stops_at_once_and_that_nothing_is_kept_is_told_before(team: Team) -> None:
     container = {"args": ["--workload", "mlp", "--epochs", "10000"]}
     grace = {"terminationGracePeriodSeconds": 600}

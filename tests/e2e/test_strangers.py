@@ -53,7 +53,8 @@ for address in addresses:
 
 
 @pytest.mark.parametrize(
-    "policy", ["Disabled", pytest.param("Enabled", marks=pytest.mark.full("test_pods.py; tests/unit/trainer/gang"))]
+    "policy",
+    ["Disabled", pytest.param("Enabled", marks=pytest.mark.full("test_pods.py; tests/unit/supervisor/gang"))],
 )
 def test_a_stranger_changes_nothing_in_a_job_whether_or_not_he_knows_its_uid(
     policy: str, real: Plant, team: Team

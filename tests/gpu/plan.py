@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from ddpjob_trainer.console import counted
+from ddpjob_rank.console import counted
 
 from . import scripts
 from .running import Machine, Run

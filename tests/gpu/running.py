@@ -74,7 +74,7 @@ class Machine:
             "DDPJOB_RUN_DIR": str(directory),
             "DDPJOB_TERMINATION_LOG": str(directory / "report"),
         }
-        command = [sys.executable, "-m", "ddpjob_trainer.supervisor", str(file), self.backend]
+        command = [sys.executable, "-m", "ddpjob_supervisor", str(file), self.backend]
         return _run(directory, command, place | env)
 
     def paces(self, directory: Path) -> tuple[float, float]:

@@ -10,9 +10,7 @@ from tests.local.here import BIN, Here
 from tests.support.hugging_face import install_transformers
 from tests.support.trainers import DATA, HUGGING_FACE, LIGHTNING, TOLD
 
-pytestmark = pytest.mark.full(
-    "tests/unit/trainer/test_integrations has what the libraries call; here are the libraries"
-)
+pytestmark = pytest.mark.full("tests/unit/rank/test_integrations has what the libraries call; here are the libraries")
 
 ACCELERATE = f"""{DATA}
 from accelerate import Accelerator

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, groupby
 
-from ddpjob_trainer.supervisor.gang.coordinator import Coordinator, Phase
-from ddpjob_trainer.supervisor.gang.judging import LONG_SECONDS, Limits
-from ddpjob_trainer.supervisor.gang.messages import (
+from ddpjob_supervisor.gang.coordinator import Coordinator, Phase
+from ddpjob_supervisor.gang.judging import LONG_SECONDS, Limits
+from ddpjob_supervisor.gang.messages import (
     Beats,
     Done,
     End,

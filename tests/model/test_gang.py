@@ -8,9 +8,9 @@ The coordinator is the real one; supervisors, links and pods are simulated in ga
 from typing import Any
 
 import pytest
-from ddpjob_trainer.supervisor.gang.coordinator import Phase
-from ddpjob_trainer.supervisor.gang.judging import KILLED_SECONDS, Limits
-from ddpjob_trainer.supervisor.gang.messages import Beats, End, Leaving
+from ddpjob_supervisor.gang.coordinator import Phase
+from ddpjob_supervisor.gang.judging import KILLED_SECONDS, Limits
+from ddpjob_supervisor.gang.messages import Beats, End, Leaving
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule

@@ -21,24 +21,25 @@ PROCESSES: Mapping[str, Sequence[str]] = {
     "operator/ddpjob_operator/local": ("tests/local",),
     "operator/ddpjob_operator/report": ("tests/report",),
     "trainer/ddpjob/": ("tests/training/test_reporting.py", "tests/local/test_integrations.py"),
+    "trainer/ddpjob_rank": ("tests/training/test_supervising.py", "tests/training/test_reporting.py"),
     "trainer/ddpjob_trainer/inference": ("tests/training/test_inference.py",),
-    "trainer/ddpjob_trainer/process_group": ("tests/training/test_communication.py", "tests/training/test_stacks.py"),
-    "trainer/ddpjob_trainer/sources": ("tests/training/test_imagenet.py", "tests/training/test_loading.py"),
-    "trainer/ddpjob_trainer/supervisor/gang": (
+    "trainer/ddpjob_trainer/group": ("tests/training/test_communication.py", "tests/training/test_stacks.py"),
+    "trainer/ddpjob_trainer/data": ("tests/training/test_imagenet.py", "tests/training/test_loading.py"),
+    "trainer/ddpjob_supervisor/gang": (
         "tests/training/test_supervising.py",
         "tests/training/test_in_place.py",
     ),
-    "trainer/ddpjob_trainer/supervisor/page": ("tests/training/test_reporting.py",),
-    "trainer/ddpjob_trainer/supervisor/preflight": ("tests/training/test_preflight.py",),
-    "trainer/ddpjob_trainer/supervisor/starting": (
+    "trainer/ddpjob_supervisor/page": ("tests/training/test_reporting.py",),
+    "trainer/ddpjob_supervisor/preflight": ("tests/training/test_preflight.py",),
+    "trainer/ddpjob_supervisor/node": (
         "tests/training/test_starting.py",
         "tests/training/test_supervising.py",
     ),
-    "trainer/ddpjob_trainer/supervisor/watching": (
+    "trainer/ddpjob_supervisor/watch": (
         "tests/training/test_stacks.py",
         "tests/training/test_supervising.py",
     ),
-    "trainer/ddpjob_trainer/supervisor": ("tests/training/test_supervising.py",),
+    "trainer/ddpjob_supervisor": ("tests/training/test_supervising.py",),
     "trainer/ddpjob_trainer/recording": ("tests/training/test_recording.py",),
     "trainer/ddpjob_trainer/workloads": ("tests/training/test_workloads.py", "tests/training/test_tasks.py"),
     "trainer/ddpjob_trainer": ("tests/training",),

@@ -17,7 +17,7 @@ AT_A_TIME = 2
 
 KILLED, SURVIVED, NOT_REACHED, NO_MORE = "killed", "survived", "not reached", "does not apply any more"
 
-OF_SPEED = "tests/unit/trainer/test_heartbeats.py::test_the_call_is_cheap"
+OF_SPEED = "tests/unit/rank/test_heartbeats.py::test_the_call_is_cheap"
 """It fails where coverage counts, and elsewhere by luck."""
 
 PYTEST = ("-m", "pytest", "-x", "-p", "tests.mutants.covering", "--deselect", OF_SPEED)

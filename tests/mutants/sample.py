@@ -17,7 +17,13 @@ from cosmic_ray.plugins import get_operator
 from .mutant import Mutant, between
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("operator/ddpjob_operator", "trainer/ddpjob", "trainer/ddpjob_trainer")
+PACKAGES = (
+    "operator/ddpjob_operator",
+    "trainer/ddpjob",
+    "trainer/ddpjob_rank",
+    "trainer/ddpjob_supervisor",
+    "trainer/ddpjob_trainer",
+)
 
 # Of cosmic-ray's some two hundred, those that are hard to notice: that `a ** b` is not `a + b`, any test knows.
 OPERATORS = (

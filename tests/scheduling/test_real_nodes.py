@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from ddpjob_operator.api.contract import PRIORITY_LABEL, QUEUE_LABEL
-from ddpjob_trainer.supervisor.gang.ring import order_of
+from ddpjob_supervisor.gang.ring import order_of
 
 from tests.e2e.release import STRICT, install, wait_for_admission
 from tests.e2e.work import CODE_MOUNT, LONG, PLAIN_SCRIPT, a_training, logs, saves, with_script

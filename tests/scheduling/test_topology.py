@@ -6,7 +6,7 @@ from statistics import mean
 from typing import Any
 
 import pytest
-from ddpjob_trainer.supervisor.gang.ring import order_of
+from ddpjob_supervisor.gang.ring import order_of
 
 from tests.plant import start_fake
 from tests.plant.needs import demand

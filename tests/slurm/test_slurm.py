@@ -10,8 +10,8 @@ from tests.slurm.cluster import Cluster
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples" / "slurm"
 PLACE = (
-    "import json, os, sys; from ddpjob_trainer.options.place import PlaceConfig;"
-    " from ddpjob_trainer.places.variables import place_variables;"
+    "import json, os, sys; from ddpjob_rank.places.flags import PlaceConfig;"
+    " from ddpjob_rank.places.variables import place_variables;"
     " print(json.dumps(place_variables(PlaceConfig(**json.loads(sys.argv[1])), os.environ)))"
 )
 TRAIN = ("--epochs", "1", "--threads", "1")

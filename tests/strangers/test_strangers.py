@@ -76,7 +76,7 @@ def test_a_script_is_killed_and_stopped_and_goes_on_with_its_ranks_together(
         here.wait("its progress", lambda: here.status(name).get("progress", {}).get("display"))
 
 
-@pytest.mark.full("tests/unit/trainer/test_heartbeats has what is told when, and here is who is told")
+@pytest.mark.full("tests/unit/rank/test_heartbeats has what is told when, and here is who is told")
 def test_a_script_for_one_node_is_told_on_two_that_its_nodes_train_apart(here: Here) -> None:
     stranger = STRANGERS["parallel"]
     stranger.write(here.directory)

@@ -15,7 +15,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
-from ddpjob_trainer.parent_death import die_with
+from ddpjob_rank.machine.parent_death import die_with
 
 MOST_BYTES = 2**17
 

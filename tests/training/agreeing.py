@@ -6,8 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch.distributed as dist
-from ddpjob_trainer.training.agreement import Agreement, Wish
-from ddpjob_trainer.world import World
+from ddpjob_rank.world import World
+from ddpjob_trainer.group.agreement import Agreement, Wish
 
 WISHED_AFTER = 5
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ddpjob_trainer.supervisor.starting import warm, zygote
+from ddpjob_supervisor.node import warm, zygote
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.training.template"])

@@ -64,7 +64,7 @@ class Gang:
     supervisors: dict[int, Supervisor] = field(default_factory=dict)
     ports: tuple[int, int, int] = field(default_factory=lambda: (hold_port(), hold_port(), hold_port()))
     incarnations: dict[int, int] = field(default_factory=dict)
-    module: str = "ddpjob_trainer.supervisor"
+    module: str = "ddpjob_supervisor"
 
     def start(self, *words: str, nodes: list[int] | None = None) -> None:
         """Starts the supervisors of all nodes, or of some."""

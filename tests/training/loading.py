@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from ddpjob_rank.console import say
+from ddpjob_rank.errors import ConfigError
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.console import say
-from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.task import Task
 from torch import Tensor, nn
 from torch.utils.data import Dataset

@@ -5,11 +5,11 @@ import os
 import sys
 from typing import NoReturn
 
-from ddpjob_trainer.supervisor.gang.settings import read_settings
-from ddpjob_trainer.supervisor.starting.cold import Cold
-from ddpjob_trainer.supervisor.starting.program import program_of
-from ddpjob_trainer.supervisor.starting.warm import Warm
-from ddpjob_trainer.supervisor.supervise import take_part
+from ddpjob_rank.running.program import program_of
+from ddpjob_supervisor.gang.settings import read_settings
+from ddpjob_supervisor.node.cold import Cold
+from ddpjob_supervisor.node.warm import Warm
+from ddpjob_supervisor.supervise import take_part
 
 NODE = {
     "NNODES": "1",

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from ddpjob_trainer.checkpoint import content
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.task import Task
-from ddpjob_trainer.training import content
 from ddpjob_trainer.workloads.convnet import ConvNetTask
 from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor, nn

@@ -5,15 +5,15 @@ It runs not a single tensor operation, as a zygote must not: a child of a proces
 
 from importlib import import_module
 
-from ddpjob_trainer.importing import uncollected
+from ddpjob_rank.importing import uncollected
 
 NAMES = (
     "encodings.idna",
     "torch._dynamo",
     "ddpjob_trainer.main",
     "ddpjob_trainer.recording.tensorboard",
-    "ddpjob_trainer.supervisor.main",
-    "ddpjob_trainer.supervisor.starting.zygote",
+    "ddpjob_supervisor.main",
+    "ddpjob_supervisor.node.zygote",
     "ddpjob_trainer.training.run",
     "ddpjob_trainer.workloads.convnet",
     "ddpjob_trainer.workloads.mlp",

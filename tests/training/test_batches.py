@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from ddpjob_trainer.errors import ConfigError
-from ddpjob_trainer.training.data import Loader, moved, sample_count
-from ddpjob_trainer.training.order import Order
+from ddpjob_rank.errors import ConfigError
+from ddpjob_trainer.data.loader import Loader, moved, sample_count
+from ddpjob_trainer.data.order import Order
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from ddpjob_trainer import heartbeat
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.reporting import heartbeat
+from ddpjob_rank.world import World
 from ddpjob_trainer.config import TrainConfig, read_config
-from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.model.compression import PowerSGD, compress
+from ddpjob_trainer.model.parallel import laid_out, parallel
 from ddpjob_trainer.options.communication import CommunicationConfig, Hook
-from ddpjob_trainer.training.compression import PowerSGD, compress
-from ddpjob_trainer.training.parallel import laid_out, parallel
 from ddpjob_trainer.workloads.mlp import MlpTask
-from ddpjob_trainer.world import World
 from torch import Tensor, nn
 
 from tests.training.resuming import different, train_twice

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from ddpjob_rank.world import World
 from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.model.parallel import laid_out
 from ddpjob_trainer.options.computing import ComputingConfig
-from ddpjob_trainer.training.parallel import laid_out
 from ddpjob_trainer.workloads.mlp import MlpTask
-from ddpjob_trainer.world import World
 from torch import Tensor, nn
 
 from tests.training.resuming import different, train_twice
@@ -105,7 +105,7 @@ def test_a_deterministic_run_computes_what_any_other_does_on_a_cpu(runs: Runs, t
 SETS = """
 import os, torch
 from ddpjob_trainer.options.computing import ComputingConfig
-from ddpjob_trainer.training.exactness import description, prepare
+from ddpjob_trainer.model.exactness import description, prepare
 
 prepare(ComputingConfig(deterministic={asked}))
 print(os.environ.get("CUBLAS_WORKSPACE_CONFIG"), torch.backends.cudnn.deterministic)

@@ -9,17 +9,17 @@ import psutil
 import pytest
 import torch
 from ddpjob_operator.report.records import read
+from ddpjob_rank.errors import ConfigError, TrainerError
 from ddpjob_trainer.config import TrainConfig, read_config
-from ddpjob_trainer.errors import ConfigError, TrainerError
-from ddpjob_trainer.sources import tar_index
-from ddpjob_trainer.sources.files import ImageFiles
-from ddpjob_trainer.sources.images import Images, normalised, pixels, to_test, to_train
-from ddpjob_trainer.sources.layout import image_classes
-from ddpjob_trainer.sources.shards import ImageShards
-from ddpjob_trainer.sources.tar_index import NAME as INDEX
-from ddpjob_trainer.sources.tar_index import TarIndex
-from ddpjob_trainer.training.data import Loader
-from ddpjob_trainer.training.order import Order
+from ddpjob_trainer.data import tar_index
+from ddpjob_trainer.data.files import ImageFiles
+from ddpjob_trainer.data.images import Images, normalised, pixels, to_test, to_train
+from ddpjob_trainer.data.layout import image_classes
+from ddpjob_trainer.data.loader import Loader
+from ddpjob_trainer.data.order import Order
+from ddpjob_trainer.data.shards import ImageShards
+from ddpjob_trainer.data.tar_index import NAME as INDEX
+from ddpjob_trainer.data.tar_index import TarIndex
 from ddpjob_trainer.workloads.imagenet import ImageNetTask
 from PIL import Image
 

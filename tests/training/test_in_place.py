@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 import pytest
-from ddpjob_trainer.supervisor.page.document import fingerprint
+from ddpjob_supervisor.page.document import fingerprint
 
 from tests.training.gang import Gang, a_gang
 

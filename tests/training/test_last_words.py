@@ -6,7 +6,7 @@ There is no GPU here. The words are those of a real one, from a public report; t
 from pathlib import Path
 
 from tests.training.gang import a_gang
-from tests.unit.trainer.gpu.transcripts import DIRECTORY
+from tests.unit.supervisor.gpu.transcripts import DIRECTORY
 
 SCRIPT = """
 import os, pathlib, sys, threading, time

@@ -73,9 +73,7 @@ def test_two_processes_of_one_node_are_started(tmp_path: Path, launcher: str) ->
     assert [path.name for path in tmp_path.glob("step-*")] == ["step-00000022"]
 
 
-@pytest.mark.full(
-    "--local-rank is read in tests/unit/trainer/places/test_variables.py; torchrun starts the same agent"
-)
+@pytest.mark.full("--local-rank is read in tests/unit/rank/places/test_variables.py; torchrun starts the same agent")
 def test_torch_distributed_launch_passes_a_local_rank_and_that_is_right(tmp_path: Path) -> None:
     said = said_by("torch.distributed.launch", hold_port(), "--workload", "random", *TRAIN, tmp_path)
     assert said.count("  In Model: input size torch.Size([30, 5]) output size torch.Size([30, 2])") == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from ddpjob_trainer.training.data import Loader
+from ddpjob_trainer.data.loader import Loader
 
 from tests.plant.needs import leave_out
 from tests.support.waiting import patience

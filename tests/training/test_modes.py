@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from ddpjob_trainer.errors import ConfigError
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.world import World
+from ddpjob_trainer.group.backend import device_of
+from ddpjob_trainer.model import modes
 from ddpjob_trainer.options.mode import ModeConfig
-from ddpjob_trainer.process_group.backend import device_of
-from ddpjob_trainer.training import modes
-from ddpjob_trainer.world import World
 from torch import nn
 
 from tests.training.runs import Runs

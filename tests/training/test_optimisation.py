@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from ddpjob_rank.errors import ConfigError
+from ddpjob_trainer.checkpoint.state import Learner
 from ddpjob_trainer.config import TrainConfig, read_config
-from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.data.batches import divided, shares
+from ddpjob_trainer.model.parallel import averaged
 from ddpjob_trainer.options.optimisation import OptimisationConfig
+from ddpjob_trainer.recording import step_times
+from ddpjob_trainer.recording.step_times import StepTimes
 from ddpjob_trainer.schedule import scheduled
 from ddpjob_trainer.task import Task
-from ddpjob_trainer.training import step_times
-from ddpjob_trainer.training.parallel import averaged
-from ddpjob_trainer.training.state import Learner
-from ddpjob_trainer.training.step_times import StepTimes
-from ddpjob_trainer.training.stepping import Stepper, divided, shares
+from ddpjob_trainer.training.stepping import Stepper
 from ddpjob_trainer.workloads.convnet import ConvNetTask
 from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor, nn

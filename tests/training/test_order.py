@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 import torch
-from ddpjob_trainer.errors import ConfigError
-from ddpjob_trainer.training.order import Order
+from ddpjob_rank.errors import ConfigError
+from ddpjob_trainer.data.order import Order
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from ddpjob_trainer.process_group import stores
-from ddpjob_trainer.process_group.stores import Meeting
-from ddpjob_trainer.world import World
+from ddpjob_rank.world import World
+from ddpjob_trainer.group import stores
+from ddpjob_trainer.group.stores import Meeting
 
 from tests.support.ports import hold_port
 from tests.support.waiting import patience, wait_for
@@ -25,7 +25,7 @@ from tests.training.runs import Runs
 
 DEADLINE_SECONDS = 60
 TRAIN = ("ddpjob_trainer", "--threads", "1", "--epochs", "1")
-SUPERVISE = ("ddpjob_trainer.supervisor",)
+SUPERVISE = ("ddpjob_supervisor",)
 SCRIPT = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(205))

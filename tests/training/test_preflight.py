@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 import torch
-from ddpjob_trainer.supervisor.preflight import collective, exchange
-from ddpjob_trainer.supervisor.preflight.collective import MARGIN_SECONDS, PAIRS_SHARE
-from ddpjob_trainer.supervisor.preflight.course import Outcome
-from ddpjob_trainer.supervisor.preflight.exchange import Meeting, meet
-from ddpjob_trainer.supervisor.preflight.findings import Finding, Level
-from ddpjob_trainer.supervisor.preflight.running import preflight
-from ddpjob_trainer.supervisor.starting.cold import Cold
-from ddpjob_trainer.supervisor.starting.warm import Warm
-from ddpjob_trainer.world import World
+from ddpjob_rank.world import World
+from ddpjob_supervisor.node.cold import Cold
+from ddpjob_supervisor.node.warm import Warm
+from ddpjob_supervisor.preflight.findings import Finding, Level
+from ddpjob_supervisor.preflight.full import collective, exchange
+from ddpjob_supervisor.preflight.full.collective import MARGIN_SECONDS, PAIRS_SHARE
+from ddpjob_supervisor.preflight.full.course import Outcome
+from ddpjob_supervisor.preflight.full.exchange import Meeting, meet
+from ddpjob_supervisor.preflight.running import preflight
 
 from tests.support.ports import hold_port
 from tests.support.waiting import patience

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_trainer.supervisor.starting.cold import Cold
-from ddpjob_trainer.supervisor.starting.program import Program
-from ddpjob_trainer.supervisor.starting.ranks import Place
-from ddpjob_trainer.supervisor.starting.warm import Warm
-from ddpjob_trainer.supervisor.watching.beat import Beat
-from ddpjob_trainer.supervisor.watching.heartbeats import Heartbeats
+from ddpjob_rank.running.program import Program
+from ddpjob_supervisor.node.cold import Cold
+from ddpjob_supervisor.node.ranks import Place
+from ddpjob_supervisor.node.warm import Warm
+from ddpjob_supervisor.watch.beat import Beat
+from ddpjob_supervisor.watch.heartbeats import Heartbeats
 from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor
 

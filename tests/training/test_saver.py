@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ddpjob_rank.errors import SupersededError
+from ddpjob_rank.world import World
+from ddpjob_trainer.checkpoint import saving, writer
+from ddpjob_trainer.checkpoint.directory import Checkpoints
+from ddpjob_trainer.checkpoint.saving import Saver
+from ddpjob_trainer.checkpoint.snapshot import Snapshots
+from ddpjob_trainer.checkpoint.state import Learner, State
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.errors import SupersededError
+from ddpjob_trainer.data.order import Order
+from ddpjob_trainer.group.agreement import Wish
 from ddpjob_trainer.options.checkpoints import CheckpointConfig
 from ddpjob_trainer.position import Position
 from ddpjob_trainer.recording.recorder import Recorder
-from ddpjob_trainer.training import saving, writer
-from ddpjob_trainer.training.agreement import Wish
-from ddpjob_trainer.training.checkpoint import Checkpoints
-from ddpjob_trainer.training.order import Order
-from ddpjob_trainer.training.saving import Saver
-from ddpjob_trainer.training.snapshot import Snapshots
-from ddpjob_trainer.training.state import Learner, State
-from ddpjob_trainer.world import World
 from torch import nn
 from torch.optim import SGD
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_trainer.supervisor.starting.cold import Cold
-from ddpjob_trainer.supervisor.starting.program import program_of
-from ddpjob_trainer.supervisor.starting.ranks import Place, Rank, Starter
-from ddpjob_trainer.supervisor.starting.warm import Warm
-from ddpjob_trainer.supervisor.watching.blame import blame
-from ddpjob_trainer.supervisor.watching.heartbeats import Heartbeats
-from ddpjob_trainer.supervisor.watching.procfs import Process
-from ddpjob_trainer.supervisor.watching.stacks import collect
+from ddpjob_rank.running.program import program_of
+from ddpjob_supervisor.node.cold import Cold
+from ddpjob_supervisor.node.ranks import Place, Rank, Starter
+from ddpjob_supervisor.node.warm import Warm
+from ddpjob_supervisor.watch.blame import blame
+from ddpjob_supervisor.watch.heartbeats import Heartbeats
+from ddpjob_supervisor.watch.procfs import Process
+from ddpjob_supervisor.watch.stacks import collect
 
 from tests.support.ports import hold_port
 from tests.support.waiting import patience

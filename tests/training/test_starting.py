@@ -12,13 +12,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from ddpjob_trainer.errors import ConfigError
-from ddpjob_trainer.supervisor.gang import strays
-from ddpjob_trainer.supervisor.gang.crew import Crew, Seat, seats_of
-from ddpjob_trainer.supervisor.starting.cold import Cold
-from ddpjob_trainer.supervisor.starting.program import Program
-from ddpjob_trainer.supervisor.starting.ranks import Place, Starter, StartError
-from ddpjob_trainer.supervisor.starting.warm import Warm
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.running.program import Program
+from ddpjob_supervisor.gang.crew import Crew, Seat, seats_of
+from ddpjob_supervisor.node import strays
+from ddpjob_supervisor.node.cold import Cold
+from ddpjob_supervisor.node.ranks import Place, Starter, StartError
+from ddpjob_supervisor.node.warm import Warm
 
 from tests.support.waiting import patience
 

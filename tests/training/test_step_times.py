@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from ddpjob_trainer.training import step_times
-from ddpjob_trainer.training.step_times import StepTimes
+from ddpjob_trainer.recording import step_times
+from ddpjob_trainer.recording.step_times import StepTimes
 from torch import nn
 
 

@@ -9,7 +9,7 @@ from tests.training.runs import Runs
 
 BETWEEN = """
 import os, signal, time
-from ddpjob_trainer import stopping
+from ddpjob_rank import stopping
 def set_and_ask(number, handler, set=signal.signal):
     set(number, handler)
     if number == signal.SIGTERM: os.kill(os.getpid(), number)

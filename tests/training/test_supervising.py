@@ -56,7 +56,7 @@ def supervise(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
             "sh",
             sys.executable,
             "-m",
-            "ddpjob_trainer.supervisor",
+            "ddpjob_supervisor",
             *words,
         ],
         env={**clean, **node},

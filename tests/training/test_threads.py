@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from ddpjob_rank.world import World
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.task import Task
 from ddpjob_trainer.training import run
-from ddpjob_trainer.world import World
 from torch import Tensor, nn
 
 from tests.support.ports import hold_port
@@ -22,7 +22,7 @@ from tests.training.ranks import world
 EIGHT_CORES = """
 import os
 from ddpjob_trainer.main import main
-from ddpjob_trainer.supervisor.starting import cores
+from ddpjob_supervisor.node import cores
 
 usable = set(range(8))
 def settle(_, those):
@@ -80,7 +80,7 @@ def test_a_module_that_computes_when_it_is_imported_is_refused_since_forked_rank
     )
     (tmp_path / "train.py").write_text("import torch\ntorch.rand(600, 600) @ torch.rand(600, 600)\n")
     words = ["--preload", "threads", "--preload", "tables", "train.py"]
-    code, said = supervised("ddpjob_trainer.supervisor", words, tmp_path)
+    code, said = supervised("ddpjob_supervisor", words, tmp_path)
     assert code == 2, said
     assert said.startswith("error: tables computes with PyTorch when it is imported, "), said
     assert len(said.splitlines()) == 1

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from ddpjob_trainer import traps
-from ddpjob_trainer.supervisor.starting.program import Program
-from ddpjob_trainer.supervisor.starting.rank import become
+from ddpjob_rank.failure import traps
+from ddpjob_rank.running.program import Program
+from ddpjob_rank.running.rank import become
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from ddpjob_rank.world import World
+from ddpjob_trainer.data.feed import Uneven
 from ddpjob_trainer.task import Task
-from ddpjob_trainer.training.feed import Uneven
-from ddpjob_trainer.world import World
 from torch import Tensor, nn
 
 from tests.training.resuming import different, train_twice

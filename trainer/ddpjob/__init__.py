@@ -3,7 +3,7 @@
 Importing it needs no PyTorch, and takes a few milliseconds.
 """
 
-from ddpjob_trainer.reporting import activity, report
-from ddpjob_trainer.request import stop_requested
+from ddpjob_rank.reporting.report import activity, report
+from ddpjob_rank.reporting.request import stop_requested
 
 __all__ = ["activity", "report", "stop_requested"]

@@ -5,19 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .environment import Env
-from .options import (
-    checkpoints,
-    communication,
-    computing,
-    group,
-    images,
-    loading,
-    mode,
-    optimisation,
-    place,
-    recording,
-)
+from ddpjob_rank.environment import Env
+from ddpjob_rank.parsing import Parser, counting_from, natural, positive, positive_float
+from ddpjob_rank.places import flags as place
+from ddpjob_rank.places.flags import PlaceConfig
+
+from .options import checkpoints, communication, computing, group, images, loading, mode, optimisation, recording
 from .options.checkpoints import CheckpointConfig
 from .options.communication import CommunicationConfig
 from .options.computing import ComputingConfig
@@ -26,8 +19,6 @@ from .options.images import ImagesConfig
 from .options.loading import LoadingConfig
 from .options.mode import ModeConfig
 from .options.optimisation import OptimisationConfig
-from .options.parsing import Parser, counting_from, natural, positive, positive_float
-from .options.place import PlaceConfig
 from .options.recording import RecordingConfig
 
 DATA = ("digits", "mnist")

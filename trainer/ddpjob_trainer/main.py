@@ -7,23 +7,33 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import memory, traps
+from ddpjob_rank.console import complain, say
+from ddpjob_rank.environment import TORCHRUN, Env
+from ddpjob_rank.errors import ConfigError, TrainerError
+from ddpjob_rank.exit_codes import ExitCode
+from ddpjob_rank.failure import traps
+from ddpjob_rank.failure.report import clear, known_failure, leave, report_of, report_path
+from ddpjob_rank.importing import uncollected
+from ddpjob_rank.machine import memory
+from ddpjob_rank.machine.scheduling import run_as_batch
+from ddpjob_rank.machine.storage import check_temporary
+from ddpjob_rank.places.variables import place_variables, presumed
+from ddpjob_rank.running.program import Program
+from ddpjob_rank.stopping import StoppedOnRequest, StopRequest, leave_at_once
+from ddpjob_rank.world import Node, World, read_world
+from ddpjob_supervisor.supervise import supervise
+
 from .config import TrainConfig, read_config
-from .console import complain, say
-from .environment import TORCHRUN, Env
-from .errors import ConfigError, TrainerError
-from .exit_codes import ExitCode
-from .failure import clear, known_failure, leave, report_of, report_path
-from .importing import uncollected
 from .inference import commands
-from .places.variables import place_variables, presumed
 from .position import Position
-from .scheduling import run_as_batch
-from .stopping import StoppedOnRequest, StopRequest, leave_at_once
-from .storage import check_temporary
-from .supervisor.starting.program import Program
-from .supervisor.supervise import supervise
-from .world import Node, World, read_world
+
+PRELOADED = (
+    "ddpjob_trainer.training.run",
+    "ddpjob_trainer.recording.tensorboard",
+    "ddpjob_trainer.workloads.convnet",
+    "ddpjob_trainer.workloads.mlp",
+)
+"""What a rank imports until its first step, besides PyTorch: ranks are forked with it."""
 
 LIBRARIES = frozenset({"torch", "numpy"})
 """Nothing is trained without them; another missing module may be a workload's own, and gets its traceback."""
@@ -52,7 +62,7 @@ def main() -> None:
         config.mode.check_world(place.world_size)
         if isinstance(place, Node) or _is_alone_in_a_pod(os.environ):
             program = Program(module=True, name="ddpjob_trainer", arguments=tuple(argv))
-            leave_at_once(supervise(program, patience=config.group.joining_seconds))
+            leave_at_once(supervise(program, preload=PRELOADED, patience=config.group.joining_seconds))
         world = place
         _train(config, world, position)
         leave_at_once(ExitCode.DONE)  # PyTorch's threads may not survive the interpreter's own end.

@@ -7,10 +7,10 @@ once.
 import math
 from collections.abc import Callable
 
+from ddpjob_rank.errors import ConfigError
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from .errors import ConfigError
 from .options.optimisation import LR_GAMMA, LR_STEP_SIZE, OptimisationConfig, Schedule
 
 WARMUP_BEGINS = 0.01

@@ -22,16 +22,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.world import World
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset
 
 from .config import TrainConfig
-from .errors import ConfigError
 from .options.optimisation import Schedule
 from .schedule import scheduled
-from .world import World
 
 BUILT_IN = {
     "convnet": "ddpjob_trainer.workloads.convnet:ConvNetTask",

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ddpjob_trainer.supervisor.preflight import collective
-from ddpjob_trainer.supervisor.preflight.course import Kind, Order, Outcome
+from ddpjob_supervisor.preflight.full import collective
+from ddpjob_supervisor.preflight.full.course import Kind, Order, Outcome
 
 from tests.training.faults.holds import reach
 

@@ -2,10 +2,10 @@
 
 import os
 
-from ddpjob_trainer.supervisor.gang import follower
-from ddpjob_trainer.supervisor.main import main
-from ddpjob_trainer.supervisor.starting.program import Program
-from ddpjob_trainer.supervisor.watching import limits
+from ddpjob_rank import limits
+from ddpjob_rank.running.program import Program
+from ddpjob_supervisor.gang import follower
+from ddpjob_supervisor.main import main
 
 OTHER_AT_LEAST = 10.0
 """Instead of 600: how long the first step, an evaluation, a save and the end may take."""

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from ddpjob_trainer.checkpoint import saving, state
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.process_group import joining
+from ddpjob_trainer.group import joining
 from ddpjob_trainer.task import Task
-from ddpjob_trainer.training import saving, state
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 

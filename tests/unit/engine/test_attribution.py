@@ -12,7 +12,7 @@ from ddpjob_operator.engine.incidents.facts import Facts
 from ddpjob_operator.engine.incidents.judgement import Judgement
 from ddpjob_operator.engine.incidents.ledger import noted
 from ddpjob_operator.engine.manifests.names import present_pod_name
-from ddpjob_trainer.supervisor.gang.messages import End
+from ddpjob_supervisor.gang.messages import End
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,11 +9,11 @@ from ddpjob_operator.api import Cause, contract
 from ddpjob_operator.engine.incidents import crash_loop
 from ddpjob_operator.engine.incidents.evidence import facts_of
 from ddpjob_operator.engine.snapshot import Exit, Pod
-from ddpjob_trainer import errors
-from ddpjob_trainer.environment import Env as TrainerEnv
-from ddpjob_trainer.exit_codes import ExitCode as TrainerExitCode
-from ddpjob_trainer.failure import report_of
-from ddpjob_trainer.supervisor.gang import judging
+from ddpjob_rank import errors
+from ddpjob_rank.environment import Env as TrainerEnv
+from ddpjob_rank.exit_codes import ExitCode as TrainerExitCode
+from ddpjob_rank.failure.report import report_of
+from ddpjob_supervisor.gang import judging
 
 from tests.unit.engine.builders import START
 

@@ -15,18 +15,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from ddpjob_trainer.errors import ConfigError, StorageFullError
-from ddpjob_trainer.training import content
-from ddpjob_trainer.training.checkpoint import Checkpoints
-from ddpjob_trainer.training.content import Sink
-from ddpjob_trainer.training.manifest import Manifest
+from ddpjob_rank.errors import ConfigError, StorageFullError
+from ddpjob_trainer.checkpoint import content
+from ddpjob_trainer.checkpoint.content import Sink
+from ddpjob_trainer.checkpoint.directory import Checkpoints
+from ddpjob_trainer.checkpoint.manifest import Manifest
 
 WRITER = """
 import sys
 import time
 from pathlib import Path
-from ddpjob_trainer.training.checkpoint import Checkpoints
-from ddpjob_trainer.training.manifest import Manifest
+from ddpjob_trainer.checkpoint.directory import Checkpoints
+from ddpjob_trainer.checkpoint.manifest import Manifest
 checkpoints = Checkpoints(Path(sys.argv[1]), keep=2)
 found = checkpoints.newest(decode=Path.read_bytes)
 step = found.manifest.step if found else 0

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ddpjob_trainer.errors import SupersededError
-from ddpjob_trainer.training import checkpoint
-from ddpjob_trainer.training.checkpoint import Checkpoints
-from ddpjob_trainer.training.content import Sink
-from ddpjob_trainer.training.manifest import Manifest, extended, new_run, read_manifest
+from ddpjob_rank.errors import SupersededError
+from ddpjob_trainer.checkpoint import directory as checkpoint
+from ddpjob_trainer.checkpoint.content import Sink
+from ddpjob_trainer.checkpoint.directory import Checkpoints
+from ddpjob_trainer.checkpoint.manifest import Manifest, extended, new_run, read_manifest
 
 Save = tuple[int, int]
 """Attempt and step."""

@@ -1,8 +1,8 @@
 """Options of who trains."""
 
 import pytest
+from ddpjob_rank.errors import ConfigError
 from ddpjob_trainer.config import read_config
-from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.options.mode import ModeConfig
 
 

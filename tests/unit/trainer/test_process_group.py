@@ -5,9 +5,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from ddpjob_rank.machine.network import Fabric, address_towards, fabric, interface_of, is_loopback
 from ddpjob_trainer.config import read_config
-from ddpjob_trainer.process_group.fitting import why
-from ddpjob_trainer.process_group.network import Fabric, address_towards, fabric, interface_of, is_loopback
+from ddpjob_trainer.group.fitting import why
 
 WATCHED = {"DDPJOB_HEARTBEAT": "/run/0"}
 """As a supervisor has it for its ranks."""

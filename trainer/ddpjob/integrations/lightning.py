@@ -5,7 +5,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
-from ddpjob_trainer.environment import Env
+from ddpjob_rank.environment import Env
 from lightning.pytorch.callbacks import Callback
 
 from ddpjob import report

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from ddpjob_trainer.options.parsing import Parser
+from ddpjob_rank.parsing import Parser
 
 Format = Literal["state-dict", "torch-export"]
 STATE_DICT: Final = "state-dict"

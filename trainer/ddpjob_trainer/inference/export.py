@@ -8,15 +8,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from ddpjob_rank.console import record
+from ddpjob_rank.errors import ConfigError
 from torch import nn
 from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.utils._pytree import tree_leaves
 
-from ddpjob_trainer.console import record
-from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.checkpoint.content import Content, Sink
+from ddpjob_trainer.data.loader import Loader
 from ddpjob_trainer.task import Task
-from ddpjob_trainer.training.content import Content, Sink
-from ddpjob_trainer.training.data import Loader
 
 from . import trained
 from .commands import STATE_DICT, Format

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from ddpjob_rank.console import counted, record, say
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.world import World
 from torch import Tensor
 
-from ddpjob_trainer.console import counted, record, say
-from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.data.loader import Loader
+from ddpjob_trainer.model import amp
 from ddpjob_trainer.task import Task
-from ddpjob_trainer.training import amp
-from ddpjob_trainer.training.data import Loader
 from ddpjob_trainer.training.evaluation import evaluate
-from ddpjob_trainer.world import World
 
 from . import trained
 

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddpjob_rank.environment import Env
+from ddpjob_rank.errors import ConfigError
 from torch import Tensor, nn
 
+from ddpjob_trainer.checkpoint import state
+from ddpjob_trainer.checkpoint.directory import checkpoints_in, newest
+from ddpjob_trainer.checkpoint.manifest import MANIFEST
 from ddpjob_trainer.config import TrainConfig, read_config
-from ddpjob_trainer.environment import Env
-from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.random_state import seed_all
 from ddpjob_trainer.task import Task, load_task
-from ddpjob_trainer.training import state
-from ddpjob_trainer.training.checkpoint import checkpoints_in, newest
-from ddpjob_trainer.training.manifest import MANIFEST
-from ddpjob_trainer.training.random_state import seed_all
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from ddpjob_trainer.environment import Env
-from ddpjob_trainer.errors import ConfigError
-
-from .parsing import count_of, positive, positive_float
+from ddpjob_rank.environment import Env
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.parsing import count_of, positive, positive_float
 
 DEFAULT_KEEP = 3
 AUTO: Final = "auto"

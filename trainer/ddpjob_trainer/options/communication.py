@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ddpjob_trainer.errors import ConfigError
-
-from .parsing import positive, positive_float
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.parsing import positive, positive_float
 
 Hook = Literal["none", "fp16", "bf16", "powersgd"]
 

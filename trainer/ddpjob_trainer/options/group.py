@@ -5,17 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ddpjob_trainer.environment import Env
-from ddpjob_trainer.errors import ConfigError
-from ddpjob_trainer.supervisor.watching.limits import longest
-
-from .parsing import counting_from, positive
+from ddpjob_rank.environment import Env
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.limits import JOINING_SECONDS, longest
+from ddpjob_rank.parsing import counting_from, positive
 
 AUTO: Final = "auto"
 BACKENDS = ("gloo", "nccl", "mpi")
-
-DEFAULT_SECONDS = 600.0
-"""Until others count as lost."""
 
 LOOKING_SECONDS = 60.0
 """From the moment when a gang counts as stalled until its supervisors have looked at all ranks."""
@@ -35,7 +31,7 @@ class GroupConfig:
     @property
     def joining_seconds(self) -> float:
         """How long to wait for others that have not come yet."""
-        return self.timeout_seconds or DEFAULT_SECONDS
+        return self.timeout_seconds or JOINING_SECONDS
 
     @property
     def collective_seconds(self) -> float:
@@ -61,7 +57,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--timeout-seconds",
         type=positive,
         metavar="SECONDS",
-        help=f"how long to wait for other processes (default {DEFAULT_SECONDS:.0f}; under a supervisor a collective"
+        help=f"how long to wait for other processes (default {JOINING_SECONDS:.0f}; under a supervisor a collective"
         " waits until that has found out which rank holds it up)",
     )
 

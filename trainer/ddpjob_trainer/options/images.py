@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .parsing import positive
+from ddpjob_rank.parsing import positive
 
 DEFAULT_ARCH = "resnet18"
 DEFAULT_SIZE = 224

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .parsing import natural, positive
+from ddpjob_rank.parsing import natural, positive
 
 EXPLAINED_STEPS = 3
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from ddpjob_trainer.errors import ConfigError
+from ddpjob_rank.errors import ConfigError
 
 Mode = Literal["ddp", "data-parallel", "single"]
 DDP: Final = "ddp"

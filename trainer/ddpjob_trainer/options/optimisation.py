@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from .parsing import below_one, natural, not_negative, positive, positive_float
+from ddpjob_rank.parsing import below_one, natural, not_negative, positive, positive_float
 
 Schedule = Literal["constant", "steplr", "cosineannealinglr"]
 LR_STEP_SIZE, LR_GAMMA = 30, 0.1

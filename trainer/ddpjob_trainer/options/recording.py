@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddpjob_trainer.environment import Env
+from ddpjob_rank.environment import Env
 
 METRICS = "metrics"
 """Name of the directory within that of the checkpoints."""

@@ -5,9 +5,8 @@ import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from ddpjob_trainer.console import counted, warn
-
-from .event import Event
+from ddpjob_rank.console import counted, warn
+from ddpjob_rank.recording.event import Event
 
 PATIENCE_SECONDS = 0.1
 """How long training waits for an event to be written, which usually takes microseconds. Once it took longer, no other

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from ddpjob_rank.environment import Env
+from ddpjob_rank.world import World
 
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.environment import Env
-from ddpjob_trainer.world import World
 
 PREFIXES = ("NCCL_", "GLOO_", "TORCH_", "OMP_", "CUDA_", "MKL_")
 """Prefixes of variables that decide how a run works; none of them is a secret."""

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ddpjob_trainer.console import warn
-from ddpjob_trainer.errors import ConfigError
+from ddpjob_rank.console import warn
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.recording.event import Event
+from ddpjob_rank.recording.json_lines import JsonLines
 
-from .event import Event
 from .event_queue import EventQueue
-from .json_lines import JsonLines
 
 RANKS = 64
 """How many ranks' times are recorded."""

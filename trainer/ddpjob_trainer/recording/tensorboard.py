@@ -6,13 +6,12 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ddpjob_rank.recording.appending import AppendedFile
+from ddpjob_rank.recording.event import Event
 from tensorboardX.proto.event_pb2 import Event as Message
 from tensorboardX.proto.event_pb2 import SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import masked_crc32c
-
-from .appending import AppendedFile
-from .event import Event
 
 GROUPS = {"progress": "train", "evaluated": "eval", "timed": "time", "skipped": "data"}
 """Under which heading TensorBoard shows the numbers of an event; others are not shown."""

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.world import World
 from torch import Tensor, nn
 
-from ddpjob_trainer.collectives import broadcast_buffers, gather
-from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.data.loader import Loader
+from ddpjob_trainer.group.collectives import broadcast_buffers, gather
+from ddpjob_trainer.model.amp import Autocast
+from ddpjob_trainer.random_state import undisturbed
 from ddpjob_trainer.task import Task
-from ddpjob_trainer.world import World
-
-from .amp import Autocast
-from .data import Loader
-from .random_state import undisturbed
 
 OWN = frozenset(
     {"loss", "epoch", "step", "samples", "samples_per_second", "seconds", "time", "event", "attempt", "word"}

@@ -1,10 +1,11 @@
 """Prints which process sees which sample, without training."""
 
+from ddpjob_rank.console import counted, record, say
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.world import World
+
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.console import counted, record, say
-from ddpjob_trainer.errors import ConfigError
 from ddpjob_trainer.task import load_task
-from ddpjob_trainer.world import World
 
 from .run import order_of
 

@@ -5,24 +5,24 @@ import time
 from dataclasses import dataclass
 
 import torch
+from ddpjob_rank.console import record
+from ddpjob_rank.failure.report import last_line
+from ddpjob_rank.reporting import report as reporting
+from ddpjob_rank.stopping import StoppedOnRequest, StopRequest
+from ddpjob_rank.world import World
 
-from ddpjob_trainer import reporting
-from ddpjob_trainer.console import record
-from ddpjob_trainer.failure import last_line
+from ddpjob_trainer.checkpoint.saving import Saver
+from ddpjob_trainer.checkpoint.state import Learner
+from ddpjob_trainer.data.feed import Feed
+from ddpjob_trainer.data.loader import Loader
+from ddpjob_trainer.group.agreement import Agreement, Wish
 from ddpjob_trainer.position import Position
+from ddpjob_trainer.recording.progress import Line, Progress
 from ddpjob_trainer.recording.recorder import Recorder, by_rank
-from ddpjob_trainer.stopping import StoppedOnRequest, StopRequest
+from ddpjob_trainer.recording.step_times import StepTimes
 from ddpjob_trainer.task import Task
-from ddpjob_trainer.world import World
 
-from .agreement import Agreement, Wish
-from .data import Loader
 from .evaluation import Evaluation, evaluate
-from .feed import Feed
-from .progress import Line, Progress
-from .saving import Saver
-from .state import Learner
-from .step_times import StepTimes
 from .stepping import Stepper
 
 

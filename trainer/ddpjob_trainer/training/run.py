@@ -5,37 +5,39 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from ddpjob_rank.console import say
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.machine.cores import threads_of_each
+from ddpjob_rank.reporting import report as reporting
+from ddpjob_rank.stopping import StopRequest
+from ddpjob_rank.world import World
 from torch import nn
 from torch.utils.data import Dataset
 
-from ddpjob_trainer import reporting
+from ddpjob_trainer.checkpoint import state
+from ddpjob_trainer.checkpoint.saving import Saver, restore_random
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.console import say
-from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.data.batches import shares
+from ddpjob_trainer.data.feed import Divided, Feed, Uneven
+from ddpjob_trainer.data.loader import Loader, sample_count
+from ddpjob_trainer.data.order import Order, Shuffled
+from ddpjob_trainer.group.agreement import Agreement
+from ddpjob_trainer.group.joining import process_group
+from ddpjob_trainer.model import amp, exactness, modes
+from ddpjob_trainer.model.checks import check_optimizer, check_sampler
+from ddpjob_trainer.model.compression import PowerSGD, compress
+from ddpjob_trainer.model.parallel import averaged, laid_out, parallel, warm_up
 from ddpjob_trainer.options.mode import DATA_PARALLEL
 from ddpjob_trainer.position import Position
-from ddpjob_trainer.process_group.joining import process_group
+from ddpjob_trainer.random_state import seed_all
 from ddpjob_trainer.recording.facts import facts
+from ddpjob_trainer.recording.progress import Progress
 from ddpjob_trainer.recording.recorder import Recorder
-from ddpjob_trainer.stopping import StopRequest
-from ddpjob_trainer.supervisor.starting.cores import threads_of_each
+from ddpjob_trainer.recording.step_times import StepTimes
 from ddpjob_trainer.task import Task, load_task
-from ddpjob_trainer.world import World
 
-from . import amp, exactness, modes, state
-from .agreement import Agreement
-from .checks import check_optimizer, check_sampler
-from .compression import PowerSGD, compress
-from .data import Loader, sample_count
-from .feed import Divided, Feed, Uneven
 from .loop import Loop
-from .order import Order, Shuffled
-from .parallel import averaged, laid_out, parallel, warm_up
-from .progress import Progress
-from .random_state import seed_all
-from .saving import Saver, restore_random
-from .step_times import StepTimes
-from .stepping import Stepper, shares
+from .stepping import Stepper
 
 
 def run(config: TrainConfig, world: World, position: Position, stop: StopRequest) -> None:

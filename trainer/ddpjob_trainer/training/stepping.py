@@ -10,36 +10,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
-from ddpjob_trainer.console import counted
-from ddpjob_trainer.errors import ConfigError
+from ddpjob_trainer.checkpoint.state import Learner
+from ddpjob_trainer.data.batches import Batches
+from ddpjob_trainer.model import amp
+from ddpjob_trainer.model.buffers import buffers_kept
+from ddpjob_trainer.model.parallel import unused
+from ddpjob_trainer.recording.step_times import StepTimes
 from ddpjob_trainer.task import Task
-
-from . import amp
-from .buffers import buffers_kept
-from .parallel import unused
-from .state import Learner
-from .step_times import StepTimes
-
-Batches = Iterator[tuple[Any, Any]]
-
-
-def shares(samples: int, parts: int) -> tuple[float, ...]:
-    """What part of a step's samples each of its batches has, if `divided` makes this many of it.
-
-    Raises:
-        ConfigError: A batch would have none.
-    """
-    if parts > samples:
-        raise ConfigError(
-            f"a process has {counted(samples, 'sample')} per step, too few for --gradient-accumulation-steps {parts}:"
-            " use fewer, or a larger --global-batch-size"
-        )
-    return tuple(len(part) / samples for part in torch.arange(samples).tensor_split(parts))
-
-
-def divided(steps: Iterator[Tensor], parts: int) -> Iterator[Tensor]:
-    """The indices of steps, each divided into this many batches, whose sizes differ by at most one."""
-    return (part for step in steps for part in step.tensor_split(parts))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

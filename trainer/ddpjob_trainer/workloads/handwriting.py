@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from ddpjob_rank.errors import ConfigError
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.errors import ConfigError
 
 CLASSES = 10
 HELD_OUT_EVERY = 5

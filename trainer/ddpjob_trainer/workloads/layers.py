@@ -1,10 +1,10 @@
 """A list of linear layers, one after another, that prints the size of each batch it gets."""
 
 import torch
+from ddpjob_rank.console import say
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from ddpjob_trainer.console import say
 from ddpjob_trainer.task import Task
 
 WIDTH = 3

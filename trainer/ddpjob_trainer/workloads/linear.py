@@ -1,10 +1,10 @@
 """Random numbers and one linear layer that prints the size of its input: so one sees which process gets what."""
 
 import torch
+from ddpjob_rank.console import say
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from ddpjob_trainer.console import say
 from ddpjob_trainer.task import Task
 
 INPUTS, OUTPUTS = 5, 2

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_trainer.errors import ConfigError
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.recording.event import Event
+from ddpjob_rank.recording.json_lines import JsonLines
 from ddpjob_trainer.recording import event_queue
-from ddpjob_trainer.recording.event import Event
-from ddpjob_trainer.recording.json_lines import JsonLines
 from ddpjob_trainer.recording.recorder import RANKS, Recorder, by_rank
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -1,0 +1,157 @@
+"""Failure reports: what a process that ends badly leaves behind."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from ddpjob_rank.errors import ConfigError, PeerLostError, StorageFullError
+from ddpjob_rank.failure.report import (
+    Report,
+    clear,
+    is_peer_lost,
+    leave,
+    leave_last_words,
+    peer_lost_words,
+    report_of,
+    report_path,
+)
+
+GLOO = "[../third_party/gloo/gloo/transport/tcp/pair.cc:544] Connection closed by peer [10.0.0.7]:4711"
+OWN = Report(rank=1, exit_code=1, cause="Application", exception="ValueError", message="no", step=3)
+CONSEQUENCE = Report(rank=0, exit_code=1, cause="PeerLost", exception="PeerLostError", message="lost", step=3)
+
+
+class DistError(RuntimeError):
+    """Named as the base of torch.distributed's errors."""
+
+
+class DistNetworkError(DistError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "exit_code"),
+    [
+        (ValueError("shard 3 is empty"), "Application", 1),
+        (ConfigError("no such workload"), "ConfigError", 2),
+        (StorageFullError("no space"), "StorageFull", 2),
+        (PeerLostError("lost a peer"), "PeerLost", 1),
+    ],
+)
+def test_an_error_has_a_cause_and_an_exit_code(error: Exception, cause: str, exit_code: int) -> None:
+    report = report_of(error, rank=2, step=7)
+    assert (report.cause, report.exit_code) == (cause, exit_code)
+
+
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (RuntimeError(GLOO), True),
+        (RuntimeError("[gloo] Timed out waiting 1000ms for recv operation to complete"), True),
+        (RuntimeError("NCCL error: remote process exited or there was a network error"), True),
+        (DistNetworkError("The client socket has timed out"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ConnectionResetError("Connection reset by peer"), False),
+        (ValueError("Connection closed by peer"), False),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_collective_that_fails_for_the_network_has_lost_a_peer(error: Exception, lost: bool) -> None:  # noqa: FBT001
+    assert is_peer_lost(error) is lost
+
+
+def test_a_report_is_one_json_object_with_the_last_line_of_the_error(tmp_path: Path) -> None:
+    leave(report_of(ValueError("while reading\n  shard 3 is empty\n\n"), rank=2, step=7), tmp_path / "log")
+    written = json.loads((tmp_path / "log").read_text())
+    assert datetime.fromisoformat(written.pop("time")).tzinfo == UTC
+    assert written == {
+        "rank": 2,
+        "exitCode": 1,
+        "exception": "ValueError",
+        "message": "shard 3 is empty",
+        "step": 7,
+        "attempt": None,
+        "cause": "Application",
+    }
+
+
+def test_the_place_in_gloos_source_is_left_out() -> None:
+    assert report_of(RuntimeError(GLOO), 0, None).message == "Connection closed by peer [10.0.0.7]:4711"
+
+
+HOLIDAY = (
+    "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:545] Read error [127.0.0.1]:14730: Connection"
+    " reset by peer. This is typically caused by a remote worker hanging or bugs in the application. Check the logs"
+    " of the remote worker before reporting an error. GLHF! 🏖️"
+)
+"""gloo's text in PyTorch 2.15."""
+NCCL = (
+    "NCCL error in: ../NCCLUtils.hpp:317, remote process exited or there was a network error, NCCL version 2.26.2\n"
+    "ncclRemoteError: A call failed possibly due to a network error.\nLast error:\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (GLOO, "Connection closed by peer [10.0.0.7]:4711"),
+        (HOLIDAY, "Read error [127.0.0.1]:14730: Connection reset by peer"),
+        (NCCL, NCCL.partition("\n")[0]),
+        (
+            "Store is gone\nConnection closed by peer. And so on\nframe #0: c10::Error::Error()",
+            "Connection closed by peer",
+        ),
+        ("The client socket has timed out\nframe #0: clone + 0x3f", "The client socket has timed out"),
+        ("Broken pipe " + "x" * 500, "Broken pipe " + "x" * 188),
+        ("", ""),
+    ],
+    ids=["gloo", "gloo with advice", "NCCL", "a line that tells", "none that does", "much of it", "nothing"],
+)
+def test_the_loss_of_a_peer_is_told_in_one_short_sentence(text: str, words: str) -> None:
+    assert peer_lost_words(RuntimeError(text)) == words
+
+
+def test_a_report_fits_into_a_termination_message_whatever_the_error_says(tmp_path: Path) -> None:
+    error = type("E" * 5000, (Exception,), {})('"\\€' * 5000)
+    leave(report_of(error, rank=2, step=None), tmp_path / "log")
+    assert (tmp_path / "log").stat().st_size <= 4096
+    assert len(json.loads((tmp_path / "log").read_text())["message"].encode()) <= 512
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "stays"),
+    [(OWN, CONSEQUENCE, OWN), (CONSEQUENCE, OWN, OWN), (OWN, Report(0, 2, "ConfigError", None, "x", None), OWN)],
+    ids=["a consequence comes later", "a consequence comes first", "two failures of their own"],
+)
+def test_processes_that_share_a_file_leave_the_failure_that_explains(
+    tmp_path: Path, first: Report, second: Report, stays: Report
+) -> None:
+    leave(first, tmp_path / "log")
+    leave(second, tmp_path / "log")
+    assert json.loads((tmp_path / "log").read_text())["cause"] == stays.cause
+
+
+def test_an_earlier_runs_report_is_cleared_and_its_rest_does_not_show(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text('{"cause": "Application"' + " " * 1000 + "}")
+    clear(tmp_path / "log")
+    leave(CONSEQUENCE, tmp_path / "log")
+    assert json.loads((tmp_path / "log").read_text())["cause"] == "PeerLost"
+
+
+def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    leave(OWN, tmp_path / "missing" / "log")
+    assert capsys.readouterr().err.startswith(f"warning: cannot write the failure report to {tmp_path}/missing/log:")
+
+
+def test_the_environment_names_the_file(tmp_path: Path) -> None:
+    assert report_path({"DDPJOB_TERMINATION_LOG": str(tmp_path)}) == tmp_path
+
+
+def test_last_words_tell_how_far_training_came_unless_the_file_tells_of_a_failure(tmp_path: Path) -> None:
+    status = {"progress": {"step": 400}, "checkpoint": None, "phase": "Done"}
+    leave_last_words(status, tmp_path / "empty")
+    assert json.loads((tmp_path / "empty").read_text()) == {"progress": {"step": 400}, "checkpoint": None}
+    leave(OWN, tmp_path / "failed")
+    leave_last_words(status, tmp_path / "failed")
+    assert json.loads((tmp_path / "failed").read_text())["exception"] == "ValueError"

@@ -1,0 +1,26 @@
+"""Importing much at once."""
+
+import gc
+
+import pytest
+from ddpjob_rank.importing import uncollected
+
+
+def test_what_is_imported_is_not_looked_at_by_the_garbage_collector_then_or_later() -> None:
+    before = gc.get_freeze_count()
+    try:
+        with uncollected():
+            assert not gc.isenabled()
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > before
+    finally:
+        gc.unfreeze()
+
+
+def test_an_import_that_fails_leaves_the_garbage_collector_at_work() -> None:
+    try:
+        with pytest.raises(ImportError), uncollected():
+            raise ImportError
+        assert gc.isenabled()
+    finally:
+        gc.unfreeze()

@@ -1,0 +1,102 @@
+"""What the callbacks of other libraries tell, called as the libraries call them. Those are not imported here."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from ddpjob_supervisor.watch.heartbeats import Heartbeats
+
+from tests.unit.rank.told import a_rank, beat_of
+
+
+@pytest.fixture
+def heartbeats(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Heartbeats]:
+    with a_rank(monkeypatch, tmp_path) as made:
+        yield made
+
+
+def integration(monkeypatch: pytest.MonkeyPatch, library: str, module: str, base: str) -> Any:
+    """One of ours, beside a library that is no more than the class that ours extends."""
+    parts = module.split(".")
+    for count in range(1, len(parts) + 1):
+        monkeypatch.setitem(sys.modules, ".".join(parts[:count]), ModuleType(parts[count - 1]))
+    monkeypatch.setattr(sys.modules[module], base, type(base, (), {}), raising=False)
+    ours = f"ddpjob.integrations.{library}"
+    monkeypatch.delitem(sys.modules, ours, raising=False)
+    made = importlib.import_module(ours)
+    monkeypatch.delitem(sys.modules, ours)
+    return made
+
+
+@pytest.fixture
+def lightning(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return integration(monkeypatch, "lightning", "lightning.pytorch.callbacks", "Callback")
+
+
+@pytest.fixture
+def accelerate(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return integration(monkeypatch, "accelerate", "accelerate.tracking", "GeneralTracker")
+
+
+class Loss:
+    """A tensor, on the CPU or not."""
+
+    def __init__(self, value: float, *, is_cpu: bool = True) -> None:
+        self.value, self.is_cpu = value, is_cpu
+
+    def item(self) -> float:
+        return self.value
+
+
+def trainer(step: int, total: float = 400) -> Any:
+    return SimpleNamespace(global_step=step, estimated_stepping_batches=total, current_epoch=1, log_every_n_steps=50)
+
+
+def test_lightnings_steps_epoch_and_loss_are_told(lightning: Any, heartbeats: Heartbeats) -> None:
+    (callback,) = lightning.callbacks()
+    callback.on_train_start(trainer(0), None)
+    callback.on_train_batch_end(trainer(120), None, {"loss": Loss(0.5)}, None, 0)
+    told = beat_of(heartbeats)
+    assert (told.step, told.total_steps, told.epoch, told.loss, told.reports) == (120, 400, 2, 0.5, True)
+    callback.on_validation_start(trainer(120), None)
+    assert beat_of(heartbeats).activity == "evaluation"
+    callback.on_validation_end(trainer(120), None)
+    assert beat_of(heartbeats).activity == "training"
+
+
+@pytest.mark.parametrize(("step", "loss"), [(99, None), (100, 0.5)])
+def test_lightnings_loss_on_a_gpu_is_read_where_its_loggers_read_theirs(
+    lightning: Any, heartbeats: Heartbeats, step: int, loss: float | None
+) -> None:
+    lightning.DDPJobCallback().on_train_batch_end(trainer(step), None, Loss(0.5, is_cpu=False), None, 0)
+    assert beat_of(heartbeats).loss == loss
+
+
+@pytest.mark.parametrize("total", [float("inf"), -1])
+def test_of_a_training_without_an_end_none_is_told(lightning: Any, heartbeats: Heartbeats, total: float) -> None:
+    lightning.DDPJobCallback().on_train_start(trainer(0, total), None)
+    assert beat_of(heartbeats).total_steps is None
+
+
+def test_a_training_whose_steps_cannot_be_estimated_goes_on(lightning: Any) -> None:
+    lightning.DDPJobCallback().on_train_start(object(), None)
+
+
+def test_outside_a_job_lightning_gets_no_callback(lightning: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DDPJOB_HEARTBEAT", raising=False)
+    assert lightning.callbacks() == []
+
+
+def test_what_accelerate_logs_is_told(accelerate: Any, heartbeats: Heartbeats) -> None:
+    tracker = accelerate.DDPJobTracker(total=400)
+    tracker.start()
+    tracker.log({"loss": 0.5, "accuracy": 0.75, "epoch": 0, "step": 119, "note": "warm"}, step=120)
+    told = beat_of(heartbeats)
+    assert (told.step, told.total_steps, told.epoch, told.loss) == (120, 400, None, 0.5)
+    assert told.metrics == {"accuracy": 0.75}
+    tracker.log({"train_loss": 0.25})
+    assert (beat_of(heartbeats).step, beat_of(heartbeats).loss) == (120, 0.25)

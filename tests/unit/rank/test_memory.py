@@ -1,0 +1,53 @@
+"""That the kernel killed a process for want of memory, by the files in which it counts."""
+
+from pathlib import Path
+
+import pytest
+from ddpjob_rank.machine import memory
+
+V1 = "7:pids:/\n4:memory:/pod/trainer\n0::/\n"
+V2 = "0::/pod/trainer\n"
+OOM_CONTROL = "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"
+EVENTS = "low 0\nhigh 0\nmax 7\noom 1\noom_kill 3\noom_group_kill 0\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "kills"),
+    [
+        ({}, 0),
+        ({"proc/self/cgroup": V2}, 0),
+        ({"proc/self/cgroup": V2, "sys/fs/cgroup/pod/trainer/memory.events": EVENTS}, 3),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.events": EVENTS}, 3),
+        ({"proc/self/cgroup": V1, "sys/fs/cgroup/memory/pod/trainer/memory.oom_control": OOM_CONTROL}, 2),
+        ({"proc/self/cgroup": V1, "sys/fs/cgroup/memory/memory.oom_control": OOM_CONTROL}, 2),
+        ({"proc/self/cgroup": V2, "sys/fs/cgroup/pod/trainer/memory.events": "low 0\n"}, 0),
+    ],
+    ids=[
+        "no cgroups",
+        "nobody counts",
+        "v2",
+        "v2 in a container",
+        "v1",
+        "v1 in a container that knows its name outside",
+        "a kernel that does not count kills",
+    ],
+)
+def test_kills_are_read_from_the_own_cgroup(tmp_path: Path, files: dict[str, str], kills: int) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert memory.kills(tmp_path) == kills
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("DataLoader worker (pid 17) is killed by signal: Killed. ", True),
+        ("DataLoader worker (pid(s) 17, 18) exited unexpectedly", True),
+        ("A process in the process pool was terminated abruptly while the future was running or pending.", True),
+        ("DataLoader worker (pid 17) is killed by signal: Segmentation fault. ", False),
+        ("shard 3 is empty", False),
+    ],
+)
+def test_an_error_may_tell_that_a_process_was_killed(text: str, *, lost: bool) -> None:
+    assert memory.lost_a_process(RuntimeError(text)) is lost

@@ -1,0 +1,70 @@
+"""What an error of a file system means for a job."""
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from ddpjob_rank.errors import ConfigError, StorageError, StorageFullError, TrainerError
+from ddpjob_rank.failure.report import report_of
+from ddpjob_rank.running.program import Program
+from ddpjob_supervisor.supervise import supervise
+from ddpjob_trainer.checkpoint import content
+from ddpjob_trainer.checkpoint.directory import Checkpoints
+from ddpjob_trainer.checkpoint.manifest import Manifest
+
+CAUSES = {
+    "StorageFull": ("ENOSPC", "EDQUOT", "EFBIG"),
+    "ConfigError": ("EROFS", "EACCES", "EPERM", "ENOTDIR", "EEXIST", "ELOOP", "ENAMETOOLONG"),
+    # What nobody knows may pass as well: a restart finds out, and counts.
+    "Application": ("EIO", "ESTALE", "ETIMEDOUT", "EAGAIN", "EBUSY", "ENOTCONN", "EREMOTEIO", "EHOSTDOWN", "EPROTO"),
+}
+NAMED = [(name, cause) for cause, names in CAUSES.items() for name in names]
+
+
+@pytest.mark.parametrize(("name", "cause"), NAMED, ids=[name for name, _ in NAMED])
+def test_a_save_that_fails_tells_what_is_full_from_what_is_forbidden_and_what_may_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, cause: str
+) -> None:
+    number = getattr(errno, name)
+
+    def fail(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    monkeypatch.setattr(content.os, "fsync", fail)
+    with pytest.raises(TrainerError) as error:
+        checkpoints.write(Manifest(1, 1, 1, 1, 1, "", (0,)), lambda file: file.write(b"state"))
+    assert report_of(error.value, 0, None).cause == cause
+    assert f"could not be saved: {os.strerror(number)}" in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [(errno.EACCES, ConfigError), (errno.ENOSPC, StorageFullError), (errno.ESTALE, StorageError)],
+)
+def test_a_directory_that_cannot_be_used_is_told_apart_in_the_same_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[TrainerError]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "mkdir", fail)
+    with pytest.raises(kind, match=f"{tmp_path} cannot be used: {os.strerror(number)}"):
+        Checkpoints(tmp_path, keep=1)
+
+
+def test_without_a_place_for_temporary_files_it_is_said_before_anything_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nowhere = FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+    monkeypatch.setattr(tempfile, "gettempdir", Mock(side_effect=nowhere))
+    monkeypatch.setattr("ddpjob_supervisor.supervise.asyncio.run", Mock(side_effect=AssertionError))
+    program = Program(module=False, name="train.py", arguments=())
+    with pytest.raises(
+        StorageError, match=r"^No usable .*\['/tmp'\]: set TMPDIR to a directory of yours that has room"
+    ):
+        supervise(program, "cold")

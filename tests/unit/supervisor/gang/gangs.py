@@ -1,0 +1,171 @@
+"""A gang whose leader is told what happens, one thing after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddpjob_supervisor.gang.coordinator import Coordinator
+from ddpjob_supervisor.gang.judging import Limits
+from ddpjob_supervisor.gang.messages import (
+    Beats,
+    Done,
+    End,
+    Examine,
+    Failed,
+    Hello,
+    Idle,
+    Incident,
+    Leave,
+    Leaving,
+    Message,
+    Past,
+    Start,
+    Stop,
+)
+
+BEGIN = 1_700_000_000.0
+KILLED = End(1, 137, BEGIN, "Application", "killed by SIGKILL")
+LOST = End(0, 1, BEGIN, "PeerLost", "Connection closed by peer", "PeerLostError")
+RAISED = End(1, 1, BEGIN, "Application", "No module named 'httpx'", "ModuleNotFoundError")
+AT_7 = End(1, 1, BEGIN, "Application", "bad batch", "ValueError", 7)
+CONFIG = End(1, 2, BEGIN, "ConfigError", "no such workload", "ConfigError")
+WAITED = End(0, 134, BEGIN, "Stalled", "it waited for 600 s", begun={"0 nccl": 7}, waited="NCCL's ALLREDUCE number 7")
+"""Ended by NCCL's watchdog, since another rank did not come to a collective."""
+STOPPED = End(0, 137, BEGIN)
+"""Ended by its supervisor."""
+SAVED = End(0, 205, BEGIN)
+WELL = End(0, 0, BEGIN)
+
+
+def limits(
+    restarts: int = 5, window: float = 3600, causes: tuple[str, ...] = (), codes: tuple[int, ...] = ()
+) -> Limits:
+    return Limits(restarts, window, frozenset(codes), frozenset(causes))
+
+
+def hello(node: int, incarnation: int = 1, attempt: int = 1, domain: str | None = None) -> Hello:
+    return Hello("uid", node, incarnation, attempt, 29502, "0.1.0", domain=domain)
+
+
+@dataclass
+class Gang:
+    """A leader, what it says, and the time."""
+
+    nodes: int = 2
+    limits: Limits = field(default_factory=limits)
+    check: bool = False
+    patience: float | None = None
+    processes: int = 1
+    domains: str = ""
+    """The topology domain of each node, as one letter; `?`: not known. Empty: ranks do not follow placement."""
+    now: float = BEGIN
+    said: list[tuple[int, Message]] = field(default_factory=list)
+    """In answer to what happened last."""
+
+    def __post_init__(self) -> None:
+        self.leader = Coordinator(
+            self.nodes,
+            self.limits,
+            self.now,
+            processes=self.processes,
+            check_first=self.check,
+            patience=self.patience,
+        )
+
+    @property
+    def words(self) -> str:
+        """What it says, as `Stop(1) to 0 1`."""
+        heard: dict[str, list[str]] = {}
+        for node, message in self.said:
+            heard.setdefault(_words(message), []).append(str(node))
+        return "; ".join(f"{words} to {' '.join(nodes)}" for words, nodes in heard.items())
+
+    @property
+    def incidents(self) -> list[str]:
+        """As `1: rank 0 Application`."""
+        return [_named(incident) for incident in self.leader.past.incidents]
+
+    def _hear(self) -> Gang:
+        self.said = [(node, message) for nodes, message in self.leader.drained() for node in nodes]
+        return self
+
+    def joins(self, *nodes: int, incarnation: int = 1, attempt: int = 1) -> Gang:
+        for node in nodes:
+            domain = self.domains[node].replace("?", "") if self.domains else None
+            said = hello(node, incarnation, attempt, domain)
+            self.leader.joined(node, said, f"10.0.0.{node}:29502", self.now)
+        return self._hear()
+
+    def starts(self) -> Gang:
+        """All are there."""
+        return self.joins(*range(self.nodes))
+
+    def says(self, node: int, message: Message) -> Gang:
+        self.leader.said(node, message, self.now)
+        return self._hear()
+
+    def steps(self, node: int = 0, step: int = 1) -> Gang:
+        process = self.leader.ring.first_process(node)
+        return self.says(node, Beats(self.leader.attempt, ({"process": process, "step": step},)))
+
+    def fails(self, node: int, end: End = KILLED) -> Gang:
+        return self.says(node, Failed(self.leader.attempt, end.cause, bool(end.waited)))
+
+    def idle(self, node: int, *ends: End) -> Gang:
+        return self.says(node, Idle(self.leader.attempt, ends or (STOPPED,)))
+
+    def done(self, node: int) -> Gang:
+        return self.says(node, Done(self.leader.attempt))
+
+    def leaving(self, node: int) -> Gang:
+        return self.says(node, Leaving())
+
+    def lost(self, node: int) -> Gang:
+        self.leader.left(node, self.now)
+        return self._hear()
+
+    def after(self, seconds: float) -> Gang:
+        self.now += seconds
+        self.leader.tick(self.now)
+        return self._hear()
+
+    def stalls(self) -> Gang:
+        self.leader.found_stalled(self.now - 30, self.now)
+        return self._hear()
+
+    def blames(self, process: int | None) -> Gang:
+        self.leader.blamed(process, "it is stopped", 7, self.now)
+        return self._hear()
+
+    def breaks(self, node: int, end: End = KILLED, other: End = STOPPED) -> Gang:
+        """A rank fails, and all are ended."""
+        self.fails(node).idle(node, end)
+        for one in [*self.leader.members]:
+            if one != node:
+                self.idle(one, other)
+        return self
+
+    def remembers(self, attempt: int, past: Past = Past()) -> Gang:  # noqa: B008  (it is frozen)
+        self.leader.remember(attempt, past)
+        return self._hear()
+
+
+def _words(message: Message) -> str:
+    match message:
+        case Start(attempt, check=check):
+            return f"{'Try' if check else 'Start'}({attempt})"
+        case Stop(attempt) | Examine(attempt):
+            return f"{type(message).__name__}({attempt})"
+        case Leave(incident):
+            return f"Leave({_named(incident)})"
+        case _:
+            return type(message).__name__
+
+
+def _named(incident: Incident) -> str:
+    return f"{incident.attempt}: rank {incident.rank} {incident.end.cause}"
+
+
+def beats(*steps: int | None) -> tuple[dict[str, Any], ...]:
+    return tuple({"process": process, "step": step} for process, step in enumerate(steps) if step is not None)

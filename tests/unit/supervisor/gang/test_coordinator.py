@@ -1,0 +1,802 @@
+"""What the leader makes of what happens: its phase, what it says to whom, and the incidents that it records."""
+
+from dataclasses import replace
+
+import pytest
+from ddpjob_supervisor.gang.coordinator import EXAMINING_SECONDS, SETTLING_SECONDS, Phase
+from ddpjob_supervisor.gang.judging import KILLED_SECONDS
+from ddpjob_supervisor.gang.messages import (
+    INCIDENTS_KEPT,
+    Beats,
+    Done,
+    End,
+    Examined,
+    Failed,
+    Idle,
+    Incident,
+    Leave,
+    Located,
+    Message,
+    Past,
+    Ping,
+    Start,
+    UnreadableError,
+)
+
+from .gangs import AT_7, BEGIN, CONFIG, KILLED, LOST, RAISED, SAVED, WAITED, WELL, Gang, hello, limits
+
+Row = tuple[Gang, Phase, str, list[str]]
+"""A gang; then the phase, what was said last, and the incidents."""
+
+
+def trains(nodes: int = 2, **settings: object) -> Gang:
+    return Gang(nodes, limits(**settings)).starts()  # type: ignore[arg-type]
+
+
+def tried(nodes: int = 2) -> Gang:
+    return Gang(nodes, limits(), check=True).starts()
+
+
+def unseen(gang: Gang) -> Gang:
+    """Ends an attempt of two nodes by the loss of a peer, with nobody to blame."""
+    return gang.fails(0).idle(0, LOST).idle(1, replace(LOST, process=1))
+
+
+G, R, P, S, X, D = (
+    Phase.GATHERING,
+    Phase.RUNNING,
+    Phase.PREFLIGHT,
+    Phase.STALLED,
+    Phase.STOPPING,
+    Phase.DONE,
+)
+KILL, PEER = "1: rank 1 Application", "1: rank 0 PeerLost"
+OUT = "1: rank 1 PeerLost"
+
+STARTING: dict[str, Row] = {
+    "nobody is there": (Gang(), G, "", []),
+    "not all are there": (Gang().joins(0), G, "", []),
+    "all are there": (Gang().joins(0, 1), R, "Start(1) to 0 1", []),
+    "a leader alone": (Gang(1).joins(0), R, "Start(1) to 0", []),
+    "the first attempt has the operator's number": (Gang().joins(0, 1, attempt=7), R, "Start(7) to 0 1", []),
+    "it may know none": (Gang(1).joins(0, attempt=0), R, "Start(1) to 0", []),
+    "one comes and goes before the start": (Gang().joins(1).lost(1).joins(1), G, "", []),
+    "nothing ran, so nothing was lost": (Gang().joins(1).lost(1).joins(0, 1), R, "Start(1) to 0 1", []),
+    "who is about to go is not started": (Gang(3).joins(0, 1).leaving(1).joins(2), G, "", []),
+    "its successor is": (
+        Gang(3).joins(0, 1).leaving(1).joins(2).lost(1).joins(1, incarnation=2),
+        *(R, "Start(1) to 0 1 2", []),
+    ),
+}
+
+RESTARTING: dict[str, Row] = {
+    "a rank fails": (trains().fails(1), X, "Stop(1) to 0 1", []),
+    "it fails again": (trains().fails(1).fails(1), X, "", []),
+    "another one fails too": (trains().fails(1).fails(0), X, "", []),
+    "some ranks still run": (trains().fails(1).idle(1, KILLED), X, "", []),
+    "all have ended": (trains().breaks(1), R, "Start(2) to 0 1", [KILL]),
+    "a node that could not start its ranks": (trains().idle(1, KILLED), X, "Stop(1) to 0", []),
+    "a leader alone": (trains(1).breaks(0), R, "Start(2) to 0", ["1: rank 0 Application"]),
+    "a failure of its own comes before its consequence": (
+        trains().fails(0).idle(0, LOST).idle(1, KILLED),
+        *(R, "Start(2) to 0 1", [KILL]),
+    ),
+    "its consequence alone waits for somebody to be missed": (unseen(trains()), X, "", []),
+    "and not for ever": (unseen(trains()).after(SETTLING_SECONDS), R, "Start(2) to 0 1", [PEER]),
+    "nor less": (unseen(trains()).after(SETTLING_SECONDS / 2), X, "", []),
+    "somebody is missed": (unseen(trains()).lost(1), G, "", []),
+    "his successor comes": (unseen(trains()).lost(1).joins(1, incarnation=2), R, "Start(2) to 0 1", []),
+    "the second time as the first": (
+        trains().steps().breaks(1).steps().breaks(0),
+        *(R, "Start(3) to 0 1", [KILL, "2: rank 0 Application"]),
+    ),
+    "a late failure of the former attempt": (trains().breaks(1).says(1, Failed(1)), R, "", [KILL]),
+    "a late end of the former attempt": (trains().breaks(1).says(1, Idle(1, (KILLED,))), R, "", [KILL]),
+    "a late success of the former attempt": (trains().breaks(1).says(0, Done(1)), R, "", [KILL]),
+}
+
+LOSING: dict[str, Row] = {
+    "a supervisor is lost": (trains(3).lost(1), X, "Stop(1) to 0 2", []),
+    "it is waited for": (trains().lost(1).idle(0, LOST), G, "", []),
+    "its pod is a new one, which the operator counts": (
+        trains().lost(1).idle(0, LOST).joins(1, incarnation=2),
+        *(R, "Start(2) to 0 1", []),
+    ),
+    "its pod is the same, which nobody else knows of": (
+        trains().lost(1).idle(0, LOST).joins(1),
+        *(R, "Start(2) to 0 1", [OUT]),
+    ),
+    "it is back before the others have ended": (trains().lost(1).joins(1), X, "", []),
+    "and then they have": (trains().lost(1).joins(1).idle(0, LOST), R, "Start(2) to 0 1", [OUT]),
+    "it is back and replaced after all": (
+        trains(3).lost(1).lost(2).idle(0).joins(1).lost(1).joins(1, 2, incarnation=2),
+        *(R, "Start(2) to 0 1 2", []),
+    ),
+    "it comes a second time, and its first connection is dead": (trains().joins(1), X, "Stop(1) to 0", []),
+    "so does the only one": (trains(1).joins(0), R, "Start(2) to 0", ["1: rank 0 PeerLost"]),
+    "all are lost": (trains().lost(0).lost(1), G, "", []),
+    "it has told how its rank had failed": (
+        trains().fails(1).idle(1, KILLED).lost(1).idle(0, LOST).joins(1),
+        *(R, "Start(2) to 0 1", [KILL]),
+    ),
+    "it has not": (trains().fails(1).lost(1).idle(0, LOST).joins(1), R, "Start(2) to 0 1", [OUT]),
+    "another rank failed by itself": (trains().lost(1).idle(0, KILLED), G, "", ["1: rank 0 Application"]),
+    "that is one incident": (
+        trains().lost(1).idle(0, KILLED).joins(1),
+        *(R, "Start(2) to 0 1", ["1: rank 0 Application"]),
+    ),
+    "it was lost between two attempts": (
+        trains(3).lost(1).idle(0).idle(2).lost(2).joins(1, 2, incarnation=2),
+        *(R, "Start(2) to 0 1 2", []),
+    ),
+}
+
+STOPPING_WELL: dict[str, Row] = {
+    "a node is told to stop": (trains().leaving(1), R, "", []),
+    "all save, and one is ready first": (trains(3).leaving(1).idle(2, SAVED), R, "", []),
+    "it may go before the others have saved": (trains().leaving(1).idle(1, SAVED).lost(1), R, "", []),
+    "they have": (trains().leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED), G, "", []),
+    "who has ended cannot be done besides": (
+        trains().idle(1, SAVED).done(1).idle(0, SAVED),
+        *(R, "Start(2) to 0 1", ["1: rank 0 Stopped"]),
+    ),
+    "it is replaced": (
+        trains().leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED).joins(1, incarnation=2),
+        *(R, "Start(2) to 0 1", []),
+    ),
+    "it is replaced soon": (
+        trains().leaving(1).idle(1, SAVED).lost(1).joins(1, incarnation=2).idle(0, SAVED),
+        *(R, "Start(2) to 0 1", []),
+    ),
+    "it goes without a word of what it saved": (trains().leaving(1).lost(1), X, "Stop(1) to 0", []),
+    "it did not save": (trains().leaving(1).idle(1, End(1, 143, BEGIN)), X, "Stop(1) to 0", []),
+    "then the others have only lost it": (
+        trains().leaving(1).idle(1, End(1, 143, BEGIN)).idle(0, LOST),
+        *(G, "", []),
+    ),
+    "a rank fails by itself while another node is to go": (
+        trains().leaving(1).fails(0).idle(0, replace(KILLED, process=0)).idle(1),
+        *(G, "", ["1: rank 0 Application"]),
+    ),
+    "all have stopped, and nobody was told to": (
+        trains().idle(1, SAVED).idle(0, SAVED),
+        *(R, "Start(2) to 0 1", ["1: rank 0 Stopped"]),
+    ),
+    "it is asked when nothing of it runs": (trains(3).lost(1).idle(0).idle(2).leaving(2).joins(1), G, "", []),
+}
+
+ENDING: dict[str, Row] = {
+    "a node is done": (trains().done(1), R, "Farewell to 1", []),
+    "it goes": (trains().done(1).lost(1), R, "", []),
+    "rank 0's node is done": (trains().done(0), D, "Farewell to 0 1", []),
+    "it is the last one": (trains().done(1).lost(1).done(0), D, "Farewell to 0", []),
+    "it is done while others wait to be looked at": (trains().stalls().done(0), D, "Farewell to 0 1", []),
+    "all is said then": (trains().done(0).lost(0).fails(1).idle(1, KILLED).lost(1), D, "", []),
+    "a rank fails after others are done": (
+        trains().done(1).lost(1).fails(0).idle(0, KILLED),
+        *(D, "Leave(1: rank 0 Application) to 0", []),
+    ),
+    "those that are done may still be there": (
+        trains().done(1).fails(0).idle(0, KILLED),
+        *(D, "Leave(1: rank 0 Application) to 0 1", []),
+    ),
+    "it goes without having heard that it may, and comes back": (
+        trains().done(1).lost(1).joins(1),
+        *(R, "Farewell to 1", []),
+    ),
+    "rank 0's node is done when a rank has failed": (trains().fails(1).done(0), X, "", []),
+    "there is another attempt then, as for all": (
+        trains(3).fails(1).done(0).done(2).idle(1, KILLED),
+        *(R, "Start(2) to 0 1 2", [KILL]),
+    ),
+    "unless one that is done is to go": (
+        trains(3).fails(1).leaving(2).done(2).lost(2).idle(0).idle(1, KILLED),
+        *(D, f"Leave({KILL}) to 0 1", []),
+    ),
+    "a node is lost after others are done": (
+        trains(3).done(1).lost(1).lost(2).idle(0, LOST),
+        *(D, "Leave(1: rank 2 PeerLost) to 0", []),
+    ),
+    "a node is to go after others are done": (
+        trains(3).done(1).leaving(2).fails(0).idle(0, LOST).idle(2),
+        *(D, "Leave(1: rank 2 PeerLost) to 0 1 2", []),
+    ),
+    "one is done, the other has saved": (
+        trains().done(1).idle(0, SAVED),
+        *(D, "Leave(1: rank 0 Stopped) to 0 1", []),
+    ),
+}
+
+LEAVING_IT_TO_THE_OPERATOR: dict[str, Row] = {
+    "no restarts in place": (trains(restarts=0).breaks(1), D, f"Leave({KILL}) to 0 1", []),
+    "a cause that is the operator's": (
+        trains(causes=("ConfigError",)).breaks(1, CONFIG),
+        *(D, "Leave(1: rank 1 ConfigError) to 0 1", []),
+    ),
+    "an exit code that is": (trains(codes=(137,)).breaks(1), D, f"Leave({KILL}) to 0 1", []),
+    "an error of its own before it gets anywhere, which a new pod may not have": (
+        trains().breaks(1, RAISED),
+        *(D, f"Leave({KILL}) to 0 1", []),
+    ),
+    "not after a step": (trains().steps().breaks(1, RAISED), R, "Start(2) to 0 1", [KILL]),
+    "nor after a minute of a program without steps": (
+        trains().after(60).breaks(1, RAISED),
+        *(R, "Start(2) to 0 1", [KILL]),
+    ),
+    "nor where no operator brings a new pod": (
+        Gang(patience=60).starts().breaks(1, RAISED),
+        *(R, "Start(2) to 0 1", [KILL]),
+    ),
+    "three incidents in a row at the same step, which may be the end of the job": (
+        trains().steps().breaks(1, AT_7).steps().breaks(1, AT_7).steps().breaks(1, AT_7),
+        *(D, "Leave(3: rank 1 Application) to 0 1", [KILL, "2: rank 1 Application"]),
+    ),
+    "not where no operator ends it": (
+        Gang(patience=60).starts().steps().breaks(1, AT_7).steps().breaks(1, AT_7).steps().breaks(1, AT_7),
+        *(R, "Start(4) to 0 1", [KILL, "2: rank 1 Application", "3: rank 1 Application"]),
+    ),
+    "only the first failure counts": (
+        trains(codes=(2,)).fails(1).idle(1, KILLED).after(0.1).fails(0).idle(0, CONFIG),
+        *(R, "Start(2) to 0 1", [KILL]),
+    ),
+    "one restart too many": (
+        trains(restarts=1).steps().breaks(1).steps().breaks(1),
+        *(D, "Leave(2: rank 1 Application) to 0 1", [KILL]),
+    ),
+    "the window has passed": (
+        trains(restarts=1, window=100).steps().breaks(1).steps().after(100).breaks(1),
+        *(R, "Start(3) to 0 1", [KILL, "2: rank 1 Application"]),
+    ),
+    "it has not quite": (
+        trains(restarts=1, window=100).steps().breaks(1).steps().after(99).breaks(1),
+        *(D, "Leave(2: rank 1 Application) to 0 1", [KILL]),
+    ),
+    "twice without a step": (trains().breaks(1).breaks(1), D, "Leave(2: rank 1 Application) to 0 1", [KILL]),
+    "not in a row": (
+        trains().breaks(1).steps().breaks(1).breaks(1),
+        *(R, "Start(4) to 0 1", [KILL, "2: rank 1 Application", "3: rank 1 Application"]),
+    ),
+    "nor with an attempt between them that only a lost node ended": (
+        trains().breaks(1).steps().lost(1).idle(0).joins(1, incarnation=2).breaks(1),
+        *(R, "Start(4) to 0 1", [KILL, "3: rank 1 Application"]),
+    ),
+    "a step may be told of at the end": (
+        trains().breaks(1).says(1, Idle(2, (KILLED,), progressed=True)).idle(0),
+        *(R, "Start(3) to 0 1", [KILL, "2: rank 1 Application"]),
+    ),
+    "a program without steps that ran for long": (
+        trains().breaks(1).after(60).breaks(1),
+        *(R, "Start(3) to 0 1", [KILL, "2: rank 1 Application"]),
+    ),
+    "waiting for a node is not running for long": (
+        trains().breaks(1).lost(1).idle(0).after(60).joins(1),
+        *(D, "Leave(2: rank 1 PeerLost) to 0 1", [KILL]),
+    ),
+    "a supervisor out of reach counts": (
+        trains(restarts=0).lost(1).idle(0).joins(1),
+        *(D, f"Leave({OUT}) to 0 1", []),
+    ),
+}
+
+STALLING: dict[str, Row] = {
+    "no step": (trains().stalls(), S, "Examine(1) to 0 1", []),
+    "found twice": (trains().stalls().stalls(), S, "", []),
+    "not while ranks are being ended": (trains().fails(1).stalls(), X, "", []),
+    "it is known who": (trains().stalls().blames(1), X, "Stop(1) to 0 1", []),
+    "it is over": (trains().stalls().blames(1).idle(0).idle(1), R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
+    "nobody can tell who": (
+        trains().stalls().blames(None).idle(0).idle(1),
+        *(R, "Start(2) to 0 1", ["1: rank 0 Stalled"]),
+    ),
+    "the rank had said why it failed, and then hung": (
+        trains().steps().stalls().blames(1).idle(0).idle(1, CONFIG),
+        *(R, "Start(2) to 0 1", ["1: rank 1 ConfigError"]),
+    ),
+    "another one had only lost a peer": (
+        trains().stalls().blames(1).idle(0, LOST).idle(1),
+        *(R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
+    ),
+    "a rank fails instead": (trains().stalls().breaks(1), R, "Start(2) to 0 1", [KILL]),
+    "and who is to blame comes too late": (trains().stalls().fails(1).blames(0), X, "", []),
+    "a supervisor is lost": (trains().stalls().lost(1), X, "Stop(1) to 0", []),
+    "then it is no stall": (
+        trains().stalls().lost(1).blames(0).idle(0).joins(1, incarnation=2),
+        *(R, "Start(2) to 0 1", []),
+    ),
+    "a supervisor is lost after that": (
+        trains().stalls().blames(1).lost(1).idle(0).joins(1),
+        *(R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
+    ),
+    "all have saved and stopped meanwhile": (
+        trains().stalls().leaving(1).idle(0, SAVED).idle(1, SAVED).lost(1),
+        *(G, "", []),
+    ),
+}
+
+TRYING_FIRST: dict[str, Row] = {
+    "the machines are tried": (Gang(check=True).starts(), P, "Try(1) to 0 1", []),
+    "some are well": (tried().idle(0, WELL), P, "", []),
+    "all are": (tried().idle(0, WELL).idle(1, WELL), R, "Start(1) to 0 1", []),
+    "they are tried once": (
+        tried().idle(0, WELL).idle(1, WELL).steps().breaks(1),
+        *(R, "Start(2) to 0 1", [KILL]),
+    ),
+    "one fails": (tried().fails(1), X, "Stop(1) to 0 1", []),
+    "that is the operator's": (tried().breaks(1), D, f"Leave({KILL}) to 0 1", []),
+    "one is lost": (tried().lost(1), X, "Stop(1) to 0", []),
+    "its successor is tried with the others": (
+        tried().lost(1).idle(0).joins(1, incarnation=2),
+        *(P, "Try(2) to 0 1", []),
+    ),
+    "then all are well": (
+        tried().lost(1).idle(0).joins(1, incarnation=2).idle(0, WELL).idle(1, WELL),
+        *(R, "Start(2) to 0 1", []),
+    ),
+    "one that is lost comes back": (tried().lost(1).idle(0).joins(1), D, f"Leave({OUT}) to 0 1", []),
+    "one is to go": (tried().leaving(1).idle(0, WELL).idle(1, WELL).lost(1), G, "", []),
+    "and another comes": (
+        tried().leaving(1).idle(0, WELL).idle(1, WELL).lost(1).joins(1, incarnation=2),
+        *(P, "Try(2) to 0 1", []),
+    ),
+    "a peer is lost and nobody is missed": (
+        unseen(tried()).after(SETTLING_SECONDS),
+        *(D, f"Leave({PEER}) to 0 1", []),
+    ),
+}
+
+PATIENCE = 600.0
+
+
+def by_hand(nodes: int = 2, restarts: int = 0) -> Gang:
+    """Without an operator."""
+    return Gang(nodes, limits(restarts), patience=PATIENCE)
+
+
+WITHOUT_AN_OPERATOR: dict[str, Row] = {
+    "a node may be started by and by": (by_hand().joins(0).after(PATIENCE - 1), G, "", []),
+    "it does not come": (by_hand(3).joins(0, 2).after(PATIENCE), D, "Leave(0: rank 1 PeerLost) to 0 2", []),
+    "it comes at last": (by_hand().joins(0).after(PATIENCE - 1).joins(1), R, "Start(1) to 0 1", []),
+    "training may take long": (by_hand().starts().after(2 * PATIENCE), R, "", []),
+    "a node is lost": (by_hand().starts().lost(1).idle(0), D, "Leave(1: rank 1 PeerLost) to 0", []),
+    "a node is lost, though restarts are allowed": (
+        by_hand(restarts=9).starts().lost(1).idle(0),
+        D,
+        "Leave(1: rank 1 PeerLost) to 0",
+        [],
+    ),
+    "a rank fails and its node is lost, though restarts are allowed": (
+        by_hand(restarts=9).starts().fails(1).idle(1, KILLED).lost(1).idle(0),
+        D,
+        f"Leave({KILL}) to 0",
+        [],
+    ),
+    "a rank fails": (by_hand().starts().breaks(1), D, f"Leave({KILL}) to 0 1", []),
+    "a rank fails, and restarts are allowed": (
+        by_hand(restarts=9).starts().breaks(1),
+        R,
+        "Start(2) to 0 1",
+        [KILL],
+    ),
+    "one is told to stop, and all have saved": (
+        by_hand().starts().leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED),
+        D,
+        "Farewell to 0",
+        [],
+    ),
+    "one is told to stop, and waits until all have saved": (
+        by_hand().starts().leaving(0).idle(0, SAVED).idle(1, SAVED),
+        D,
+        "Farewell to 0 1",
+        [],
+    ),
+    "one is told to stop, and another cannot save": (
+        by_hand().starts().leaving(0).idle(0, SAVED).idle(1, End(1, 143, BEGIN)),
+        D,
+        "Leave(1: rank 0 PeerLost) to 0 1",
+        [],
+    ),
+}
+INHERITING: dict[str, Row] = {
+    "the attempts go on": (Gang().remembers(4).joins(0, attempt=1).joins(1, attempt=4), R, "Start(5) to 0 1", []),
+    "with the number that the operator gives it": (
+        Gang().remembers(4).joins(0, attempt=5).joins(1, attempt=4),
+        *(R, "Start(5) to 0 1", []),
+    ),
+    "also if nobody was asked who knows the last": (
+        Gang(3).remembers(4).joins(0).joins(1, attempt=4).joins(2, attempt=5),
+        *(R, "Start(6) to 0 1 2", []),
+    ),
+    "also if the machines are tried first": (
+        Gang(check=True).remembers(4).joins(0, 1).idle(0, WELL).idle(1, WELL),
+        *(R, "Start(5) to 0 1", []),
+    ),
+    "who goes and comes back meanwhile has lost nothing": (
+        Gang().remembers(4).joins(1).lost(1).joins(0, 1),
+        *(R, "Start(5) to 0 1", []),
+    ),
+}
+
+TABLES = {
+    "starting": STARTING,
+    "without an operator": WITHOUT_AN_OPERATOR,
+    "restarting": RESTARTING,
+    "losing": LOSING,
+    "stopping well": STOPPING_WELL,
+    "ending": ENDING,
+    "leaving it to the operator": LEAVING_IT_TO_THE_OPERATOR,
+    "stalling": STALLING,
+    "trying first": TRYING_FIRST,
+    "inheriting": INHERITING,
+}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, id=f"{name}: {title}") for name, table in TABLES.items() for title, row in table.items()],
+)
+def test_the_leader_decides(row: Row) -> None:
+    gang, phase, words, incidents = row
+    assert (gang.leader.phase, gang.words, gang.incidents) == (phase, words, incidents)
+
+
+@pytest.mark.parametrize(
+    "message", [Failed(1), Idle(1, (KILLED,)), Done(1), Beats(1, ({"process": 1, "step": 5},)), Examined(1, ())]
+)
+@pytest.mark.parametrize("gang", ["running", "stalled", "stopping", "gathering"])
+def test_what_belongs_to_an_attempt_that_is_over_changes_nothing(message: Message, gang: str) -> None:
+    def made() -> Gang:
+        running = trains().steps().breaks(1)
+        changed = {
+            "running": lambda: running,
+            "stalled": running.stalls,
+            "stopping": lambda: running.fails(0),
+            "gathering": lambda: running.lost(0).idle(1),
+        }
+        return changed[gang]()
+
+    def state(gang: Gang) -> str:
+        leader = gang.leader
+        return repr((leader.phase, leader.attempt, leader.members, leader.past, leader.progressed, gang.said))
+
+    told = made()
+    told.said.clear()
+    before = state(told)
+    assert state(told.says(1, message)) == before
+
+
+def test_who_is_not_there_can_say_nothing() -> None:
+    gang = trains().lost(1)
+    assert gang.says(1, Failed(1)).said == []
+    assert gang.says(7, Ping()).said == []
+    assert gang.lost(1).said == []
+
+
+def test_the_first_failure_is_the_one_that_was_heard_of_first_whatever_the_clocks_of_the_nodes_say() -> None:
+    ahead, behind = replace(KILLED, process=0, time=BEGIN + 900), replace(KILLED, process=1, time=BEGIN - 900)
+    gang = trains().fails(0).after(0.1).fails(1).idle(1, behind).idle(0, ahead)
+    assert gang.incidents == ["1: rank 0 Application"]
+    incident = gang.leader.past.incidents[0]
+    assert (incident.end, incident.tied, incident.consequence_ranks) == (ahead, False, (1,))
+
+
+def test_a_leader_of_several_processes_names_the_first_one_of_a_node_that_was_out_of_reach() -> None:
+    gang = Gang(3, limits(), processes=4).starts().lost(2).idle(0).idle(1).joins(2)
+    assert [(incident.rank, incident.end.process) for incident in gang.leader.past.incidents] == [(2, 8)]
+
+
+def test_a_stall_names_its_process_and_all_other_nodes_go_with_it() -> None:
+    gang = Gang(3, limits(), processes=2).starts().stalls()
+    assert gang.leader.stall is not None
+    assert gang.leader.stall.since == BEGIN - 30
+    gang.blames(3).idle(0).idle(1).idle(2)
+    (incident,) = gang.leader.past.incidents
+    assert (incident.rank, incident.end.process, incident.end.exit_code, incident.end.step) == (1, 3, 203, 7)
+    assert (incident.consequences, incident.consequence_ranks) == (2, (0, 2))
+    assert gang.leader.stall is None, "the next attempt has not stalled"
+
+
+def test_nobody_is_a_consequence_of_itself() -> None:
+    gang = trains(3).stalls().blames(None).idle(0).idle(1).idle(2)
+    assert gang.leader.past.incidents[0].consequence_ranks == (1, 2)
+
+
+WAITING: dict[str, Row] = {
+    "who is alive is examined before all end": (trains(3).fails(0, WAITED), S, "Examine(1) to 0 1 2", []),
+    "others give up too": (trains(3).fails(0, WAITED).idle(0, WAITED).fails(1, WAITED), S, "", []),
+    "or lose a peer": (trains(3).fails(0, WAITED).idle(0, WAITED).fails(1, LOST), S, "", []),
+    "one fails by itself after all": (trains(3).fails(0, WAITED).fails(1), X, "Stop(1) to 0 1 2", []),
+    "the one that is found is the incident": (
+        trains(2).fails(0, WAITED).idle(0, WAITED).blames(1).idle(1),
+        *(R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
+    ),
+    "nobody is left to be examined": (
+        trains(2)
+        .fails(0, WAITED)
+        .idle(0, WAITED)
+        .fails(1, LOST)
+        .idle(1, replace(LOST, process=1, begun={"0 nccl": 6})),
+        *(R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
+    ),
+}
+
+
+@pytest.mark.parametrize("row", WAITING.values(), ids=WAITING)
+def test_if_a_rank_waits_for_another_until_it_gives_up_the_other_is_looked_for(row: Row) -> None:
+    gang, phase, words, incidents = row
+    assert (gang.leader.phase, gang.words, gang.incidents) == (phase, words, incidents)
+
+
+def test_those_that_gave_up_are_found_waiting_although_they_have_ended() -> None:
+    gang = trains().fails(0, WAITED).idle(0, WAITED).says(1, Examined(1, ({"process": 1, "state": "S"},)))
+    assert gang.leader.examined
+    findings = gang.leader.findings()
+    assert (findings[0]["state"], findings[0]["where"]) == ("S", "NCCL's ALLREDUCE number 7")
+    assert findings[1] == {"process": 1, "state": "S"}
+
+
+def test_all_have_been_examined_once_each_node_with_ranks_has_answered() -> None:
+    gang = trains(3).done(2).stalls()
+    assert gang.words == "Examine(1) to 0 1"
+    assert not gang.leader.examined
+    gang.says(0, Examined(1, ({"process": 0},)))
+    assert not gang.leader.examined
+    gang.says(1, Examined(1, ({"process": 1},)))
+    assert gang.leader.examined
+    assert gang.leader.findings() == {0: {"process": 0}, 1: {"process": 1}, 2: {"process": 2, "state": "X"}}
+
+
+@pytest.mark.parametrize("goes", ["stays", "goes"])
+def test_of_a_node_that_is_done_all_processes_have_ended(goes: str) -> None:
+    gang = Gang(2, limits(), processes=2).starts().done(1)
+    if goes == "goes":
+        gang.lost(1)
+    gang.stalls()
+    assert gang.leader.findings() == {process: {"process": process, "state": "X"} for process in (2, 3)}
+
+
+@pytest.mark.parametrize("process", [0, 2, "1", True, None, ...])
+@pytest.mark.parametrize("kind", [Beats, Examined])
+def test_nobody_speaks_of_processes_that_are_not_its_own(kind: type[Message], process: object) -> None:
+    told = {"step": 5} if process is ... else {"step": 5, "process": process}
+    gang = trains()
+    with pytest.raises(UnreadableError, match="is no process of node 1"):
+        gang.says(1, kind(1, (told,)))  # type: ignore[arg-type, call-arg]
+    assert gang.leader.members[1].beats == ()
+
+
+def test_findings_that_never_come_are_not_waited_for_beyond_a_moment() -> None:
+    gang = trains().stalls().says(0, Examined(1, ({"process": 0},)))
+    assert gang.leader.next_moment() == BEGIN + EXAMINING_SECONDS
+    assert gang.leader.findings() == {0: {"process": 0}}
+
+
+def test_it_wants_to_look_again_only_where_time_alone_changes_something() -> None:
+    gang = trains()
+    assert gang.leader.next_moment() is None
+    unseen(gang)
+    assert gang.leader.next_moment() == BEGIN + SETTLING_SECONDS
+    gang.lost(1)
+    assert gang.leader.next_moment() is None
+
+
+def test_each_phase_says_since_when() -> None:
+    gang = trains().after(5).fails(1).after(2)
+    assert gang.leader.since == BEGIN + 5
+    gang.idle(0).idle(1, KILLED)
+    assert (gang.leader.phase, gang.leader.since) == (Phase.RUNNING, BEGIN + 7)
+    gang.breaks(1).after(1)
+    assert (gang.leader.phase, gang.leader.since) == (Phase.DONE, BEGIN + 7)
+
+
+def test_it_says_who_is_missing_and_not_who_is_done() -> None:
+    gang = Gang(4).joins(0, 2)
+    assert gang.leader.missing == (1, 3)
+    gang.joins(1, 3).done(3).lost(3)
+    assert gang.leader.missing == ()
+
+
+def test_a_start_says_who_is_there_and_what_was() -> None:
+    start = trains().steps().after(60).breaks(1).said[0][1]
+    assert isinstance(start, Start)
+    assert start.members == {"0": "10.0.0.0:29502", "1": "10.0.0.1:29502"}
+    assert [(incident.attempt, incident.end) for incident in start.past.incidents] == [(1, KILLED)]
+    assert start.past.mean_time_to_failure == 60
+
+
+def test_the_mean_time_to_failure_counts_lost_nodes_and_neither_waiting_nor_stops_on_request() -> None:
+    gang = trains().steps().after(100).breaks(1)
+    gang.steps().after(50).lost(1).idle(0).after(1000).joins(1, incarnation=2)
+    assert gang.leader.past.mean_time_to_failure == 75
+    gang.after(50).leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED).joins(1, incarnation=3)
+    assert gang.leader.past.mean_time_to_failure == 100
+    gang.steps().lost(1).idle(0).joins(1, incarnation=3)
+    assert gang.leader.past.mean_time_to_failure == 200 / 3, "a supervisor that comes back is one failure, not two"
+
+
+def test_a_step_of_the_former_attempt_is_none_of_this_one() -> None:
+    gang = trains().steps()
+    assert gang.leader.progressed
+    assert not gang.breaks(1).leader.progressed
+    assert gang.leader.members[0].beats == ()
+
+
+def test_the_last_incidents_are_kept_and_all_restarts_counted() -> None:
+    gang = trains(restarts=100)
+    for _ in range(INCIDENTS_KEPT + 4):
+        gang.steps().breaks(1)
+    attempts = [incident.attempt for incident in gang.leader.past.incidents]
+    assert attempts == list(range(5, INCIDENTS_KEPT + 5))
+    assert gang.leader.past.restarts == INCIDENTS_KEPT + 4
+
+
+def past(restarts: int, seconds_ago: float = 10) -> Past:
+    """What a gang knows after so many restarts, all at once."""
+    incidents = (Incident(attempt, 1, KILLED) for attempt in range(1, restarts + 1))
+    return Past((*incidents,)[-INCIDENTS_KEPT:], restarts, (BEGIN - seconds_ago,) * restarts)
+
+
+def test_restarts_under_the_former_leader_count() -> None:
+    gang = Gang(2, limits(restarts=2)).remembers(3, past(2)).starts().steps().breaks(1)
+    assert gang.words == "Leave(4: rank 1 Application) to 0 1"
+    old = Gang(2, limits(restarts=2, window=60)).remembers(3, past(2, 61)).starts()
+    assert old.steps().breaks(1).words == "Start(5) to 0 1"
+    assert old.leader.past.restarts == 3
+
+
+def test_they_count_also_where_there_were_more_than_incidents_are_kept() -> None:
+    many = INCIDENTS_KEPT + 4
+    gang = Gang(2, limits(restarts=many)).remembers(many + 1, past(many)).starts().steps().breaks(1)
+    assert gang.words == f"Leave({many + 2}: rank 1 Application) to 0 1"
+    assert gang.leader.past.restarts == many
+
+
+def test_a_new_leader_knows_all_that_the_former_one_knew() -> None:
+    former = trains().steps().after(100).breaks(1)
+    (_, start), *_ = former.said
+    assert isinstance(start, Start)
+    assert start.past == former.leader.past
+    assert (start.past.ran, start.past.failures, start.past.mean_time_to_failure) == (100, 1, 100)
+    assert Gang().remembers(2, start.past).leader.past == former.leader.past
+
+
+def test_attempts_that_got_nowhere_under_the_former_leader_count() -> None:
+    (_, start), *_ = trains().breaks(1).said
+    assert isinstance(start, Start)
+    assert Gang().remembers(2, start.past).starts().breaks(1).words == "Leave(3: rank 1 Application) to 0 1"
+
+
+def test_the_newest_of_what_the_living_know_is_remembered_whoever_answers_first() -> None:
+    older, newer = past(2), past(3)
+    for first, second in [(older, newer), (newer, older)]:
+        gang = Gang().remembers(3, first).remembers(4, Past()).remembers(4, second)
+        assert gang.leader.past == newer
+        assert gang.starts().words == "Start(5) to 0 1"
+
+
+def test_a_pod_that_was_replaced_is_not_to_come_back() -> None:
+    gang = trains().lost(1).idle(0).joins(1, incarnation=3)
+    assert gang.leader.is_outdated(hello(1, incarnation=2))
+    assert not gang.leader.is_outdated(hello(1, incarnation=3))
+    assert not gang.leader.is_outdated(hello(0, incarnation=1))
+    gang.lost(1).idle(0)
+    assert gang.leader.is_outdated(hello(1, incarnation=2)), "nor while its successor is away"
+
+
+def test_a_rank_that_does_not_end_although_it_was_killed_is_named_and_left_to_the_operator() -> None:
+    gang = Gang(3, limits(), processes=4).starts()
+    gang.says(1, Beats(1, (), running=(4, 5, 6, 7))).fails(2).idle(2, KILLED).idle(0)
+    gang.after(1).says(1, Beats(1, (), running=(7, 6)))
+    assert gang.leader.next_moment() == BEGIN + KILLED_SECONDS
+    assert gang.after(KILLED_SECONDS - 2).leader.phase is Phase.STOPPING
+    assert gang.after(1).words == "Leave(1: rank 1 Stalled) to 0 1 2"
+    ((_, leave), *_) = gang.said
+    assert isinstance(leave, Leave)
+    assert (leave.incident.end.process, leave.incident.end.exit_code) == (6, 203)
+    assert leave.incident.end.message.startswith("SIGKILL has not ended rank 6, 7 within 30 s")
+    assert gang.leader.next_moment() is None
+
+
+def test_where_only_what_the_ranks_had_started_does_not_end_its_node_is_named() -> None:
+    gang = trains().fails(1).idle(0).after(KILLED_SECONDS)
+    ((_, leave), *_) = gang.said
+    assert isinstance(leave, Leave)
+    assert (leave.incident.rank, leave.incident.end.process) == (1, 1)
+    assert leave.incident.end.message.startswith("SIGKILL has not ended what the ranks of node 1 had started")
+
+
+def placed(domains: str = "abab", processes: int = 1) -> Gang:
+    """A gang in which ranks follow placement, in its first attempt."""
+    return Gang(len(domains), limits(), processes=processes, domains=domains).starts()
+
+
+def orders(gang: Gang) -> set[tuple[int, ...] | None]:
+    """The order of the nodes, as each was told."""
+    return {message.order for _, message in gang.said if isinstance(message, Start)}
+
+
+def test_where_ranks_follow_placement_each_start_says_in_which_order_nodes_stand() -> None:
+    gang = placed()
+    assert (orders(gang), gang.leader.ring.order) == ({(0, 2, 1, 3)}, (0, 2, 1, 3))
+
+
+def test_otherwise_it_says_nothing_about_that() -> None:
+    assert orders(trains(4)) == {None}
+
+
+def test_a_supervisor_that_knows_of_no_order_gets_none() -> None:
+    gang = Gang(3, limits(), domains="aba").joins(0, 1)
+    gang.leader.joined(2, hello(2), "10.0.0.2:29502", gang.now)
+    assert orders(gang._hear()) == {None}
+
+
+def test_machines_are_tested_by_their_numbers_and_only_then_ordered() -> None:
+    gang = Gang(4, limits(), check=True, domains="abab").starts()
+    assert orders(gang) == {None}
+    for node in range(4):
+        gang.idle(node, WELL)
+    assert (gang.leader.phase, orders(gang)) == (R, {(0, 2, 1, 3)})
+
+
+def test_what_a_node_knows_of_its_place_only_later_counts_from_the_next_attempt_on() -> None:
+    gang = placed("a?ab")
+    assert orders(gang) == {(0, 2, 3, 1)}
+    gang.steps().says(1, Located("b"))
+    assert gang.leader.ring.order == (0, 2, 3, 1)
+    assert orders(gang.breaks(1)) == {(0, 2, 1, 3)}
+
+
+def test_a_new_pod_elsewhere_changes_the_order() -> None:
+    gang = placed("abab").steps().lost(1)
+    for node in (0, 2, 3):
+        gang.idle(node)
+    gang.domains = "aaab"
+    assert orders(gang.joins(1, incarnation=2)) == {(0, 1, 2, 3)}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_whoever_fails_the_incident_is_of_its_node_and_names_the_rank_that_it_had(processes: int) -> None:
+    for node in range(4):
+        gang = placed(processes=processes).steps()
+        process = gang.leader.ring.first_process(node)
+        gang.breaks(node, replace(KILLED, process=process))
+        incident = gang.leader.past.incidents[-1]
+        assert (incident.rank, incident.end.process) == (node, [0, 2, 1, 3][node] * processes)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_stall_is_of_the_node_that_has_the_rank_that_is_to_blame(processes: int) -> None:
+    gang = placed(processes=processes).steps().stalls().blames(1 * processes)
+    assert gang.leader.stall is not None
+    assert (gang.leader.stall.rank, gang.leader.stall.process) == (2, processes)
+    for node in range(4):
+        gang.idle(node)
+    assert gang.leader.past.incidents[-1].rank == 2
+
+
+def test_of_a_node_that_is_done_the_ranks_that_it_had_have_ended() -> None:
+    gang = placed().steps().done(1).stalls()
+    ended = [process for process, found in gang.leader.findings().items() if found.get("state") == "X"]
+    assert ended == [2]
+
+
+def test_nobody_speaks_of_ranks_that_follow_placement_to_another_node() -> None:
+    with pytest.raises(UnreadableError, match="is no process of node 1"):
+        placed().says(1, Beats(1, ({"process": 1, "step": 1},)))
+
+
+def test_a_node_that_was_out_of_reach_is_named_by_the_rank_that_it_had() -> None:
+    gang = placed().steps().lost(1)
+    for node in (0, 2, 3):
+        gang.idle(node)
+    incident = gang.joins(1).leader.past.incidents[-1]
+    assert (incident.rank, incident.end.process, incident.end.cause) == (1, 2, "PeerLost")
+
+
+def test_a_rank_that_does_not_end_is_named_with_its_node() -> None:
+    gang = placed().steps().says(1, Beats(1, (), running=(2,))).fails(0)
+    for node in (0, 2, 3):
+        gang.idle(node)
+    gang.after(KILLED_SECONDS)
+    message = next(message for _, message in gang.said if isinstance(message, Leave))
+    assert (message.incident.rank, message.incident.end.process) == (1, 2)
+    assert message.incident.end.message.startswith("SIGKILL has not ended rank 2 (node 1) within")

@@ -1,0 +1,330 @@
+"""What a crew passes on to its ranks, and what it says of their ends; its ranks are made up."""
+
+import asyncio
+import json
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddpjob_rank.environment import Env
+from ddpjob_rank.machine import memory
+from ddpjob_rank.running.program import Program
+from ddpjob_rank.running.stderr import SUFFIX
+from ddpjob_supervisor.gang import crew
+from ddpjob_supervisor.gang.crew import Crew, seats_of
+from ddpjob_supervisor.gang.messages import End
+from ddpjob_supervisor.node.ranks import Place, Rank, StartError
+from ddpjob_supervisor.watch import devices
+
+from tests.unit.supervisor.gpu.transcripts import transcript
+
+PROGRAM = Program(module=True, name="any")
+ABORT = 128 + signal.SIGABRT
+WAITED = "it waited in NCCL's ALLREDUCE number 460631 for 600 s"
+REPORT = {"exitCode": 3, "cause": "DataError", "message": "no shard 7", "exception": "KeyError", "step": 12}
+"""As a rank leaves it."""
+
+
+@dataclass
+class Puppet(Rank):
+    """A rank that is no process: it ends when the test says so, or is killed."""
+
+    told: list[signal.Signals] = field(default_factory=list)
+
+    def tell(self, number: signal.Signals) -> None:
+        self.told.append(number)
+
+    def kill(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(128 + signal.SIGKILL)
+
+
+@dataclass
+class Puppets:
+    """Starts puppets, and fails at the rank that it is told to."""
+
+    fails_at: int | None = None
+    started: list[Puppet] = field(default_factory=list)
+
+    async def ready(self) -> None:
+        """At once."""
+
+    async def start(self, place: Place) -> Rank:
+        if int(place.env["LOCAL_RANK"]) == self.fails_at:
+            raise StartError("no more processes")
+        self.started.append(Puppet(len(self.started) + 1))
+        return self.started[-1]
+
+
+@dataclass
+class Play:
+    """A crew of two ranks, numbered from 4."""
+
+    directory: Path
+    starter: Puppets
+    failures: list[End] = field(default_factory=list)
+    said: str = ""
+    """By the first rank, on stderr."""
+
+    def __post_init__(self) -> None:
+        self.crew = Crew(self.starter, self.failures.append)  # type: ignore[arg-type]
+
+    def run(self, act: Callable[[list[Puppet]], None]) -> tuple[End, ...]:
+        """Its ends, where this happens once all ranks run; who still runs after it ends with 0."""
+
+        async def play() -> tuple[End, ...]:
+            seats = [
+                replace(seat, env={**seat.env, Env.HEARTBEAT: str(self.directory / str(local))})
+                for local, seat in enumerate(seats_of({}, 4, 2, self.directory))
+            ]
+            running = asyncio.ensure_future(self.crew.run(PROGRAM, seats))
+            while not self.crew.pids and not running.done():  # noqa: ASYNC110  (nothing tells that all have started)
+                await asyncio.sleep(0)
+            if self.said:
+                with (self.directory / f"0{SUFFIX}").open("w") as stderr:
+                    stderr.write(self.said)
+            act(self.starter.started)
+            for rank in self.starter.started:
+                if not rank.ended.done():
+                    rank.ended.set_result(0)
+            return await running
+
+        return asyncio.run(play())
+
+    def says(self, *lines: str) -> None:
+        self.said = "\n".join([*lines, ""])
+
+    def end(self, code: int, report: dict[str, Any] | None = None, *, asked: bool = False) -> End:
+        """The end of the first rank, which leaves a report or none, and may have been told to stop."""
+
+        def ends(ranks: list[Puppet]) -> None:
+            if asked:
+                self.crew.tell(signal.SIGTERM)
+            if report is not None:
+                (self.directory / "report-0.json").write_text(json.dumps(report))
+            ranks[0].ended.set_result(code)
+
+        return self.run(ends)[0]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Play:
+    return Play(tmp_path, Puppets())
+
+
+def words(end: End) -> tuple[int, str, str]:
+    return end.exit_code, end.cause, end.message
+
+
+def test_what_is_told_to_a_crew_each_rank_hears_also_one_that_is_stopped(play: Play) -> None:
+    play.run(lambda _: play.crew.tell(signal.SIGTERM))
+    assert [rank.told for rank in play.starter.started] == [[signal.SIGTERM, signal.SIGCONT]] * 2
+
+
+def test_who_goes_on_after_a_second_request_is_ended_and_that_is_no_failure(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def asked_twice() -> tuple[End, ...]:
+        monkeypatch.setattr(crew, "HEEDING_SECONDS", 0.0)
+        running = asyncio.ensure_future(play.crew.run(PROGRAM, seats_of({}, 4, 2, play.directory)))
+        while not play.crew.pids:  # noqa: ASYNC110  (nothing tells that all have started)
+            await asyncio.sleep(0)
+        play.crew.tell(signal.SIGTERM)
+        await asyncio.sleep(0.01)
+        assert len(play.crew.pids) == 2, "it may take its time to save"
+        play.crew.tell(signal.SIGTERM)
+        return await running
+
+    assert [words(end) for end in asyncio.run(asked_twice())] == [(137, "", "")] * 2
+    assert play.failures == []
+
+
+def test_what_was_told_while_ranks_were_starting_they_hear_once_they_run(play: Play) -> None:
+    start = play.starter.start
+
+    async def told_meanwhile(place: Place) -> Rank:
+        if not play.starter.started:
+            play.crew.tell(signal.SIGUSR1)
+        return await start(place)
+
+    play.starter.start = told_meanwhile  # type: ignore[method-assign]
+    play.run(lambda _: None)
+    assert [rank.told for rank in play.starter.started] == [[signal.SIGUSR1, signal.SIGCONT]] * 2
+
+
+def test_a_report_of_a_former_attempt_counts_no_more(play: Play) -> None:
+    (play.directory / "report-0.json").write_text(json.dumps(REPORT))
+    assert words(play.end(1)) == (1, "Application", "ended with exit code 1")
+
+
+@pytest.mark.parametrize(
+    ("code", "report", "asked", "said"),
+    [
+        (0, None, False, (0, "", "")),
+        (0, REPORT, False, (0, "", "")),
+        (205, None, True, (205, "", "")),
+        (7, None, False, (7, "Application", "ended with exit code 7")),
+        (7, None, True, (7, "Application", "ended with exit code 7")),
+        (128, None, False, (128, "Application", "ended with exit code 128")),
+        (128 + signal.SIGSEGV, None, False, (139, "Application", "killed by SIGSEGV")),
+        (128 + 99, None, False, (227, "Application", "killed by signal 99")),
+        (128 + signal.SIGTERM, None, True, (143, "", "")),
+        (128 + signal.SIGTERM, None, False, (143, "Application", "killed by SIGTERM")),
+        (7, REPORT, False, (7, "DataError", "no shard 7")),
+        (128 + signal.SIGTERM, REPORT, True, (3, "DataError", "no shard 7")),
+        (128 + signal.SIGABRT, REPORT, False, (134, "DataError", "no shard 7")),
+        (7, {"exitCode": 3}, False, (7, "Application", "ended with exit code 7")),
+    ],
+    ids=[
+        "done",
+        "done, whatever it has reported",
+        "saved and stopped",
+        "failed",
+        "failed after it was told to stop",
+        "failed with the last code that is no signal's",
+        "crashed",
+        "a signal without a name",
+        "ended as it was told to",
+        "ended by somebody else",
+        "its report tells why, the exit code is the process's",
+        "it had failed, and was ended while it was about to end: both are as reported",
+        "it reported, and crashed at the end",
+        "a report that is none",
+    ],
+)
+def test_the_end_of_a_rank_is_told_by_its_code_and_its_report(
+    play: Play, code: int, report: dict[str, Any] | None, said: tuple[int, str, str], *, asked: bool
+) -> None:
+    end = play.end(code, report, asked=asked)
+    assert (end.process, words(end)) == (4, said)
+    assert abs(end.time - time.time()) < 60
+    assert len(play.failures) == bool(end.cause), "only a failure makes others end"
+
+
+@pytest.mark.parametrize(
+    ("code", "report", "log", "said"),
+    [
+        (ABORT, None, "timeout-torch-2.7", (ABORT, "Stalled", WAITED)),
+        (ABORT, None, "ecc", (ABORT, "DeviceFailed", "CUDA error: uncorrectable ECC error encountered")),
+        (ABORT, None, "cuda-unknown-error", (ABORT, "Application", "CUDA error: unknown error")),
+        (ABORT, None, "timeout-of-another-rank", (ABORT, "Application", "killed by SIGABRT")),
+        (ABORT, REPORT, "timeout-torch-2.7", (ABORT, "DataError", "no shard 7")),
+        (1, REPORT | {"cause": "PeerLost"}, "timeout-torch-2.7", (1, "Stalled", WAITED)),
+        (1, None, "timeout-torch-2.7", (1, "Application", "ended with exit code 1")),
+        (139, None, "timeout-torch-2.7", (139, "Application", "killed by SIGSEGV")),
+    ],
+    ids=[
+        "it waited for another rank",
+        "its GPU is broken",
+        "an error that may be its own",
+        "another rank waited",
+        "its own report says more",
+        "its own report says only that a peer is lost",
+        "it has ended by itself",
+        "it has crashed",
+    ],
+)
+def test_where_nccl_ends_a_rank_its_last_words_tell_why(
+    play: Play, code: int, report: dict[str, Any] | None, log: str, said: tuple[int, str, str]
+) -> None:
+    play.says(*transcript(log))
+    assert words(play.end(code, report)) == said
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [(1, (1, "DeviceFailed", "GPU 0: Xid 79, GPU has fallen off the bus")), (0, (0, "", ""))]
+)
+def test_a_gpu_that_broke_meanwhile_explains_any_failure(
+    play: Play, code: int, said: tuple[int, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken() -> str | None:
+        return "GPU 0: Xid 79, GPU has fallen off the bus"
+
+    monkeypatch.setattr(devices, "broken", broken)
+    assert words(play.end(code)) == said
+
+
+def test_how_many_collectives_a_rank_had_begun_is_told_even_of_one_that_was_ended(play: Play) -> None:
+    play.says(*transcript("timeout-of-another-rank"))
+    ends = play.run(lambda _: play.crew.stop())
+    assert [end.begun for end in ends] == [{"0 nccl": 1261}, {}]
+    assert not any(end.cause or end.waited for end in ends)
+
+
+def test_a_report_tells_the_exception_and_the_step(play: Play) -> None:
+    end = play.end(7, REPORT)
+    assert (end.exception, end.step) == ("KeyError", 12)
+
+
+@pytest.mark.parametrize(("kills", "cause"), [((2, 3), "OutOfMemory"), ((2, 2), "Application")])
+def test_a_killed_rank_was_out_of_memory_where_the_kernel_has_counted_one(
+    play: Play, kills: tuple[int, int], cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = iter(kills)
+    monkeypatch.setattr(memory, "kills", lambda: next(counted, kills[-1]))
+    end = play.end(128 + signal.SIGKILL)
+    assert end.cause == cause
+    assert end.message.startswith("killed by SIGKILL")
+
+
+def test_who_is_ended_by_its_supervisor_has_not_failed(play: Play) -> None:
+    ends = play.run(lambda _: play.crew.stop())
+    assert [words(end) for end in ends] == [(128 + signal.SIGKILL, "", "")] * 2
+    assert play.failures == []
+
+
+def test_who_had_failed_before_its_supervisor_ended_it_is_told_as_it_reported(play: Play) -> None:
+    def stops(_: list[Puppet]) -> None:
+        (play.directory / "report-1.json").write_text(json.dumps(REPORT))
+        play.crew.stop()
+
+    ends = play.run(stops)
+    assert [words(end) for end in ends] == [(137, "", ""), (3, "DataError", "no shard 7")]
+    assert play.failures == [], "all end anyway"
+
+
+def test_where_one_cannot_be_started_none_runs(tmp_path: Path) -> None:
+    play = Play(tmp_path, Puppets(fails_at=1))
+    with pytest.raises(StartError, match="no more processes"):
+        play.run(lambda _: None)
+    assert [rank.ended.result() for rank in play.starter.started] == [128 + signal.SIGKILL]
+
+
+@pytest.mark.parametrize(("stopped", "code"), [(True, 137), (False, 143)])
+def test_a_crew_that_is_not_wanted_any_more_starts_nobody(play: Play, code: int, *, stopped: bool) -> None:
+    if stopped:
+        play.crew.stop()
+    else:
+        play.crew.tell(signal.SIGTERM)
+        play.crew.tell(signal.SIGINT)
+    ends = play.run(lambda _: None)
+    assert [(end.process, *words(end)) for end in ends] == [(4, code, "", ""), (5, code, "", "")]
+    assert play.starter.started == []
+
+
+def test_who_runs_is_known_by_local_rank(play: Play) -> None:
+    def first_ends(ranks: list[Puppet]) -> None:
+        assert play.crew.pids == {0: 1, 1: 2}
+        assert play.crew.ended == {}
+        ranks[0].ended.set_result(0)
+        assert play.crew.pids == {1: 2}
+        assert play.crew.ended == {0: None}, "how is not known yet"
+
+    play.run(first_ends)
+
+
+def test_a_seat_has_its_ranks_own_variables(tmp_path: Path) -> None:
+    first, second = seats_of({"A": "b", "RANK": "?"}, 4, 2, tmp_path)
+    assert (first.process, second.process) == (4, 5)
+    assert second.env == {
+        "A": "b",
+        "RANK": "5",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "2",
+        "DDPJOB_TERMINATION_LOG": str(second.report),
+    }
+    assert first.report != second.report

@@ -1,0 +1,477 @@
+"""What a node's supervisor tells of its ranks, with ranks that are any processes."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from ddpjob_rank.reporting.heartbeat import EMPTY, SLOTS, Record, encode
+from ddpjob_rank.running.program import Program
+from ddpjob_supervisor.gang import follower as module
+from ddpjob_supervisor.gang.follower import Follower, beat_seconds
+from ddpjob_supervisor.gang.link import LocalLink
+from ddpjob_supervisor.gang.messages import (
+    Beats,
+    Done,
+    End,
+    Examine,
+    Examined,
+    Farewell,
+    Idle,
+    Incident,
+    Leave,
+    Located,
+    Message,
+    Start,
+    Stop,
+)
+from ddpjob_supervisor.gang.rendezvous import Rendezvous
+from ddpjob_supervisor.gang.settings import Settings
+from ddpjob_supervisor.node.ranks import Place, Rank, exit_code
+
+from tests.support.waiting import patience
+
+DEADLINE_SECONDS = 30
+
+
+class Sleepers:
+    """Starts processes that only sleep."""
+
+    zygote: int | None = None
+
+    def __init__(self) -> None:
+        self.processes: list[asyncio.subprocess.Process] = []
+        self.ranks: list[Rank] = []
+        self.places: list[Place] = []
+        self.company: list[int] = []
+        """How many others ran when one was started."""
+        self._watching: list[asyncio.Task[None]] = []
+
+    @property
+    def pids(self) -> set[int]:
+        return {process.pid for process in self.processes}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for process in self.processes:
+            with suppress(ProcessLookupError):
+                process.kill()
+        await asyncio.gather(*self._watching)
+
+    async def ready(self) -> None:
+        pass
+
+    async def start(self, place: Place) -> Rank:
+        self.places.append(place)
+        self.company.append(sum(not rank.ended.done() for rank in self.ranks))
+        process = await asyncio.create_subprocess_exec("sleep", "1000", start_new_session=True)
+        self.processes.append(process)
+        self.ranks.append(Rank(process.pid))
+        self._watching.append(asyncio.create_task(self._watch(process, self.ranks[-1])))
+        return self.ranks[-1]
+
+    async def _watch(self, process: asyncio.subprocess.Process, rank: Rank) -> None:
+        code = await process.wait()
+        if not rank.ended.done():
+            rank.ended.set_result(exit_code(code))
+
+
+Scene = Callable[[Follower, Sleepers], Awaitable[None]]
+Follow = Callable[..., None]
+"""Plays a scene, for a supervisor with these settings."""
+
+
+@pytest.fixture
+def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follow:
+    monkeypatch.setenv("DDPJOB_CHECKPOINT_DIR", str(tmp_path / "checkpoints"))
+    monkeypatch.setenv("DDPJOB_TERMINATION_LOG", str(tmp_path / "report"))
+
+    monkeypatch.setenv("NODE_RANK", "0")
+
+    async def play(scene: Scene, place: dict[str, Any]) -> None:
+        settings = Settings(processes=2, **place)
+        fit = asyncio.create_task(asyncio.sleep(0))
+        async with Sleepers() as sleepers, asyncio.timeout(patience(DEADLINE_SECONDS)):
+            follower = Follower(
+                settings,
+                Program(module=False, name="train.py"),
+                sleepers,
+                Rendezvous(settings),
+                fit=fit,
+                env=os.environ,
+                directory=tmp_path,
+            )
+            await scene(follower, sleepers)
+            if follower._running is not None:
+                follower._running.cancel()
+                await asyncio.wait([follower._running])
+            follower._heartbeats.close()
+
+    return lambda scene, **place: asyncio.run(play(scene, place))
+
+
+def test_of_a_rank_that_has_ended_it_says_so(follow: Follow) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        link = LocalLink()
+        follower._link, leader = link, link.other_end()
+        follower._heed(Start(1, 0, {}))
+        while follower._crew is None or len(follower._crew.pids) < 2:  # noqa: ASYNC110  (nothing tells of a start)
+            await asyncio.sleep(0.01)
+        sleepers.ranks[1].ended.set_result(0)
+        follower._heed(Examine(1))
+        told = await leader.receive()
+        assert isinstance(told, Examined)
+        states = {finding["process"]: finding["state"] for finding in told.findings}
+        assert (states[0] in {"S", "R"}, states[1]) == (True, "X"), states
+
+    follow(scene)
+
+
+def test_nothing_of_the_last_attempt_is_told_of_the_next(follow: Follow) -> None:
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        told = encode(1, Record(process=0, attempt=1, step=7), b"")
+        path, slot = follower._heartbeats.path(0), SLOTS[1]
+        path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
+        assert [beat["step"] for beat in follower.beats()] == [7]
+        follower._heed(Start(2, 0, {}))
+        assert (follower.attempt, follower.beats()) == (2, ())
+
+    follow(scene)
+
+
+def test_a_start_tells_where_the_others_are(follow: Follow) -> None:
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        others = {"0": "10.0.0.1:29502", "1": "10.0.0.2:29502"}
+        follower._heed(Start(1, 0, others))
+        assert follower._rendezvous.members == others, "they are told of a new rank 0"
+
+    follow(scene)
+
+
+async def ranks_run(follower: Follower, attempt: int) -> None:
+    while follower.attempt != attempt or follower._crew is None or len(follower._crew.pids) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+def led(follower: Follower) -> LocalLink:
+    """The leader's end of a connection."""
+    link = LocalLink()
+    follower._link = link
+    return link.other_end()
+
+
+async def said_beside_beats(leader: LocalLink) -> Message:
+    while isinstance(told := await leader.receive(), Beats):
+        pass
+    return told
+
+
+def test_two_attempts_never_run_at_once(follow: Follow) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        led(follower)
+        follower._heed(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        follower._heed(Start(2, 0, {}))
+        await ranks_run(follower, 2)
+        assert [rank.ended.done() for rank in sleepers.ranks] == [True, True, False, False]
+        assert max(sleepers.company) < 2
+        assert follower._link is not None
+        assert follower._link._there.empty(), "what became of the former one is nobody's question"  # type: ignore[attr-defined]
+        follower._heed(Stop(2))
+        await asyncio.gather(*(rank.ended for rank in sleepers.ranks))
+
+    follow(scene)
+
+
+def test_where_nobody_leads_any_more_a_rank_that_fails_takes_the_others_of_its_node_with_it(
+    follow: Follow,
+) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        led(follower)
+        follower._heed(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        follower._heed(Farewell())
+        sleepers.processes[1].terminate()
+        assert await follower._exit_code == 143
+        assert sleepers.ranks[0].ended.result() == 137
+
+    follow(scene)
+
+
+def test_a_node_that_is_done_goes_once_the_leader_knows(follow: Follow) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        leader = led(follower)
+        follower._heed(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        for rank in sleepers.ranks:
+            rank.ended.set_result(0)
+        assert await said_beside_beats(leader) == Done(1)
+        assert not follower._exit_code.done()
+        follower._heed(Farewell())
+        assert await follower._exit_code == 0
+
+    follow(scene)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_one_that_is_to_go_before_the_leader_knows_does_not_say_that_it_was_done(
+    follow: Follow, *, lost: bool
+) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        leader = led(follower)
+        follower._heed(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        if lost:
+            follower._link = None
+            follower._leaving = True
+        for rank in sleepers.ranks:
+            rank.ended.set_result(0)
+        if not lost:
+            assert await said_beside_beats(leader) == Done(1)
+            follower.request(signal.SIGTERM)
+        assert await follower._exit_code == 205
+
+    follow(scene)
+
+
+@pytest.mark.parametrize(("leaving", "code"), [(True, 205), (False, 0)], ids=["to go", "done"])
+def test_one_that_is_to_go_or_done_and_finds_no_leader_any_more_goes(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch, code: int, *, leaving: bool
+) -> None:
+    links = [LocalLink()]
+
+    async def reach(*_: object) -> LocalLink:
+        return links.pop() if links else await asyncio.Future()
+
+    monkeypatch.setattr(Rendezvous, "reach", reach)
+    if not leaving:  # Who is to go waits for nobody.
+        monkeypatch.setattr(module, "DONE_SECONDS", 0.05)
+
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        leader, following = links[0].other_end(), asyncio.create_task(follower.follow(0))
+        leader.send(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        follower._leaving = leaving
+        for rank in sleepers.ranks:
+            rank.ended.set_result(0)
+        while await leader.receive() != Done(1):
+            pass
+        await leader.close()
+        assert await following == code
+
+    follow(scene)
+
+
+def test_where_nobody_leads_any_more_a_lost_peer_is_no_reason_beside_another(follow: Follow, tmp_path: Path) -> None:
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        follower._ends = (End(0, 1, 1.0, "PeerLost", "a peer"), End(1, 3, 2.0, "Application", "its own"))
+        assert follower._verdict() == 3
+        assert "its own" in (tmp_path / "report").read_text()
+
+    follow(scene)
+
+
+def test_ranks_that_nothing_ends_do_not_keep_their_supervisor(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KILLED_SECONDS", 0.05)
+    monkeypatch.setattr(module, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(Rank, "kill", lambda _: None)
+
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        link = LocalLink()
+        leader, following = link.other_end(), asyncio.create_task(follower.follow(0, link))
+        leader.send(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        sleepers.ranks[0].ended.set_result(0)
+        while (await leader.receive()) != Beats(1, (), running=(1,)):
+            pass
+        leader.send(Leave(Incident(1, 0, End(1, 203, 1.0, "Stalled", "SIGKILL has not ended rank 1"))))
+        assert await following == 203
+
+    follow(scene)
+
+
+def test_who_is_stopped_while_its_node_is_still_looked_at_need_not_wait_for_that(
+    follow: Follow,
+) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        leader = led(follower)
+        follower._fit = asyncio.get_running_loop().create_task(asyncio.Event().wait())  # type: ignore[assignment]
+        follower._heed(Start(1, 0, {}))
+        follower._heed(Stop(1))
+        assert await leader.receive() == Idle(1, ())
+        assert sleepers.ranks == []
+        follower._fit.cancel()
+
+    follow(scene)
+
+
+def test_that_a_rank_cannot_be_looked_at_is_told_and_not_taken_for_silence(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def collect(_: int, process: int, *__: object) -> dict[str, object]:
+        if process:
+            raise PermissionError("no look at /proc")
+        return {"process": process, "state": "S"}
+
+    monkeypatch.setattr(module, "collect", collect)
+
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        leader = led(follower)
+        follower._heed(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        follower._heed(Examine(1))
+        told = await leader.receive()
+        assert isinstance(told, Examined)
+        assert [(one["process"], one["state"]) for one in told.findings] == [(0, "S"), (1, None)]
+
+    follow(scene)
+    assert "warning: cannot look at rank 1: PermissionError: no look at /proc\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("processes", "seconds"), [(1, 0.5), (2000, 0.5), (4000, 1.0), (8000, 2.0), (1_000_000, 2.0)]
+)
+def test_in_a_large_world_each_node_tells_less_often(processes: int, seconds: float) -> None:
+    assert beat_seconds(processes) == seconds
+
+
+@pytest.mark.parametrize(("node", "cause", "code"), [(0, "ConfigError", 2), (1, "PeerLost", 204)])
+def test_a_pod_that_is_to_end_names_the_rank_that_failed_first_be_it_its_own(
+    follow: Follow, tmp_path: Path, node: int, cause: str, code: int
+) -> None:
+    """Whichever pod the operator hears of first."""
+    incident = Incident(1, node, End(2 * node, 2, 7.0, "ConfigError", "no such workload", None, 40), True, 1, (3,))
+
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        follower._heed(Leave(incident))
+        assert await follower._exit_code == code
+
+    follow(scene)
+    report = json.loads((tmp_path / "report").read_text())
+    assert (report["cause"], report["exitCode"], report["step"]) == (cause, code, 40)
+    assert report["incident"] == incident.to_document()
+
+
+def test_the_last_steps_are_told_before_the_end(follow: Follow) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        leader = led(follower)
+        follower._heed(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        told = encode(1, Record(process=0, attempt=1, step=400), b"")
+        path, slot = follower._heartbeats.path(0), SLOTS[1]
+        path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
+        for rank in sleepers.ranks:
+            rank.ended.set_result(0)
+        last, then = await leader.receive(), await leader.receive()
+        assert isinstance(last, Beats)
+        assert ([beat["step"] for beat in last.beats], then) == ([400], Done(1))
+
+    follow(scene)
+
+
+MOVED = Start(1, 0, {}, order=(0, 2, 1, 3))
+
+
+def test_its_ranks_are_those_of_its_place_in_the_order(follow: Follow, capsys: pytest.CaptureFixture[str]) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        leader = led(follower)
+        follower._heed(MOVED)
+        await ranks_run(follower, 1)
+        env = [place.env for place in sleepers.places]
+        assert [(one["RANK"], one["LOCAL_RANK"], one["NODE_RANK"]) for one in env] == [
+            ("4", "0", "2"),
+            ("5", "1", "2"),
+        ]
+        follower._heed(Stop(1))
+        told = await said_beside_beats(leader)
+        assert isinstance(told, Idle)
+        assert [end.process for end in told.ends] == [4, 5]
+
+    follow(scene, node=1, nodes=4)
+    assert "attempt 1: node 1 has rank 4, 5" in capsys.readouterr().out
+
+
+def test_without_an_order_they_are_those_of_its_number_again(
+    follow: Follow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        follower._heed(MOVED)
+        follower._heed(Start(2, 0, {}))
+        assert [seat.process for seat in follower._seats] == [2, 3]
+
+    follow(scene, node=1, nodes=4)
+    assert "attempt 2: node" not in capsys.readouterr().out
+
+
+def test_a_report_names_the_node_where_the_rank_does_not_show_it(follow: Follow, tmp_path: Path) -> None:
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        led(follower)
+        follower._heed(MOVED)
+        follower._heed(Leave(Incident(1, 2, End(2, 1, 1.0, "Application", "no data"))))
+        assert await follower._exit_code == 204
+
+    follow(scene, node=1, nodes=4)
+    report = json.loads((tmp_path / "report").read_text())
+    assert (report["rank"], report["node"], report["message"]) == (4, 1, "rank 2 (node 2) failed: Application")
+    assert (report["incident"]["rank"], report["incident"]["process"]) == (2, 2)
+
+
+def test_it_says_in_which_domain_it_is_at_first_and_after_each_attempt_that_had_an_order(
+    follow: Follow, tmp_path: Path
+) -> None:
+    file = tmp_path / "domain"
+
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        assert follower.hello(0).domain == ""
+        file.write_text("rack-1\n")
+        assert follower.hello(0).domain == "rack-1"
+        file.write_text("rack-2")
+        leader = led(follower)
+        for start in (MOVED, Start(2, 0, {})):
+            follower._heed(start)
+            await ranks_run(follower, start.attempt)
+            follower._heed(Stop(start.attempt))
+            if start.order:
+                assert await said_beside_beats(leader) == Located("rack-2")
+            assert isinstance(await said_beside_beats(leader), Idle)
+
+    follow(scene, node=1, nodes=4, domain_file=file)
+
+
+def test_without_a_file_it_is_in_none(follow: Follow) -> None:
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        assert follower.hello(0).domain is None
+        await follower.locate()
+
+    follow(scene)
+
+
+def test_it_waits_for_its_domain_no_longer_than_its_ranks_would_wait_for_their_imports(
+    follow: Follow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported = asyncio.Event()
+    monkeypatch.setattr(Sleepers, "ready", lambda _: imported.wait())
+    file = tmp_path / "domain"
+
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        locating = asyncio.create_task(follower.locate())
+        await asyncio.sleep(0.1)
+        assert not locating.done()
+        imported.set()
+        await locating
+        imported.clear()
+        locating = asyncio.create_task(follower.locate())
+        await asyncio.sleep(0.1)
+        file.write_text("rack-1")
+        await locating
+
+    follow(scene, domain_file=file)

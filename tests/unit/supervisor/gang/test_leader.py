@@ -1,0 +1,232 @@
+"""The leader with one member, which is in the same process as rank 0's own."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import pytest
+from ddpjob_supervisor import listening
+from ddpjob_supervisor.gang import leader as leading
+from ddpjob_supervisor.gang.coordinator import Phase
+from ddpjob_supervisor.gang.leader import Leader
+from ddpjob_supervisor.gang.link import Link, LocalLink
+from ddpjob_supervisor.gang.messages import (
+    Beats,
+    Examine,
+    Examined,
+    Hello,
+    History,
+    Message,
+    Past,
+    Start,
+    Stop,
+    Welcome,
+)
+from ddpjob_supervisor.gang.settings import Settings
+
+from tests.support.waiting import patience
+
+DEADLINE_SECONDS = 30
+FIRST_OF_THE_SYSTEM = 32_768
+"""The least port that Linux gives out by itself (net.ipv4.ip_local_port_range)."""
+BEAT: dict[str, Any] = {"process": 0, "attempt": 1, "activity": "training", "step": 5, "stepAge": 0.1}
+
+
+class Told:
+    """What a member is told."""
+
+    def __init__(self, link: LocalLink) -> None:
+        self._link = link
+
+    async def until(self, kind: type[Message]) -> None:  # type: ignore[type-arg]
+        while not isinstance(await self._link.receive(), kind):
+            pass
+
+
+Scene = Callable[[Leader, LocalLink, Told], Awaitable[None]]
+
+
+def lead(scene: Scene) -> None:
+    """Plays a scene of one member and its leader, which ends with the scene."""
+
+    async def all_of_it() -> None:
+        leader, link = Leader(Settings(uid="u")), LocalLink()
+        serving = asyncio.create_task(leader.serve(link.other_end(), Hello("u", 0, 1, 1, 29502, "r")))
+        try:
+            async with asyncio.timeout(patience(DEADLINE_SECONDS)):
+                await scene(leader, link, Told(link))
+        finally:
+            serving.cancel()
+            await asyncio.wait([serving])
+            await leader.close()
+        assert serving.cancelled(), serving.exception()
+
+    asyncio.run(all_of_it())
+
+
+@pytest.mark.parametrize(
+    "finding",
+    [
+        {"process": 0, "state": "S", "where": "train.py:9", "temperature": 90},
+        {"process": 0, "state": ["S"]},
+        {"process": 0, "state": "S", "step": "5", "sequences": None},
+    ],
+    ids=["a field of a newer version", "a list for text", "other things inside"],
+)
+def test_a_stalled_attempt_ends_whatever_was_found(finding: dict[str, Any]) -> None:
+    async def scene(leader: Leader, member: LocalLink, told: Told) -> None:
+        await told.until(Start)
+        leader.coordinator.found_stalled(0.0, 1.0)
+        leader._act()
+        await told.until(Examine)
+        member.send(Examined(1, (finding,)))
+        await told.until(Stop)
+        stall = leader.coordinator.stall
+        assert leader.coordinator.phase is Phase.STOPPING
+        assert stall
+        assert stall.message
+
+    lead(scene)
+
+
+def test_who_stalls_a_gang_is_named_with_the_node_where_ranks_follow_placement() -> None:
+    async def all_of_it() -> None:
+        leader = Leader(Settings(uid="u", nodes=3))
+        coordinator = leader.coordinator
+        for node, domain in enumerate("aba"):
+            coordinator.joined(node, Hello("u", node, 1, 1, 29502, "r", domain=domain), "", 0.0)
+        coordinator.found_stalled(0.0, 1.0)
+        for node, process in enumerate(coordinator.ring.first_process(node) for node in range(3)):
+            state = {"state": "T" if node == 1 else "S", "communicates": True}
+            coordinator.said(node, Examined(1, ({"process": process, **state},)), 2.0)
+        leader._blame()
+        assert coordinator.stall is not None
+        assert (coordinator.stall.rank, coordinator.stall.process) == (1, 2)
+        assert coordinator.stall.message.startswith("rank 2 (node 1) did not enter the collective: it is stopped")
+
+    asyncio.run(all_of_it())
+
+
+def test_beats_are_passed_on_with_the_node_that_they_came_from() -> None:
+    async def scene(leader: Leader, member: LocalLink, told: Told) -> None:
+        passed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        leader.on_beats = lambda attempt, beats: passed.set_result((attempt, list(beats)))
+        await told.until(Start)
+        member.send(Beats(0, (BEAT,)))
+        member.send(Beats(1, (BEAT,)))
+        assert await passed == (1, [{**BEAT, "node": 0}])
+        assert leader.beats() == {0: {**BEAT, "node": 0}}
+
+    lead(scene)
+
+
+class Lingering(LocalLink):
+    """A connection that takes its time to close."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_close = asyncio.Event()
+
+    async def close(self) -> None:
+        await self.may_close.wait()
+        await super().close()
+
+
+def test_a_member_that_comes_again_while_the_last_one_joins_is_started_once() -> None:
+    async def scene() -> list[Message]:
+        leader, first, again = Leader(Settings(uid="u", nodes=3)), Lingering(), LocalLink()
+        serving = []
+        for node, link in [(0, LocalLink()), (1, first), (1, again.other_end()), (2, LocalLink())]:
+            serving.append(asyncio.create_task(leader.serve(link, Hello("u", node, 1, 1, 29502, "r"))))
+            await asyncio.sleep(0)
+        first.may_close.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+        await leader.close()
+        assert (leader.coordinator.phase, leader.coordinator.attempt) == (Phase.RUNNING, 1)
+        heard = []
+        while (message := again._here.get_nowait()) is not None:
+            heard.append(message)
+        return heard
+
+    assert [type(message) for message in asyncio.run(scene())] == [Welcome, Start]
+
+
+def test_of_all_that_it_says_to_all_each_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Message] = []
+
+    def send_all(links: Iterable[Link], message: Message) -> None:
+        made.append(message)
+        for link in links:
+            link.send(message)
+
+    monkeypatch.setattr("ddpjob_supervisor.gang.leader.send_all", send_all)
+
+    async def scene() -> None:
+        leader = Leader(Settings(uid="u", nodes=50))
+        serving = [
+            asyncio.create_task(leader.serve(LocalLink(), Hello("u", node, 1, 1, 29502, "r"))) for node in range(50)
+        ]
+        await asyncio.sleep(0)
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+
+    asyncio.run(scene())
+    (start,) = made
+    assert isinstance(start, Start)
+    assert len(start.members) == 50
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1", "::1", None])
+def test_a_port_for_the_next_attempt_is_found_on_any_address(listen: str | None) -> None:
+    if listen == "::1" and not _has("::1"):
+        pytest.skip("no IPv6 here")
+    leader = Leader(Settings(listen=listen))
+    ports = {leader._port() for _ in range(3)}
+    assert len(ports) == 3
+    assert max(ports) < FIRST_OF_THE_SYSTEM, "any program could have it before the rank does"
+
+
+def test_a_port_for_the_next_attempt_is_none_at_which_somebody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
+        ports = taken.getsockname()[1], free.getsockname()[1]
+        monkeypatch.setattr(listening, "PORTS", [ports[0]] * 9 + [ports[1]])
+        free.close()
+        assert listening.free_port("127.0.0.1") == ports[1]
+
+
+def _has(address: str) -> bool:
+    try:
+        with socket.create_server((address, 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+def test_a_new_rank_0_announces_itself_until_those_that_live_have_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def announce_to(address: str, *_: object) -> Message | None:
+        asked.append(address)
+        return History(3, Past()) if address == "answers" or len(asked) > 3 else None
+
+    monkeypatch.setattr(leading, "announce_to", announce_to)
+    monkeypatch.setattr(leading, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(leading, "AGAIN_SECONDS", 0.01)
+
+    async def play() -> None:
+        leader = Leader(Settings(uid="u", nodes=3, peers=("job-0", "answers", "busy")))
+        await leader.inherit(29502)
+        looking = asyncio.create_task(leader.look_after())
+        await asyncio.sleep(patience(0.3))
+        looking.cancel()
+        await leader.close()
+        assert leader.coordinator.attempt == 3
+
+    asyncio.run(play())
+    assert asked == ["answers", "busy", "busy", "busy"]

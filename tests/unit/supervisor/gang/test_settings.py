@@ -1,0 +1,73 @@
+"""A supervisor's place in its gang, as its environment tells it."""
+
+import re
+
+import pytest
+from ddpjob_rank.errors import ConfigError
+from ddpjob_supervisor.gang.settings import read_settings
+
+MASTER = {"MASTER_ADDR": "job-0", "MASTER_PORT": "29500"}
+RANK = {**MASTER, "RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "8"}
+NODE = {**MASTER, "NNODES": "4", "NODE_RANK": "1", "NPROC_PER_NODE": "2", "WORLD_SIZE": "8"}
+ALONE = {**MASTER, "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+POD = {
+    **RANK,
+    "LOCAL_RANK": "0",
+    "LOCAL_WORLD_SIZE": "1",
+    "NNODES": "8",
+    "NODE_RANK": "3",
+    "NPROC_PER_NODE": "1",
+}
+
+
+@pytest.mark.parametrize(
+    ("env", "place"),
+    [({}, (0, 1, 1)), (ALONE, (0, 1, 1)), (NODE, (1, 4, 2)), (POD, (3, 8, 1))],
+    ids=["nothing", "one process", "a node of several", "a pod of one process"],
+)
+def test_the_environment_says_which_node_it_is(env: dict[str, str], place: tuple[int, int, int]) -> None:
+    settings = read_settings(env)
+    assert (settings.node, settings.nodes, settings.processes) == place
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({**RANK, "TORCHELASTIC_RUN_ID": "none"}, "torchrun has started this supervisor, which starts the ranks"),
+        ({**POD, "TORCHELASTIC_RUN_ID": "none"}, "torchrun has started this supervisor, which starts the ranks"),
+        (RANK, "RANK is 3 of 8, and NODE_RANK and NNODES are not both set: a supervisor has to know its node"),
+        ({**RANK, "NNODES": "1"}, "RANK is 3 of 8, and NODE_RANK and NNODES are not both set"),
+    ],
+    ids=["torchrun", "torchrun in a pod", "only a rank", "without the node's"],
+)
+def test_no_supervisor_takes_itself_for_rank_0_since_nobody_told_it_better(env: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(said)}"):
+        read_settings(env)
+
+
+@pytest.mark.parametrize("peer", ["job-0", "job-0:", ":29502", "job-0:port", "job-0:0", "job-0:70000"])
+def test_a_peer_that_is_no_address_is_refused_by_name(peer: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^DDPJOB_PEERS: '{peer}' is not host:port: it must be addresses"):
+        read_settings({**POD, "DDPJOB_PEERS": f"10.0.0.1:29502, {peer}"})
+
+
+def test_peers_are_addresses_of_either_version() -> None:
+    peers = ("10.0.0.1:29502", "[fd00::1]:29502", "job-0.job:29502")
+    assert read_settings({**POD, "DDPJOB_PEERS": ", ".join(peers)}).peers == peers
+
+
+@pytest.mark.parametrize(
+    ("env", "port"),
+    [
+        (NODE, 29502),
+        ({**NODE, "MASTER_PORT": "20000"}, 20002),
+        ({**NODE, "MASTER_PORT": "65535"}, 65533),
+        ({**NODE, "MASTER_PORT": "20000", "DDPJOB_CONTROL_PORT": "7"}, 7),
+        ({**NODE, "MASTER_PORT": "20000", "DDPJOB_STATUS_PORT": "29501"}, 29502),
+    ],
+)
+def test_without_an_operator_supervisors_meet_beside_the_master(env: dict[str, str], port: int) -> None:
+    settings = read_settings(env)
+    assert settings.control_port == port
+    assert settings.peers == (f"job-0:{port}",)
+    assert (settings.patience is None) == settings.in_a_job == ("DDPJOB_STATUS_PORT" in env)

@@ -1,0 +1,345 @@
+"""The status port, asked by a real client."""
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+from ddpjob_supervisor.gang.coordinator import Phase
+from ddpjob_supervisor.page import answers
+from ddpjob_supervisor.page.document import Gang, document
+from ddpjob_supervisor.page.server import Page
+
+from tests.support.waiting import patience
+
+ADDRESS = "127.0.0.1"
+LONG = 30.0
+"""Seconds within which what must happen at once has happened on any machine."""
+
+
+class Served:
+    """A page whose gang is at an attempt, and a client."""
+
+    def __init__(self) -> None:
+        self.attempt, self.reads = 1, 0
+        self.page = Page(0, ADDRESS, self.read)
+
+    def read(self) -> dict[str, Any]:
+        self.reads += 1
+        return document(Gang("u", 2, 1, self.attempt, Phase.RUNNING, 0.0))
+
+    def next_attempt(self) -> None:
+        self.attempt += 1
+        self.page.changed()
+
+    def url(self, path: str) -> str:
+        return f"http://{ADDRESS}:{self.page.port}{path}"
+
+
+Asking = Callable[[Served, aiohttp.ClientSession], Awaitable[None]]
+
+
+def serve(asking: Asking) -> None:
+    """Asks a page that is being served."""
+
+    async def all_of_it() -> None:
+        served = Served()
+        connector = aiohttp.TCPConnector(limit=0)
+        async with (
+            served.page,
+            aiohttp.ClientSession(connector=connector) as client,
+            asyncio.timeout(patience(2 * LONG)),
+        ):
+            await asking(served, client)
+
+    asyncio.run(all_of_it())
+
+
+def waiting(mark: str, wait: str = "wait=30") -> dict[str, str]:
+    return {"If-None-Match": mark, "Prefer": wait}
+
+
+def test_status_is_json_with_its_mark_as_etag() -> None:
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        async with client.get(served.url("/status")) as answer:
+            assert (answer.status, answer.content_type) == (200, "application/json")
+            assert await answer.json() == json.loads(json.dumps(served.read()))
+            assert answer.headers["ETag"] == f'"{served.read()["mark"]}"'
+
+    serve(asking)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Prefer": "wait=30"},
+        {"If-None-Match": '"MARK"'},
+        waiting('"another"'),
+        waiting('"MARK"', "wait=0"),
+        waiting('"MARK"', "wait=soon"),
+        waiting('"MARK"', "await=30"),
+        waiting("MARK"),
+    ],
+    ids=str,
+)
+def test_who_does_not_wait_is_answered_at_once(headers: dict[str, str]) -> None:
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        mark = served.read()["mark"]
+        sent = {name: value.replace("MARK", mark) for name, value in headers.items()}
+        timeout = aiohttp.ClientTimeout(answers.LONGEST_WAIT_SECONDS / 2)
+        async with client.get(served.url("/status"), headers=sent, timeout=timeout) as answer:
+            assert (answer.status, (await answer.json())["mark"]) == (200, mark)
+
+    serve(asking)
+
+
+async def until_waiting(served: Served, count: int) -> None:
+    while served.page._answers is None or served.page._answers._waiting != count:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("wait", ["wait=30", "respond-async, wait=30", 'Wait = "30"; x=y', "wait=999999"])
+def test_who_waits_is_answered_when_the_mark_changes_and_not_before(wait: str) -> None:
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        headers = waiting(f'W/"other", "{served.read()["mark"]}"', wait)
+        asked = asyncio.create_task(client.get(served.url("/status"), headers=headers))
+        await until_waiting(served, 1)
+        served.page.changed()
+        await asyncio.sleep(0)
+        await until_waiting(served, 1)
+        assert not asked.done()
+        served.next_attempt()
+        async with await asked as answer:
+            assert (await answer.json())["attempt"] == 2
+        await until_waiting(served, 0)
+
+    serve(asking)
+
+
+def test_whether_there_is_news_is_found_out_once_for_all_who_wait() -> None:
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        headers = waiting(f'"{served.read()["mark"]}"')
+        asked = [asyncio.create_task(client.get(served.url("/status"), headers=headers)) for _ in range(20)]
+        await until_waiting(served, 20)
+        before = served.reads
+        for _ in range(3):
+            served.page.changed()
+        await asyncio.sleep(0.05)
+        assert served.reads == before + 1
+        served.next_attempt()
+        for one in await asyncio.gather(*asked):
+            assert (await one.json())["attempt"] == 2
+
+    serve(asking)
+
+
+def test_while_nobody_waits_a_change_costs_nothing() -> None:
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        async with client.get(served.url("/status")):
+            before = served.reads
+        served.page.changed()
+        await asyncio.sleep(0.05)
+        assert served.reads == before
+
+    serve(asking)
+
+
+def test_who_waits_is_answered_in_the_end_with_what_is_so_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "LONGEST_WAIT_SECONDS", 0.2)
+
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        mark = served.read()["mark"]
+        began = asyncio.get_running_loop().time()
+        timeout = aiohttp.ClientTimeout(15)
+        async with client.get(served.url("/status"), headers=waiting(f'"{mark}"'), timeout=timeout) as answer:
+            assert (answer.status, (await answer.json())["mark"]) == (200, mark)
+        assert asyncio.get_running_loop().time() - began >= 0.19
+
+    serve(asking)
+
+
+def test_so_many_wait_and_no_more_and_who_has_gone_does_not_count() -> None:
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        headers = waiting(f'"{served.read()["mark"]}"')
+        asked = [
+            asyncio.create_task(client.get(served.url("/status"), headers=headers)) for _ in range(answers.WAITING)
+        ]
+        await until_waiting(served, answers.WAITING)
+        async with client.get(served.url("/status"), headers=headers) as answer:
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+        for known in ({}, {"If-None-Match": headers["If-None-Match"]}):
+            async with client.get(served.url("/status"), headers=known) as answer:
+                assert answer.status == 200
+        asked.pop().cancel()
+        await until_waiting(served, answers.WAITING - 1)
+        served.next_attempt()
+        for one in await asyncio.gather(*asked):
+            assert (await one.json())["attempt"] == 2
+
+    serve(asking)
+
+
+def test_who_waits_is_answered_when_the_page_closes() -> None:
+    async def all_of_it() -> None:
+        served = Served()
+        async with aiohttp.ClientSession() as client:
+            async with served.page:
+                headers = waiting(f'"{served.read()["mark"]}"')
+                asked = asyncio.create_task(client.get(served.url("/status"), headers=headers))
+                await until_waiting(served, 1)
+            async with await asked as answer:
+                assert (await answer.json())["attempt"] == 1
+            with pytest.raises(aiohttp.ClientConnectionError):
+                await client.get(served.url("/status"))
+
+    asyncio.run(asyncio.wait_for(all_of_it(), answers.LONGEST_WAIT_SECONDS - 5))
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "QUERY"])
+@pytest.mark.parametrize("path", answers.PATHS)
+def test_there_are_only_reads(method: str, path: str) -> None:
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        async with client.request(method, served.url(path)) as answer:
+            assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
+
+    serve(asking)
+
+
+@pytest.mark.parametrize("path", ["/", "/status/", "/status/x", "/debug", "/metrics/../status/..", "//status"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_there_is_nothing_else(method: str, path: str) -> None:
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        async with client.request(method, served.url(path)) as answer:
+            assert (answer.status, await answer.text()) == (404, "there are /status, /metrics, /healthz\n")
+
+    serve(asking)
+
+
+@pytest.mark.parametrize("path", answers.PATHS)
+def test_head_tells_what_get_would_without_its_body(path: str) -> None:
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        async with client.get(served.url(path)) as whole, client.head(served.url(path)) as head:
+            assert (head.status, head.headers["Content-Type"]) == (200, whole.headers["Content-Type"])
+            assert (int(head.headers["Content-Length"]), await head.read()) == (len(await whole.read()), b"")
+
+    serve(asking)
+
+
+def test_healthz_says_ok() -> None:
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        async with client.get(served.url("/healthz")) as answer:
+            assert (answer.status, await answer.text()) == (200, "ok\n")
+
+    serve(asking)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET /status HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
+        b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET /status HTTP/1.1\r\n" + b"X: y\r\n" * 10_000 + b"\r\n",
+        b"POST /status HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000000\r\n\r\nx",
+        b"\r\n" * 1000 + b"?\r\n\r\n",
+    ],
+    ids=["TLS", "a long header", "a long path", "many headers", "a large body", "no request"],
+)
+def test_what_is_no_request_is_refused_quietly(garbage: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        reader, writer = await asyncio.open_connection(ADDRESS, served.page.port)
+        writer.write(garbage)
+        line = await reader.readline()
+        assert line.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4")), line
+        writer.close()
+        async with client.get(served.url("/healthz")) as answer:
+            assert answer.status == 200
+
+    serve(asking)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_so_many_connections_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "CONNECTIONS", 3)
+
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        async with client.get(served.url("/healthz")) as answer:
+            await answer.read()
+        silent = [await asyncio.open_connection(ADDRESS, served.page.port) for _ in range(2)]
+        reader, writer = await asyncio.open_connection(ADDRESS, served.page.port)
+        assert await reader.read() == b""
+        for _, one in (*silent, (reader, writer)):
+            one.close()
+
+    serve(asking)
+
+
+def test_a_port_that_is_taken_costs_the_page_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
+    async def all_of_it(port: int) -> None:
+        async with Page(port, ADDRESS, dict) as page:
+            page.changed()
+            assert page.port is None
+
+    with socket.create_server((ADDRESS, 0)) as taken:
+        port = taken.getsockname()[1]
+        asyncio.run(all_of_it(port))
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("warning: training goes on without a status page: Address already in use")
+    assert str(port) in line
+    assert line.endswith("; DDPJOB_STATUS_PORT (statusPort) names another port")
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1", "127.0.0.5", "::1", None])
+def test_it_listens_where_it_is_told_to(listen: str | None) -> None:
+    async def all_of_it() -> list[bool]:
+        async with Page(0, listen, dict) as page, aiohttp.ClientSession() as client:
+            reached = []
+            for host in ("127.0.0.1", "127.0.0.5", "[::1]"):
+                try:
+                    async with client.get(f"http://{host}:{page.port}/healthz") as answer:
+                        reached.append(answer.status == 200)
+                except aiohttp.ClientConnectionError:
+                    reached.append(False)
+            return reached
+
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    hosts = ("127.0.0.1", "127.0.0.5", "::1")
+    assert asyncio.run(all_of_it()) == [listen in {host, None} for host in hosts]
+
+
+def test_nothing_is_imported_for_it_before_it_starts_and_nothing_of_torch_at_all() -> None:
+    script = """
+import asyncio, sys
+from ddpjob_supervisor.page import document, memory, progress, server, stragglers
+assert "aiohttp" not in sys.modules and "prometheus_client" not in sys.modules
+async def serve():
+    async with server.Page(0, "127.0.0.1", dict) as page:
+        await page._serving
+asyncio.run(serve())
+assert "aiohttp" in sys.modules and "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_an_image_without_the_libraries_goes_without_a_page() -> None:
+    script = """
+import asyncio, sys
+sys.modules["prometheus_client"] = None
+from ddpjob_supervisor.page.server import Page
+async def serve():
+    async with Page(0, "127.0.0.1", dict) as page:
+        await page._serving
+        page.changed()
+asyncio.run(serve())
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("warning: training goes on without a status page: ")
+    assert line.endswith("; it needs aiohttp and prometheus-client")

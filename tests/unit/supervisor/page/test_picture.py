@@ -1,0 +1,36 @@
+"""What a supervisor puts together for its page."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from ddpjob_supervisor.gang.leader import Leader
+from ddpjob_supervisor.gang.messages import Beats, Hello
+from ddpjob_supervisor.gang.settings import Settings
+from ddpjob_supervisor.page.picture import Picture
+
+PROCESSES = 8
+
+
+def a_leader(settings: Settings) -> Leader:
+    """One that has heard of all processes."""
+    leader = Leader(settings)
+    for node in range(settings.nodes):
+        leader.coordinator.joined(node, Hello("u", node, 1, 1, 29502, "r"), f"10.0.0.{node}:29502", 0.0)
+    for node in range(settings.nodes):
+        first = node * PROCESSES
+        told = tuple(
+            {"process": one, "attempt": 1, "activity": "training"} for one in range(first, first + PROCESSES)
+        )
+        leader.coordinator.said(node, Beats(1, told), 0.0)
+    return leader
+
+
+@pytest.mark.parametrize(("nodes", "beats"), [(1, 8), (8, 64), (9, 0)])
+def test_what_a_page_does_not_show_is_not_gathered_for_it(nodes: int, beats: int) -> None:
+    async def gathered() -> int:
+        settings, nothing = Settings(uid="u", nodes=nodes, processes=PROCESSES), cast("Any", None)
+        leader = a_leader(settings)
+        return len(Picture(settings, nothing, leader, nothing, nothing)._of_all(leader).beats)
+
+    assert asyncio.run(gathered()) == beats

@@ -1,0 +1,158 @@
+"""Who is named for a stall, by a table of what the processes were found doing."""
+
+from typing import Any
+
+import pytest
+from ddpjob_supervisor.watch.blame import blame
+
+WAITS = {
+    "state": "S",
+    "where": "train (train.py:9), in all_reduce (distributed_c10d.py:3300)",
+    "communicates": True,
+    "collective": "gloo:all_reduce",
+    "sequences": {"0 gloo": 17},
+    "step": 5,
+    "activity": "training",
+}
+LOADS = {**WAITS, "where": "load_batch (train.py:42)", "communicates": False, "collective": None}
+OVER = {"state": "X"}
+NOBODY = (
+    "no rank goes on; rank 0: it is in load_batch (train.py:42); rank 1: it has ended;"
+    " rank 2: it is in load_batch (train.py:42)"
+)
+OTHERWISE = "rank 1 did not enter the collective: "
+
+
+@pytest.mark.parametrize(
+    ("gang", "rank", "sentence"),
+    [
+        ([WAITS, {**WAITS, "state": "T"}], 1, f"{OTHERWISE}it is stopped (state T)"),
+        ([WAITS, {**WAITS, "state": "Z"}], 1, f"{OTHERWISE}it has ended"),
+        ([WAITS, None], 1, f"{OTHERWISE}its supervisor does not answer"),
+        ([None, {**WAITS, "state": "T"}], 1, f"{OTHERWISE}it is stopped (state T)"),
+        ([None, {**WAITS, "state": "T"}, WAITS], 1, f"{OTHERWISE}it is stopped (state T)"),
+        ([None, LOADS, WAITS], 1, f"{OTHERWISE}it is in load_batch (train.py:42)"),
+        ([WAITS, OVER, WAITS], 1, f"{OTHERWISE}it has ended"),
+        ([None, OVER, WAITS], 1, f"{OTHERWISE}it has ended"),
+        ([LOADS, OVER], 0, "rank 0 does not go on: it is in load_batch (train.py:42)"),
+        (
+            [WAITS, OVER, LOADS],
+            2,
+            "rank 2 did not enter the collective: it is in load_batch (train.py:42)",
+        ),
+        ([LOADS, OVER, LOADS], None, NOBODY),
+        ([None, OVER], 0, "rank 0 does not go on: its supervisor does not answer"),
+        ([{**WAITS, "step": 4}, {**WAITS, "state": "T"}], 1, f"{OTHERWISE}it is stopped (state T)"),
+        (
+            [WAITS, {"state": "D", "silent": True}],
+            1,
+            f"{OTHERWISE}it does not answer (state D: waits for a disk or a device)",
+        ),
+        ([WAITS, LOADS], 1, f"{OTHERWISE}it is in load_batch (train.py:42)"),
+        ([WAITS, {**LOADS, "activity": "saving"}], 1, f"{OTHERWISE}it is in load_batch (train.py:42), saving"),
+        (
+            [WAITS, {**LOADS, "state": "D"}],
+            1,
+            f"{OTHERWISE}it is in load_batch (train.py:42) (state D: waits for a disk or a device)",
+        ),
+        (
+            [WAITS, {**LOADS, "step": 4}],
+            1,
+            f"{OTHERWISE}it has finished step 4, others step 5, and is in load_batch (train.py:42)",
+        ),
+        (
+            [{**WAITS, "step": 5000}, {**WAITS, "step": 20, "counted": True}],
+            None,
+            "all ranks wait in the same collective (gloo:all_reduce): look at the network",
+        ),
+        (
+            [{**WAITS, "counted": True}, {**LOADS, "step": 4, "counted": True}],
+            1,
+            f"{OTHERWISE}it has finished step 4, others step 5, and is in load_batch (train.py:42)",
+        ),
+        ([WAITS, {**LOADS, "step": None}], 1, f"{OTHERWISE}it is in load_batch (train.py:42)"),
+        (
+            [WAITS, {**WAITS, "sequences": {"0 gloo": 16}, "collective": None}],
+            1,
+            f"{OTHERWISE}it is in train (train.py:9), in all_reduce (distributed_c10d.py:3300)",
+        ),
+        ([WAITS, {"state": "R"}], 1, f"{OTHERWISE}nothing shows what it does (state R: runs)"),
+        (
+            [WAITS, LOADS, WAITS, LOADS],
+            1,
+            "2 ranks did not enter the collective; rank 1: it is in load_batch (train.py:42)",
+        ),
+        (
+            [WAITS, {**WAITS, "collective": "gloo:broadcast"}, WAITS],
+            1,
+            f"{OTHERWISE}it waits in gloo:broadcast, others in gloo:all_reduce",
+        ),
+        (
+            [WAITS, {**WAITS, "collective": "gloo:broadcast"}],
+            None,
+            "no rank goes on; rank 0: it waits in gloo:all_reduce; rank 1: it waits in gloo:broadcast",
+        ),
+        ([WAITS, WAITS], None, "all ranks wait in the same collective (gloo:all_reduce): look at the network"),
+        (
+            [{**WAITS, "collective": None}] * 2,
+            None,
+            "all ranks wait in the same collective: look at the network",
+        ),
+        ([LOADS, LOADS], None, "no rank goes on; for every rank: it is in load_batch (train.py:42)"),
+        ([{**WAITS, "state": "T"}] * 2, None, "no rank goes on; for every rank: it is stopped (state T)"),
+        ([LOADS], 0, "rank 0 does not go on: it is in load_batch (train.py:42)"),
+    ],
+    ids=[
+        "stopped",
+        "ended",
+        "its supervisor is silent",
+        "stopped, and another supervisor is silent",
+        "stopped, of three",
+        "elsewhere, and another supervisor is silent",
+        "ended, and all others wait",
+        "ended, of the others one is silent",
+        "ended, and the only other one is still at it",
+        "ended, and one of the others is still at it",
+        "ended, and all others are still at it",
+        "ended, and nothing is known of the only other one",
+        "stopped counts more than behind",
+        "does not answer",
+        "elsewhere",
+        "elsewhere, saving",
+        "stuck in the kernel",
+        "a step behind",
+        "its steps are counted for it",
+        "a counted step behind",
+        "does not report steps",
+        "a collective behind",
+        "nothing is known of it",
+        "two of four",
+        "in another collective",
+        "in different collectives",
+        "all in one",
+        "all in one whose name is not known",
+        "all elsewhere",
+        "all stopped",
+        "alone",
+    ],
+)
+def test_the_strongest_evidence_that_tells_ranks_apart_names_one(
+    gang: list[dict[str, Any] | None], rank: int | None, sentence: str
+) -> None:
+    findings = {process: {"process": process, **found} for process, found in enumerate(gang) if found is not None}
+    assert blame(findings, len(gang)) == (rank, sentence)
+
+
+def test_a_rank_is_named_as_its_gang_names_it() -> None:
+    findings = {0: {"process": 0, **WAITS}, 1: {"process": 1, **LOADS}, 2: {"process": 2, **WAITS}}
+    _, sentence = blame(findings, 3, lambda rank: f"rank {rank} (node {9 - rank})")
+    assert sentence == "rank 1 (node 8) did not enter the collective: it is in load_batch (train.py:42)"
+    findings[2] = {"process": 2, "state": "X"}
+    findings[0] = {"process": 0, **LOADS}
+    _, sentence = blame(findings, 3, lambda rank: f"rank {rank} (node {9 - rank})")
+    assert sentence.startswith("no rank goes on; rank 0 (node 9): it is in load_batch (train.py:42); rank 1 (node 8)")
+
+
+def test_what_a_newer_supervisor_adds_to_a_finding_is_left_out() -> None:
+    findings = {0: {"process": 0, **WAITS}, 1: {"process": 1, **LOADS, "temperature": 90}}
+    assert blame(findings, 2) == (1, f"{OTHERWISE}it is in load_batch (train.py:42)")

@@ -1,0 +1,296 @@
+"""When a gang counts as stalled: beats over time, by tables."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ddpjob_rank.limits import Doing, Patience
+from ddpjob_supervisor.watch.stalls import Stalled, Stalls
+
+Beats = dict[int, dict[str, Any]]
+
+
+def beat(step: int | None, age: float | None, *, attempt: int = 1, activity: str = "training", **more: Any) -> Any:
+    if step is None:
+        return {"attempt": attempt, "activity": "starting", **more}
+    return {"attempt": attempt, "activity": activity, "step": step, "stepAge": age, **more}
+
+
+def both(*beats: Any) -> Beats:
+    return dict(enumerate(beats * 2 if len(beats) == 1 else beats))
+
+
+def hang(stalls: Stalls, beats: Callable[[float], Beats], begin: float, end: float) -> tuple[float, Stalled] | None:
+    """Looks each half second at what comes so long after the beginning: when a stall was found, and which."""
+    for half in range(int(2 * (end - begin)) + 1):
+        found = stalls.look(begin + half / 2, beats(half / 2))
+        if found is not None:
+            return half / 2, found
+    return None
+
+
+def trained(timeout: float | None, *, steps: int = 20, every: float = 1.0, announces: bool = True) -> Stalls:
+    """One that has seen a gang train until the time 100, in attempt 1; the last step is finished then."""
+    stalls = Stalls(timeout)
+    begin = 100.0 - every * steps
+    stalls.look(begin - 1, both(beat(None, None)))
+    told = {"announces": True} if announces else {}
+    for step in range(1, steps + 1):
+        stalls.look(begin + step * every, both(beat(step, 0.0, **told)))
+    return stalls
+
+
+def test_a_stall_is_found_as_soon_as_the_set_time_has_passed_and_stays_found() -> None:
+    stalls = trained(5.0)
+    when, found = hang(stalls, lambda age: both(beat(20, age)), 100, 200) or (0.0, None)
+    assert (when, found) == (5.5, Stalled(5.5, 5.0, Doing.TRAINING, 20))
+    assert found.message == "no step finished for 6 s while training (limit 5 s); the last was step 20"
+    assert stalls.look(200, both(beat(21, 0.0))) == found
+
+
+def test_no_step_is_named_where_steps_are_counted_anew() -> None:
+    stalls = trained(5.0)
+    _, found = hang(stalls, lambda age: both(beat(3, age, anew=True)), 100, 200) or (0.0, None)
+    assert found is not None
+    assert found.message == "no step finished for 6 s while training (limit 5 s)"
+
+
+def test_one_process_that_goes_on_is_enough() -> None:
+    assert hang(trained(5.0), lambda age: both(beat(20, age), beat(20 + int(age), 0.1)), 100, 200) is None
+
+
+def test_each_attempt_begins_anew_and_late_words_of_the_last_one_mean_nothing() -> None:
+    stalls = trained(5.0)
+    assert hang(stalls, lambda age: both(beat(20, age)), 100, 110)
+    assert stalls.look(111, {}) is None
+    assert stalls.look(112, both(beat(None, None, attempt=2), beat(20, 12.0))) is None
+    late = hang(stalls, lambda age: both(beat(20 + age, 0.5, attempt=2), beat(20, 12.0 + age)), 112, 130)
+    assert late is None
+
+
+@pytest.mark.parametrize(
+    ("beats", "seconds"),
+    [
+        (lambda age: both(beat(20, age)), 5),
+        (lambda age: both(beat(20, age), beat(20, age, activity="saving")), 600),
+        (lambda age: both(beat(20, age, activity="evaluation")), 600),
+        (lambda age: both(beat(20, age, activity="exporting")), 600),
+        (lambda age: both(beat(20, age, totalSteps=20)), 600),
+        (lambda age: both(beat(20, age, activity="ending")), 600),
+    ],
+    ids=[
+        "training",
+        "one saves, the other waits",
+        "evaluation",
+        "a word of the program's own",
+        "after the last step",
+        "the program has ended, and not yet its process",
+    ],
+)
+def test_what_the_gang_does_decides_how_long_it_may_take(beats: Callable[[float], Beats], seconds: float) -> None:
+    when, _ = hang(trained(5.0), beats, 100, 1000) or (0.0, None)
+    assert when == seconds + 0.5
+
+
+def test_after_a_long_save_the_next_step_has_its_whole_time() -> None:
+    def beats(age: float) -> Beats:
+        return both(beat(20, age, activity="saving" if age < 300 else "training"))
+
+    when, _ = hang(trained(5.0), beats, 100, 1000) or (0.0, None)
+    assert when == 305.5
+
+
+@pytest.mark.parametrize(
+    ("before", "seconds"),
+    [
+        (lambda: trained(5.0), 600),
+        (lambda: trained(100.0), 1000),
+        (lambda: trained(None), 600),
+        (lambda: Stalls(5.0), None),
+    ],
+    ids=["at least ten minutes", "ten times what is set", "learned", "nothing has ever reported a step"],
+)
+def test_the_first_step_of_an_attempt_may_take_longer(before: Callable[[], Stalls], seconds: float | None) -> None:
+    found = hang(before(), lambda _: both(beat(None, None, attempt=2)), 101, 5000)
+    assert (found and found[0]) == (seconds and seconds + 0.5)
+
+
+def test_a_program_that_reports_no_step_never_stalls_whatever_else_it_says() -> None:
+    said = [{"attempt": 1, "activity": activity, "loss": 0.5} for activity in ("starting", "saving", "ending")]
+    assert hang(Stalls(5.0), lambda _: both(*said), 0, 5000) is None
+
+
+def test_a_program_that_has_promised_to_report_its_steps_may_stall_before_it_knows_how_many() -> None:
+    found = hang(Stalls(5.0), lambda _: both(beat(None, None, reports=True)), 0, 1000)
+    assert found
+    assert found[0] == 600.5
+
+
+def test_a_program_that_says_how_many_steps_it_will_do_may_stall_before_the_first() -> None:
+    found = hang(Stalls(5.0), lambda _: both(beat(None, None, totalSteps=100)), 0, 1000)
+    assert found
+    assert (found[0], found[1].message) == (600.5, "no step finished for 600 s since the start (limit 600 s)")
+
+
+@pytest.mark.parametrize(
+    ("every", "seconds"),
+    [(0.5, 60), (1.0, 60), (20.0, 200), (400.0, 1800)],
+    ids=["at least a minute", "just a minute", "ten times the longest pause", "at most half an hour"],
+)
+def test_without_a_set_time_it_is_learned_from_the_steps(every: float, seconds: float) -> None:
+    def gang(age: float) -> Beats:
+        return both(beat(20, age))
+
+    # Looks that are further apart than a few seconds would be pauses; they only make what is learned later.
+    stalls = Patience(None)
+    stalls.note_announcements()
+    for _ in range(20):
+        stalls.note_pause(every)
+    assert stalls.seconds(Doing.TRAINING) == seconds
+    if every <= 1:
+        when, _ = hang(trained(None, every=every), gang, 100, 1000) or (0.0, None)
+        assert when == seconds + 0.5
+
+
+def test_as_long_as_no_pace_is_known_half_an_hour_may_pass() -> None:
+    when, _ = hang(trained(None, steps=5), lambda age: both(beat(20, 0.5 + age)), 100, 3000) or (0.0, None)
+    assert 1799 < when < 1801
+
+
+def test_a_program_that_does_not_say_when_it_evaluates_has_eight_minutes_for_that() -> None:
+    stalls = trained(None, announces=False)
+    stalls.look(100.5, both(beat(20, 0.5, activity="saving")))
+    when, _ = hang(stalls, lambda age: both(beat(20, 1.0 + age)), 101, 3000) or (0.0, None)
+    assert 478 < when < 481
+
+
+@pytest.mark.parametrize(
+    ("first", "seconds"),
+    [(20.0, 480), (400.0, 800), (7200.0, 1800)],
+    ids=["eight minutes", "twice as long as its first step took", "half an hour at most"],
+)
+def test_before_its_pace_is_known_such_a_program_has(first: float, seconds: float) -> None:
+    """NCCL's ranks give up after ten minutes, and whoever does so looks like the one to blame."""
+    stalls = Stalls(None)
+    stalls.look(0.0, {})
+    stalls.look(first, both(beat(1, 0.0, counted=True)))
+    when, _ = hang(stalls, lambda age: both(beat(1, age, counted=True)), first, first + 3000) or (0.0, None)
+    assert when == seconds + 0.5
+    begin = first + when + 1
+    again = hang(stalls, lambda age: both(beat(1, age, attempt=2, counted=True)), begin, begin + 3000)
+    assert again is not None
+    assert again[0] == min(2 * seconds, 1800) + 0.5, "it may only have been slow"
+
+
+@pytest.mark.parametrize(
+    ("every", "announces", "training", "starting"),
+    [
+        (0.5, True, 60, 600),
+        (0.5, False, 480, 600),
+        (20.0, True, 200, 2000),
+        (20.0, False, 480, 2000),
+        (60.0, False, 600, 3600),
+    ],
+)
+def test_once_a_pace_is_known_a_stall_is_found_within_minutes(
+    *, every: float, announces: bool, training: float, starting: float
+) -> None:
+    known = Patience(None)
+    if announces:
+        known.note_announcements()
+    for _ in range(20):
+        known.note_pause(every)
+    assert (known.seconds(Doing.TRAINING), known.seconds(Doing.STARTING)) == (training, starting)
+
+
+def test_what_is_learned_is_doubled_by_each_stall_up_to_half_an_hour() -> None:
+    stalls, begin, found = trained(None), 100.0, []
+    for attempt in range(1, 8):
+
+        def hangs(age: float, attempt: int = attempt) -> Beats:
+            return both(beat(20, age, attempt=attempt))
+
+        when, _ = hang(stalls, hangs, begin, begin + 3000) or (0.0, None)
+        found.append(when)
+        begin += when + 1
+    assert found == [60.5, 120.5, 240.5, 480.5, 960.5, 1800.5, 1800.5]
+
+
+def test_what_is_set_stays_as_it_is_after_a_stall() -> None:
+    stalls = trained(5.0)
+    assert hang(stalls, lambda age: both(beat(20, age)), 100, 200)
+    stalls.look(200, both(beat(20, 0.0, attempt=2)))
+    when, _ = hang(stalls, lambda age: both(beat(20, age, attempt=2)), 200, 300) or (0.0, None)
+    assert when == 5.5
+
+
+@pytest.mark.parametrize("activity", ["saving", "evaluation", "exporting"])
+def test_a_pause_for_what_was_announced_is_not_taken_for_a_steps(activity: str) -> None:
+    stalls = trained(None)
+    for second in range(100):
+        stalls.look(100.5 + second, both(beat(20, 0.5 + second, activity=activity)))
+    when, _ = hang(stalls, lambda age: both(beat(21, age)), 200, 1000) or (0.0, None)
+    assert when == 60.5
+
+
+@pytest.mark.parametrize(
+    "silence",
+    [lambda _: {}, lambda _: both(beat(20, 0.5)), lambda age: both(beat(20, 0.5 + min(age, 4.5)))],
+    ids=["no beats", "always the same beats", "no more beats after some"],
+)
+def test_who_is_silent_has_not_stalled(silence: Callable[[float], Beats]) -> None:
+    assert hang(trained(5.0), silence, 100.5, 1000) is None
+
+
+def test_a_node_that_is_silent_does_not_hide_that_the_others_wait() -> None:
+    last = beat(20, 0.0)
+    when, _ = hang(trained(5.0), lambda age: both(beat(20, age), last), 100, 200) or (0.0, None)
+    assert when == 5.5
+
+
+def test_who_has_not_looked_for_long_gives_everybody_time_again() -> None:
+    stalls = trained(5.0)
+    when, _ = hang(stalls, lambda age: both(beat(20, age + 60)), 160, 200) or (0.0, None)
+    assert when == 5.5
+
+
+def test_beats_that_come_late_by_turns_change_nothing() -> None:
+    late = (0.0, 1.2, 0.3, 0.9)
+
+    def beats(age: float) -> Beats:
+        return both(beat(20, max(0.0, age - late[int(2 * age) % 4])))
+
+    when, _ = hang(trained(5.0), beats, 100, 200) or (0.0, None)
+    assert 5 < when <= 6.5
+
+
+def test_a_program_that_reports_one_step_again_and_again_goes_on() -> None:
+    assert hang(trained(5.0), lambda age: both(beat(20, age % 4)), 100, 200) is None
+
+
+def test_steps_that_are_counted_anew_in_each_epoch_are_steps() -> None:
+    assert hang(trained(5.0), lambda age: both(beat(1 + int(age) % 7, age % 1)), 100, 200) is None
+
+
+class Counted(int):
+    """A rank that counts how often ranks are compared."""
+
+    comparisons = 0
+
+    def __lt__(self, other: int) -> bool:
+        Counted.comparisons += 1
+        return int(self) < other
+
+    def __gt__(self, other: int) -> bool:
+        Counted.comparisons += 1
+        return int(self) > other
+
+    __hash__ = int.__hash__
+
+
+def test_a_look_at_a_large_gang_takes_its_processes_one_by_one() -> None:
+    stalls, ranks = Stalls(None), [Counted(rank) for rank in range(500)]
+    for step in range(1, 4):
+        Counted.comparisons = 0
+        stalls.look(float(step), {rank: beat(step, 0.0) for rank in ranks})
+        assert Counted.comparisons <= 4 * len(ranks)

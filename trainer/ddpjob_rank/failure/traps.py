@@ -1,0 +1,185 @@
+"""Mistakes that many make when they train with PyTorch, known by their errors, and what to do about each.
+
+PyTorch says what went wrong inside it, but not what to change.
+"""
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, MethodType
+from typing import Any
+
+from ddpjob_rank.environment import Env
+from ddpjob_rank.errors import ConfigError, TrainerError
+
+from .report import last_line
+
+OURS = str(Path(__file__).parents[2] / "ddpjob_")
+LIBRARIES = ("site-packages", "dist-packages", "<frozen", "/lib/python3")
+DATA_SET = "torch/utils/data/_utils/fetch.py"
+"""Where a loader asks a data set for samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trap:
+    """One mistake."""
+
+    kind: type[Exception]
+    says: re.Pattern[str]
+    """Found in the error's message, or in its traceback."""
+    advice: str
+    for_certain: bool = True
+    """Whether the same will happen again however often it is tried."""
+
+
+TRAPS = (
+    Trap(
+        NotImplementedError,
+        re.compile(r"Module \[Module(List|Dict)\] is missing the required \"forward\" function"),
+        "it only holds layers and cannot be called: let forward go through them (for layer in self.layers:"
+        " x = layer(x)), or use nn.Sequential",
+    ),
+    Trap(
+        RuntimeError,
+        re.compile(r"Expected all tensors to be on the same device|is not on the expected device"),
+        "tensor.to(device) gives a new tensor, so it must be assigned (x = x.to(device)); make tensors inside forward"
+        " with device=x.device, and those that the model keeps with register_buffer",
+    ),
+    Trap(
+        RuntimeError,
+        re.compile(r"Error\(s\) in loading state_dict.*\"module\.", re.DOTALL),
+        "the weights were saved from a model that DistributedDataParallel or DataParallel had wrapped: save"
+        " model.module.state_dict(), or take the names' prefix off with"
+        " torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(weights, 'module.')",
+    ),
+    Trap(
+        IndexError,
+        re.compile(r"Target -?\d+ is out of bounds"),
+        "targets are classes counted from 0, so each must be below the number of outputs of the last layer",
+    ),
+    Trap(
+        RuntimeError,
+        re.compile(r"device-side assert triggered"),
+        "most often a target that is no class of the model, or an index beyond an embedding; on a CPU"
+        " (--backend gloo, no GPU visible) the same step says which",
+        for_certain=False,
+    ),
+    Trap(
+        IndexError,
+        re.compile(re.escape(DATA_SET)),
+        "most likely the loader asked for a sample that the data set does not have: a sampler must be made over the"
+        " data set of its loader (DistributedSampler(data), DataLoader(data, sampler=sampler)), and __len__ must tell"
+        " how many there are",
+        for_certain=False,
+    ),
+    Trap(
+        RuntimeError,
+        re.compile(
+            r"unable to allocate shared memory|It is possible that dataloader's workers are out of shared memory"
+        ),
+        "a loader's workers hand over their batches in /dev/shm, which is too small here: give the container more"
+        " (docker run --shm-size=1g; in a pod, an emptyDir with medium: Memory mounted on /dev/shm), or have fewer"
+        " workers (--workers; with 0 it is not used)",
+        for_certain=False,
+    ),
+    Trap(
+        NameError,
+        re.compile(r"name 'basestring' is not defined"),
+        "a package for Python 2; the args of DDP examples are what argparse's parse_args() gives, and no package",
+    ),
+)
+
+
+USAGE_ERROR = 2
+"""The exit code of argparse and click; a program may make its parser exit with another code for any reason."""
+
+OF_CLICK = frozenset({"click", "rich_click", "typer"})
+"""click, and packages that end a program in its place."""
+
+PACKAGES = {
+    "PIL": "pillow",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dotenv": "python-dotenv",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+"""Packages named differently from their module. Under the module's name there may be anybody's package."""
+
+
+def known(error: BaseException) -> TrainerError | None:
+    """The error in one line, with its place and what to do about it; None: it is none of these."""
+    if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:  # Else it is a part of one.
+        return not_there({error.name: _where(error)})
+    text = f"{error}\n{''.join(traceback.format_tb(error.__traceback__))}"
+    for trap in TRAPS:
+        if isinstance(error, trap.kind) and trap.says.search(text):
+            kind = ConfigError if trap.for_certain else TrainerError
+            place = f", in {where}" if (where := _where(error)) else ""
+            return kind(f"{_what(error)}{place}: {trap.advice}")
+    return None
+
+
+def wrong_arguments(leaving: SystemExit) -> ConfigError | None:
+    """What argparse or click said about a program's arguments before it exited; None: it said nothing."""
+    if leaving.code != USAGE_ERROR:
+        return None
+    *_, (frame, _) = traceback.walk_tb(leaving.__traceback__)
+    module, said = str(frame.f_globals.get("__name__")), ""
+    if (module, frame.f_code.co_name) == ("argparse", "exit"):
+        said = str(frame.f_locals.get("message") or "").strip()
+    elif module.partition(".")[0] in OF_CLICK:
+        said = _said_by_click(leaving, frame)
+    return ConfigError(said.splitlines()[-1]) if said else None
+
+
+def _said_by_click(leaving: SystemExit, frame: FrameType) -> str:
+    """It leaves while it handles its error; from 8.5 on after that, with the method at hand that has shown it."""
+    shown = (value.__self__ for value in frame.f_locals.values() if isinstance(value, MethodType))
+    errors: Iterator[Any] = (one for one in (leaving.__context__, *shown) if _is_usage_error(one))
+    return next((str(error.format_message()).strip() for error in errors), "")
+
+
+def _is_usage_error(error: object) -> bool:
+    """By its names, since it is not to be imported here. Others have a click of their own inside."""
+    kinds = ((kind.__module__, kind.__name__) for kind in type(error).__mro__)
+    return any(name == "UsageError" and module.endswith("click.exceptions") for module, name in kinds)
+
+
+def not_there(modules: Mapping[str, str]) -> ConfigError:
+    """What to say about imported modules that are missing, each with the place of its import."""
+    what = " or ".join(f"{name!r}{f', in {place}' if place else ''}" for name, place in modules.items())
+    return ConfigError(f"No module named {what}: {_how_to_have([*modules])}")
+
+
+def _how_to_have(modules: Sequence[str]) -> str:
+    packages = [PACKAGES.get(module, module) for module in modules]
+    they, are, them = ("it", "is", "it") if len(packages) == 1 else ("they", "are", "them")
+    if "KUBERNETES_SERVICE_HOST" in os.environ and Env.RUN_DIR not in os.environ:
+        asked = " ".join(f"--pip {package}" for package in packages)
+        return (
+            f"the image lacks {them}: ddpjob submit {asked} has {them} installed or, if {they} {are} your own,"
+            f" --source sends the folder that {they} {are} in"
+        )
+    install = f"{sys.executable} -m pip install {' '.join(packages)}"
+    return f"if {they} {are} not your own, install {them}: {install}"
+
+
+def _what(error: BaseException) -> str:
+    return last_line(error).rstrip(".:")
+
+
+def _where(error: BaseException) -> str:
+    """The innermost line that belongs to no library: the program's own."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(OURS) and not _of_a_library(frame.filename)]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+
+
+def _of_a_library(file: str) -> bool:
+    return any(part in file for part in LIBRARIES)

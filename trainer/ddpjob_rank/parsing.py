@@ -1,0 +1,76 @@
+"""Reading flags and variables: the kinds of values, and the message about one that is none of them."""
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import NoReturn
+
+from .errors import ConfigError
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises where argparse would print its usage and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        """A mistake of the user."""
+        raise ConfigError(f"{message} (see {self.prog} --help)")
+
+
+def counting_from(least: int, text: str, name: str) -> int:
+    """The whole number that a variable holds.
+
+    Raises:
+        ConfigError: It is not one, or less than that.
+    """
+    if not text.isdecimal() or int(text) < least:
+        raise ConfigError(f"{name} is {text!r}: it must be a whole number of at least {least}")
+    return int(text)
+
+
+def count_of(env: Mapping[str, str], name: str) -> int | None:
+    """The number of at least 1 that a variable holds; None: it is not set.
+
+    Raises:
+        ConfigError: It holds something else.
+    """
+    return counting_from(1, env[name], name) if name in env else None
+
+
+def natural(text: str) -> int:
+    """A flag's whole number of at least 0."""
+    return _at_least(0, text)
+
+
+def positive(text: str) -> int:
+    """A flag's whole number of at least 1."""
+    return _at_least(1, text)
+
+
+def positive_float(text: str) -> float:
+    """A flag's number above 0."""
+    return _float(text, lambda value: 0 < value < float("inf"), "a number above 0")
+
+
+def not_negative(text: str) -> float:
+    """A flag's number of at least 0."""
+    return _float(text, lambda value: 0 <= value < float("inf"), "a number of at least 0")
+
+
+def below_one(text: str) -> float:
+    """A flag's number from 0 to less than 1."""
+    return _float(text, lambda value: 0 <= value < 1, "a number from 0 to less than 1")
+
+
+def _float(text: str, fits: Callable[[float], bool], what: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not fits(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+    return value
+
+
+def _at_least(least: int, text: str) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+    return int(text)

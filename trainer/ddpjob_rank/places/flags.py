@@ -1,0 +1,117 @@
+"""Options of places: which of how many processes these are and how they find each other, if no launcher says so."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.parsing import natural, positive
+from ddpjob_rank.world import MAX_PORT
+
+PROOF = (
+    "file of at least 32 bytes that only its owner can read, the same for all nodes: what their supervisors know each"
+    " other by (default: DDPJOB_SECRET_FILE; without one they meet on this machine only)"
+)
+METHODS = "env://, tcp://HOST:PORT, or file:///PATH on a disk that all processes share"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlaceConfig:
+    """What the command line says about this process's place. None stands for what environment or launcher say."""
+
+    nodes: int | None = None
+    procs_per_node: int | None = None
+    node_rank: int | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    local_rank: int | None = None
+    master_addr: str | None = None
+    master_port: int | None = None
+    init_file: Path | None = None
+    """The file by which the processes find each other, instead of a port of rank 0's."""
+    secret_file: Path | None = None
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the group of these options."""
+    group = parser.add_argument_group("where it runs, without an operator")
+    group.add_argument("-n", "--nodes", "--nnodes", type=positive, metavar="N", help="number of nodes (default 1)")
+    group.add_argument(
+        "-g",
+        "--procs-per-node",
+        "--nproc-per-node",
+        "--nproc_per_node",
+        "--gpus",
+        type=positive,
+        metavar="N",
+        help="processes to start on this node, as on each: one for each GPU, as a rule (default 1)",
+    )
+    group.add_argument(
+        "-nr", "--node-rank", "--node_rank", type=natural, metavar="N", help="this node's number, from 0"
+    )
+    group.add_argument(
+        "--master-addr", "--master_addr", metavar="HOST", help="name or address of node 0, which rank 0 runs on"
+    )
+    group.add_argument(
+        "--master-port", "--master_port", type=_port, metavar="PORT", help="where rank 0 listens (default 29500)"
+    )
+    group.add_argument("--secret-file", type=Path, metavar="FILE", help=PROOF)
+    group.add_argument("--init-method", metavar="URL", help=f"how processes find each other: {METHODS}")
+    group.add_argument(
+        "--rank", type=natural, metavar="N", help="number of a process that is started individually, from 0"
+    )
+    group.add_argument("--world-size", type=positive, metavar="N", help="number of processes that have a --rank")
+    group.add_argument(
+        "--local-rank", "--local_rank", type=natural, metavar="N", help="torch.distributed.launch passes it"
+    )
+
+
+def read(flags: argparse.Namespace) -> PlaceConfig:
+    """What the flags say.
+
+    Raises:
+        ConfigError: Two of them contradict each other, or an init method is not one.
+    """
+    addr, port, file = _method(flags.init_method or "env://")
+    for flag, said, asked in (("--master-addr", flags.master_addr, addr), ("--master-port", flags.master_port, port)):
+        if None not in (said, asked) and said != asked:
+            raise ConfigError(f"{flag} is {said}, but --init-method is {flags.init_method}: name the master once")
+    return PlaceConfig(
+        nodes=flags.nodes,
+        procs_per_node=flags.procs_per_node,
+        node_rank=flags.node_rank,
+        rank=flags.rank,
+        world_size=flags.world_size,
+        local_rank=flags.local_rank,
+        master_addr=flags.master_addr or addr,
+        master_port=flags.master_port or port,
+        init_file=file,
+        secret_file=flags.secret_file,
+    )
+
+
+def _method(url: str) -> tuple[str | None, int | None, Path | None]:
+    """The master's host and port, or the file, that an init method names."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        parts, host, port = urlsplit(""), None, None
+    if parts.query:
+        raise ConfigError(f"--init-method {url}: rank and size have flags of their own, --rank and --world-size")
+    match parts.scheme, bool(host), bool(port), parts.path:
+        case "env", False, False, "":
+            return None, None, None
+        case "tcp", True, True, "":
+            return host, port, None
+        case "file", False, False, path if len(path) > 1:
+            return None, None, Path(path)
+    raise ConfigError(f"--init-method {url}: it must be {METHODS}")
+
+
+def _port(text: str) -> int:
+    port = positive(text)
+    if port > MAX_PORT:
+        raise argparse.ArgumentTypeError(f"{text} is no port: it is at most {MAX_PORT}")
+    return port

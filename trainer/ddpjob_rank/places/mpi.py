@@ -1,0 +1,23 @@
+"""A process's place according to MPI, if `mpirun` has started it as one of several."""
+
+from collections.abc import Mapping
+
+from ddpjob_rank.environment import Env
+
+PLACE = (Env.RANK, Env.WORLD_SIZE, Env.LOCAL_RANK, Env.LOCAL_WORLD_SIZE)
+OPEN_MPI = (
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+)
+HYDRA = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
+"""The launcher of MPICH and of Intel MPI."""
+
+
+def variables(env: Mapping[str, str]) -> dict[str, str] | None:
+    """The contract's variables of this process among those that MPI has started; None: it is on its own."""
+    for names in (OPEN_MPI, HYDRA):
+        if all(name in env for name in names) and env[names[1]] != "1":
+            return {ours: env[theirs] for ours, theirs in zip(PLACE, names, strict=True)}
+    return None

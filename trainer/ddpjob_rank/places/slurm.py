@@ -1,0 +1,130 @@
+"""A process's place according to Slurm, and a master on which a step's processes agree without asking.
+
+Only `srun` starts the processes of a step. A batch script and an interactive shell have some of the variables
+too, and are one process each, as is the only task of a step.
+
+The master is the first host of the step's node list, which runs task 0. Its port is
+
+    20000 + 4 * ((8 * job id + step id) mod 2000)
+
+below Linux' ephemeral ports (32768 and up), the same for all tasks, and another one for other steps and for the jobs
+around this one, which may share a node. The three ports above it are free for what runs beside the master. A process
+that is alone in its step, or in a job's script, and starts others has such a port too.
+
+(https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES)
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ddpjob_rank.console import counted
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.parsing import counting_from
+
+FIRST_PORT, PORTS_OF_A_STEP, STEPS_OF_A_JOB, STEPS = 20000, 4, 8, 2000
+NO_STEP = STEPS_OF_A_JOB - 1
+"""Stands for the number of a step if there is none: srun counts them from 0."""
+
+JOB = ("SLURM_JOB_ID", "SLURM_JOBID")
+
+SUGGESTION = "set MASTER_ADDR, or start the processes without srun"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One of several processes of a step. All count from 0."""
+
+    rank: int
+    tasks: int
+    local_rank: int
+    local_tasks: int
+    """On this node."""
+    node: int
+    nodes: int
+    host_list: str
+
+    def first_host(self) -> str:
+        """The host of task 0, of a list such as `gpu[01-04,07],big1`.
+
+        Raises:
+            ConfigError: It is not such a list.
+        """
+        from ClusterShell.NodeSet import NodeSet, NodeSetException  # noqa: PLC0415  (only where there is Slurm)
+
+        # The parts between commas are in Slurm's order, which a set would not keep.
+        first = re.match(r"((?:[^,\[]|\[[^]]*])+)(?:,|$)", self.host_list)
+        try:
+            return str(NodeSet(first[1] if first else "")[0])
+        except (NodeSetException, IndexError):
+            raise ConfigError(f"Slurm's node list {self.host_list!r} cannot be read: {SUGGESTION}") from None
+
+
+def task(env: Mapping[str, str]) -> Task | None:
+    """This process among those that Slurm has started; None: it is on its own.
+
+    Raises:
+        ConfigError: A variable of Slurm's is missing, or is not as Slurm writes it.
+    """
+    if not {"SLURM_STEP_ID", "SLURM_PROCID"} <= env.keys():
+        return None
+    tasks = _number(env, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
+    if tasks == 1:
+        return None
+    node = _number(env, "SLURM_NODEID")
+    of_nodes = _tasks_of_nodes(env, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
+    if node >= len(of_nodes):
+        raise ConfigError(
+            f"SLURM_NODEID is {node}, but Slurm tells of {counted(len(of_nodes), 'node')}: {SUGGESTION}"
+        )
+    return Task(
+        rank=_number(env, "SLURM_PROCID"),
+        tasks=tasks,
+        local_rank=_number(env, "SLURM_LOCALID"),
+        local_tasks=of_nodes[node],
+        node=node,
+        nodes=len(of_nodes),
+        host_list=_first(env, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")[1],
+    )
+
+
+def port(env: Mapping[str, str]) -> int | None:
+    """The master's in this step, or in the script of this job; None: there is no job.
+
+    Raises:
+        ConfigError: A variable is not as Slurm writes it.
+    """
+    if not any(name in env for name in (*JOB, "SLURM_STEP_ID")):
+        return None
+    step = _number(env, "SLURM_STEP_ID") if "SLURM_STEP_ID" in env else NO_STEP
+    return FIRST_PORT + PORTS_OF_A_STEP * ((STEPS_OF_A_JOB * _number(env, *JOB) + step) % STEPS)
+
+
+def gives_each_task_its_gpu(env: Mapping[str, str]) -> bool:
+    """Whether a task sees only its own GPU (`--gpus-per-task`)."""
+    return bool(env.get("SLURM_GPUS_PER_TASK")) or "gpu" in env.get("SLURM_TRES_PER_TASK", "")
+
+
+def _tasks_of_nodes(env: Mapping[str, str], *names: str) -> list[int]:
+    """The counts of `2(x3),1`: three nodes with two tasks, and one with one."""
+    name, text = _first(env, *names)
+    counts: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if match is None:
+            raise ConfigError(f"{name} is {text!r}: it must be as Slurm writes it, 2(x3),1 for example")
+        counts += [int(match[1])] * int(match[2] or 1)
+    return counts
+
+
+def _number(env: Mapping[str, str], *names: str) -> int:
+    name, text = _first(env, *names)
+    return counting_from(0, text, name)
+
+
+def _first(env: Mapping[str, str], *names: str) -> tuple[str, str]:
+    """The first of these variables that is set."""
+    for name in names:
+        if name in env:
+            return name, env[name]
+    raise ConfigError(f"{names[0]} is not set, but Slurm has started this process: {SUGGESTION}")

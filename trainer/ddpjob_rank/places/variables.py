@@ -1,0 +1,208 @@
+"""The contract's variables of a process that was started without them.
+
+The first of these that applies says what they are:
+
+1. the environment of a pod or of torchrun, whatever else there is;
+2. `--rank`: a process that somebody has started by itself;
+3. MPI or Slurm, in a process that `mpirun` or `srun` has started as one of several;
+4. `--nodes`, `--procs-per-node` and `--node-rank`: a node whose processes are still to be started.
+
+Flags must agree with these.
+"""
+
+from collections.abc import Mapping
+
+from ddpjob_rank.console import counted
+from ddpjob_rank.environment import Env
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.parsing import count_of, counting_from
+
+from . import mpi, slurm
+from .flags import PlaceConfig
+
+SETTLED = (Env.RANK, Env.NODE_RANK, Env.NNODES, Env.NPROC_PER_NODE)
+"""A process in which one of these is set knows its place."""
+
+MASTER = (Env.MASTER_ADDR, Env.MASTER_PORT)
+DEFAULT_PORT = 29500
+THIS_MACHINE = "127.0.0.1"
+
+FLAGS = {
+    Env.NNODES: "--nodes",
+    Env.NPROC_PER_NODE: "--procs-per-node",
+    Env.NODE_RANK: "--node-rank",
+    Env.RANK: "--rank",
+    Env.WORLD_SIZE: "--world-size",
+    Env.LOCAL_RANK: "--local-rank",
+    Env.MASTER_ADDR: "the master's address",
+    Env.MASTER_PORT: "the master's port",
+}
+"""Which flag says what a variable says."""
+
+
+def place_variables(place: PlaceConfig, env: Mapping[str, str], *, needs_master: bool = True) -> dict[str, str]:
+    """What to set besides what the environment has; nothing for a world of one.
+
+    Processes that do not meet at rank 0's port need no master.
+
+    Raises:
+        ConfigError: It is incomplete, or contradicts the environment.
+    """
+    said = _said(place, env)
+    if any(name in env for name in SETTLED):
+        return said
+    known = {**env, **said}
+    of_mpi = mpi.variables(env)
+    task = _task(env)
+    if place.rank is not None:
+        found = said | _process(place, known)
+    elif of_mpi is not None:
+        _refuse_others(said, of_mpi, "MPI")
+        found = said | of_mpi
+    elif task is not None:
+        found = _of_slurm(place, task)
+        _refuse_others(said, found | {Env.NNODES: str(task.nodes), Env.NODE_RANK: str(task.node)}, "Slurm")
+    elif place.world_size is not None or place.local_rank is not None:
+        raise ConfigError("--world-size and --local-rank are of a process with a --rank: add that")
+    elif (place.nodes, place.procs_per_node, place.node_rank) != (None, None, None):
+        found = _node(place)
+    elif said or place.init_file is not None:
+        raise ConfigError(
+            "how many processes are to meet there? Add --nodes and --procs-per-node, or --rank and --world-size"
+        )
+    else:
+        return {}
+    master = _master(known, found, task)
+    if not master and (needs_master or Env.RANK not in found):
+        raise ConfigError(_where(place))
+    return found | master
+
+
+def presumed(place: PlaceConfig, env: Mapping[str, str]) -> tuple[int, int]:
+    """The number of this process, and of all: the real ones, or those that flags suppose.
+
+    Raises:
+        ConfigError: A variable is no number.
+    """
+    env = {**env, **(mpi.variables(env) or {})}
+    if Env.RANK not in env and (task := _task(env)) is not None:
+        env = {**env, **_task_variables(task)}
+    rank = counting_from(0, env.get(Env.RANK, env.get(Env.NODE_RANK, "0")), Env.RANK)
+    size = count_of(env, Env.WORLD_SIZE) or 1
+    if place.nodes is None and place.procs_per_node is None:
+        return rank, place.world_size or size
+    procs = count_of(env, Env.NPROC_PER_NODE) or count_of(env, Env.LOCAL_WORLD_SIZE) or 1
+    return rank, (place.nodes or size // procs) * (place.procs_per_node or procs)
+
+
+def _task(env: Mapping[str, str]) -> slurm.Task | None:
+    """The place according to Slurm, unless `mpirun` has used `srun` to get to other nodes."""
+    return slurm.task(env) if mpi.variables(env) is None else None
+
+
+def _said(place: PlaceConfig, env: Mapping[str, str]) -> dict[str, str]:
+    """Flags as variables.
+
+    A supervisor's rank has the same flags, but another master in each attempt.
+    """
+    values = {
+        Env.NNODES: place.nodes,
+        Env.NPROC_PER_NODE: place.procs_per_node,
+        Env.NODE_RANK: place.node_rank,
+        Env.RANK: place.rank,
+        Env.WORLD_SIZE: place.world_size,
+        Env.LOCAL_RANK: place.local_rank,
+        Env.MASTER_ADDR: place.master_addr,
+        Env.MASTER_PORT: place.master_port,
+    }
+    said = {name: str(value) for name, value in values.items() if value is not None}
+    if Env.HEARTBEAT in env:
+        said = {name: value for name, value in said.items() if name not in MASTER}
+    for name, value in said.items():
+        if env.get(name, value) != value:
+            raise ConfigError(f"{FLAGS[name]} is {value}, but {name} is {env[name]}: leave one of them away")
+    return said
+
+
+def _refuse_others(said: Mapping[str, str], says: Mapping[str, str], launcher: str) -> None:
+    for name, value in says.items():
+        if said.get(name, value) != value:
+            raise ConfigError(f"{FLAGS[name]} is {said[name]}, but {launcher} says {value}: leave it away")
+
+
+def _process(place: PlaceConfig, known: Mapping[str, str]) -> dict[str, str]:
+    """A process that was started individually, and must be told how many there are."""
+    assert place.rank is not None, "the caller has seen to it"
+    local_size = place.procs_per_node or 1
+    size = known.get(Env.WORLD_SIZE) or (place.nodes and str(place.nodes * local_size))
+    if not size:
+        raise ConfigError(f"--rank {place.rank} of how many processes? Add --world-size, the same for each of them")
+    return {
+        Env.RANK: str(place.rank),
+        Env.WORLD_SIZE: size,
+        Env.LOCAL_RANK: str(place.rank % local_size if place.local_rank is None else place.local_rank),
+        Env.LOCAL_WORLD_SIZE: str(local_size),
+    }
+
+
+def _of_slurm(place: PlaceConfig, task: slurm.Task) -> dict[str, str]:
+    """One of Slurm's tasks: a process of the world, or a node if it should start further processes."""
+    procs = place.procs_per_node
+    if procs in (None, task.local_tasks):
+        return _task_variables(task)
+    if task.tasks != task.nodes:
+        raise ConfigError(
+            f"--procs-per-node is {procs}, but Slurm has started {counted(task.local_tasks, 'process')} on this node:"
+            " leave it away, or let srun start one for each node (--ntasks-per-node=1)"
+        )
+    return _node_variables(task.nodes, procs, task.node)
+
+
+def _task_variables(task: slurm.Task) -> dict[str, str]:
+    return {
+        Env.RANK: str(task.rank),
+        Env.WORLD_SIZE: str(task.tasks),
+        Env.LOCAL_RANK: str(task.local_rank),
+        Env.LOCAL_WORLD_SIZE: str(task.local_tasks),
+    }
+
+
+def _node(place: PlaceConfig) -> dict[str, str]:
+    """A node whose processes are still to be started."""
+    nodes, procs, rank = place.nodes or 1, place.procs_per_node or 1, place.node_rank
+    if rank is None and nodes > 1:
+        raise ConfigError(
+            f"which of the {nodes} nodes is this? Add --node-rank 0 on the first one, and so on up to"
+            f" --node-rank {nodes - 1} on the last"
+        )
+    return _node_variables(nodes, procs, rank or 0)
+
+
+def _node_variables(nodes: int, procs: int, rank: int) -> dict[str, str]:
+    return {
+        Env.NNODES: str(nodes),
+        Env.NODE_RANK: str(rank),
+        Env.NPROC_PER_NODE: str(procs),
+        Env.WORLD_SIZE: str(nodes * procs),
+    }
+
+
+def _master(known: Mapping[str, str], found: Mapping[str, str], task: slurm.Task | None) -> dict[str, str]:
+    """Where rank 0 is: as given, or as Slurm says, or on this machine if all are."""
+    here = found.get(Env.LOCAL_WORLD_SIZE, found.get(Env.NPROC_PER_NODE)) == found[Env.WORLD_SIZE]
+    # If processes are started one by one, not every shell knows of a Slurm job.
+    of_job = slurm.port(known) if task is not None or (here and Env.RANK not in found) else None
+    port = known.get(Env.MASTER_PORT) or str(of_job or DEFAULT_PORT)
+    if addr := known.get(Env.MASTER_ADDR):
+        return {Env.MASTER_ADDR: addr, Env.MASTER_PORT: port}
+    if task is not None:
+        return {Env.MASTER_ADDR: task.first_host(), Env.MASTER_PORT: port}
+    return {Env.MASTER_ADDR: THIS_MACHINE, Env.MASTER_PORT: port} if here else {}
+
+
+def _where(place: PlaceConfig) -> str:
+    also = "" if place.init_file is None else ", for their supervisors, which do not meet in a file"
+    return (
+        f"where is node 0? Add --master-addr HOST on every node{also}: its name or address, or {THIS_MACHINE} where"
+        f" all run on this machine. Setting {Env.MASTER_ADDR} does the same"
+    )

@@ -1,0 +1,1 @@
+"""The file of metrics that a run appends to, and others read."""

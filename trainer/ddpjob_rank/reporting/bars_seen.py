@@ -1,0 +1,103 @@
+"""Learns the total number of steps from a program's tqdm bars, if the program does not report it.
+
+A bar is trusted once it moves along with counted steps, so that no bar of a download or an evaluation is taken for
+training. The number of steps in one of its units is measured: one for a bar over steps, many for one over epochs. A
+bar over anything other than numbers, such as a loader, is one pass over the data, and says nothing about the end. Nor
+does one over numbers, once another one has followed it.
+"""
+
+import math
+import os
+import re
+import weakref
+from types import ModuleType, NoneType
+from typing import Any
+
+from ddpjob_rank.environment import Env
+from ddpjob_rank.importing import once_imported
+
+from .report import counted_steps, see_bar
+
+BARS = "tqdm.std"
+LOSS = re.compile(r"(?:^|[\s,])loss=([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf))(?:,|\s|$)")
+COARSE = 1.5
+"""Steps for one unit of a bar that is not over steps."""
+
+
+def install() -> None:
+    """Watches bars from now on, if this process has a supervisor that wants to know."""
+    if Env.HEARTBEAT in os.environ:
+        once_imported(BARS, _watch)
+
+
+def _watch(tqdm: ModuleType) -> None:
+    """Looks at each bar when it is drawn, which is at most ten times a second."""
+    bars, refresh = Bars(), tqdm.tqdm.refresh
+
+    def watched(bar: Any, *arguments: Any, **options: Any) -> Any:
+        drawn = refresh(bar, *arguments, **options)
+        bars.look(bar)
+        return drawn
+
+    tqdm.tqdm.refresh = watched
+
+
+class Bars:
+    """Follows the bars of a process; the oldest one that moves along with the steps is trusted."""
+
+    def __init__(self) -> None:
+        self._seen: weakref.WeakKeyDictionary[Any, _Seen] = weakref.WeakKeyDictionary()
+        self._believed: weakref.ref[Any] | None = None
+        self._passes = 0
+        """How many bars over steps there have been."""
+
+    def look(self, bar: Any) -> None:
+        """Takes note of how far a bar is. Whatever happens, it must not stop the program."""
+        try:
+            self._look(bar)
+        except Exception:  # noqa: BLE001  What a bar has inside is its own, and it is in the midst of the user's step.
+            return
+
+    def _look(self, bar: Any) -> None:
+        steps = counted_steps()
+        if steps is None or getattr(bar, "disable", True):
+            return
+        seen = self._seen.get(bar)
+        if seen is None or bar.n < seen.last:
+            self._seen[bar] = _Seen(bar.n, steps)
+            return
+        believed = self._believed() if self._believed else None
+        if believed is not None and believed is not bar and not believed.disable:
+            return
+        if bar.n == seen.last or steps == seen.steps:
+            return
+        seen.last = bar.n
+        per_unit = (steps - seen.steps) / (bar.n - seen.n)
+        if believed is not bar:
+            self._believed = weakref.ref(bar)
+            self._passes += per_unit < COARSE
+        see_bar(round(bar.n * per_unit), *self._told(bar, per_unit), _loss(bar))
+
+    def _told(self, bar: Any, per_unit: float) -> tuple[int | None, int | None]:
+        """The remaining steps, and the present epoch."""
+        epoch = math.floor(bar.n) + 1 if per_unit >= COARSE else None
+        is_one_pass = per_unit < COARSE and (self._passes > 1 or not isinstance(bar.iterable, range | NoneType))
+        if not bar.total or is_one_pass:
+            return None, epoch
+        return round(max(0.0, (bar.total - bar.n) * per_unit)), None if epoch is None else min(
+            epoch, math.ceil(bar.total)
+        )
+
+
+class _Seen:
+    """How far a bar and the steps were when it began; and how far it was last."""
+
+    def __init__(self, n: float, steps: float) -> None:
+        self.n = self.last = n
+        self.steps = steps
+
+
+def _loss(bar: Any) -> float | None:
+    """What is written behind it, if that is a loss: `set_postfix(loss=…)`."""
+    found = LOSS.search(str(getattr(bar, "postfix", None) or ""))
+    return float(found[1]) if found else None

@@ -1,0 +1,86 @@
+"""Stopping on request: what SIGTERM and SIGINT do at each stage of a run.
+
+Before the first step the process ends at once, from the first line of the program on: the kernel drops a signal for
+which the first process of a container has no handler, and a pod that was suspended while Python imports would run on
+until its grace period is over. (Python's own start takes a moment, too. The trainer image blocks the signal until
+then, so it waits.) Then the first signal asks the loop to save and stop, and a second one
+ends the process at once.
+
+A thread acts on the signals, not Python's handlers: those run only between two bytecodes of the main thread, which
+may be inside a collective that waits for a peer for minutes. The C-level handler writes each signal's number to a
+socket (signal.set_wakeup_fd) whatever the main thread does.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+from typing import NoReturn
+
+from .console import say
+from .exit_codes import SIGNAL_BASE, ExitCode
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def leave_on_request() -> None:
+    """Ends this process as soon as it is told to stop, until something else listens: there is nothing to save yet."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(ExitCode.SAVED_AND_STOPPED))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+class StoppedOnRequest(Exception):  # noqa: N818  (an end, not an error)
+    """The run ends because it was told to, at a step where everything is saved."""
+
+
+class StopRequest:
+    """Whether this process has been told to stop."""
+
+    def __init__(self) -> None:
+        self.made = False
+        self._loop_runs = False
+
+    def listen(self) -> None:
+        """Starts to act on signals; to be called once, from the main thread."""
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        signal.set_wakeup_fd(writer.fileno())  # This comes first: a signal that only the handlers below get is lost.
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: None)
+        # A forked data loader worker shares the socket, and its signals are not ours.
+        os.register_at_fork(after_in_child=_forget_wakeup)
+        threading.Thread(target=self._watch, args=(reader, writer), name="signals", daemon=True).start()
+
+    def loop_begins(self) -> None:
+        """From now on the loop answers signals."""
+        self._loop_runs = True
+
+    def _watch(self, reader: socket.socket, _keep_open: socket.socket) -> None:
+        while True:
+            for number in reader.recv(16):
+                if number in SIGNALS:
+                    self._act(number)
+
+    def _act(self, number: int) -> None:
+        if self.made:
+            say(f"stopped at once by a second signal ({signal.Signals(number).name})")
+            leave_at_once(SIGNAL_BASE + number)
+        if not self._loop_runs:
+            say("stopped before the first step")
+            leave_at_once(ExitCode.SAVED_AND_STOPPED)
+        say(f"told to stop ({signal.Signals(number).name}): finishing the step; a second signal ends it at once")
+        self.made = True
+
+
+def leave_at_once(code: int) -> NoReturn:
+    """Ends the process without clean-up, which may wait for peers that are gone."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # Closed, or nobody reads any more.
+            stream.flush()
+    os._exit(code)
+
+
+def _forget_wakeup() -> None:
+    signal.set_wakeup_fd(-1)

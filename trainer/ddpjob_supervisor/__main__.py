@@ -1,0 +1,5 @@
+"""`python -m ddpjob_supervisor`."""
+
+from .main import main
+
+main()

@@ -1,0 +1,160 @@
+"""The control port: where only supervisors of the same job talk to this one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from ddpjob_rank.errors import TrainerError
+
+from .follower import Follower
+from .leader import Leader
+from .link import FIRST_BYTES, LinkLostError, TcpLink
+from .messages import FIRST_WITH_PROOF, PROTOCOL, Announce, Hello, History, Message, Refused, UnreadableError
+from .once import Once, shown
+from .proof import UnprovedError
+from .rendezvous import RELEASE, Rendezvous
+from .settings import Settings
+
+STRANGERS = 64
+"""How many unproved connections there may be, besides one of each node."""
+
+BACKLOG = 512
+"""How many connections can wait in the kernel while this process has no core, besides one of each node. The first
+packet of any further one is dropped, and its sender tries again only after a second: that way hundreds of strangers
+per second would keep a supervisor out."""
+
+PROOF_SECONDS = 20.0
+"""How long a connection may take to prove itself: a supervisor takes milliseconds, or seconds on a busy machine."""
+
+
+@asynccontextmanager
+async def control_port(
+    settings: Settings, rendezvous: Rendezvous, follower: Follower, leader: Leader | None
+) -> AsyncIterator[int]:
+    """Serves on the control port as long as the block runs, and yields its number.
+
+    Raises:
+        TrainerError: Another program uses the port.
+    """
+    assert settings.secret or not settings.reaches_out, "a gang without a secret stays on its machine"
+    door = _Door(settings, rendezvous, follower, leader)
+    try:
+        server = await asyncio.start_server(
+            door.serve,
+            settings.listen,
+            settings.control_port,
+            limit=FIRST_BYTES,
+            backlog=BACKLOG + settings.nodes,
+        )
+    except OSError as error:
+        other = "DDPJOB_CONTROL_PORT (spec.controlPort)" if settings.in_a_job else "MASTER_PORT, beside which it is"
+        raise TrainerError(
+            f"cannot listen on port {settings.control_port} for the other supervisors: {error.strerror};"
+            f" set another {other}"
+        ) from error
+    try:
+        yield settings.control_port
+    finally:
+        server.close()
+
+
+class _Crowd:
+    """Connections that have not proved themselves. If there are too many, the host with the most loses its oldest.
+
+    So a host that floods the port pushes out only itself, and a supervisor, which needs only a moment, gets through.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+        self._of_host: dict[str, list[TcpLink]] = {}
+
+    def enter(self, link: TcpLink) -> TcpLink | None:
+        """Adds a connection. Returns the one that has to go if there are too many: the oldest of the busiest host."""
+        self._of_host.setdefault(link.peer_host, []).append(link)
+        self._count += 1
+        if self._count <= self._most:
+            return None
+        oldest = max(self._of_host.values(), key=len)[0]
+        self.leave(oldest)
+        return oldest
+
+    def leave(self, link: TcpLink) -> None:
+        """Removes a connection that has proved itself or ended, unless it was already pushed out."""
+        of_host = self._of_host.get(link.peer_host, [])
+        if link in of_host:
+            of_host.remove(link)
+            self._count -= 1
+            if not of_host:
+                del self._of_host[link.peer_host]
+
+
+class _Door:
+    """Answers the first message of a caller, once it is proved."""
+
+    def __init__(self, settings: Settings, rendezvous: Rendezvous, follower: Follower, leader: Leader | None) -> None:
+        self._settings = settings
+        self._rendezvous = rendezvous
+        self._follower = follower
+        self._leader = leader
+        self._crowd = _Crowd(STRANGERS + settings.nodes)
+        self._once = Once()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serves one connection until it ends."""
+        link = TcpLink(reader, writer)
+        host = link.peer_host
+        try:
+            await self._answer(link, await self._proved(link))
+        except LinkLostError:
+            pass  # It is gone again.
+        except UnprovedError as error:
+            self._once.warn(f"{host} knocks at the control port, and was not let in: {error}", about=f"{host} knocks")
+        except UnreadableError as error:
+            self._once.warn(f"{host} talks to the control port, and is not understood: {error}", about=host)
+        finally:
+            await link.close()
+
+    async def _proved(self, link: TcpLink) -> Message:
+        """The first message, once it is proved to come from a supervisor of this job."""
+        if pushed_out := self._crowd.enter(link):
+            first = f"too many connections to the control port have proved nothing: {pushed_out.peer_host} goes first"
+            self._once.warn(first)
+            pushed_out.abort()
+        try:
+            async with asyncio.timeout(PROOF_SECONDS):
+                match await link.receive():
+                    case Hello(protocol=protocol) as hello if protocol < FIRST_WITH_PROOF:
+                        self._refuse_version(link, hello)
+                        raise LinkLostError
+                    case Hello(nonce=nonce) | Announce(nonce=nonce):
+                        return await link.ask_for_proof(nonce, self._settings.secret)
+                    case _:
+                        raise UnprovedError("these are no first words")
+        except TimeoutError:
+            raise UnprovedError(f"it has proved nothing for {PROOF_SECONDS:.0f} s") from None
+        finally:
+            self._crowd.leave(link)
+
+    def _refuse_version(self, link: TcpLink, hello: Hello) -> None:
+        theirs, ours = f"{hello.release} (protocol {hello.protocol})", f"{RELEASE} (protocol {PROTOCOL})"
+        why = f"its version {shown(theirs)} cannot work with {ours}: all nodes must run the same image"
+        self._once.warn(f"a supervisor that calls itself rank {hello.node} was refused: {why}")
+        link.send(Refused(why, for_good=True))
+
+    async def _answer(self, link: TcpLink, first: Message) -> None:
+        match first:
+            case Hello(uid) | Announce(uid) if uid != self._settings.uid:
+                link.send(Refused("this is another job's", for_good=False))
+            case Hello(protocol=protocol) if protocol != PROTOCOL:
+                self._refuse_version(link, first)
+            case Hello() if self._leader is not None:
+                await self._leader.serve(link, first)
+            case Hello():
+                where = self._rendezvous.where()
+                link.send(where if where is not None else Refused("this is not rank 0", for_good=False))
+            case Announce() if self._leader is None:
+                link.send(History(self._follower.attempt, self._follower.past))
+                await self._rendezvous.announced(first, link.peer_host)
+            case _:
+                link.send(Refused("these are no first words", for_good=False))

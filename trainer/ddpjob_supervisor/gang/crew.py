@@ -1,0 +1,236 @@
+"""The ranks of this node in one attempt: started together, signalled, ended together, and reported on."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ddpjob_rank.environment import Env
+from ddpjob_rank.errors import DeviceFailedError, PeerLostError
+from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
+from ddpjob_rank.machine import memory
+from ddpjob_rank.machine.cores import cores_of_each, threads_of_each
+from ddpjob_rank.running.program import Program
+
+from ddpjob_supervisor.gpu.nccl_words import CAUSES, Ending, NcclWords
+from ddpjob_supervisor.node.ranks import Place, Rank, Starter
+from ddpjob_supervisor.watch import devices
+from ddpjob_supervisor.watch.last_words import LastWords
+
+from .messages import End
+
+APPLICATION = "Application"
+PEER_LOST = PeerLostError.cause
+
+DEVICE_FAILED = DeviceFailedError.cause
+
+NCCL = "a collective of NCCL"
+
+HEEDING_SECONDS = 3.0
+"""How long ranks that were told to stop a second time may take to end by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A rank's place among all, and what it gets there."""
+
+    process: int
+    """Its rank among all processes."""
+    env: Mapping[str, str]
+    report: Path
+    """Where it leaves its failure report."""
+
+
+class Crew:
+    """Runs the ranks of one attempt until all have ended."""
+
+    def __init__(self, starter: Starter, on_failure: Callable[[End], None]) -> None:
+        self._starter = starter
+        self._on_failure = on_failure
+        self._ranks: Sequence[Rank] = ()
+        self._ends: dict[int, End] = {}
+        self._heard: Sequence[LastWords] = ()
+        self._requests: list[signal.Signals] = []
+        self._stopped = False
+        self.unwanted = asyncio.Event()
+        """Set if ranks that do not run yet must not start any more."""
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """The process number of each rank that runs, by local rank."""
+        return {local: rank.pid for local, rank in enumerate(self._ranks) if not rank.ended.done()}
+
+    @property
+    def ended(self) -> dict[int, End | None]:
+        """The local ranks that have run and no longer run, and how each has ended, once that is known."""
+        return {local: self._ends.get(local) for local, rank in enumerate(self._ranks) if rank.ended.done()}
+
+    def transports(self) -> dict[int, str | None]:
+        """How NCCL passes data of each rank that was started, by local rank; None: unknown."""
+        return {local: heard.tell_transport() for local, heard in enumerate(self._heard)}
+
+    async def run(self, program: Program, seats: Sequence[Seat]) -> tuple[End, ...]:
+        """Starts one rank for each seat and waits until all have ended; returns the ends in the order of the seats.
+
+        If they are told to stop before they can be started, none is started, and this returns at once.
+
+        Raises:
+            ConfigError: No rank can ever be started.
+            StartError: A rank could not be started; none is running.
+        """
+        killed_before = memory.kills()
+        for seat in seats:
+            seat.report.unlink(missing_ok=True)
+        await self._await_starter()
+        if self.unwanted.is_set():
+            code = SIGNAL_BASE + (signal.SIGKILL if self._stopped else self._requests[0])
+            return tuple(End(seat.process, code, time.time()) for seat in seats)
+        self._ranks = await self._started(program, seats)
+        if self._stopped:
+            self._kill()
+        for number in self._requests:
+            self._tell(number)
+        return tuple(
+            await asyncio.gather(*(self._end_of(local, seat, killed_before) for local, seat in enumerate(seats)))
+        )
+
+    async def _await_starter(self) -> None:
+        """Waits until ranks can be started, or must not start any more."""
+        waits = [asyncio.ensure_future(one) for one in (self._starter.ready(), self.unwanted.wait())]
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
+        finally:
+            for one in waits:
+                one.cancel()
+
+    async def _started(self, program: Program, seats: Sequence[Seat]) -> list[Rank]:
+        """One rank for each seat, or none."""
+        threads = {"OMP_NUM_THREADS": str(threads_of_each(len(seats)))}
+        cores = cores_of_each(len(seats), near=await devices.nodes(seats[0].env, len(seats)))
+        self._heard = [LastWords(seat.env) for seat in seats]
+        places = [
+            # The share is set in the variable, so that nothing divides it again.
+            Place(program, {**threads, **seat.env, **heard.env}, cores[local] if cores else None)
+            for local, (seat, heard) in enumerate(zip(seats, self._heard, strict=True))
+        ]
+        started = await asyncio.gather(*(self._starter.start(place) for place in places), return_exceptions=True)
+        ranks = [one for one in started if isinstance(one, Rank)]
+        errors = [one for one in started if isinstance(one, BaseException)]
+        if errors:
+            for rank in ranks:
+                rank.kill()
+            await asyncio.gather(*(rank.ended for rank in ranks), *(heard.finish() for heard in self._heard))
+            raise errors[0]
+        return ranks
+
+    def tell(self, number: signal.Signals) -> None:
+        """Passes a signal on, even to ranks that are still being started. A rank that hangs may not react."""
+        if self._requests and self._ranks:
+            asyncio.get_running_loop().call_later(HEEDING_SECONDS, self.stop)
+        self._requests.append(number)
+        self.unwanted.set()
+        self._tell(number)
+
+    def stop(self) -> None:
+        """Ends all at once: they have nothing to save."""
+        self._stopped = True
+        self.unwanted.set()
+        self._kill()
+
+    def _tell(self, number: signal.Signals) -> None:
+        for rank in self._ranks:
+            rank.tell(number)
+            rank.tell(signal.SIGCONT)  # A suspended process would not react.
+
+    def _kill(self) -> None:
+        for rank in self._ranks:
+            rank.kill()
+
+    async def _end_of(self, local: int, seat: Seat, killed_before: int) -> End:
+        code = await self._ranks[local].ended
+        words = await self._heard[local].finish()
+        end = _end(code, seat, asked=self._requests, stopped=self._stopped, starved=memory.kills() > killed_before)
+        end = self._ends[local] = _explained(end, words)
+        if end.cause and not self._stopped:
+            if broken := await devices.broken():
+                end = replace(end, cause=DEVICE_FAILED, message=broken, exception=None, waited="")
+            self._ends[local] = end
+            self._on_failure(end)
+        return end
+
+
+def _end(code: int, seat: Seat, *, asked: Sequence[signal.Signals], stopped: bool, starved: bool) -> End:
+    now = time.time()
+    if code in {ExitCode.DONE, ExitCode.SAVED_AND_STOPPED}:
+        return End(seat.process, code, now)
+    by_us = stopped and code == SIGNAL_BASE + signal.SIGKILL
+    as_asked = code - SIGNAL_BASE in asked
+    reported = _reported(seat, now)
+    if reported is not None:  # It had failed, though it may have been killed while it was about to end.
+        return reported if by_us or as_asked else replace(reported, exit_code=code)
+    if by_us or as_asked:
+        return End(seat.process, code, now)
+    if code <= SIGNAL_BASE:
+        return End(seat.process, code, now, APPLICATION, f"ended with exit code {code}")
+    message = f"killed by {_signal_name(code - SIGNAL_BASE)}"
+    if starved and code == SIGNAL_BASE + signal.SIGKILL:
+        return End(seat.process, code, now, memory.CAUSE, f"{message}: the memory limit was reached")
+    return End(seat.process, code, now, APPLICATION, message)
+
+
+def _explained(end: End, words: NcclWords) -> End:
+    """An end in the light of what the rank has said, where NCCL, and no exception, tells why it failed.
+
+    A rank that has lost a peer because it had waited for too long waited, whoever says so.
+    """
+    end = replace(end, begun=dict(words.begun))
+    if words.ending is None or not end.cause:
+        return end
+    aborted = end.exception is None and end.exit_code == SIGNAL_BASE + signal.SIGABRT
+    if aborted or (end.cause == PEER_LOST and words.ending is Ending.TIMEOUT):
+        waited = (words.waited or NCCL) if words.ending is Ending.TIMEOUT else ""
+        return replace(end, cause=CAUSES[words.ending], message=words.said, exception=None, waited=waited)
+    return end
+
+
+def _reported(seat: Seat, now: float) -> End | None:
+    """A failure as the rank itself has reported it."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        report = json.loads(seat.report.read_text(encoding="utf-8"))
+        exception, step = report["exception"], report["step"]
+        return End(seat.process, report["exitCode"], now, report["cause"], report["message"], exception, step)
+    return None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def seats_of(env: Mapping[str, str], first: int, count: int, directory: Path) -> list[Seat]:
+    """The seats of a node whose ranks are numbered from `first`."""
+    # To a program this is the node's place among all, whatever the pod's number is: the two have to agree.
+    own = {Env.NODE_RANK: str(first // count)} if Env.NODE_RANK in env else {}
+    return [
+        Seat(
+            first + local,
+            {
+                **env,
+                **own,
+                Env.RANK: str(first + local),
+                Env.LOCAL_RANK: str(local),
+                Env.LOCAL_WORLD_SIZE: str(count),
+                Env.TERMINATION_LOG: str(directory / f"report-{local}.json"),
+            },
+            directory / f"report-{local}.json",
+        )
+        for local in range(count)
+    ]

@@ -1,0 +1,453 @@
+"""A node's part in the gang: starts and ends this node's ranks as the leader says, and reports on them."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from ddpjob_rank.console import complain, say, warn
+from ddpjob_rank.environment import Env
+from ddpjob_rank.errors import PeerLostError
+from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
+from ddpjob_rank.failure.report import Report, leave, report_path
+from ddpjob_rank.running.program import Program
+
+from ddpjob_supervisor.node.ranks import Starter, StartError
+from ddpjob_supervisor.node.strays import end_strays
+from ddpjob_supervisor.preflight.running import COLLECTIVE
+from ddpjob_supervisor.watch.beat import Beat
+from ddpjob_supervisor.watch.blame import Finding
+from ddpjob_supervisor.watch.heartbeats import Heartbeats
+from ddpjob_supervisor.watch.posts import Posts
+from ddpjob_supervisor.watch.stacks import collect
+
+from .crew import APPLICATION, Crew, Seat, seats_of
+from .judging import KILLED_SECONDS, PEER_LOST, finding_of, is_well
+from .link import Link, LinkLostError, answers
+from .messages import (
+    Beats,
+    Done,
+    End,
+    Examine,
+    Examined,
+    Failed,
+    Farewell,
+    Hello,
+    Idle,
+    Incident,
+    Leave,
+    Leaving,
+    Located,
+    Message,
+    Past,
+    Start,
+    Stop,
+    UnreadableError,
+)
+from .rendezvous import RELEASE, Rendezvous
+from .ring import Ring, rank_in_words
+from .settings import Settings
+
+BEAT_SECONDS, BEAT_SECONDS_AT_MOST = 0.5, 2.0
+BEATS_PER_SECOND = 4000
+"""Rank 0's supervisor can take no more and still have time for the rest: in a large gang each reports less often."""
+
+DONE_SECONDS = 60.0
+"""Rank 0's pod is usually replaced within this time; if it is not, all ranks may be done."""
+
+STORE_SECONDS, STORE_LOOK_SECONDS = 0.25, 0.01
+"""Ranks that are forked with all their imports usually reach the store within a tenth of a second."""
+
+
+LOCATING_SECONDS, LOCATING_LOOK_SECONDS = 10.0, 0.05
+"""How long to wait for the topology domain while no rank could start anyway; usually it is there before."""
+
+
+class Follower:
+    """Runs this node's ranks through all attempts, until this supervisor has an exit code."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        program: Program,
+        starter: Starter,
+        rendezvous: Rendezvous,
+        *,
+        fit: asyncio.Task[None],
+        env: Mapping[str, str],
+        directory: Path,
+        posts: Posts | None = None,
+    ) -> None:
+        self.attempt = settings.attempt
+        self.past = Past()
+        """What the leader has reported about former attempts."""
+        self._settings = settings
+        self._program = program
+        self._starter = starter
+        self._rendezvous = rendezvous
+        self._fit = fit
+        self._posts = posts
+        self._report_file = report_path(env)
+        self._env = env
+        self._directory = directory
+        self._take_seats(None)
+        self._heartbeats = Heartbeats(directory, settings.processes)
+        self._link: Link | None = None
+        self._crew: Crew | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._examining: asyncio.Task[None] | None = None
+        self._ends: Sequence[End] = ()
+        self._done = False
+        """Whether all ranks have ended with 0, and the leader has not answered yet."""
+        self._alone = False
+        self._leaving = False
+        self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def hello(self, port: int) -> Hello:
+        """Its first message to the leader."""
+        settings, domain = self._settings, read_domain(self._settings.domain_file)
+        place = (settings.uid, settings.node, settings.incarnation, self.attempt, port, RELEASE)
+        return Hello(*place, sent=time.time(), domain=domain)
+
+    async def locate(self) -> None:
+        """Waits for the topology domain of this node, if it is to be known, while no rank could start anyway."""
+        if read_domain(self._settings.domain_file) != "":
+            return
+        ready = asyncio.ensure_future(self._starter.ready())
+        ready.add_done_callback(lambda one: one.cancelled() or one.exception())  # Who starts ranks meets it, too.
+        deadline = time.monotonic() + LOCATING_SECONDS
+        while read_domain(self._settings.domain_file) == "" and not ready.done() and time.monotonic() < deadline:
+            await asyncio.wait([ready], timeout=LOCATING_LOOK_SECONDS)
+
+    async def follow(self, port: int, local: Link | None = None) -> int:
+        """Takes part until all is done or given up; `local` connects to the leader if that is in this process.
+
+        `port` is where this supervisor listens.
+
+        Raises:
+            ConfigError: The leader does not accept this supervisor.
+            PeerLostError: Without an operator: the leader does not appear, or is gone.
+            PreflightError: This node is not fit for training.
+        """
+        self._fit.add_done_callback(self._fall_with)
+        tasks = [asyncio.create_task(self._listen(port, local)), asyncio.create_task(self._beat())]
+        waited: list[asyncio.Future[Any]] = [self._exit_code, *tasks]
+        try:
+            done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
+            return await self._exit_code
+        finally:
+            for task in (self._fit, *tasks):
+                task.cancel()
+            self._stop()
+            if self._running is not None:
+                await asyncio.wait([self._running], timeout=KILLED_SECONDS)
+            if self._link is not None:
+                await self._link.close()
+            self._heartbeats.close()
+
+    def request(self, number: signal.Signals) -> None:
+        """This node is told to stop: its ranks may save, and then it leaves."""
+        self._leaving = True
+        self._tell(Leaving())
+        if self._crew is not None and self._fit.done():
+            self._crew.tell(number)
+        else:
+            self._finish(ExitCode.SAVED_AND_STOPPED if is_well(self._ends) else SIGNAL_BASE + number)
+
+    @property
+    def running(self) -> bool:
+        """Whether ranks of this node run."""
+        return self._crew is not None
+
+    def beats(self) -> tuple[dict[str, object], ...]:
+        """The last reports of its ranks."""
+        ways = {} if self._crew is None else self._crew.transports()
+        return tuple(
+            {**replace(beat, transport=ways.get(local)).to_dict(), "process": seat.process, "attempt": self.attempt}
+            for local, (seat, beat) in enumerate(zip(self._seats, self._told(), strict=True))
+            if beat is not None
+        )
+
+    def _told(self) -> Sequence[Beat | None]:
+        """What each rank reports by its heartbeat, and rank 0's program by its posts."""
+        first, *others = self._heartbeats.read()
+        return [first if self._posts is None else self._posts.told(first), *others]
+
+    async def _listen(self, port: int, local: Link | None) -> None:
+        """Obeys the leader, and looks for it again when it is lost; without it no rank runs."""
+        while True:
+            link = self._link = local or await self._reach(port)
+            try:
+                while True:
+                    self._heed(await link.receive())
+            except (LinkLostError, UnreadableError):
+                self._link = None
+                await link.close()
+            if self._alone:
+                return await asyncio.shield(asyncio.Future())
+            if self._settings.patience is not None and not self._leaving:
+                self._part()
+            if not self._leaving:  # Otherwise its ranks are about to end, and may still save.
+                self._stop()
+            if self._running is not None:
+                await asyncio.wait([self._running])
+            if self._leaving:
+                self._finish(ExitCode.SAVED_AND_STOPPED)  # It is done, but nobody knows.
+
+    def _part(self) -> None:
+        """The leader has disappeared, and nothing will bring it back.
+
+        Raises:
+            PeerLostError: The ranks of this node had not finished.
+        """
+        if self._crew is not None or not is_well(self._ends):
+            raise PeerLostError("rank 0's supervisor is gone, and its ranks with it")
+        self._finish(self._verdict())
+
+    async def _reach(self, port: int) -> Link:
+        """A connection to the leader; a node that is done gives up on it after a while."""
+        await self.locate()
+        try:
+            async with asyncio.timeout(DONE_SECONDS if self._done else None):
+                return await self._rendezvous.reach(self.hello(port))
+        except TimeoutError:
+            self._finish(ExitCode.DONE)
+            return await asyncio.Future()
+
+    async def _beat(self) -> None:
+        seconds = beat_seconds(self._settings.nodes * self._settings.processes)
+        while True:
+            await asyncio.sleep(seconds)
+            if self._crew is None:
+                self._tell(Beats(self.attempt))
+            else:
+                running = tuple(self._seats[local].process for local in self._crew.pids)
+                self._tell(Beats(self.attempt, self.beats(), running))
+
+    def _heed(self, message: Message) -> None:
+        match message:
+            case Start():
+                self._tell_of(message)
+                self._rendezvous.members = message.members
+                for local in range(len(self._seats)):  # First: what was told in the last attempt is not this one's.
+                    self._heartbeats.reset(local)
+                if self._posts is not None:
+                    self._posts.begin(message.attempt, lambda: self._heartbeats.read()[0])
+                self._start(message)
+            case Stop(attempt) if attempt == self.attempt:
+                self._stop()
+            case Examine(attempt) if attempt == self.attempt:
+                self._examining = asyncio.create_task(self._examine())
+                self._examining.add_done_callback(self._fall_with)
+            case Leave(incident):
+                self._leave(incident)
+            case Farewell():
+                self._alone = True
+                if self._crew is None:
+                    self._finish(self._verdict())
+            case _:
+                pass  # A ping, or something about a former attempt.
+
+    def _tell_of(self, start: Start) -> None:
+        """Logs on every node why its ranks start again."""
+        before = start.past.incidents[-1] if start.past.incidents else None
+        if before is None or before.attempt != start.attempt - 1:
+            return
+        end = before.end
+        step = "" if end.step is None else f" at step {end.step}"
+        say(f"attempt {start.attempt} begins in place: {self._in_words(before)} failed{step}: {end.words}")
+
+    def _start(self, start: Start) -> None:
+        self._stop()  # As far as the leader knows, nothing runs; but two attempts must never meet on one node.
+        self._take_seats(start.order)
+        if not self._ring.is_plain:
+            ranks = ", ".join(str(seat.process) for seat in self._seats)
+            say(f"attempt {start.attempt}: node {self._settings.node} has rank {ranks}")
+        former, self.attempt, self.past, self._done = self._running, start.attempt, start.past, False
+        crew = self._crew = Crew(self._starter, lambda end: self._failed(crew, start.attempt, end))
+        self._running = asyncio.create_task(self._run(crew, start, former))
+        self._running.add_done_callback(self._fall_with)
+
+    def _take_seats(self, order: Sequence[int] | None) -> None:
+        """Gives this node the ranks of its place among all, which stand in this order, or by number."""
+        settings = self._settings
+        self._ring = Ring(range(settings.nodes) if order is None else order, settings.processes)
+        first = self._ring.first_process(settings.node)
+        self._seats = seats_of(self._env, first, settings.processes, self._directory)
+
+    def _failed(self, crew: Crew, attempt: int, end: End) -> None:
+        """A rank has failed: the others are ended everywhere, or here if nobody leads any more."""
+        if self._alone or self._link is None:
+            crew.stop()
+        else:
+            self._tell(Failed(attempt, end.cause, bool(end.waited)))
+
+    async def _run(self, crew: Crew, start: Start, former: asyncio.Task[None] | None) -> None:
+        """One attempt of this node's ranks, once the former one is over."""
+        if former is not None:
+            await asyncio.wait([former])
+        unwanted = asyncio.create_task(crew.unwanted.wait())
+        # This node may still be in preflight, while the others gather.
+        await asyncio.wait([self._fit, unwanted], return_when=asyncio.FIRST_COMPLETED)
+        unwanted.cancel()
+        if not self._fit.done():
+            self._ends = ()
+        elif self._fit.cancelled() or self._fit.exception() is not None:
+            return  # This supervisor ends.
+        else:
+            self._ends = await self._ends_of(crew, start)
+            await end_strays(self._starter.pids)
+        if self._crew is not crew:
+            return  # A later attempt has replaced it, and nobody waits for its result.
+        self._crew = None
+        for end in self._ends:
+            if end.cause and end.exception is None and end.exit_code > SIGNAL_BASE:
+                was = "was " if end.message.startswith("killed ") else "failed: "
+                complain(f"rank {end.process} {was}{end.message}")
+        self._answer(start)
+
+    async def _ends_of(self, crew: Crew, start: Start) -> Sequence[End]:
+        if not self._settings.leads:
+            await self._await_store(start.port)
+        seats = [self._seated(local, seat, start) for local, seat in enumerate(self._seats)]
+        try:
+            ends: Sequence[End] = await crew.run(COLLECTIVE if start.check else self._program, seats)
+        except StartError as error:
+            message, now = str(error), time.time()
+            ends = [End(seat.process, ExitCode.APPLICATION_ERROR, now, APPLICATION, message) for seat in seats]
+        return [_with_step(*told) for told in zip(ends, self._told(), strict=True)]
+
+    async def _await_store(self, port: int) -> None:
+        """Gives rank 0 a head start: if the store does not listen yet, a rank tries again only much later."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STORE_SECONDS):
+                while not await answers(self._rendezvous.master_addr, port):  # noqa: ASYNC110  (it is on another machine)
+                    await asyncio.sleep(STORE_LOOK_SECONDS)
+
+    def _answer(self, start: Start) -> None:
+        """All ranks of this node have ended. If all are done, the leader has to know, and says when to leave."""
+        if last := self.beats():  # The last steps, and a checkpoint, may be newer than what was reported.
+            self._tell(Beats(start.attempt, last))
+        if start.order is not None and (domain := read_domain(self._settings.domain_file)) is not None:
+            self._tell(Located(domain))
+        self._done = not start.check and {end.exit_code for end in self._ends} == {ExitCode.DONE}
+        if self._done:
+            self._tell(Done(start.attempt))
+        else:
+            progressed = any(beat.get("step") is not None for beat in self.beats())
+            self._tell(Idle(start.attempt, tuple(self._ends), progressed))
+        if self._alone or (self._leaving and not self._done):
+            self._finish(self._verdict())
+        elif self._leaving and self._link is None:
+            self._finish(ExitCode.SAVED_AND_STOPPED)
+
+    def _verdict(self) -> int:
+        """The exit code for all ranks, if this supervisor leaves by itself."""
+        failures = (end for end in self._ends if end.cause)
+        failed = min(failures, key=lambda end: (end.cause == PEER_LOST, end.time), default=None)
+        if failed is None:
+            return max((end.exit_code for end in self._ends), default=ExitCode.SAVED_AND_STOPPED)
+        self._report(failed)
+        return failed.exit_code
+
+    def _leave(self, incident: Incident) -> None:
+        """The operator deals with the incident: this pod ends, and reports which rank it was."""
+        if incident.rank == self._settings.node:
+            self._report(incident.end, incident)
+            self._finish(incident.end.exit_code)
+            return
+        if self._settings.patience is not None:  # Otherwise the operator reports it.
+            complain(f"node {incident.rank} failed: {incident.end.words}")
+        error = PeerLostError(f"{self._in_words(incident)} failed: {incident.end.cause}")
+        end = End(self._seats[0].process, ExitCode.PEER_LOST, time.time(), error.cause, str(error))
+        self._report(replace(end, step=incident.end.step), incident)
+        self._finish(ExitCode.PEER_LOST)
+
+    def _report(self, end: End, incident: Incident | None = None) -> None:
+        """Leaves a report for the operator; it may see any pod's end first, so each report names the incident."""
+        named = None if incident is None else incident.to_document()
+        parts = (end.process, end.exit_code, end.cause, end.exception, end.message, end.step)
+        node = None if self._ring.is_plain else self._settings.node
+        leave(Report(*parts, self.attempt, named, node), self._report_file)
+
+    def _in_words(self, incident: Incident) -> str:
+        """Which rank failed first."""
+        return rank_in_words(incident.end.process, incident.rank, self._settings.processes)
+
+    async def _examine(self) -> None:
+        """Examines what each stuck rank is doing; of one that has ended, only that is reported."""
+        attempt = self.attempt
+        crew = self._crew
+        pids = {} if crew is None else crew.pids
+        found = await asyncio.gather(*(self._found(local, pid) for local, pid in pids.items()))
+        # Some may have ended meanwhile.
+        gone = {} if crew is None else {self._seats[local].process: end for local, end in crew.ended.items()}
+        still = (one for one in found if one["process"] not in gone)
+        self._tell(Examined(attempt, (*still, *(finding_of(*one) for one in gone.items()))))
+
+    async def _found(self, local: int, pid: int) -> dict[str, Any]:
+        """What a rank is doing; if it cannot be examined, the findings of the others are still reported."""
+        process = self._seats[local].process
+        try:
+            return await collect(pid, process, self._heartbeats.path(local), self.attempt)
+        except Exception as error:  # noqa: BLE001  (whatever it is, a rank that hangs is not to end the supervisor)
+            warn(f"cannot look at rank {process}: {type(error).__name__}: {error}")
+            return asdict(Finding(process))
+
+    def _seated(self, local: int, seat: Seat, start: Start) -> Seat:
+        """A seat with what is different in each attempt."""
+        env = {**seat.env, Env.ATTEMPT: str(start.attempt), Env.HEARTBEAT: str(self._heartbeats.path(local))}
+        if self._settings.master_addr:
+            env |= {Env.MASTER_ADDR: self._rendezvous.master_addr, Env.MASTER_PORT: str(start.port)}
+        seconds = start.past.mean_time_to_failure
+        if seconds is not None:
+            env[Env.MEAN_TIME_TO_FAILURE] = f"{max(1.0, seconds):.0f}"
+        if self._posts is not None and seat.process == 0:
+            env |= self._posts.env(env)
+        return replace(seat, env=env)
+
+    def _stop(self) -> None:
+        if self._crew is not None:
+            self._crew.stop()
+
+    def _tell(self, message: Message) -> None:
+        if self._link is not None:
+            self._link.send(message)
+
+    def _fall_with(self, task: asyncio.Task[None]) -> None:
+        """A bug of ours ends this supervisor: otherwise the others would wait forever for its messages."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._exit_code.done():
+            self._exit_code.set_exception(error)
+
+    def _finish(self, code: int) -> None:
+        if not self._exit_code.done():
+            self._exit_code.set_result(code)
+
+
+def beat_seconds(processes: int) -> float:
+    """Time between two beats of a node, in a gang of this many processes."""
+    return min(max(BEAT_SECONDS, processes / BEATS_PER_SECOND), BEAT_SECONDS_AT_MOST)
+
+
+def _with_step(end: End, beat: Beat | None) -> End:
+    """The end with the last step that the rank reported, unless that was only counted, or the end has one."""
+    if not end.cause or end.step is not None or beat is None or beat.counted:
+        return end
+    return replace(end, step=beat.step)
+
+
+def read_domain(file: Path | None) -> str | None:
+    """The topology domain of this node; empty: it is not known yet. None: it is never to be known."""
+    if file is None:
+        return None
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,257 @@
+"""Rank 0's supervisor as the leader of the gang: passes events to the coordinator, and sends what it decides."""
+
+import asyncio
+import contextlib
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ddpjob_rank.console import warn
+
+from ddpjob_supervisor.listening import free_port
+from ddpjob_supervisor.watch.blame import blame
+from ddpjob_supervisor.watch.stalls import Stalls
+
+from .addresses import address_of
+from .coordinator import Coordinator, Phase
+from .link import PING_SECONDS, SILENT_SECONDS, Link, LinkLostError, TcpLink, send_all
+from .messages import Announce, Beats, Hello, History, Message, Past, Ping, Refused, Start, UnreadableError, Welcome
+from .once import Once
+from .rendezvous import RELEASE, announce_to
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+LOOK_SECONDS = 0.5
+"""Between two looks at what the ranks are doing."""
+
+PATIENT_SECONDS = 5.0
+"""A wait of up to this long for a node that is started by hand is not worth a message."""
+
+AGAIN_SECONDS = 2.0
+"""Between two announcements to living supervisors that have not answered: they are busy, or the network is."""
+
+ENDING = frozenset({Phase.RUNNING, Phase.STOPPING})
+"""The phases that may still go on when the ranks of this node have ended by themselves."""
+
+
+class Leader:
+    """Serves the members of the gang."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._ahead = time.time() - time.monotonic()
+        self.coordinator = Coordinator(
+            settings.nodes,
+            settings.limits,
+            self._now(),
+            processes=settings.processes,
+            check_first=settings.preflight == "Full",
+            patience=settings.patience,
+        )
+        self._settings = settings
+        self.on_beats: Callable[[int, Sequence[Mapping[str, Any]]], None] = lambda *_: None
+        """Called with beats that have just arrived, and their attempt."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when something may have changed that readers want to know at once."""
+        self._links: dict[int, Link] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._listening_on = 0
+        self._silent: Sequence[str] = ()
+        """Living supervisors that have not answered yet."""
+        self._announcing: asyncio.Task[None] | None = None
+        self._once = Once()
+        self._moved = asyncio.Event()
+        self._ports: set[int] = set()
+        self._port_of: dict[tuple[int, bool], int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._stalls = Stalls(settings.stall_timeout)
+
+    async def inherit(self, listening_on: int) -> None:
+        """Learns about the past from the living supervisors, if this pod replaces a former one."""
+        if self._settings.peers[1:]:  # Even if none answers: the living ones will connect, and know more.
+            self.coordinator.remember(self._settings.attempt - 1, Past())
+        self._listening_on, self._silent = listening_on, self._settings.peers[1:]
+        await self._announce()
+
+    async def _announce(self) -> None:
+        """Tells those that have not answered yet where rank 0 is: they may know only where a former one was."""
+        announce = Announce(self._settings.uid, self._settings.incarnation, f":{self._listening_on}")
+        asked, self._silent = self._silent, ()
+        answers = await asyncio.gather(*(announce_to(address, announce, self._settings) for address in asked))
+        for answer in answers:
+            if isinstance(answer, History) and self.coordinator.phase is Phase.GATHERING:
+                self.coordinator.remember(answer.attempt, answer.past)
+                self._ports.add(self._settings.master_port)
+        self._silent = tuple(address for address, answer in zip(asked, answers, strict=True) if answer is None)
+
+    async def serve(self, link: Link, hello: Hello) -> None:
+        """Accepts a member, and listens to it until it leaves.
+
+        Raises:
+            UnreadableError: It has sent something unintelligible, and counts as gone.
+        """
+        refusal = self._refusal(hello)
+        if refusal is not None:
+            link.send(refusal)
+            self._once.warn(f"a supervisor that calls itself rank {hello.node} was refused: {refusal.why}")
+            return
+        node = hello.node
+        self._take_in(link, hello)
+        try:
+            while True:
+                message = await link.receive()
+                if self._links.get(node) is not link:
+                    return
+                self.coordinator.said(node, message, self._now())
+                if isinstance(message, Beats):
+                    self._pass_on(node, message.attempt)
+                else:
+                    self._act()
+        except LinkLostError:
+            self._miss(node, link)
+        except UnreadableError:
+            self._miss(node, link)
+            raise
+
+    def _take_in(self, link: Link, hello: Hello) -> None:
+        """Adds a member, all at once: nothing may be sent on a connection that the coordinator does not know yet."""
+        node, former = hello.node, self._links.get(hello.node)
+        if former is not None:
+            closing = asyncio.create_task(former.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        self._links[node] = link
+        link.send(Welcome(RELEASE, time.time(), self._settings.incarnation))
+        host = link.peer_host if isinstance(link, TcpLink) else ""
+        self.coordinator.joined(node, hello, address_of(host, hello.port), self._now())
+        self._act()
+
+    def _miss(self, node: int, link: Link) -> None:
+        if self._links.get(node) is link:
+            del self._links[node]
+            self.coordinator.left(node, self._now())
+            self._act()
+
+    def _pass_on(self, node: int, attempt: int) -> None:
+        if attempt == self.coordinator.attempt:
+            self.on_beats(attempt, self.coordinator.members[node].beats)
+
+    def _refusal(self, hello: Hello) -> Refused | None:
+        if self.coordinator.is_outdated(hello):
+            return Refused(f"a newer pod of rank {hello.node} has been here", for_good=False)
+        if not 0 <= hello.node < self._settings.nodes:
+            return Refused(f"there is no rank {hello.node} among {self._settings.nodes} nodes", for_good=True)
+        if self._settings.patience is not None and hello.node in self._links:
+            return Refused(f"node {hello.node} is here already: each node has a number of its own", for_good=True)
+        return None
+
+    async def finish(self) -> None:
+        """Waits until an attempt that is ending has been judged: the others have to be told what to do."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SILENT_SECONDS):
+                while self.coordinator.phase in ENDING:
+                    self._moved.clear()
+                    await self._moved.wait()
+
+    async def close(self) -> None:
+        """Closes all connections, once everything is sent."""
+        if self._announcing is not None:
+            self._announcing.cancel()
+        await asyncio.gather(*self._closing, *(link.close() for link in self._links.values()))
+
+    async def look_after(self) -> None:
+        """Looks at the ranks' heartbeats now and then, and shows the members that it is alive."""
+        pinged = announced = 0.0
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            now = time.monotonic()
+            if now - pinged >= PING_SECONDS:
+                pinged = now
+                send_all(self._links.values(), Ping())
+            if now - announced >= AGAIN_SECONDS:
+                announced = now
+                self._announce_again()
+            self._look_for_stalls(now)
+            self._look_for_nodes()
+            self.on_change()  # Some news, such as stragglers, comes with beats: too many to call it for each.
+
+    def _announce_again(self) -> None:
+        """Without a word of this rank 0 a node looks for the former one, for as long as it has patience."""
+        idle = self._announcing is None or self._announcing.done()
+        if self._silent and idle and self.coordinator.phase is Phase.GATHERING:
+            self._announcing = asyncio.create_task(self._announce())
+
+    def _look_for_stalls(self, now: float) -> None:
+        coordinator = self.coordinator
+        if coordinator.phase is Phase.RUNNING:
+            stalled = self._stalls.look(now, self.beats())
+            if stalled is not None:
+                warn(f"no rank has finished a step for {stalled.seconds:.0f} s: looking at what they do")
+                coordinator.found_stalled(self._now() - stalled.seconds, self._now())
+                self._act()
+
+    def _look_for_nodes(self) -> None:
+        """Logs which ones are missing, for people who start them by hand."""
+        coordinator = self.coordinator
+        waits = coordinator.phase is Phase.GATHERING and self._now() > coordinator.since + PATIENT_SECONDS
+        if waits and self._settings.patience is not None and coordinator.missing:
+            missing = ", ".join(map(str, coordinator.missing))
+            self._once.warn(f"waiting for node {missing} of {self._settings.nodes}")
+
+    def beats(self) -> dict[int, dict[str, Any]]:
+        """The last report of each process of the gang."""
+        return {beat["process"]: beat for member in self.coordinator.members.values() for beat in member.beats}
+
+    def _act(self) -> None:
+        """Sends what the coordinator wants to send, and looks again when it wants to."""
+        coordinator = self.coordinator
+        if coordinator.examined:
+            self._blame()
+        for nodes, message in coordinator.drained():
+            send_all([self._links[node] for node in nodes if node in self._links], self._completed(message))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        moment = coordinator.next_moment()
+        if moment is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, moment - self._now()), self._tick)
+        self._moved.set()
+        self.on_change()
+
+    def _tick(self) -> None:
+        if self.coordinator.phase is Phase.STALLED:
+            self._blame()
+        self.coordinator.tick(self._now())
+        self._act()
+
+    def _blame(self) -> None:
+        """Ends a stalled attempt, and logs which rank stalled it."""
+        findings, named = self.coordinator.findings(), self.coordinator.ring.in_words
+        try:
+            process, message = blame(findings, self._settings.nodes * self._settings.processes, named)
+        except Exception as error:  # noqa: BLE001  Whatever another version has sent: the attempt is to end.
+            process, message = None, f"no rank goes on; what they do cannot be read: {type(error).__name__}: {error}"
+        warn(f"stalled: {message}")
+        steps = [step for finding in findings.values() if type(step := finding.get("step")) is int]
+        self.coordinator.blamed(process, message, min(steps, default=None), self._now())
+
+    def _completed(self, message: Message) -> Message:
+        if not isinstance(message, Start) or message.port:
+            return message
+        key = (message.attempt, message.check)
+        if key not in self._port_of:
+            self._port_of = {key: self._port()}
+        return replace(message, port=self._port_of[key])
+
+    def _now(self) -> float:
+        """Seconds of the epoch, by a clock that neither goes back nor jumps."""
+        return time.monotonic() + self._ahead
+
+    def _port(self) -> int:
+        """The first attempt's store is where the contract says; every other one has a port that none has had."""
+        port = self._settings.master_port
+        while not port or port in self._ports:
+            port = free_port(self._settings.listen)
+        self._ports.add(port)
+        return port

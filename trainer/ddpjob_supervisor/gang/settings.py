@@ -1,0 +1,155 @@
+"""A supervisor's place in its gang, from the pod's environment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddpjob_rank.environment import TORCHRUN, Env
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.limits import JOINING_SECONDS
+from ddpjob_rank.parsing import counting_from
+from ddpjob_rank.world import MAX_PORT, Node, read_world
+
+from .addresses import host_and_port, is_loopback
+from .judging import Limits, left_to_operator
+
+CONTROL_PORT = 29502
+BESIDE_MASTER = 2
+"""Without an operator rank 0's supervisor listens this far above the master's port, so that two runs do not clash."""
+
+STATUS_PORT = 29501
+DEFAULT_WINDOW_SECONDS = 3600
+NO_RESTARTS = Limits()
+DISABLED = "Disabled"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A supervisor's place in its gang. The defaults are a gang of one process."""
+
+    uid: str = ""
+    incarnation: int = 0
+    attempt: int = 0
+    node: int = 0
+    nodes: int = 1
+    processes: int = 1
+    """Processes of each node."""
+    master_addr: str = ""
+    master_port: int = 0
+    control_port: int = CONTROL_PORT
+    status_port: int = STATUS_PORT
+    in_a_job: bool = False
+    """Whether an operator created this pod: then something reads the status port."""
+    patience: float | None = None
+    """Seconds to wait for the other nodes; None: as long as it takes, since an operator starts them."""
+    listen: str | None = None
+    """Address to listen on; None: all."""
+    peers: tuple[str, ...] = ()
+    """Addresses of supervisors to try first, rank 0's before the others."""
+    limits: Limits = NO_RESTARTS
+    stall_timeout: float | None = None
+    """Seconds; None: learned."""
+    preflight: str = DISABLED
+    domain_file: Path | None = None
+    """Where its topology domain can be read, once it is known; None: ranks do not follow placement."""
+    secret: bytes = field(default=b"", repr=False)
+    """Empty: there is none, and the whole gang is on this machine."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0's supervisor."""
+        return self.node == 0
+
+    @property
+    def own_name(self) -> str | None:
+        """The name by which the others find this node; None if they do not need it, or know its address."""
+        return self.master_addr if self.leads and len(self.peers) == 1 else None
+
+    @property
+    def listens(self) -> bool:
+        """Whether it has a control port: nobody connects to one that is alone, or follows without an operator."""
+        return self.nodes > 1 and (self.leads or self.in_a_job)
+
+    @property
+    def reaches_out(self) -> bool:
+        """Whether processes of other machines can talk to it, or it talks to them."""
+        theirs = [host_and_port(peer)[0] for peer in self.peers]
+        return self.nodes > 1 and not all(map(is_loopback, [*theirs, self.listen or ""] if self.listens else theirs))
+
+
+def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Settings:
+    """The place that an environment describes; `max_restarts` overrides it.
+
+    Raises:
+        ConfigError: A variable is missing, is not a number, or contradicts another one.
+    """
+    node, nodes, processes = _place(env)
+    in_a_job = Env.STATUS_PORT in env
+    master_port = _number(env, Env.MASTER_PORT, 0)
+    control = _number(env, Env.CONTROL_PORT, CONTROL_PORT if in_a_job else _beside(master_port))
+    master = env.get(Env.MASTER_ADDR, "")
+    codes, causes = left_to_operator(env.get(Env.LEAVE_TO_OPERATOR, ""))
+    restarts = _number(env, Env.IN_PLACE_RESTARTS, 0) if max_restarts is None else max_restarts
+    window = _number(env, Env.RESTART_WINDOW_SECONDS, DEFAULT_WINDOW_SECONDS)
+    stall = _number(env, Env.STALL_TIMEOUT_SECONDS, 0)
+    return Settings(
+        uid=env.get(Env.UID, ""),
+        incarnation=_number(env, Env.INCARNATION, 0),
+        attempt=_number(env, Env.ATTEMPT, 0),
+        node=node,
+        nodes=nodes,
+        processes=processes,
+        master_addr=master,
+        master_port=master_port,
+        control_port=control,
+        status_port=_number(env, Env.STATUS_PORT, STATUS_PORT),
+        in_a_job=in_a_job,
+        patience=None if in_a_job else JOINING_SECONDS,
+        # A loopback address as the master means this machine.
+        listen=env.get(Env.LISTEN_ADDR) or (master if is_loopback(master) else None),
+        peers=_peers(env) or ((f"{master}:{control}",) if master else ()),
+        limits=Limits(restarts, window, codes, causes),
+        stall_timeout=stall or None,
+        preflight=env.get(Env.PREFLIGHT, DISABLED),
+        domain_file=Path(env[Env.TOPOLOGY_DOMAIN_FILE]) if Env.TOPOLOGY_DOMAIN_FILE in env else None,
+    )
+
+
+def _place(env: Mapping[str, str]) -> tuple[int, int, int]:
+    """This node's rank, the number of nodes, and of the processes of each."""
+    if TORCHRUN in env:
+        raise ConfigError(
+            "torchrun has started this supervisor, which starts the ranks of a node itself: put ddpjob-supervise in"
+            " torchrun's place, or torchrun alone in front of the program"
+        )
+    place = read_world(env)
+    if isinstance(place, Node):
+        return place.node_rank, place.world_size // place.processes, place.processes
+    if place.alone:
+        return 0, 1, 1
+    if not {Env.NODE_RANK, Env.NNODES} <= env.keys():
+        raise ConfigError(
+            f"RANK is {place.rank} of {place.world_size}, and NODE_RANK and NNODES are not both set: a supervisor has"
+            " to know its node; with NPROC_PER_NODE instead of RANK it starts all processes of that"
+        )
+    return place.rank // place.local_world_size, int(env[Env.NNODES]), place.local_world_size
+
+
+def _beside(port: int) -> int:
+    return port + BESIDE_MASTER if port + BESIDE_MASTER <= MAX_PORT else port - BESIDE_MASTER
+
+
+def _peers(env: Mapping[str, str]) -> tuple[str, ...]:
+    peers = tuple(part.strip() for part in env.get(Env.PEERS, "").split(",") if part.strip())
+    try:
+        for peer in peers:
+            host_and_port(peer)
+    except ValueError as error:
+        raise ConfigError(
+            f"{Env.PEERS}: {error}: it must be addresses as host:port, with commas between them"
+        ) from None
+    return peers
+
+
+def _number(env: Mapping[str, str], name: str, default: int) -> int:
+    return counting_from(0, env.get(name, str(default)), name)

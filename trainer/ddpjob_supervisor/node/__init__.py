@@ -1,0 +1,1 @@
+"""Ranks as processes: two ways to start them, and what they leave behind."""

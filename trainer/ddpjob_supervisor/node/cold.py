@@ -1,0 +1,59 @@
+"""Ranks as separate processes, each of which imports everything itself."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from typing import Self
+
+from . import open_files
+from .ranks import Place, Rank, StartError, exit_code
+
+COMMAND = (sys.executable, "-P", "-m", f"{__package__}.rank")
+"""Without the working directory in the search path: a queue.py there is not ours."""
+
+
+class Cold:
+    """Starts ranks as a shell would."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Task[None]] = set()
+        self.pids: set[int] = set()
+        self.zygote = None
+
+    async def ready(self) -> None:
+        """Returns at once."""
+
+    async def start(self, place: Place) -> Rank:
+        """Starts one.
+
+        Raises:
+            StartError: It could not be started.
+        """
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *COMMAND, str(os.getpid()), *place.program.words, env=place.env, start_new_session=True
+            )
+        except OSError as error:
+            raise StartError(f"cannot start {place.program.name}: {error.strerror}") from error
+        open_files.give_back(process.pid)
+        rank = Rank(process.pid)
+        self.pids.add(process.pid)
+        task = asyncio.create_task(self._report_end(process, rank))
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+        if place.cores is not None:
+            with contextlib.suppress(ProcessLookupError):  # It has already ended.
+                os.sched_setaffinity(process.pid, place.cores)
+        return rank
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass  # Nothing is held.
+
+    async def _report_end(self, process: asyncio.subprocess.Process, rank: Rank) -> None:
+        code = await process.wait()
+        self.pids.discard(process.pid)
+        rank.ended.set_result(exit_code(code))

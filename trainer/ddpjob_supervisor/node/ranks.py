@@ -1,0 +1,88 @@
+"""Starting ranks: what a rank gets, and what every way of starting ranks has to offer."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+from ddpjob_rank.errors import TrainerError
+from ddpjob_rank.exit_codes import SIGNAL_BASE
+from ddpjob_rank.running.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A rank's program, environment and cores."""
+
+    program: Program
+    env: Mapping[str, str]
+    cores: frozenset[int] | None = None
+    """The cores on which it runs; None: any."""
+
+
+@dataclass(slots=True)
+class Rank:
+    """A rank that was started, in a session of its own."""
+
+    pid: int
+    ended: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Its exit code, 128+n for signal n, once it has ended."""
+
+    def tell(self, number: signal.Signals) -> None:
+        """Sends a signal, unless it has ended: its number may belong to another process by then."""
+        if not self.ended.done():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Ends it at once, with all that it has started in its session."""
+        if not self.ended.done():
+            for kill in (os.killpg, os.kill):  # One that was just forked has no session of its own yet.
+                with contextlib.suppress(ProcessLookupError):
+                    kill(self.pid, signal.SIGKILL)
+
+
+class Starter(Protocol):
+    """A way of starting ranks; within its context it is ready."""
+
+    @property
+    def zygote(self) -> int | None:
+        """The process from which ranks are forked, if there is one."""
+
+    @property
+    def pids(self) -> set[int]:
+        """Processes that it waits for itself."""
+
+    async def __aenter__(self) -> Self:
+        """Gets ready."""
+
+    async def __aexit__(self, *_: object) -> None:
+        """Releases everything that it holds."""
+
+    async def ready(self) -> None:
+        """Waits until a rank can be started without delay.
+
+        Raises:
+            ConfigError: None can ever be.
+            StartError: None can be.
+        """
+
+    async def start(self, place: Place) -> Rank:
+        """Starts one.
+
+        Raises:
+            ConfigError: None can ever be started.
+            StartError: It could not be started.
+        """
+
+
+class StartError(TrainerError):
+    """A rank could not be started; the message says why."""
+
+
+def exit_code(code: int) -> int:
+    """The exit code as in a shell, 128+n for signal n, from one as in Python, -n for signal n."""
+    return code if code >= 0 else SIGNAL_BASE - code

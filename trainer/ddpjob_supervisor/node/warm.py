@@ -1,0 +1,185 @@
+"""Ranks as children of a zygote, which has imported everything already."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any, Self
+
+from ddpjob_rank.errors import ConfigError, TrainerError
+
+from . import open_files
+from .ranks import Place, Rank, StartError, exit_code
+
+PRELOADED = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
+"""What any rank imports until its first step; DistributedDataParallel's constructor needs torch._dynamo."""
+
+LINE_BYTES = 1 << 20
+
+
+class Warm:
+    """Starts ranks by asking the zygote; its imports begin at once, and the first rank waits for them."""
+
+    def __init__(self, preloaded: Sequence[str] = PRELOADED, place: str = "") -> None:
+        """`place` is where the program's imports are first looked for; by default the working directory."""
+        self._preloaded = preloaded
+        self._place = place
+        self._zygote: _Zygote | None = None
+        self._replacing = asyncio.Lock()
+
+    @property
+    def zygote(self) -> int | None:
+        """The process from which ranks are forked."""
+        return None if self._zygote is None else self._zygote.pid
+
+    @property
+    def pids(self) -> set[int]:
+        """Processes that it waits for itself."""
+        return set() if self._zygote is None else {self._zygote.pid}
+
+    async def __aenter__(self) -> Self:
+        """Starts the zygote, and does not wait until it is ready."""
+        await self._living()
+        return self
+
+    async def ready(self) -> None:
+        """Waits until the zygote, a new one if the last one has ended, has imported everything.
+
+        Raises:
+            ConfigError: It cannot import what it was told to.
+            StartError: It ended before it had.
+        """
+        await (await self._living()).ready()
+
+    async def start(self, place: Place) -> Rank:
+        """Starts one, from a new zygote if the last one has ended.
+
+        Raises:
+            ConfigError: The zygote cannot import what it was told to.
+            StartError: The zygote ended before it could.
+        """
+        return await (await self._living()).fork(place)
+
+    async def __aexit__(self, *_: object) -> None:
+        """Ends the zygote, whatever it is doing, and with it what it has started."""
+        if self._zygote is not None:
+            await self._zygote.end()
+
+    async def _living(self) -> "_Zygote":
+        async with self._replacing:  # The ranks of a node are started at the same time, and from one zygote.
+            if self._zygote is None or self._zygote.ended:
+                self._zygote = await _Zygote.spawn(self._preloaded, self._place)
+            return self._zygote
+
+
+async def start_zygote(connection: socket.socket, preloaded: Sequence[str], place: str) -> asyncio.subprocess.Process:
+    """Starts a zygote that imports these modules, and reads requests from its end of a connection.
+
+    It looks for them where the program would, in `place` first.
+    """
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",  # Not in the working directory: a queue.py there is neither ours nor, usually, the program's.
+        "-m",
+        f"{__package__}.zygote",
+        str(connection.fileno()),
+        str(os.getpid()),
+        place,
+        *preloaded,
+        pass_fds=[connection.fileno()],
+        start_new_session=True,
+    )
+
+
+class _Zygote:
+    """One zygote, with its requests and the ranks forked from it: they end when it does."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.pid = process.pid
+        self.ended = False
+        self._process = process
+        self._writer = writer
+        self._numbers = itertools.count()
+        self._asked: dict[int, asyncio.Future[Rank]] = {}
+        self._ranks: dict[int, Rank] = {}
+        self._decided = asyncio.Event()
+        """Whether it is ready, or will never be."""
+        self._failure: TrainerError = StartError("the process that ranks are forked from has ended")
+        self._listening = asyncio.create_task(self._listen(reader))
+
+    @classmethod
+    async def spawn(cls, preloaded: Sequence[str], place: str) -> Self:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await start_zygote(theirs, preloaded, place)
+        open_files.give_back(process.pid)
+        return cls(process, *await asyncio.open_connection(sock=ours, limit=LINE_BYTES))
+
+    async def ready(self) -> None:
+        await self._decided.wait()
+        if self.ended:
+            raise self._failure
+
+    def fork(self, place: Place) -> asyncio.Future[Rank]:
+        number = next(self._numbers)
+        asked = self._asked[number] = asyncio.get_running_loop().create_future()
+        request = {
+            "id": number,
+            "program": place.program.words,
+            "env": dict(place.env),
+            "cores": None if place.cores is None else sorted(place.cores),
+        }
+        self._writer.write(json.dumps(request).encode() + b"\n")
+        return asked
+
+    async def end(self) -> None:
+        self._kill()
+        await asyncio.wait([self._listening])
+
+    def _kill(self) -> None:
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)  # Process.kill() would reap one that has ended before asyncio does.
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        try:
+            with contextlib.suppress(OSError):  # It has ended with requests unread.
+                while (line := await reader.readline()).endswith(b"\n"):
+                    self._heed(json.loads(line))
+        finally:
+            self._kill()
+            await self._process.wait()
+            self._writer.close()
+            self._fall()
+
+    def _heed(self, said: dict[str, Any]) -> None:
+        match said:
+            case {"ready": True}:
+                self._decided.set()
+            case {"error": message}:
+                self._failure = ConfigError(message)
+            case {"id": number, "pid": pid}:
+                rank = self._ranks[pid] = Rank(pid)
+                asked = self._asked.pop(number)
+                if asked.done():  # The caller has given up.
+                    rank.kill()
+                else:
+                    asked.set_result(rank)
+            case {"pid": pid, "status": status} if pid in self._ranks:  # Else something preloaded had started it.
+                self._ranks.pop(pid).ended.set_result(exit_code(os.waitstatus_to_exitcode(status)))
+
+    def _fall(self) -> None:
+        self.ended = True
+        self._decided.set()
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_exception(self._failure)
+        for rank in self._ranks.values():
+            rank.ended.set_result(exit_code(-signal.SIGKILL))

@@ -1,0 +1,206 @@
+"""The zygote: a process that has imported what every rank imports, and forks ranks when it is asked to.
+
+It does not run a single tensor operation: a child that is forked from a process with a pool of OpenMP threads hangs.
+From the socket that its supervisor gave it, it reads requests, one JSON object per line, and writes what happens to
+them: first `{"ready": true}`, or `{"error": "cannot import ..."}`; for each request `{"id": 1, "pid": 4711}`, and
+later `{"pid": 4711, "status": 9}` as waitpid has it. It ends when the supervisor does, and the ranks end when it
+does.
+"""
+
+import importlib
+import json
+import os
+import random
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
+
+from ddpjob_rank.exit_codes import ExitCode
+from ddpjob_rank.importing import uncollected
+from ddpjob_rank.machine.parent_death import die_with
+from ddpjob_rank.running.program import program_of
+from ddpjob_rank.running.rank import become
+
+Request = dict[str, Any]
+
+SHARED_BY_THREADS = 1 << 18
+"""So many numbers that PyTorch does not leave them to one thread."""
+
+TRIAL_SECONDS, LOOK_SECONDS = 10.0, 0.01
+"""How long a child may take to compute, which is a matter of a moment."""
+
+REQUESTS = frozenset({signal.SIGINT, signal.SIGTERM})
+"""To stop."""
+
+
+def main() -> None:
+    """Imports what it is told to and serves until the supervisor is gone; in a child, runs what was asked for."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    die_with(int(sys.argv[2]))
+    sys.path.insert(0, sys.argv[3])
+    with uncollected():  # What the collector never looks at stays shared with the children, too.
+        for name in sys.argv[4:]:
+            _import(name, connection)
+    request = _serve(connection)
+    if request is None:
+        os._exit(0)
+    _settle(request)
+    become(program_of(request["program"]))
+
+
+def _import(name: str, connection: socket.socket) -> None:
+    torch, threads = sys.modules.get("torch"), _threads()
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        _refuse(connection, f"cannot import {name}, which the ranks are to be forked with: {error}")
+    if torch is not None and _threads() > threads and not _a_child_computes(torch):
+        _refuse(
+            connection,
+            f"{name} computes with PyTorch when it is imported, and ranks that are forked after that would hang:"
+            " leave it out of --preload, or use --start-method cold",
+        )
+
+
+def _refuse(connection: socket.socket, why: str) -> NoReturn:
+    _tell(connection, {"error": why})
+    os._exit(ExitCode.BAD_INPUT)
+
+
+def _threads() -> int:
+    """How many threads this process has, if the system says."""
+    try:
+        return len(os.listdir("/proc/self/task"))  # noqa: PTH208  (pathlib's is a generator)
+    except OSError:
+        return 0
+
+
+def _a_child_computes(torch: Any) -> bool:
+    """Whether a forked process does not hang in PyTorch, as it would without its parent's OpenMP threads."""
+    zygote = os.getpid()
+    pid = os.fork()
+    if not pid:
+        die_with(zygote)
+        torch.set_num_threads(2)
+        torch.ones(SHARED_BY_THREADS).add_(1)
+        os._exit(0)
+    deadline = time.monotonic() + TRIAL_SECONDS
+    while os.waitpid(pid, os.WNOHANG) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return False
+        time.sleep(LOOK_SECONDS)
+    return True
+
+
+def _settle(request: Request) -> None:
+    """What a newly started process would have of its own: environment, random numbers, threads."""
+    os.environ.clear()
+    os.environ.update(request["env"])
+    if request["cores"]:
+        os.sched_setaffinity(0, request["cores"])
+    random.seed()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    # OpenMP has read the variable long ago, in the zygote.
+    if (threads := request["env"].get("OMP_NUM_THREADS")) and "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(int(threads))
+
+
+def _serve(connection: socket.socket) -> Request | None:
+    """Forks on request. Returns in each child with its request, and in the zygote once nobody asks any more."""
+    wakeup, woken = _child_signals()
+    _tell(connection, {"ready": True})
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        lines = _Lines(connection)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is woken:
+                    woken.recv(512)
+                    _report_ends(connection)
+                    continue
+                for line in lines.read():
+                    request: Request = json.loads(line)
+                    if _forked(request, connection):
+                        for ours in (wakeup, woken):
+                            ours.close()
+                        return request
+                if lines.over:
+                    return None
+
+
+def _forked(request: Request, connection: socket.socket) -> bool:
+    """Forks; True in the child, which then has nothing of the zygote that it should not have."""
+    zygote = os.getpid()
+    pid = os.fork()
+    if pid:
+        _tell(connection, {"id": request["id"], "pid": pid})
+        return False
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.setsid()
+    die_with(zygote)
+    connection.close()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)
+    return True
+
+
+def _child_signals() -> tuple[socket.socket, socket.socket]:
+    """A pair of sockets, the second of which can be read when a child has ended."""
+    wakeup, woken = socket.socketpair()
+    wakeup.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
+    for number in REQUESTS:
+        signal.signal(number, signal.SIG_IGN)  # The supervisor decides when to end.
+    signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)  # What a child is told before it listens waits until it does.
+    return wakeup, woken
+
+
+def _report_ends(connection: socket.socket) -> None:
+    for pid, status in _ended():
+        _tell(connection, {"pid": pid, "status": status})
+
+
+def _ended() -> Iterator[tuple[int, int]]:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        yield pid, status
+
+
+def _tell(connection: socket.socket, what: dict[str, Any]) -> None:
+    connection.sendall(json.dumps(what).encode() + b"\n")
+
+
+class _Lines:
+    """Whole lines of what a socket brings."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.over = False
+        self._connection = connection
+        self._rest = b""
+
+    def read(self) -> Iterable[bytes]:
+        """The lines that are complete by now."""
+        got = self._connection.recv(1 << 16)
+        self.over = not got
+        *lines, self._rest = (self._rest + got).split(b"\n")
+        return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""What the status port answers. Anyone who reaches it may ask: so everything is bounded and read-only."""
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import Callable
+from http import HTTPStatus
+
+from aiohttp import web
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from ddpjob_supervisor.listening import Closed
+
+from .document import Document
+from .metrics import Metrics
+
+LONGEST_WAIT_SECONDS = 30
+WAITING = 64
+"""How many clients may wait for news at once."""
+CONNECTIONS = 256
+"""How many connections there may be; further ones are closed at once."""
+KEEPALIVE_SECONDS = 75.0
+LINE_BYTES = 2048
+"""Limit of the request line, and of each header."""
+CLOSING_SECONDS = 1.0
+
+METHODS = ("GET", "HEAD")
+PATHS = ("/status", "/metrics", "/healthz")
+
+_WAIT = re.compile(r'(?:^|,)\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:$|[,;])', re.IGNORECASE)
+
+
+class Answers:
+    """Answers requests from the current document."""
+
+    def __init__(self, read: Callable[[], Document]) -> None:
+        self._read = read
+        self._metrics = Metrics()
+        self._mark = ""
+        """The mark of the last document."""
+        self._news = asyncio.Event()
+        self._look: asyncio.Handle | None = None
+        self._waiting = 0
+        self._closing = False
+        self._server = web.Server(
+            self._answer,
+            handler_cancellation=True,  # A client that has gone away no longer waits.
+            access_log=None,
+            keepalive_timeout=KEEPALIVE_SECONDS,
+            max_line_size=LINE_BYTES,
+            max_field_size=LINE_BYTES,
+        )
+
+    def connection(self) -> asyncio.Protocol:
+        """The protocol of a new connection."""
+        return self._server() if len(self._server.connections) < CONNECTIONS else Closed()
+
+    def changed(self) -> None:
+        """Answers waiting clients if there is news. That is checked once for all of them, and for all changes."""
+        if self._waiting and self._look is None:
+            self._look = asyncio.get_running_loop().call_soon(self._look_for_news)
+
+    async def close(self) -> None:
+        """Answers waiting clients, and closes all connections."""
+        self._closing = True
+        self._news.set()
+        await self._server.shutdown(CLOSING_SECONDS)
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        if request.path not in PATHS:
+            return _refusal(HTTPStatus.NOT_FOUND, f"there are {', '.join(PATHS)}")
+        if request.method not in METHODS:
+            allow = ", ".join(METHODS)
+            return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} knows {allow}", Allow=allow)
+        match request.path:
+            case "/status":
+                return await self._status(request)
+            case "/metrics":
+                content = self._metrics.exposition(self._document())
+                return web.Response(body=content, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+            case _:
+                return web.Response(text="ok\n")
+
+    async def _status(self, request: web.BaseRequest) -> web.Response:
+        document, seconds = self._document(), _wait_seconds(request)
+        if seconds and any(tag.value == document["mark"] for tag in request.if_none_match or ()):
+            if self._waiting >= WAITING:
+                too_many = f"{WAITING} clients wait for news already"
+                return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, too_many, **{"Retry-After": "1"})
+            document = await self._news_of(document["mark"], seconds)
+        content = json.dumps(document, separators=(",", ":"), allow_nan=False)
+        headers = {"ETag": f'"{document["mark"]}"', "Cache-Control": "no-store"}
+        return web.Response(text=f"{content}\n", content_type="application/json", headers=headers)
+
+    async def _news_of(self, mark: str, seconds: float) -> Document:
+        """The document as soon as it has another mark, at the latest after this many seconds."""
+        self._waiting += 1
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while self._mark == mark and not self._closing:
+                        await self._news.wait()
+        finally:
+            self._waiting -= 1
+        return self._document()
+
+    def _look_for_news(self) -> None:
+        self._look = None
+        self._document()
+
+    def _document(self) -> Document:
+        document = self._read()
+        self._metrics.note(document)
+        if document["mark"] != self._mark:
+            self._mark = document["mark"]
+            self._news.set()
+            self._news = asyncio.Event()
+        return document
+
+
+def _wait_seconds(request: web.BaseRequest) -> int:
+    """What the client prefers (https://www.rfc-editor.org/rfc/rfc7240#section-4.3), as far as we go; 0: no wait."""
+    preferred = _WAIT.search(",".join(request.headers.getall("Prefer", ())))
+    return min(int(preferred[1]), LONGEST_WAIT_SECONDS) if preferred else 0
+
+
+def _refusal(status: HTTPStatus, text: str, **headers: str) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n", headers=headers)

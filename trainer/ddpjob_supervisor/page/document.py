@@ -1,0 +1,197 @@
+"""The document of GET /status, from what the supervisor knows about its gang. Pure."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from ddpjob_rank.moments import rfc3339
+
+from ddpjob_supervisor.gang.coordinator import Phase, Stall
+from ddpjob_supervisor.gang.messages import Incident
+
+from .progress import Beat, Progress
+from .stragglers import Straggler
+
+Document = dict[str, Any]
+
+VERSION = 1
+"""The document's. A reader ignores fields that it does not know; a new number means that known fields changed."""
+
+NODES = 8
+INCIDENTS = 16
+PROCESSES = 64
+"""The document of a larger gang does not list its processes."""
+METRICS = 16
+"""How many numbers of each process are listed: the first ones that it has reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Proportional set sizes in bytes, of this node's processes; None: unknown."""
+
+    zygote: int | None = None
+    supervisor: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """What a supervisor knows: rank 0's about the whole gang, another about itself. Times are seconds of the epoch.
+
+    Only rank 0's knows what follows the phase, except for the others' own beats and memory.
+    """
+
+    uid: str
+    nodes: int
+    procs_per_node: int
+    attempt: int
+    phase: Phase
+    since: float = 0.0
+    """When the phase began."""
+    first_step_seen: bool = False
+    order: Sequence[int] = ()
+    """The nodes in the order of their ranks; empty: by number."""
+    missing: Sequence[int] = ()
+    """Nodes, by rank, whose supervisor is not connected."""
+    in_place_restarts: int = 0
+    incidents: Sequence[Incident] = ()
+    """All, or at least the last 16; the oldest first."""
+    beats: Sequence[Beat] = ()
+    """The last report of each known process."""
+    progress: Progress | None = None
+    slowest_node: int | None = None
+    checkpoint: Mapping[str, Any] | None = None
+    """`step` and `time`, as the beats have it."""
+    stall: Stall | None = None
+    stragglers: Sequence[Straggler] = ()
+    memory: Memory = Memory()
+    coordinator: str | None = None
+    """The control address of rank 0's supervisor, if this is not that one."""
+    now: float = 0.0
+    """When this was true. It shows readers with another clock how long ago the other times were."""
+
+
+def document(gang: Gang) -> Document:
+    """What GET /status answers."""
+    said: Document = {
+        "version": VERSION,
+        "job": fingerprint(gang.uid),
+        "now": rfc3339(gang.now),
+        "mark": mark(gang),
+        "nodes": gang.nodes,
+        "procsPerNode": gang.procs_per_node,
+        "attempt": gang.attempt,
+        "phase": gang.phase,
+        "guarded": True,
+        "memory": {"zygotePssBytes": gang.memory.zygote, "supervisorPssBytes": gang.memory.supervisor},
+    }
+    said |= _of_all(gang) if gang.coordinator is None else {"coordinator": gang.coordinator}
+    if gang.procs_per_node * (gang.nodes if gang.coordinator is None else 1) <= PROCESSES:
+        said["ranks"] = [_rank(beat) for beat in sorted(gang.beats, key=lambda beat: beat["process"])]
+    return said
+
+
+def _of_all(gang: Gang) -> Document:
+    """What only rank 0's supervisor knows."""
+    return {
+        "since": rfc3339(gang.since),
+        "firstStepSeen": gang.first_step_seen,
+        **({"order": list(gang.order)} if gang.order else {}),
+        "missing": list(gang.missing[:NODES]),
+        "inPlaceRestarts": gang.in_place_restarts,
+        "incidents": [incident.to_document() for incident in gang.incidents[-INCIDENTS:]],
+        "progress": _progress(gang),
+        "checkpoint": gang.checkpoint and {name: gang.checkpoint[name] for name in ("step", "time")},
+        "stall": _stall(gang.stall),
+        "stragglers": [_straggler(straggler) for straggler in gang.stragglers],
+    }
+
+
+def fingerprint(uid: str) -> str:
+    """What distinguishes a job from others, for readers that may not know its uid."""
+    return hashlib.sha256(uid.encode()).hexdigest()[:32]
+
+
+def mark(gang: Gang) -> str:
+    """Changes whenever something changes that a reader wants to know at once; of progress, only the first step.
+
+    An attempt may be over before its progress is read again.
+    """
+    matters = (
+        gang.uid,
+        gang.attempt,
+        gang.phase,
+        list(gang.missing),
+        gang.in_place_restarts,
+        gang.first_step_seen,
+        gang.incidents[-1].attempt if gang.incidents else None,
+        gang.stall and (gang.stall.since, gang.stall.process, gang.stall.message),
+        sorted(straggler.process for straggler in gang.stragglers),
+    )
+    return hashlib.sha256(json.dumps(matters).encode()).hexdigest()[:16]
+
+
+def _progress(gang: Gang) -> Document | None:
+    seen = gang.progress
+    if seen is None:
+        return None
+    # While no step finishes, no end is in sight.
+    eta = seen.eta_seconds if gang.phase is Phase.RUNNING else None
+    return {
+        "epoch": seen.epoch,
+        "step": None if seen.anew else seen.step,
+        "stepsSinceRestart": seen.step if seen.anew else None,
+        "totalSteps": seen.total_steps,
+        "percent": seen.percent,
+        "etaSeconds": None if eta is None else round(eta),
+        "loss": _in_json(seen.loss),
+        "samplesPerSecond": _rounded(seen.samples_per_second, 1),
+        "lastStepTime": None if seen.last_step_time is None else rfc3339(seen.last_step_time),
+        "stepSeconds": _rounded(seen.step_seconds, 6),
+        "slowestRank": gang.slowest_node,
+    }
+
+
+def _stall(stall: Stall | None) -> Document | None:
+    if stall is None:
+        return None
+    return {"since": rfc3339(stall.since), "rank": stall.rank, "process": stall.process, "message": stall.message}
+
+
+def _straggler(straggler: Straggler) -> Document:
+    return {"rank": straggler.node, "process": straggler.process, "slowdown": round(straggler.slowdown, 1)}
+
+
+def _rank(beat: Beat) -> Document:
+    parts, metrics = beat.get("seconds") or {}, beat.get("metrics") or {}
+    return {
+        "process": beat["process"],
+        "node": beat["node"],
+        "step": beat.get("step"),
+        "activity": beat.get("activity"),
+        "stepSeconds": _rounded(beat.get("stepSeconds"), 6),
+        "seconds": {part: _rounded(seconds, 6) for part, seconds in parts.items()},
+        "memoryBytes": _finite(beat.get("memoryBytes")),
+        "transport": beat.get("transport"),
+        "metrics": {name: _in_json(metrics[name]) for name in islice(metrics, METRICS)},
+    }
+
+
+def _in_json(number: float | None) -> float | str | None:
+    """A number that is worth showing even if it is not finite. JSON has no form for that, so this is protobuf's."""
+    if number is None or math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+
+
+def _finite(number: float | None) -> float | None:
+    """JSON has no others."""
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _rounded(number: float | None, digits: int) -> float | None:
+    number = _finite(number)
+    return None if number is None else round(number, digits)

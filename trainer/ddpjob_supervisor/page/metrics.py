@@ -1,0 +1,124 @@
+"""GET /metrics: the document of GET /status as Prometheus reads it.
+
+An incident is counted when it is first seen, by its attempt: the document has the last ones only.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ddpjob_supervisor.gang.coordinator import Phase
+
+from .document import Document
+
+PREFIX = "ddpjob_trainer_"
+
+PROGRESS = (
+    ("step", "step", "Steps that all processes have finished"),
+    ("totalSteps", "steps_planned", "Steps that the program means to make"),
+    ("epoch", "epoch", "Present epoch"),
+    ("stepSeconds", "step_seconds", "Time of a step, the median of the recent ones"),
+    ("loss", "loss", "Training loss of the process of the lowest rank that tells one"),
+    ("samplesPerSecond", "samples_per_second", "Samples of all processes at the pace of the recent steps"),
+)
+
+
+class Metrics(Collector):
+    """Metrics of one supervisor."""
+
+    def __init__(self) -> None:
+        self._incidents: Counter[str] = Counter()
+        self._counted = -1
+        """Attempt of the last incident that has been counted."""
+        self._document: Document = {}
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def note(self, document: Document) -> None:
+        """Counts what is new in a document."""
+        for incident in document.get("incidents", ()):
+            if incident["attempt"] > self._counted:
+                self._counted = incident["attempt"]
+                self._incidents[incident["cause"]] += 1
+
+    def exposition(self, document: Document) -> bytes:
+        """The metrics, in Prometheus' text format."""
+        self._document = document
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """The metric families, as the registry asks for them."""
+        if self._document:
+            yield from _state(self._document)
+            if "coordinator" not in self._document:  # Every supervisor would count the same.
+                yield from self._restarts(self._document)
+                yield from _progress(self._document)
+            yield from _processes(self._document)
+
+    def _restarts(self, document: Document) -> Iterator[Metric]:
+        yield CounterMetricFamily(
+            f"{PREFIX}restarts_in_place", "Restarts by the supervisors alone", document["inPlaceRestarts"]
+        )
+        incidents = CounterMetricFamily(
+            f"{PREFIX}incidents", "Failures that a restart in place followed, by their cause", labels=["cause"]
+        )
+        for cause, count in self._incidents.items():
+            incidents.add_metric([cause], count)
+        yield incidents
+
+
+def _state(document: Document) -> Iterator[Metric]:
+    yield _gauge("attempt", "Starts of the gang", document["attempt"])
+    phases = GaugeMetricFamily(f"{PREFIX}phase", "1 for what the gang is doing, else 0", labels=["phase"])
+    for phase in Phase:
+        phases.add_metric([phase], float(phase == document["phase"]))
+    yield phases
+
+
+def _progress(document: Document) -> Iterator[Metric]:
+    progress, checkpoint = document["progress"] or {}, document["checkpoint"]
+    for field, name, meaning in PROGRESS:
+        if progress.get(field) is not None:
+            yield _gauge(name, meaning, float(progress[field]))  # It may be a word, such as NaN.
+    if progress.get("lastStepTime"):
+        yield _gauge(
+            "last_step_timestamp_seconds", "When the last step was finished", _epoch(progress["lastStepTime"])
+        )
+    if checkpoint:
+        yield _gauge("checkpoint_step", "Steps in the last checkpoint", checkpoint["step"])
+        yield _gauge("checkpoint_timestamp_seconds", "When it was written", _epoch(checkpoint["time"]))
+
+
+def _processes(document: Document) -> Iterator[Metric]:
+    steps = GaugeMetricFamily(f"{PREFIX}rank_step", "Steps that a process has finished", labels=["process", "node"])
+    seconds = GaugeMetricFamily(
+        f"{PREFIX}rank_seconds", "Time in the parts of a step, recent means", labels=["process", "part"]
+    )
+    memory = GaugeMetricFamily(f"{PREFIX}memory_bytes", "Memory of a process, as it tells it", labels=["process"])
+    metrics = GaugeMetricFamily(
+        f"{PREFIX}rank_metric", "A number of the program's own, as a process tells it", labels=["process", "name"]
+    )
+    for rank in document.get("ranks", ()):
+        process = str(rank["process"])
+        if rank["step"] is not None:
+            steps.add_metric([process, str(rank["node"])], rank["step"])
+        for part, value in rank["seconds"].items():
+            if value is not None:
+                seconds.add_metric([process, part], value)
+        if rank["memoryBytes"] is not None:
+            memory.add_metric([process], rank["memoryBytes"])
+        for name, value in rank["metrics"].items():
+            metrics.add_metric([process, name], float(value))
+    yield from (steps, seconds, memory, metrics)
+
+
+def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"{PREFIX}{name}", meaning, value)
+
+
+def _epoch(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()

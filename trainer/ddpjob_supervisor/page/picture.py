@@ -1,0 +1,115 @@
+"""What the status page shows, from the state of the gang, which only its leader knows fully, and from its beats."""
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+
+from ddpjob_supervisor.gang.coordinator import Phase
+from ddpjob_supervisor.gang.follower import Follower
+from ddpjob_supervisor.gang.leader import Leader
+from ddpjob_supervisor.gang.rendezvous import Rendezvous
+from ddpjob_supervisor.gang.settings import Settings
+from ddpjob_supervisor.node.ranks import Starter
+
+from .curve import Curve
+from .document import PROCESSES, Document, Gang, Memory, document
+from .memory import proportional_set_size
+from .progress import Beat, Pace
+from .stragglers import Comparison
+
+MEMORY_SECONDS = 30.0
+
+
+class Picture:
+    """Follows one supervisor, and its gang if it leads one."""
+
+    def __init__(
+        self, settings: Settings, follower: Follower, leader: Leader | None, rendezvous: Rendezvous, starter: Starter
+    ) -> None:
+        self._settings = settings
+        self._follower = follower
+        self._leader = leader
+        self._rendezvous = rendezvous
+        self._starter = starter
+        self._pace = Pace()
+        self._comparison = Comparison()
+        self._memory = Memory()
+        self.curve = Curve(lambda _: None)
+        """Where progress is recorded."""
+
+    def hear(self, attempt: int, beats: Sequence[Beat]) -> None:
+        """Takes in beats that have just arrived."""
+        now = time.monotonic()
+        self._pace.hear(attempt, beats, now)
+        self._comparison.hear(attempt, beats, now)
+        if any(beat.get("step") is not None for beat in beats):
+            self._note(attempt)
+
+    def finish(self, *, over: bool) -> None:
+        """The gang ends here; `over`: whether it is done."""
+        if self._leader is not None:
+            self._pace.look()
+            self._note(self._leader.coordinator.attempt, over=over)
+            if over:
+                self.curve.finish(time.time())
+
+    async def watch_memory(self) -> None:
+        """Measures now and then, until it is cancelled; in a thread, since it takes the kernel a while."""
+        while True:
+            self._memory = await asyncio.to_thread(self._measured)
+            await asyncio.sleep(MEMORY_SECONDS)
+
+    def document(self) -> Document:
+        """What there is to report now."""
+        return document(self._own() if self._leader is None else self._of_all(self._leader))
+
+    def _of_all(self, leader: Leader) -> Gang:
+        coordinator, settings = leader.coordinator, self._settings
+        return Gang(
+            uid=settings.uid,
+            nodes=settings.nodes,
+            procs_per_node=settings.processes,
+            order=() if coordinator.ring.is_plain else coordinator.ring.order,
+            attempt=max(
+                coordinator.attempt, settings.attempt
+            ),  # Before the first one the operator's, which expects it.
+            phase=coordinator.phase,
+            since=coordinator.since,
+            first_step_seen=coordinator.progressed,
+            missing=coordinator.missing,
+            in_place_restarts=coordinator.past.restarts,
+            incidents=coordinator.past.incidents,
+            beats=list(leader.beats().values()) if settings.nodes * settings.processes <= PROCESSES else (),
+            progress=self._pace.progress(time.monotonic(), time.time(), over=coordinator.succeeded),
+            slowest_node=self._comparison.slowest,
+            checkpoint=self._pace.checkpoint,
+            stall=coordinator.stall,
+            stragglers=self._comparison.stragglers,
+            memory=self._memory,
+            now=time.time(),
+        )
+
+    def _own(self) -> Gang:
+        settings, follower = self._settings, self._follower
+        where = self._rendezvous.where()
+        return Gang(
+            uid=settings.uid,
+            nodes=settings.nodes,
+            procs_per_node=settings.processes,
+            attempt=follower.attempt,
+            phase=Phase.RUNNING if follower.running else Phase.GATHERING,
+            beats=[{**beat, "node": settings.node} for beat in follower.beats()],
+            memory=self._memory,
+            coordinator="" if where is None else where.address,
+            now=time.time(),
+        )
+
+    def _note(self, attempt: int, *, over: bool = False) -> None:
+        progress = self._pace.progress(time.monotonic(), time.time(), over=over)
+        if progress is not None:
+            self.curve.note(attempt, progress, time.time())
+
+    def _measured(self) -> Memory:
+        zygote = self._starter.zygote
+        return Memory(None if zygote is None else proportional_set_size(zygote), proportional_set_size(os.getpid()))

@@ -1,0 +1,78 @@
+"""The status port of a supervisor: GET /status, /metrics and /healthz, and nothing else.
+
+Nothing depends on it: if the port is taken, the run goes on without it. What serves it is imported when it starts, in
+a thread, so that neither the zygote nor the gang waits for that.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
+
+from ddpjob_rank.console import warn
+from ddpjob_rank.environment import Env
+
+from ddpjob_supervisor.listening import listen_on
+
+from .document import Document
+
+if TYPE_CHECKING:
+    from .answers import Answers
+
+
+class Page:
+    """Answers with what `read` returns, the current document."""
+
+    def __init__(self, port: int, listen: str | None, read: Callable[[], Document]) -> None:
+        """A page on a port of one address, or of all; port 0 takes a free one."""
+        self.port: int | None = None
+        """Where it listens; None: nowhere."""
+        self._wanted = port
+        self._listen = listen
+        self._read = read
+        self._answers: Answers | None = None
+        self._serving: asyncio.Task[asyncio.Server | None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Listens, unless the port is unavailable, and does not wait until it can answer."""
+        try:
+            listener = listen_on(self._listen, self._wanted)
+        except OSError as error:
+            _go_without(f"{error.strerror}; {Env.STATUS_PORT} (statusPort) names another port")
+        else:
+            self.port = listener.getsockname()[1]
+            self._serving = asyncio.create_task(self._serve(listener))
+        return self
+
+    def changed(self) -> None:
+        """There may be another mark: clients that wait for news get it."""
+        if self._answers is not None:
+            self._answers.changed()
+
+    async def __aexit__(self, *_: object) -> None:
+        """Answers those who wait, and closes."""
+        server = await self._serving if self._serving is not None else None
+        if server is not None and self._answers is not None:
+            server.close()
+            await self._answers.close()
+
+    async def _serve(self, listener: socket.socket) -> asyncio.Server | None:
+        try:
+            answers = (await asyncio.to_thread(_import_answers))(self._read)
+            server = await asyncio.get_running_loop().create_server(answers.connection, sock=listener)
+        except Exception as error:  # noqa: BLE001  Whatever is wrong with a library, it must not end a training.
+            listener.close()
+            _go_without(f"{type(error).__name__}: {error}; it needs aiohttp and prometheus-client")
+            return None
+        self._answers = answers
+        return server
+
+
+def _go_without(why: str) -> None:
+    warn(f"training goes on without a status page: {why}")
+
+
+def _import_answers() -> "type[Answers]":
+    from .answers import Answers  # noqa: PLC0415  It imports aiohttp.
+
+    return Answers

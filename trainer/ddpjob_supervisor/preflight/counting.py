@@ -1,0 +1,34 @@
+"""Counts the GPUs that a process of this node sees: `python -m ddpjob_supervisor.preflight.counting FILE`.
+
+Run like a rank, since looking at GPUs may leave traces in a process: the zygote must have none.
+"""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import torch
+from ddpjob_rank.failure.report import last_line
+
+from .gpus import Seen
+
+
+def main() -> None:
+    """Writes what is seen, as one JSON object."""
+    Path(sys.argv[1]).write_text(json.dumps(dataclasses.asdict(_look())), encoding="utf-8")
+
+
+def _look() -> Seen:
+    count = torch.cuda.device_count()
+    if count:
+        return Seen(count)
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:
+        return Seen(0, str(error).partition(". ")[0] if len(str(error).splitlines()) == 1 else last_line(error))
+    return Seen(0)
+
+
+if __name__ == "__main__":
+    main()

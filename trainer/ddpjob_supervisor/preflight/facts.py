@@ -1,0 +1,82 @@
+"""What this machine offers, by inspection."""
+
+import os
+import resource
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from ddpjob_rank.environment import Env
+
+from ddpjob_supervisor.node import open_files
+
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  DataLoader workers and NCCL look for it here and nowhere else.
+
+PAGE = b"\0" * 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A directory that has to be writable."""
+
+    path: str
+    error: int = 0
+    """Error number of the first thing that failed: creating it, writing a page into it; 0: nothing failed."""
+    total: int = 0
+    """Bytes of its file system."""
+    free: int = 0
+    """Bytes of it that this user may still take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was seen. None: this machine or this run has no such thing."""
+
+    shared_memory: Directory | None = None
+    open_files: int | None = None
+    """How many files a rank may have open."""
+    checkpoints: Directory | None = None
+    newest_checkpoint: int | None = None
+    """Bytes of the newest checkpoint that our own loop has left there."""
+
+
+def look(env: Mapping[str, str]) -> Facts:
+    """Inspects this machine. May take as long as the file system of the checkpoints takes to answer."""
+    checkpoints = env.get(Env.CHECKPOINT_DIR)
+    return Facts(
+        shared_memory=directory(Path(SHARED_MEMORY)) if sys.platform == "linux" else None,
+        open_files=_open_files(),
+        checkpoints=directory(Path(checkpoints), make=True) if checkpoints else None,
+        newest_checkpoint=_newest(Path(checkpoints)) if checkpoints else None,
+    )
+
+
+def directory(path: Path, *, make: bool = False) -> Directory:
+    """Tests a directory, which is created first if wanted; nothing else of the test stays."""
+    error, total, free = 0, 0, 0
+    try:
+        if make:
+            path.mkdir(parents=True, exist_ok=True)
+        space = os.statvfs(path)
+        total, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
+        with TemporaryFile(dir=path, buffering=0) as file:
+            file.write(PAGE)
+    except OSError as failed:
+        error = failed.errno or 0
+    return Directory(str(path), error, total, free)
+
+
+def _open_files() -> int | None:
+    soft, _ = open_files.FOUND  # Ranks get these limits back; this process has raised its own.
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _newest(checkpoints: Path) -> int | None:
+    """Size of the newest of our own checkpoints."""
+    try:
+        newest = max(checkpoints.glob("step-*"), key=lambda path: path.name, default=None)
+        return None if newest is None else sum(file.lstat().st_size for file in newest.rglob("*"))
+    except OSError:  # Removed meanwhile, or not a directory at all.
+        return None

@@ -1,0 +1,86 @@
+"""Judges what was seen of a machine. Pure: facts come from `facts.look`, findings go to `findings.verdict`."""
+
+import os
+from collections.abc import Iterator, Mapping
+
+from ddpjob_rank.console import counted
+from ddpjob_rank.environment import Env
+from ddpjob_rank.errors import ConfigError, StorageError
+from ddpjob_rank.machine.storage import ADVICE, kind_of
+
+from .facts import Directory, Facts
+from .findings import Finding, Level
+
+MIB, GIB = 1 << 20, 1 << 30
+
+CONTAINER_DEFAULT = 64 * MIB
+"""What container runtimes give for shared memory unless told otherwise; DataLoader workers soon need more."""
+
+USUAL_CHECKPOINT = GIB // 2
+"""Stands for the size of a checkpoint while there is none."""
+
+FILES_AT_LEAST = 1024
+FILES_OF_A_PROCESS, FILES_FOR_A_PEER = 512, 2
+"""Libraries, data and pipes of its own; and gloo's connection to each other process, in up to two groups."""
+
+
+def fast(env: Mapping[str, str], facts: Facts) -> list[Finding]:
+    """What is wrong with this machine; nothing if all is well."""
+    return [
+        *_shared_memory(facts.shared_memory),
+        *_open_files(facts.open_files, _number(env, Env.WORLD_SIZE)),
+        *_checkpoints(facts.checkpoints, facts.newest_checkpoint, leads=_number(env, Env.NODE_RANK, 0) == 0),
+    ]
+
+
+def _shared_memory(seen: Directory | None) -> Iterator[Finding]:
+    if seen is None:
+        return
+    todo = "mount an emptyDir with medium Memory there, or start the container with a larger --shm-size"
+    if seen.error:
+        why = os.strerror(seen.error)
+        message = f"{seen.path} cannot be written to ({why}), and DataLoader workers and NCCL need it: {todo}"
+        yield Finding("sharedMemory", Level.FAIL, message, retry=kind_of(seen.error) is not ConfigError)
+    elif seen.total <= CONTAINER_DEFAULT:
+        message = f"{seen.path} has only {_size(seen.total)}, too little for most DataLoader workers: {todo}"
+        yield Finding("sharedMemory", Level.WARN, message)
+    elif seen.free < CONTAINER_DEFAULT:
+        message = (
+            f"{seen.path} has only {_size(seen.free)} of {_size(seen.total)} left: remove what is not used there"
+        )
+        yield Finding("sharedMemory", Level.WARN, message)
+
+
+def _open_files(limit: int | None, world_size: int) -> Iterator[Finding]:
+    needed = max(FILES_AT_LEAST, FILES_OF_A_PROCESS + FILES_FOR_A_PEER * world_size)
+    if limit is not None and limit < needed:
+        message = f"a process may open {limit} files, and {needed} are advised here: raise the limit (ulimit -n)"
+        yield Finding("openFiles", Level.WARN, message)
+
+
+def _checkpoints(seen: Directory | None, newest: int | None, *, leads: bool) -> Iterator[Finding]:
+    """Rank 0 writes checkpoints; a program that writes some on each node learns of trouble on the others too."""
+    if seen is None:
+        return
+    needed = 2 * (newest or USUAL_CHECKPOINT)
+    if seen.error:
+        kind = kind_of(seen.error)
+        why = f"{os.strerror(seen.error)}; {ADVICE[kind]}"
+        message = f"the checkpoint directory {seen.path} cannot be used: {why}"
+        yield Finding("checkpoints", Level.FAIL if leads else Level.WARN, message, retry=kind is StorageError)
+    elif seen.free < needed and leads:
+        sizes = "two checkpoints take" if newest else "checkpoints may take"
+        message = f"{seen.path} has {_size(seen.free)} left, and {sizes} {_size(needed)}: make room, or keep fewer"
+        yield Finding("checkpoints", Level.WARN, message)
+
+
+def _number(env: Mapping[str, str], name: str, default: int = 1) -> int:
+    text = env.get(name, "")
+    return int(text) if text.isdecimal() else default
+
+
+def _size(count: int) -> str:
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (1 << 10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:.3g} {name}"
+    return counted(count, "byte")

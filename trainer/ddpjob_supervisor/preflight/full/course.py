@@ -1,0 +1,252 @@
+"""The course of the full preflight: what the ranks try one after the other, and who is to blame. Pure.
+
+`course` yields an order for all ranks, is sent the results, and ends with its findings. A rank that sends nothing is
+silent, which ends the course: nothing can be tried with it.
+"""
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import median
+
+from ddpjob_supervisor.preflight.findings import Finding, Level
+
+from .pairing import Pair, rounds
+
+SICK_AFTER = 3
+"""A node that fails with this many others is not tried any further."""
+
+SLOW = 0.5
+"""Share of the median bandwidth of all pairs below which the slowest pair is named."""
+
+PAIRS_FOR_A_MEDIAN = 3
+
+NETWORK_TODO = (
+    "all ports must be open between the job's pods (NetworkPolicy, firewall), and NCCL_SOCKET_IFNAME or"
+    " GLOO_SOCKET_IFNAME must name the right interface where there are several"
+)
+MACHINE_TODO = "have the machine looked at"
+NODE_TODO = "its network, or what may pass to it (NetworkPolicy, firewall), differs from the others'"
+WRONG = "the sum of a known tensor is wrong"
+"""The beginning of a problem that has nothing to do with the network."""
+
+NAMED = 8
+
+
+NO_END = "no end within"
+IN_VAIN = (NO_END, "imed out", "onnection closed", "onnection reset")
+"""The words of a problem that only concerns the other side."""
+
+
+class Kind(StrEnum):
+    """What is tried."""
+
+    ARRIVE = "arrive"
+    """Being present."""
+    DEVICE = "device"
+    """A computation on the rank's own GPU."""
+    ALL = "all"
+    """A sum over all ranks."""
+    PAIRS = "pairs"
+    """A sum over two nodes, by the first rank of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What every rank does next."""
+
+    kind: Kind
+    pairs: tuple[Pair, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One rank's result."""
+
+    trouble: str = ""
+    """What went wrong; empty: nothing."""
+    warning: str = ""
+    seconds: float = 0.0
+    """Seconds that the sum took, the best of several tries."""
+    size: int = 0
+    """Bytes that each rank contributed to it."""
+
+
+Outcomes = Mapping[int, Outcome]
+"""By rank."""
+
+Course = Generator[Order, Outcomes, list[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The size of a gang."""
+
+    ranks: int
+    per_node: int
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return self.ranks // self.per_node
+
+
+def course(shape: Shape, *, devices: bool) -> Course:
+    """The course for a world; `devices`: whether its ranks have GPUs."""
+    findings: list[Finding] = []
+    outcomes: Outcomes = {}
+    for kind in (Kind.ARRIVE, *([Kind.DEVICE] if devices else []), *([Kind.ALL] if shape.ranks > 1 else [])):
+        outcomes = yield Order(kind)
+        findings += [*_silent(shape, outcomes, kind), *(_devices(shape, outcomes) if kind is Kind.DEVICE else ())]
+        if any(finding.level is Level.FAIL for finding in findings):
+            return findings
+    if shape.ranks == 1:
+        return findings
+    trouble = _trouble(*outcomes.values())
+    if not trouble:
+        findings.append(_bandwidth(shape, outcomes))
+    if shape.nodes == 1 or (shape.nodes == 2 and not trouble):  # noqa: PLR2004  (one pair, which is all)
+        return findings + _blame(shape, {}, trouble)
+    met, silent = yield from _try_pairs(shape)
+    return findings + (silent or [*_blame(shape, met, trouble), *_slow(met)])
+
+
+def _try_pairs(shape: Shape) -> Generator[Order, Outcomes, tuple[dict[Pair, Outcome], list[Finding]]]:
+    """The result of each pair that was tried, and which ranks fell silent meanwhile."""
+    met: dict[Pair, Outcome] = {}
+    for pairs in rounds(shape.nodes):
+        sick = {node for node in range(shape.nodes) if _failures(node, met) >= SICK_AFTER}
+        left = tuple(pair for pair in pairs if sick.isdisjoint(pair))
+        if not left:
+            continue
+        outcomes = yield Order(Kind.PAIRS, left)
+        silent = list(_silent(shape, outcomes, Kind.PAIRS))
+        if silent:
+            return met, silent
+        met |= {pair: _joint(*(outcomes[node * shape.per_node] for node in pair)) for pair in left}
+    return met, []
+
+
+def _failures(node: int, met: Mapping[Pair, Outcome]) -> int:
+    return sum(bool(outcome.trouble) for pair, outcome in met.items() if node in pair)
+
+
+def _joint(one: Outcome, other: Outcome) -> Outcome:
+    return Outcome(_trouble(one, other), "", max(one.seconds, other.seconds), one.size)
+
+
+def _trouble(*outcomes: Outcome) -> str:
+    """The most telling problem: waiting in vain is often the consequence of another's."""
+    troubles = [outcome.trouble for outcome in outcomes if outcome.trouble]
+    return next((one for one in troubles if not any(words in one for words in IN_VAIN)), "") or "".join(troubles[:1])
+
+
+def _silent(shape: Shape, outcomes: Outcomes, kind: Kind) -> Iterator[Finding]:
+    ranks = [rank for rank in range(shape.ranks) if rank not in outcomes]
+    if not ranks:
+        return
+    nodes = _nodes_of(shape, ranks)
+    if kind is Kind.ARRIVE:
+        what = "did not come to rank 0 in time: not started, or unable to reach rank 0's port"
+    else:
+        what = "fell silent: a hang, or a network that is cut"
+    yield Finding("ranks", Level.FAIL, f"{_ranks(ranks)} on {_named(nodes)} {what}; {MACHINE_TODO}", nodes=nodes)
+
+
+def _devices(shape: Shape, outcomes: Outcomes) -> Iterator[Finding]:
+    for rank, outcome in outcomes.items():
+        nodes = (rank // shape.per_node,)
+        who = f"the GPU of rank {rank} on {_named(nodes)}"
+        if outcome.trouble:
+            yield Finding("gpus", Level.FAIL, f"{who} {outcome.trouble}; {MACHINE_TODO}", nodes=nodes)
+        if outcome.warning:
+            yield Finding("gpus", Level.WARN, f"{who} {outcome.warning}", nodes=nodes)
+
+
+def _bandwidth(shape: Shape, outcomes: Outcomes) -> Finding:
+    """How fast the sum over all was: S/t, and times 2(n-1)/n what each link carried.
+
+    Both as nccl-tests defines them: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md.
+    """
+    seconds = max(outcome.seconds for outcome in outcomes.values())
+    size = outcomes[0].size
+    algorithm = size / seconds
+    bus = algorithm * 2 * (shape.ranks - 1) / shape.ranks
+    message = (
+        f"all_reduce of {size >> 20} MiB over {shape.ranks} ranks: the sum is right; algorithm bandwidth"
+        f" {_rate(algorithm)}, bus bandwidth {_rate(bus)}"
+    )
+    return Finding("allReduce", Level.OK, message)
+
+
+def _blame(shape: Shape, met: Mapping[Pair, Outcome], trouble: str) -> list[Finding]:
+    """What made the sums fail: nodes that fail with all others, then pairs; none if all pairs work."""
+    bad = {pair: outcome.trouble for pair, outcome in met.items() if outcome.trouble}
+    if not bad:
+        return [_all_failed(shape, trouble)] if trouble else []
+    well = {node for pair in met if pair not in bad for node in pair}
+    if not well and shape.nodes > 2:  # noqa: PLR2004  (with two there is one pair, and it is named)
+        return [_failed((), "no two nodes can exchange data", next(iter(bad.values())), NETWORK_TODO)]
+    findings = []
+    sick = tuple(node for node in range(shape.nodes) if node not in well and _failures(node, met) > 1)
+    if sick:
+        why = next(why for pair, why in bad.items() if not set(sick).isdisjoint(pair))
+        what = f"{_named(sick)} failed the all_reduce with each other node that was tried"
+        findings.append(_failed(sick, what, why, NODE_TODO))
+    links = [(pair, why) for pair, why in bad.items() if set(sick).isdisjoint(pair)]
+    for pair, why in links[:NAMED]:
+        findings.append(_failed(pair, f"{_named(pair)} failed the all_reduce with each other", why, NETWORK_TODO))
+    return findings
+
+
+def _all_failed(shape: Shape, trouble: str) -> Finding:
+    what = f"the all_reduce over all {shape.ranks} ranks failed"
+    if shape.nodes == 1:
+        return _failed(
+            (0,), what, trouble, "processes of one node fail each other: look at its /dev/shm and its GPUs"
+        )
+    return _failed((), f"{what}, while each pair of nodes that was tried is well", trouble, NETWORK_TODO)
+
+
+def _failed(nodes: tuple[int, ...], what: str, why: str, network_todo: str) -> Finding:
+    todo = MACHINE_TODO if why.startswith(WRONG) else network_todo
+    return Finding("allReduce", Level.FAIL, f"{what}: {why}; {todo}", nodes=nodes)
+
+
+def _slow(met: Mapping[Pair, Outcome]) -> list[Finding]:
+    rates = {pair: outcome.size / outcome.seconds for pair, outcome in met.items() if not outcome.trouble}
+    if len(rates) < PAIRS_FOR_A_MEDIAN:
+        return []
+    slowest = min(rates, key=lambda pair: rates[pair])
+    middle = median(rates.values())
+    if rates[slowest] >= SLOW * middle:
+        return []
+    message = (
+        f"{_named(slowest)} exchange data with {_rate(rates[slowest])}, where the median of all pairs is"
+        f" {_rate(middle)}, and all wait for the slowest: have their network looked at"
+    )
+    return [Finding("bandwidth", Level.WARN, message, nodes=slowest)]
+
+
+def _nodes_of(shape: Shape, ranks: list[int]) -> tuple[int, ...]:
+    return tuple(sorted({rank // shape.per_node for rank in ranks}))
+
+
+def _named(nodes: tuple[int, ...]) -> str:
+    return _several("node", list(nodes))
+
+
+def _ranks(ranks: list[int]) -> str:
+    return _several("rank", ranks)
+
+
+def _several(word: str, numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return f"{word} {numbers[0]}"
+    if len(numbers) > NAMED:
+        return f"{word}s {', '.join(map(str, numbers[:NAMED]))} and {len(numbers) - NAMED} more"
+    return f"{word}s {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def _rate(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / 1e9:.3g} GB/s"

@@ -1,0 +1,140 @@
+"""What the children of the full preflight do: sums whose result is known, and a product on their own GPU."""
+
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from ddpjob_rank.console import counted
+from ddpjob_rank.machine.interface import choose_interface, own_address
+from ddpjob_rank.world import World
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from ddpjob_supervisor.preflight.gpus import SMI_FIELDS, memory_of
+
+from .course import NO_END, WRONG, Outcome
+
+CPU_BYTES, GPU_BYTES = 16 << 20, 64 << 20
+TIMES = 3
+"""Sums that are timed, after one that sets up the connections."""
+
+PERIOD, FACTORS = 251, 13
+"""The known tensor repeats 0..250, and rank r multiplies it with r % 13 + 1: exact in float32 up to 5,000 ranks."""
+
+PRODUCT_SIZE, PRODUCTS = 1024, 8
+
+SMI_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """A few ranks that sum."""
+
+    name: str
+    """A name of its own among all meetings that use the store."""
+    rank: int
+    size: int
+
+
+def meet(meeting: Meeting, world: World, backend: str, seconds: float) -> Outcome:
+    """Sums a known tensor over all that come to a meeting."""
+    device = torch.device("cuda", world.local_rank) if backend == "nccl" else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    try:
+        _join(meeting, world, device, seconds)
+    except dist.DistStoreError:  # It would name keys.
+        return Outcome(f"{NO_END} {seconds:.0f} s")
+    outcome = _sum(meeting, device)
+    dist.barrier()  # One that leaves while another still sums looks lost to it.
+    return outcome
+
+
+def _join(meeting: Meeting, world: World, device: torch.device, seconds: float) -> None:
+    cuda = device.type == "cuda"
+    # The parent of this process ends a hang in NCCL; NCCL itself would say less about it.
+    timeout = timedelta(seconds=2 * seconds if cuda else seconds)
+    whole = dist.TCPStore(world.master_addr, world.master_port, timeout=timeout)  # type: ignore[attr-defined]
+    store = PrefixStore(meeting.name, whole)
+    if not cuda:
+        _choose_interface(store, meeting, world)
+    dist.init_process_group(
+        "nccl" if cuda else "gloo",
+        store=store,
+        rank=meeting.rank,
+        world_size=meeting.size,
+        timeout=timeout,
+        device_id=device if cuda else None,
+    )
+
+
+def _choose_interface(store: Store, meeting: Meeting, world: World) -> None:
+    """The one that training will choose."""
+    own = own_address(world)
+    store.set(f"address/{meeting.rank}", own)
+    others = (rank for rank in range(meeting.size) if rank != meeting.rank)
+    choose_interface(own, (store.get(f"address/{rank}").decode() for rank in others))
+
+
+def _sum(meeting: Meeting, device: torch.device) -> Outcome:
+    size = GPU_BYTES if device.type == "cuda" else CPU_BYTES
+    known = (torch.arange(size // 4, device=device) % PERIOD).float()
+    factors = [rank % FACTORS + 1 for rank in range(meeting.size)]
+    best, wrong = float("inf"), 0
+    for turn in range(1 + TIMES):  # To the end in any case: the others may have seen nothing wrong.
+        values = known * factors[meeting.rank]
+        _finish(device)
+        begun = time.perf_counter()
+        dist.all_reduce(values)
+        _finish(device)
+        best = min(best, time.perf_counter() - begun) if turn else best
+        wrong = max(wrong, int((values != known * sum(factors)).sum()))
+    trouble = f"{WRONG} at {wrong} of {known.numel()} places" if wrong else ""
+    return Outcome(trouble, seconds=best, size=size)
+
+
+def try_gpu(local_rank: int) -> Outcome:
+    """Whether the rank's GPU computes correctly, and what its driver says about its memory."""
+    device = torch.device("cuda", local_rank)
+    torch.cuda.set_device(device)
+    wrong = _wrong_products(device)
+    memory = memory_of(_ask_driver(device))
+    if wrong:
+        return Outcome(f"computes wrongly: {counted(wrong, 'wrong value')} in {PRODUCTS} matrix products")
+    if memory.worn_out:
+        return Outcome("has broken memory that can be replaced no more (row remapping failed)")
+    return Outcome(warning="has memory to be replaced at its next reset" if memory.to_reset else "")
+
+
+def _wrong_products(device: torch.device) -> int:
+    """How many values of some products are not the CPU's; float32 and TF32 hold all these numbers exactly."""
+    rows = torch.arange(PRODUCT_SIZE)
+    left = ((rows[:, None] + 3 * rows[None, :]) % 7).float()
+    right = ((5 * rows[:, None] + rows[None, :]) % 5).float()
+    expected = (left @ right).to(device)
+    there = left.to(device), right.to(device)
+    return sum(int((there[0] @ there[1] != expected).sum()) for _ in range(PRODUCTS))
+
+
+def _ask_driver(device: torch.device) -> str:
+    """nvidia-smi's line for a GPU; empty if there is no such tool, or it does not support this."""
+    identity = getattr(torch.cuda.get_device_properties(device), "uuid", "")
+    try:
+        return subprocess.run(
+            ["nvidia-smi", f"--id=GPU-{identity}", f"--query-gpu={SMI_FIELDS}", "--format=csv,noheader"],
+            env=dict(os.environ),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=SMI_SECONDS,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

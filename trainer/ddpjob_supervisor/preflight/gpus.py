@@ -1,0 +1,82 @@
+"""Whether a node has the GPUs that its processes need. Pure: counting them is done elsewhere."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ddpjob_rank.console import counted
+from ddpjob_rank.environment import Env
+
+from ddpjob_supervisor.gpu.health import Gpu, problem_now, warning_now
+
+from .findings import Finding, Level
+
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+"""Where NVIDIA's device plugin names each GPU that it gives to a container."""
+
+NOT_NAMED = frozenset({"", "all", "none", "void"})
+
+NOT_GIVEN = ("Found no NVIDIA driver", "not compiled with CUDA", "No CUDA GPUs are available")
+"""How torch says that the container has no GPU or the image no CUDA; other words mean a GPU that does not work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What torch sees in a process of this node."""
+
+    count: int
+    reason: str = ""
+    """Why there is none, in torch's words."""
+
+
+def gpus(env: Mapping[str, str], seen: Seen) -> Iterator[Finding]:
+    """Whether each process of this node has a GPU of its own."""
+    needed = int(env.get(Env.NPROC_PER_NODE) or env.get(Env.LOCAL_WORLD_SIZE) or 1)
+    if seen.count >= needed:
+        return
+    given = _given(env)
+    broken = given >= needed or not (seen.count or any(words in seen.reason for words in NOT_GIVEN))
+    why = f" ({seen.reason})" if seen.reason else ""
+    each = f"{counted(needed, 'GPU')} on each node, one for each process"
+    what = f"backend nccl needs {each}, and PyTorch sees {seen.count}{why}"
+    if broken:
+        todo = f"this container was given {given}: have the node looked at" if given else "have the node looked at"
+    else:
+        todo = "request as many in the template (nvidia.com/gpu), use fewer processes per node, or backend gloo"
+    yield Finding("gpus", Level.FAIL, f"{what}; {todo}", retry=broken)
+
+
+def _given(env: Mapping[str, str]) -> int:
+    named = env.get(VISIBLE_DEVICES, "")
+    return 0 if named in NOT_NAMED else len(named.split(","))
+
+
+def health(gpus: Sequence[Gpu]) -> Iterator[Finding]:
+    """Whether the GPUs of this container are well, as the driver describes them."""
+    for gpu in gpus:
+        if problem := problem_now(gpu):
+            yield Finding("health", Level.FAIL, f"{problem}: have the machine looked at", device=True)
+        elif warning := warning_now(gpu):
+            yield Finding("health", Level.WARN, warning)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the driver says about a GPU's memory."""
+
+    worn_out: bool = False
+    """A broken row could not be replaced any more."""
+    to_reset: bool = False
+    """A broken row is replaced at the next reset."""
+
+
+SMI_FIELDS = "remapped_rows.failure,remapped_rows.pending"
+
+
+def memory_of(line: str) -> Memory:
+    """The memory, from nvidia-smi's values of SMI_FIELDS; GPUs without that feature say `[N/A]`.
+
+    A pending replacement leaves results and speed as they are; a failed one is a reason to replace the GPU.
+    (https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/)
+    """
+    failure, _, pending = line.strip().partition(",")
+    return Memory(failure.strip() in {"Yes", "1"}, pending.strip() in {"Yes", "1"})

@@ -1,0 +1,43 @@
+"""Whether this node's own name can be resolved, by which the others, and its own ranks, find rank 0."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+from ddpjob_supervisor.watch.threads import in_thread
+
+from .findings import Finding, Level
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 2.0
+"""Seconds between two looks. In a new gang names appear within seconds."""
+
+Look = Callable[[str, None], object]
+
+
+async def name(host: str, patience: float, look: Look = socket.getaddrinfo) -> list[Finding]:
+    """Waits until a name can be resolved, for at most this many seconds; finds nothing if it can."""
+    loop = asyncio.get_running_loop()
+    deadline, pause = loop.time() + patience, FIRST_PAUSE
+    last: Exception = TimeoutError("no answer")
+    while loop.time() < deadline:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await in_thread(look, host, None)
+        except TimeoutError:
+            break
+        except (OSError, UnicodeError) as error:
+            last = error
+            await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
+            pause = min(2 * pause, LONGEST_PAUSE)
+        else:
+            return []
+    return [_unknown(host, patience, last)]
+
+
+def _unknown(host: str, patience: float, error: Exception) -> Finding:
+    why = getattr(error, "strerror", None) or str(error)
+    message = (
+        f"this node's own name, {host}, is not known after {patience:.0f} s ({why}): "
+        "look whether the job's Service exists, and have the cluster's DNS looked at"
+    )
+    return Finding("name", Level.FAIL, message, retry=not isinstance(error, UnicodeError), nodes=(0,))

@@ -1,0 +1,86 @@
+"""The fast preflight of a node: checks it while the zygote warms up, and says what is wrong."""
+
+import asyncio
+import json
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ddpjob_rank.environment import Env
+from ddpjob_rank.running.program import Program
+
+from ddpjob_supervisor.node.ranks import Place, Starter
+from ddpjob_supervisor.watch import devices
+from ddpjob_supervisor.watch.threads import in_thread
+
+from .facts import look
+from .fast import fast
+from .findings import Finding, Level
+from .gpus import Seen, gpus, health
+from .names import name
+
+COLLECTIVE = Program(module=True, name=f"{__package__}.collective")
+"""What the ranks of a gang run to test machines and network together: the rest of the full preflight."""
+
+COUNTING = f"{__package__}.counting"
+
+LOOK_SECONDS = 30.0
+"""A file system that takes longer is of no use for checkpoints."""
+
+GPU_SECONDS = 60.0
+"""For torch to be imported and the driver to wake up."""
+
+
+async def preflight(env: Mapping[str, str], starter: Starter, own_name: str | None, patience: float) -> list[Finding]:
+    """Tests this node, by the environment of its supervisor; `patience` is for its own name, in seconds.
+
+    Raises:
+        StartError: No process could be started to count the GPUs.
+    """
+    found = await asyncio.gather(
+        _machine(env),
+        name(own_name, patience) if own_name else _nothing(),
+        _health(),
+        _count_gpus(env, starter) if env.get(Env.BACKEND) == "nccl" else _nothing(),
+    )
+    return [finding for findings in found for finding in findings]
+
+
+async def _nothing() -> list[Finding]:
+    return []
+
+
+async def _machine(env: Mapping[str, str]) -> list[Finding]:
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            return fast(env, await in_thread(look, env))
+    except TimeoutError:
+        directory = env.get(Env.CHECKPOINT_DIR, "")
+        message = f"the file system of {directory} has not answered for {LOOK_SECONDS:.0f} s: have it looked at"
+        return [Finding("checkpoints", Level.FAIL, message)]
+
+
+async def _health() -> list[Finding]:
+    return list(health(await devices.present()))
+
+
+async def _count_gpus(env: Mapping[str, str], starter: Starter) -> list[Finding]:
+    with TemporaryDirectory(prefix="ddpjob-preflight-", ignore_cleanup_errors=True) as directory:
+        answer = Path(directory) / "gpus.json"
+        program = Program(module=True, name=COUNTING, arguments=(str(answer),))
+        # The finding reports whatever ends it, not a failure report of its own.
+        rank = await starter.start(Place(program, {**env, Env.TERMINATION_LOG: str(Path(directory) / "report")}))
+        try:
+            async with asyncio.timeout(GPU_SECONDS):
+                code = await asyncio.shield(rank.ended)
+        except TimeoutError:
+            rank.tell(signal.SIGKILL)
+            return [_mute(f"have not answered for {GPU_SECONDS:.0f} s")]
+        if code or not answer.exists():
+            return [_mute(f"could not be counted: the process that tried ended with exit code {code}")]
+        return list(gpus(env, Seen(**json.loads(answer.read_text(encoding="utf-8")))))
+
+
+def _mute(what: str) -> Finding:
+    return Finding("gpus", Level.FAIL, f"the GPUs of this node {what}; have its driver looked at")

@@ -1,0 +1,85 @@
+"""Where the evidence of stalls is kept: beside the checkpoints, since these outlive the pod."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from ddpjob_rank.console import warn
+from ddpjob_rank.environment import Env
+
+ATTEMPTS_KEPT = 10
+WRITE_SECONDS = 0.25
+
+
+async def keep(story: str, attempt: int, process: int) -> None:
+    """Writes what a rank was doing to `attempt-N/rank-R.txt`, and says where that is."""
+    await _keep(story.encode(errors="replace"), attempt, f"rank-{process}.txt", f"what rank {process} was doing")
+
+
+async def keep_recording(dump: bytes, attempt: int, process: int) -> None:
+    """Writes a dump of PyTorch's flight recorder to `attempt-N/trace-R`, a name that PyTorch's own analyzer takes."""
+    await _keep(dump, attempt, f"trace-{process}", f"the flight recorder's dump of rank {process}")
+
+
+async def _keep(content: bytes, attempt: int, name: str, what: str) -> None:
+    """Writes a file, if that does not take long.
+
+    The directory may be on the very server that made the gang hang. So a thread writes, and nothing waits for it for
+    long, not even the end of this process.
+    """
+    loop = asyncio.get_running_loop()
+    written = asyncio.Event()
+
+    def work() -> None:
+        _write(content, attempt, name, what)
+        with contextlib.suppress(RuntimeError):  # Nobody waits any more.
+            loop.call_soon_threadsafe(written.set)
+
+    threading.Thread(target=work, name="evidence", daemon=True).start()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(written.wait(), WRITE_SECONDS)
+
+
+def places(env: Mapping[str, str]) -> Iterator[Path]:
+    """The possible directories, the best first."""
+    if checkpoints := env.get(Env.CHECKPOINT_DIR):
+        yield Path(checkpoints) / "stalls"
+    if run := env.get(Env.RUN_DIR):
+        yield Path(run) / "stalls"
+    with contextlib.suppress(OSError):
+        yield _own(tempfile.gettempdir())
+
+
+@cache
+def _own(parent: str) -> Path:
+    """A directory of this supervisor alone: on a shared machine others write to the same parent."""
+    return Path(tempfile.mkdtemp(prefix="ddpjob-stalls-", dir=parent))
+
+
+def _write(content: bytes, attempt: int, name: str, what: str) -> None:
+    for directory in places(os.environ):
+        file = directory / f"attempt-{attempt}" / name
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            new = file.with_name(f"{name}.new")
+            new.write_bytes(content)
+            new.replace(file)
+        except OSError:
+            continue
+        warn(f"{what} is kept in {file}")
+        _drop_old(directory)
+        return
+
+
+def _drop_old(directory: Path) -> None:
+    """Keeps the attempts that stalled last. Another node may do the same at the same time."""
+    with contextlib.suppress(OSError):
+        attempts = sorted(directory.glob("attempt-*"), key=lambda attempt: attempt.stat().st_mtime)
+        for old in attempts[:-ATTEMPTS_KEPT]:
+            shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,118 @@
+"""What faulthandler's stacks show: where a main thread is, and whether it waits for others. Pure."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, takewhile
+from pathlib import PurePosixPath
+
+THREAD = re.compile(r"^(Current thread|Thread) 0x", re.MULTILINE)
+FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
+
+LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ")
+OURS = ("/ddpjob_rank/", "/ddpjob_supervisor/", "/ddpjob_trainer/")
+
+STARTERS = ("/ddpjob_rank/running/", "/ddpjob_supervisor/")
+"""What becomes a program; the rest of ours may be one."""
+
+WITNESS = "/ddpjob_rank/running/witness.py"
+
+COMMUNICATION = "/torch/distributed/"
+"""A thread in one of its functions, and in none of the program's that it has called, waits for others."""
+
+WAITS = {
+    ("/torch/nn/parallel/distributed.py", "_distributed_broadcast_coalesced"),
+    ("/torch/autograd/graph.py", "_engine_run_backward"),
+    ("/torch/cuda/__init__.py", "synchronize"),
+}
+"""Innermost frames, file and function, of a thread that waits in a collective begun by native code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One call of a stack."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def of_a_library(self) -> bool:
+        """Whether it is neither the program's nor ours."""
+        return any(part in self.file for part in LIBRARIES)
+
+    def __str__(self) -> str:
+        place = f"{PurePosixPath(self.file).name}:{self.line}"
+        return place if self.function == "<module>" else f"{self.function} ({place})"
+
+
+def main_thread(stacks: str) -> tuple[Frame, ...]:
+    """The frames of the main thread, the innermost first; none if it is missing."""
+    thread = _main(_threads(stacks))
+    return tuple(Frame(match["file"], int(match["line"]), match["function"]) for match in FRAME.finditer(thread))
+
+
+def main_first(stacks: str) -> str:
+    """The stacks with the main thread's first: it is the one that a reader looks for."""
+    return "\n\n".join(thread.rstrip() for thread in _main_first(stacks))
+
+
+def _main_first(stacks: str) -> list[str]:
+    threads = _threads(stacks)
+    main = _main(threads)
+    return [main, *(one for one in threads if one is not main)]
+
+
+def without_ours(stacks: str) -> str:
+    """The same without the thread that wrote them and the calls that started the program."""
+    left = (_without_start(thread) for thread in _main_first(stacks) if WITNESS not in thread)
+    return "\n\n".join(thread for thread in left if FRAME.search(thread)) or main_first(stacks)
+
+
+def _without_start(thread: str) -> str:
+    lines = thread.rstrip().splitlines()
+    return "\n".join(line for line in lines if not ((match := FRAME.match(line)) and _starts_it(match["file"])))
+
+
+def _starts_it(file: str) -> bool:
+    return file == "<frozen runpy>" or _in(STARTERS, file)
+
+
+def _threads(stacks: str) -> list[str]:
+    edges = [*(match.start() for match in THREAD.finditer(stacks)), len(stacks)]
+    return [stacks[start:end] for start, end in pairwise(edges)]
+
+
+def _main(threads: Sequence[str]) -> str:
+    """The main thread's part.
+
+    Usually it is the current one, since the kernel lets it handle the signal. If it cannot, our own thread writes the
+    stacks, and the main thread is the last, being the oldest.
+    """
+    current = (thread for thread in threads if thread.startswith("Current") and WITNESS not in thread)
+    return next(current, threads[-1] if threads else "")
+
+
+def communicates(frames: Sequence[Frame]) -> bool:
+    """Whether a thread with these frames waits for others, as far as Python's frames show it."""
+    if any(frames[0].file.endswith(file) and frames[0].function == function for file, function in WAITS if frames):
+        return True
+    return any(COMMUNICATION in frame.file for frame in takewhile(lambda frame: frame.of_a_library, frames))
+
+
+def place(frames: Sequence[Frame]) -> str | None:
+    """Where a thread is: in the program's own code, and what it has called there; None if it has no frames."""
+    if not frames:
+        return None
+    own = next(_own(frames), frames[0])
+    return str(own) if own == frames[0] else f"{own}, in {frames[0]}"
+
+
+def _own(frames: Sequence[Frame]) -> Iterator[Frame]:
+    """The program's frames, then ours: a workload may be ours as well."""
+    yield from (frame for frame in frames if not frame.of_a_library and not _in(OURS, frame.file))
+    yield from (frame for frame in frames if _in(OURS, frame.file) and not _in(STARTERS, frame.file))
+
+
+def _in(places: Iterable[str], file: str) -> bool:
+    return any(place in file for place in places)

@@ -1,0 +1,103 @@
+"""Reads the heartbeats of a node's ranks."""
+
+import math
+import os
+import time
+from pathlib import Path
+
+from ddpjob_rank.moments import rfc3339
+from ddpjob_rank.reporting.heartbeat import COUNTED, COUNTED_ANEW, EMPTY, FILE_BYTES, PARTS, Record, decode
+
+from .beat import Beat, Checkpoint
+
+TRIES = 3
+"""How often a file that is not whole is read. It takes two writes during a read; what was known stays known."""
+
+_NO_FILE = -1
+
+
+class Heartbeats:
+    """Creates a file for each rank of this node, and reads what the ranks write into them."""
+
+    def __init__(self, directory: Path, count: int) -> None:
+        """Creates the files in a directory, which nobody else may write into.
+
+        Raises:
+            OSError: They cannot be made.
+        """
+        self._directory = directory
+        self._files = [_NO_FILE] * count
+        self._last: list[Record | None] = [None] * count
+        for local_rank in range(count):
+            self.reset(local_rank)
+
+    def path(self, local_rank: int) -> Path:
+        """The file of a rank, for its environment; the same in all attempts."""
+        return self._directory / str(local_rank)
+
+    def reset(self, local_rank: int) -> None:
+        """A new file, before a rank is started: leftovers of an earlier attempt write into the old one."""
+        self._forget(local_rank)
+        path = self.path(local_rank)
+        new = path.with_suffix(".new")
+        new.write_bytes(EMPTY)
+        self._files[local_rank] = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
+        new.replace(path)
+
+    def read(self) -> list[Beat | None]:
+        """What each rank of this node last reported, by local rank; None: nothing since the reset, or all is over."""
+        now = time.monotonic()
+        return [_beat(record, now) if record else None for record in map(self._record, range(len(self._files)))]
+
+    def close(self) -> None:
+        """Closes the files."""
+        for local_rank in range(len(self._files)):
+            self._forget(local_rank)
+
+    def _record(self, local_rank: int) -> Record | None:
+        """The rank's last record. Read, not mapped: whatever happens to the file, this process lives on."""
+        file = self._files[local_rank]
+        for _ in range(TRIES if file != _NO_FILE else 0):
+            if record := decode(os.pread(file, FILE_BYTES, 0)):
+                self._last[local_rank] = record
+                break
+        return self._last[local_rank]
+
+    def _forget(self, local_rank: int) -> None:
+        file, self._files[local_rank], self._last[local_rank] = self._files[local_rank], _NO_FILE, None
+        if file != _NO_FILE:
+            os.close(file)
+
+
+def _beat(record: Record, now: float) -> Beat:
+    parts = {part: getattr(record, part) for part in PARTS}
+    step_age = _known(now - record.step_at)
+    checkpoint = _whole(record.checkpoint_step)
+    return Beat(
+        process=int(record.process),
+        attempt=int(record.attempt),
+        activity=record.activity,
+        step=_whole(record.step),
+        step_age=None if step_age is None else max(0.0, step_age),
+        counted=record.counted in {COUNTED, COUNTED_ANEW},
+        anew=record.counted == COUNTED_ANEW,
+        reports=record.counted == 0,
+        announces=record.announces == 1,
+        epoch=_whole(record.epoch),
+        total_steps=_whole(record.total_steps),
+        loss=math.nan if record.loss_is_nan == 1 else _known(record.loss),
+        samples=_whole(record.samples),
+        step_seconds=_known(record.step_seconds),
+        seconds={part: seconds for part, seconds in parts.items() if not math.isnan(seconds)},
+        memory_bytes=_whole(record.memory_bytes),
+        checkpoint=None if checkpoint is None else Checkpoint(checkpoint, rfc3339(record.checkpoint_at)),
+        metrics=record.metrics,
+    )
+
+
+def _known(number: float) -> float | None:
+    return None if math.isnan(number) else number
+
+
+def _whole(number: float) -> int | None:
+    return None if math.isnan(number) else int(number)

@@ -1,0 +1,121 @@
+"""The evidence of a stall: what each stuck rank of this node is doing, in the log and in a file."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ddpjob_rank.reporting import heartbeat
+
+from . import evidence, frames
+from .asking import Answer, ask_for_stacks, ask_rank
+from .blame import HELD, STATES, Finding
+from .procfs import Process, descendants
+
+CHILDREN_SHOWN = 8
+CHILDREN_SECONDS = 0.25
+LOG_CHARACTERS = 64 << 10
+
+
+async def collect(pid: int, process: int, beats: Path, attempt: int) -> dict[str, Any]:
+    """Examines what a rank is doing; writes what a reader needs most to stderr, and all of it to a file.
+
+    Args:
+        pid: Its process number.
+        process: Its rank among all processes.
+        beats: Its heartbeat file.
+        attempt: The present one.
+
+    Returns:
+        The fields of a Finding, within 1.5 seconds whatever the rank does.
+    """
+    present = Process.of(pid)
+    answer = Answer(asked=False) if present.state in HELD else await ask_rank(pid, beats)
+    finding = _finding(process, present, answer, beats)
+    children = await _children(pid, beats)
+    head = [*_head(finding, present, answer)]
+    _log(_story(*head, frames.without_ours(answer.stacks), *children, *_collectives(answer, done=False)))
+    story = _story(*head, frames.main_first(answer.stacks), *children, *_collectives(answer))
+    await evidence.keep(f"{story}\n", attempt, process)
+    return asdict(finding)
+
+
+def _story(*parts: str) -> str:
+    return "\n".join(filter(None, parts))
+
+
+def _finding(process: int, present: Process, answer: Answer, beats: Path) -> Finding:
+    stack = frames.main_thread(answer.stacks)
+    record = _record(beats)
+    return Finding(
+        process=process,
+        state=present.state,
+        silent=answer.asked and not answer.stacks and not answer.told,
+        where=frames.place(stack),
+        communicates=frames.communicates(stack) or answer.unfinished is not None,
+        collective=answer.unfinished,
+        sequences=answer.sequences,
+        step=int(record.step) if record and record.step == record.step else None,
+        counted=record is not None and record.counted in {heartbeat.COUNTED, heartbeat.COUNTED_ANEW},
+        activity=record.activity if record else None,
+    )
+
+
+def _record(beats: Path) -> heartbeat.Record | None:
+    with contextlib.suppress(OSError):
+        return heartbeat.decode(beats.read_bytes())
+    return None
+
+
+async def _children(pid: int, beats: Path) -> list[str]:
+    """What the processes that the rank has started are doing. Those that it forked can be asked for their stacks."""
+    lines = []
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CHILDREN_SECONDS):
+            for child in islice(descendants(pid), CHILDREN_SHOWN):
+                present = Process.of(child)
+                lines.append(f"its process {child} ({present.name}): {_state(present)}")
+                if present.state not in HELD:
+                    lines.append((await ask_for_stacks(child, beats)).stacks)
+    return lines
+
+
+def _head(finding: Finding, present: Process, answer: Answer) -> Iterator[str]:
+    step = "no step reported" if finding.step is None else f"step {finding.step} finished"
+    doing = f", {finding.activity}" if finding.activity else ""
+    yield f"rank {finding.process}: process {present.pid}, {_state(present)}; {step}{doing}"
+    if finding.sequences:
+        begun = ", ".join(f"{number} of group {group}" for group, number in finding.sequences.items())
+        waits = f"; it waits in {finding.collective}" if finding.collective else ""
+        yield f"collectives begun: {begun}{waits}"
+    yield from (
+        f"PyTorch does not tell of its collectives: {said['error']}" for said in answer.told if "error" in said
+    )
+    if not answer.asked and present.state not in HELD:
+        yield "it cannot be asked for its stack"
+
+
+def _collectives(answer: Answer, *, done: bool = True) -> Iterator[str]:
+    """The last entries of each flight recorder; including those that are `done`, or only what is waited for."""
+    for said in answer.told:
+        if entries := [one for one in said.get("collectives", ()) if done or one["state"] != "done"]:
+            which = f"the last {len(entries)}" if done else "those that are not done"
+            yield f"collectives of {said['backend']}, as its flight recorder has them; {which}:"
+            for one in entries:
+                yield f"  group {one['group']}, number {one['number']}: {one['name']} {one['sizes']}, {one['state']}"
+
+
+def _state(present: Process) -> str:
+    waits = f", in {present.waits_in}" if present.waits_in else ""
+    return f"state {present.state} ({STATES.get(present.state, 'unknown')}){waits}"
+
+
+def _log(story: str) -> None:
+    rest = len(story) - LOG_CHARACTERS
+    with contextlib.suppress(OSError):  # Nobody reads it: the file is left.
+        sys.stderr.write(f"{story}\n" if rest <= 0 else f"{story[:LOG_CHARACTERS]}\n({rest} more characters)\n")
+        sys.stderr.flush()

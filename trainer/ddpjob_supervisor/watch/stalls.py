@@ -1,0 +1,164 @@
+"""Whether a gang has stalled, from the beats of its processes. Pure: time is an argument.
+
+A stall needs evidence: a supervisor that answers, and says that no step was finished for longer than the limit for
+what the gang is doing. One that does not answer may be doing anything; a program that never reports a step never
+counts as stalled.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ddpjob_rank.limits import Doing, Patience
+from ddpjob_rank.reporting.teller import ENDING, EVALUATION, STARTING, TRAINING
+
+Beat = Mapping[str, Any]
+"""The last report of a process."""
+
+OLD_SECONDS = 5.0
+"""A process that has said nothing new for so long is not heard any more."""
+
+PAUSE_SECONDS = 5.0
+"""If nobody has looked for this long, this process was frozen, and perhaps all others too: all times start again."""
+
+LATE_SECONDS = 2.0
+"""How late a beat may be: what it says about the same step moves by less, unless the program reports it twice."""
+
+ACTIVITIES = {
+    STARTING: Doing.STARTING,
+    TRAINING: Doing.TRAINING,
+    "saving": Doing.SAVING,
+    EVALUATION: Doing.EVALUATING,
+    ENDING: Doing.FINISHING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """No process has finished a step for longer than allowed."""
+
+    seconds: float
+    """For how long, when it was found."""
+    limit: float
+    doing: Doing
+    step: int | None
+    """The last one that any process has finished, if that is known."""
+
+    @property
+    def message(self) -> str:
+        """A sentence for people."""
+        last = "" if self.step is None else f"; the last was step {self.step}"
+        return f"no step finished for {self.seconds:.0f} s {self.doing} (limit {self.limit:.0f} s){last}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    beat: Beat
+    heard: float
+    finished: float | None
+    """When it finished its last step, by our clock; None: it has finished none in this attempt."""
+
+    @property
+    def step(self) -> int:
+        return int(self.beat.get("step") or 0)
+
+    @property
+    def doing(self) -> Doing:
+        total = self.beat.get("totalSteps")
+        if total and self.step >= total:
+            return Doing.FINISHING
+        return ACTIVITIES.get(self.beat["activity"], Doing.OTHER)
+
+
+class Stalls:
+    """Follows the steps of a gang through its attempts."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._patience = Patience(timeout)
+        self._reports_steps = False
+        self._attempt = -1
+        self._processes: dict[int, _Process] = {}
+        self._looked = self._since = self._announced = 0.0
+        self._began = math.inf
+        self._doing: Doing | None = None
+        self._found: Stalled | None = None
+
+    def look(self, now: float, beats: Mapping[int, Beat]) -> Stalled | None:
+        """Takes the last beat of each process, new or not, and says whether the gang has stalled.
+
+        Call it about once a second while an attempt runs; `now` is a monotonic time in seconds. It repeats what it
+        has found until the next attempt, which begins with its first beat.
+        """
+        if now - self._looked > PAUSE_SECONDS:
+            self._since = now
+        self._looked = now
+        self._began = min(self._began, now)
+        attempt = max((beat["attempt"] for beat in beats.values()), default=self._attempt)
+        if attempt > self._attempt:
+            self._attempt, self._processes, self._doing, self._found = attempt, {}, None, None
+        present = {process: beat for process, beat in beats.items() if beat["attempt"] == self._attempt}
+        if self._found is not None or not present:
+            return self._found if present else None
+        first = min(present)
+        for process, beat in present.items():
+            self._hear(process, beat, now, learn=process == first)
+        self._note_announcements(now)
+        self._found = self._judge(now)
+        return self._found
+
+    def _hear(self, process: int, beat: Beat, now: float, *, learn: bool) -> None:
+        known, age = self._processes.get(process), beat.get("stepAge")
+        if known is not None and known.beat == beat and age is not None:
+            return  # Its age would have changed: the process was not asked since.
+        heard = _Process(beat, now, None if age is None else now - age)
+        if known is not None and known.finished is not None:
+            heard = self._compared(known, heard, learn=learn)
+        elif heard.finished is not None:
+            self._patience.note_first_step(heard.finished - self._began)
+        self._processes[process] = heard
+
+    def _compared(self, known: _Process, heard: _Process, *, learn: bool) -> _Process:
+        """What it now says about a step, or about the next one, compared with what it said before."""
+        assert known.finished is not None, "the caller has seen to it"
+        if heard.finished is None:
+            return replace(heard, finished=known.finished)
+        pause = heard.finished - known.finished
+        if heard.step == known.step and pause < LATE_SECONDS:
+            return replace(heard, finished=min(heard.finished, known.finished))
+        # All go in step: one is enough to learn from, and its wait for a save is not part of a step.
+        if learn and known.finished > self._announced:
+            self._patience.note_pause(pause)
+        return heard
+
+    def _note_announcements(self, now: float) -> None:
+        processes = self._processes.values()
+        if any(process.doing in {Doing.SAVING, Doing.EVALUATING, Doing.OTHER} for process in processes):
+            self._announced = now
+        if any(process.beat.get("announces") for process in processes):
+            self._patience.note_announcements()
+        # A program that says how many steps there will be will report them.
+        self._reports_steps |= any(
+            process.finished is not None or process.beat.get("totalSteps") or process.beat.get("reports")
+            for process in processes
+        )
+
+    def _judge(self, now: float) -> Stalled | None:
+        stepped = [process for process in self._processes.values() if process.finished is not None]
+        answer = [process for process in stepped or self._processes.values() if now - process.heard < OLD_SECONDS]
+        # If one saves, the others wait.
+        doing = max((process.doing for process in stepped), key=self._patience.seconds, default=Doing.STARTING)
+        if doing is not self._doing:
+            self._doing, self._since = doing, now
+        if not answer or not self._reports_steps:
+            return None
+        # What has not been reported yet is unknown: so this is not about now, but about the last report of them all.
+        seconds = min(process.heard for process in answer) - max(
+            self._since, *(process.finished or 0.0 for process in answer)
+        )
+        limit = self._patience.seconds(doing)
+        if seconds <= limit:
+            return None
+        self._patience.note_stall()
+        steps = (process.step for process in stepped if not process.beat.get("anew"))
+        return Stalled(seconds, limit, doing, max(steps, default=None))

@@ -1,0 +1,1 @@
+"""What is saved of a run, how, when, and how it comes back."""

@@ -1,0 +1,163 @@
+"""Saving and resuming: when a checkpoint is due, and what all ranks do for it.
+
+Only rank 0 reads and writes files, and writes them beside training. The others send it their random states and get a
+checkpoint's bytes from it, so they need not see the directory. Of these bytes there is one copy on each node.
+"""
+
+import time
+from collections.abc import Callable
+
+from ddpjob_rank.console import record, say, warn
+from ddpjob_rank.reporting import report as reporting
+from ddpjob_rank.world import World
+
+from ddpjob_trainer import random_state
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.data.feed import Feed
+from ddpjob_trainer.group.agreement import Wish
+from ddpjob_trainer.group.collectives import broadcast_file, gather
+from ddpjob_trainer.options.checkpoints import AUTO, CheckpointConfig
+from ddpjob_trainer.position import Position
+from ddpjob_trainer.recording.recorder import Recorder
+
+from . import state
+from .directory import Checkpoints
+from .interval import best_interval, expected_time_to_failure
+from .manifest import Manifest, extended, new_run
+from .writer import Writer
+
+
+class Saver:
+    """Saves and restores one run; the same calls in the same order on each rank."""
+
+    def __init__(
+        self, config: TrainConfig, settings: CheckpointConfig, world: World, feed: Feed, recorder: Recorder
+    ) -> None:
+        self._recorder = recorder
+        self._config = config
+        self._settings = settings
+        self._world = world
+        self._feed = feed
+        self._files = Checkpoints(settings.directory, settings.keep) if world.leads else None
+        self._writer = Writer(self._files) if self._files else None
+        self._lineage: tuple[int, ...] = ()
+        self._run = new_run()
+        self._saved_at = time.monotonic()
+        self._cost: float | None = None
+        self._writing = 0.0
+
+    def resume(self, position: Position) -> state.State | None:
+        """Moves the position to the newest valid checkpoint's and returns its state; None if there is none."""
+        found = None
+        if self._files:
+            found = self._files.newest(state.decode)
+            before = found.manifest.lineage if found else ()
+            self._lineage = extended(before, self._config.attempt, self._files.newest_attempt())
+        content = broadcast_file(found.content if found else None, self._world)
+        if found:
+            record("resumed", step=found.manifest.step, epoch=found.manifest.epoch, checkpoint=found.path)
+        if content is None:
+            return None
+        decoded = found.state if found else state.decode(content.path)
+        position.step, position.epoch, position.samples = decoded["position"]
+        return decoded
+
+    def wish(self) -> Wish:
+        """Whether enough time has passed: by rank 0's clock, since only one clock can decide."""
+        every = self._every_seconds()
+        due = self._world.leads and every is not None and time.monotonic() - self._saved_at >= every
+        return Wish.SAVE if due else Wish.NOTHING
+
+    def due(self, step: int, *, epoch_ends: bool) -> bool:
+        """Whether a checkpoint is due after a step by its number."""
+        if self._settings.every_steps is not None:
+            return step % self._settings.every_steps == 0
+        return epoch_ends and self._settings.every_seconds is None
+
+    def save(self, learner: state.Learner, position: Position, begin: Callable[[str], None]) -> None:
+        """Saves the run as it is: copies it at once, and leaves the rest to `settle` and `finish`.
+
+        Args:
+            learner: What is saved, of `position`.
+            position: Where the run is.
+            begin: Is told "saving" once the ranks are busy with that. Gathering what is each rank's own usually takes
+                no longer than a step: a rank that does not come to it should be missed as soon as in a step.
+
+        Raises:
+            TrainerError: As for `settle`, about the previous save, which it waits for.
+        """
+        began = time.monotonic()
+        if learner.compression:  # It has a tensor for each of the model's, on each rank.
+            begin("saving")
+        owned = gather(state.own(learner), self._world)
+        begin("saving")
+        if self._writer:
+            self.finish()
+            rest = state.beside(owned, (position.step, position.epoch, position.samples))
+            self._writer.begin(self._manifest(position), state.collect(learner), rest)
+        self._saved_at = time.monotonic()
+        self._cost = self._saved_at - began
+
+    def settle(self) -> None:
+        """Reports the save that was begun, if it has become durable. Costs nothing while it has not.
+
+        Raises:
+            StorageFullError, StorageError: It could not be written.
+            SupersededError: A later run has taken over.
+            ConfigError: It may not be written, or could not be read back.
+        """
+        self._tell(wait=False)
+
+    def finish(self) -> None:
+        """The same, and waits until it is."""
+        self._tell(wait=True)
+
+    def finish_after(self, error: Exception) -> None:
+        """The same when the run ends with an error: that error counts, and a failure to save is only mentioned."""
+        try:
+            self.finish()
+        except Exception as another:  # noqa: BLE001  (whatever it is, it comes second)
+            warn(f"{another} (the run ends by {type(error).__name__})")
+
+    def _tell(self, *, wait: bool) -> None:
+        written = self._writer.finished(wait=wait) if self._writer else None
+        if written:
+            self._writing = written.seconds
+            step, epoch = written.manifest.step, written.manifest.epoch
+            record("saved", step=step, epoch=epoch, checkpoint=written.path)
+            reporting.report(checkpoint=step)
+            self._recorder.add("saved", step, epoch=epoch, checkpoint=str(written.path), seconds=written.seconds)
+
+    def _every_seconds(self) -> float | None:
+        every = self._settings.every_seconds
+        if every != AUTO:
+            return every
+        known = self._settings.mean_time_to_failure
+        nodes = self._world.world_size // self._world.local_world_size
+        return best_interval(known or expected_time_to_failure(nodes), self._cost, self._writing)
+
+    def _manifest(self, position: Position) -> Manifest:
+        return Manifest(
+            step=position.step,
+            epoch=position.epoch,
+            samples=position.samples,
+            worldSize=self._world.world_size,
+            globalBatchSize=self._feed.global_batch,
+            uid=self._config.uid,
+            lineage=self._lineage,
+            arguments=self._config.arguments,
+            run=self._run,
+        )
+
+
+def restore_random(saved: list[random_state.State], config: TrainConfig, world: World, step: int) -> None:
+    """Gives each rank its generators back; with another number of processes, new ones."""
+    if len(saved) == world.world_size:
+        random_state.restore(saved[world.rank])
+        return
+    random_state.seed_all(config.seed, world.rank, step)
+    if world.leads:
+        say(
+            f"the number of processes changed from {len(saved)} to {world.world_size}: weights, optimizer and"
+            " position are kept, random generators are reseeded"
+        )

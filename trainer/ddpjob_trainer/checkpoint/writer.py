@@ -1,0 +1,70 @@
+"""Writing checkpoints beside training: training waits for a copy of the state, and a thread writes the copy.
+
+The thread hardly disturbs training, since its work is done outside Python's lock: hashing, writing, waiting for the
+disk.
+"""
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import state
+from .directory import Checkpoints
+from .manifest import Manifest
+from .snapshot import Snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A save that is durable."""
+
+    path: Path
+    manifest: Manifest
+    seconds: float
+    """Seconds that it took to write."""
+
+
+class Writer:
+    """Writes one save at a time; to be called by the thread that trains."""
+
+    def __init__(self, files: Checkpoints) -> None:
+        self._files = files
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._snapshots: Snapshots | None = None
+        self._writing: Future[Written] | None = None
+        self._proved = False
+
+    def begin(self, manifest: Manifest, current: state.State, rest: state.State) -> None:
+        """Copies a state as it is now, and begins to write the copy and the rest, which will not change.
+
+        The save before it must have been finished.
+        """
+        assert self._writing is None, "one at a time: they share the copy's memory"
+        if self._snapshots is None:
+            self._snapshots = Snapshots()
+        self._writing = self._thread.submit(self._write, manifest, {**self._snapshots.take(current), **rest})
+
+    def finished(self, *, wait: bool) -> Written | None:
+        """The save that was begun, once, when it is durable; None if there is none, or it is not and none shall wait.
+
+        Raises:
+            StorageFullError, StorageError: It could not be written.
+            SupersededError: A later run has taken over.
+            ConfigError: It may not be written, or could not be read back.
+        """
+        if self._writing is None or not (wait or self._writing.done()):
+            return None
+        writing, self._writing = self._writing, None
+        return writing.result()
+
+    def _write(self, manifest: Manifest, copy: state.State) -> Written:
+        began = time.monotonic()
+        path = self._files.write(manifest, lambda file: state.encode(copy, file), self._check)
+        return Written(path, manifest, time.monotonic() - began)
+
+    def _check(self, file: Path) -> None:
+        """Only the first of a run is checked: the others differ only in their numbers."""
+        if not self._proved:
+            state.prove(file)
+            self._proved = True

@@ -1,0 +1,181 @@
+"""A run's input: the batches of each step, and how much each process's part of a step counts."""
+
+from collections.abc import Iterable, Iterator, Sized
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import Any, NamedTuple, Protocol
+
+import torch
+import torch.distributed as dist
+from ddpjob_rank.console import counted
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.world import World
+
+from ddpjob_trainer.group.collectives import all_gather
+from ddpjob_trainer.random_state import seed_all, undisturbed
+
+from .batches import Batches, divided
+from .loader import Loader, pair
+from .order import Order
+
+
+class Step(NamedTuple):
+    """One step of this process."""
+
+    batches: Batches
+    """As many as a step takes; more may follow."""
+    weight: float
+    """The factor of this process's mean loss that makes the average of all gradients that of the whole step."""
+
+
+class Feed(Protocol):
+    """Where steps come from. Each process has its own, and all have as many steps."""
+
+    @property
+    def global_batch(self) -> int:
+        """By how many samples a step of all processes together advances a position."""
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of this process per step."""
+
+    def left(self, samples: int = 0) -> int | None:
+        """Steps that are left in an epoch of which so many samples have been seen; None: that will be seen."""
+
+    def first(self) -> tuple[Any, Any]:
+        """A batch like those of a step."""
+
+    def steps(self, epoch: int, samples: int, most: int) -> Iterator[Step]:
+        """The remaining steps of an epoch of which this many samples have been seen, but no more than `most`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """A data set that is the same in each process: each takes its part of every step."""
+
+    loader: Loader
+    order: Order
+    parts: int
+    """Batches of a step."""
+
+    @property
+    def global_batch(self) -> int:
+        """Exactly this many."""
+        return self.order.global_batch
+
+    @property
+    def batch_size(self) -> int:
+        """At most one more than another process."""
+        return self.order.batch_size
+
+    def left(self, samples: int = 0) -> int:
+        """The rest of the epoch in whole steps."""
+        return self.order.steps(samples)
+
+    def first(self) -> tuple[Any, Any]:
+        """Fetched by this process itself."""
+        return self.loader.batch(next(divided(self.order.batches(1), self.parts)))
+
+    def steps(self, epoch: int, samples: int, most: int) -> Iterator[Step]:
+        """The samples in their order."""
+        number, weight = min(most, self.left(samples)), self.order.weight
+        indices = islice(self.order.batches(epoch, samples), number)
+        batches = self.loader.batches(epoch, divided(indices, self.parts))
+        return (Step(batches, weight) for _ in range(number))
+
+
+class Uneven:
+    """Batches that each process makes itself; one may have more of them than another.
+
+    A process that has none left goes on with one of its batches, which does not count. So it takes part in every
+    exchange, and its weights and its optimizer stay the same as those of the others.
+
+    Raises:
+        ConfigError: There is no batch at all, or no second epoch.
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[tuple[Any, Any]],
+        world: World,
+        device: torch.device,
+        *,
+        batch_size: int,
+        seed: int,
+    ) -> None:
+        if iter(loader) is loader:
+            raise ConfigError(
+                f"train_loader gives a {type(loader).__name__}, which is used up after an epoch: give something that"
+                " begins anew whenever it is iterated"
+            )
+        self.batch_size = batch_size
+        self.global_batch = batch_size * world.world_size
+        self._loader = loader
+        self._world = world
+        self._device = device
+        self._seed = seed
+        lengths = all_gather(len(loader) if isinstance(loader, Sized) else None, world)
+        self._lengths = [length for length in lengths if length is not None]
+        """Of all processes."""
+        if len(self._lengths) < world.world_size:
+            self._lengths = []  # If one does not know, they must ask each other in each step.
+        spare = next(self._from(1, 0), None)
+        if spare is None:
+            raise ConfigError(f"train_loader gives no batch to rank {world.rank}: each needs at least one per epoch")
+        self._spare = spare
+
+    def left(self, samples: int = 0) -> int | None:
+        """What is left of the process with the most."""
+        return max(0, max(self._lengths) - samples // self.global_batch) if self._lengths else None
+
+    def first(self) -> tuple[Any, Any]:
+        """One of this process."""
+        return self._spare
+
+    def steps(self, epoch: int, samples: int, most: int) -> Iterator[Step]:
+        """Until no process has a batch left."""
+        begun = samples // self.global_batch
+        batches = self._from(epoch, begun)
+        for number in range(begun, begun + most):
+            batch = next(batches, None)
+            having = self._having(number, mine=batch is not None)
+            if not having:
+                if number == 0:
+                    raise ConfigError(
+                        f"train_loader gives no process a batch in epoch {epoch}: it must begin anew whenever it is"
+                        " iterated"
+                    )
+                return
+            weight = 0.0 if batch is None else self._world.world_size / having
+            yield Step(iter([self._spare if batch is None else batch]), weight)
+
+    def _having(self, number: int, *, mine: bool) -> int:
+        """How many processes have a batch of this number."""
+        if not self._lengths:
+            having = torch.tensor(int(mine))
+            if not self._world.alone:
+                dist.all_reduce(having)
+            return int(having)
+        if mine != (number < self._lengths[self._world.rank]):
+            raise ConfigError(
+                f"train_loader of rank {self._world.rank} says that it has"
+                f" {counted(self._lengths[self._world.rank], 'batch')},"
+                f" and {'has more' if mine else f'has only {number}'}"
+            )
+        return sum(number < length for length in self._lengths)
+
+    def _from(self, epoch: int, begun: int) -> Batches:
+        """The epoch's batches without those already seen. What is drawn for one depends only on its number."""
+        set_epoch = getattr(getattr(self._loader, "sampler", None), "set_epoch", None)
+        if set_epoch:  # A DistributedSampler's.
+            set_epoch(epoch)
+        batches: Batches | None = None
+        for number in count():
+            with undisturbed():
+                seed_all(self._seed, self._world.rank, epoch, number)
+                batches = iter(self._loader) if batches is None else batches
+                batch = next(batches, None)
+            if batch is None:
+                return
+            if number >= begun:
+                yield pair(batch, self._device)

@@ -1,0 +1,50 @@
+"""Images as files, a directory for each class."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+from ddpjob_rank.errors import ConfigError, TrainerError
+
+from .images import EXTENSIONS, Encoded, Images, Transform
+
+
+class ImageFiles(Images):
+    """Images with the numbers of their classes, which are in the order of the directories' names.
+
+    Their paths are kept in one array: a list of a million objects would be copied by each worker that counts
+    references to them.
+
+    Raises:
+        ConfigError: There is no class, or one without images.
+    """
+
+    def __init__(self, root: Path, transform: Transform, *, skip_broken: bool = False) -> None:
+        self.classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+        if not self.classes:
+            raise ConfigError(f"{root} has no classes: it must hold a directory of images for each")
+        found = [_images(root / name) for name in self.classes]
+        self._paths = np.array([os.fsencode(path) for paths in found for path in paths])
+        self._labels = np.repeat(np.arange(len(found)), [len(paths) for paths in found])
+        super().__init__(len(self._paths), transform, skip_broken=skip_broken)
+
+    def encoded(self, index: int) -> Encoded:
+        """The file with a number."""
+        path = os.fsdecode(self._paths[index])
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise TrainerError(f"the image {path} cannot be read: {error.strerror}") from error
+        return Encoded(content, path, int(self._labels[index]))
+
+
+def _images(directory: Path) -> list[str]:
+    paths = [
+        f"{where}/{name}"
+        for where, _, names in os.walk(directory, followlinks=True)
+        for name in names
+        if name.lower().endswith(EXTENSIONS)
+    ]
+    if not paths:
+        raise ConfigError(f"the class {directory} has no images: no file in it ends with {', '.join(EXTENSIONS)}")
+    return sorted(paths)

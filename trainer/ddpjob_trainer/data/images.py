@@ -1,0 +1,156 @@
+"""Images: from the bytes of a file to the tensor that a network takes, cut as ImageNet's training does."""
+
+import functools
+import io
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from ddpjob_rank.console import counted, warn
+from ddpjob_rank.errors import ConfigError
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from .broken import Broken
+
+Sample = tuple[Tensor, int]
+"""The bytes of an image of 3 channels, and the number of its class. `normalised` is what networks take."""
+
+Transform = Callable[[Image.Image], Tensor]
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""Those of torchvision's ImageFolder."""
+
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of ImageNet's channels, with which torchvision's weights were trained."""
+
+RESIZE = 256 / 224
+"""In evaluation an image's shorter side is this much longer than what is cut out of its middle."""
+
+MOST_BROKEN = 100
+"""In a row: with more of them something else is wrong than a file here and there."""
+
+
+class BrokenImageError(ConfigError):
+    """What should be an image cannot be decoded."""
+
+
+class Encoded(NamedTuple):
+    """An image as it is stored."""
+
+    content: bytes
+    name: str
+    """Where it is, for people."""
+    label: int
+    """The number of its class."""
+
+
+class Images(Dataset[Sample], ABC):
+    """Images with their classes, each decoded when it is asked for.
+
+    A broken one may be replaced by the next one that is whole: the same one whoever asks for it, and cut in the same
+    way.
+    """
+
+    def __init__(self, count: int, transform: Transform, *, skip_broken: bool = False) -> None:
+        self.broken = Broken(count) if skip_broken else None
+        """Those that could not be decoded; None: such an image is an error."""
+        self._count = count
+        self._transform = transform
+
+    @abstractmethod
+    def encoded(self, index: int) -> Encoded:
+        """The image with a number.
+
+        Raises:
+            TrainerError: It cannot be read.
+        """
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Sample:
+        if self.broken is None:
+            return self._sample(index)
+        numbers = [index, *((index + more) % self._count for more in range(1, min(MOST_BROKEN, self._count)))]
+        for number in numbers:
+            try:
+                return self._sample(number)
+            except BrokenImageError as error:
+                if self.broken.add(number):
+                    warn(f"{error}; the next one that can be takes its place")
+        first = self.encoded(index).name
+        raise ConfigError(f"none of {counted(len(numbers), 'image')} in a row, from {first} on, can be decoded")
+
+    def _sample(self, index: int) -> Sample:
+        image = self.encoded(index)
+        return decoded(image.content, image.name, self._transform), image.label
+
+
+def decoded(content: bytes, name: str, transform: Transform) -> Tensor:
+    """The image that a file holds, transformed.
+
+    Raises:
+        BrokenImageError: It holds none, or a broken one.
+    """
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            return transform(image)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise BrokenImageError(f"the image {name} cannot be decoded: {_reason(error)}") from error
+
+
+def to_train(size: int) -> Transform:
+    """A random part of the image, of 8 to 100 % of it, resized to a square, and mirrored half of the time."""
+    from torchvision.transforms import RandomResizedCrop  # noqa: PLC0415  (its import takes seconds)
+
+    def transform(image: Image.Image) -> Tensor:
+        top, left, height, width = RandomResizedCrop.get_params(image, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3))
+        scale = _draft(image, size / width, size / height)
+        box = (left / scale, top / scale, (left + width) / scale, (top + height) / scale)
+        part = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, box)
+        return pixels(part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if torch.rand(1) < 0.5 else part)  # noqa: PLR2004
+
+    return transform
+
+
+def to_test(size: int) -> Transform:
+    """The middle of the image, always the same."""
+    from torchvision.transforms import CenterCrop, Compose, Resize  # noqa: PLC0415  (as above)
+
+    middle = Compose([Resize(round(size * RESIZE)), CenterCrop(size)])
+    return lambda image: pixels(middle(image.convert("RGB")))
+
+
+def pixels(image: Image.Image) -> Tensor:
+    """The channels of an RGB image, as bytes: a quarter of what goes from workers to ranks, and on to a GPU."""
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+
+
+def normalised(images: Tensor) -> Tensor:
+    """Images of bytes as networks take them, on the device that they are on."""
+    return images.float().sub_(_column(MEAN, images.device)).div_(_column(DEVIATION, images.device))
+
+
+def _draft(image: Image.Image, *shrinking: float) -> float:
+    """Decodes a JPEG at 1/2, 1/4 or 1/8 of its size if it will be shrunk by more; returns how much smaller.
+
+    That saves most of the work of decoding.
+    """
+    before, wanted = image.size, max(shrinking)
+    drafted = image.draft("RGB", (math.ceil(before[0] * wanted), math.ceil(before[1] * wanted)))
+    return before[0] / drafted[1][2] if drafted else 1.0
+
+
+@functools.cache
+def _column(values: tuple[float, ...], device: torch.device) -> Tensor:
+    return torch.tensor(values, device=device).mul_(255).view(-1, 1, 1)
+
+
+def _reason(error: Exception) -> str:
+    """Without the address of the buffer in memory that Pillow names."""
+    return "it is no image" if isinstance(error, UnidentifiedImageError) else str(error)

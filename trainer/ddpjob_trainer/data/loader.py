@@ -1,0 +1,203 @@
+"""Batches: samples fetched in a given order, by this process or by workers beside it, and moved to the device.
+
+Each sample is fetched with random generators seeded by the run's seed, the epoch and the sample's number. So what is
+drawn for it, for example an augmentation, is the same whichever process fetches it: a rank or its worker, before a
+resume or after it, with any number of processes.
+"""
+
+import functools
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from ddpjob_rank.errors import ConfigError, TrainerError
+from ddpjob_rank.machine.parent_death import die_with
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
+
+from ddpjob_trainer.random_state import seed_sample, undisturbed
+
+
+class Loader:
+    """Fetches batches of one data set, one sequence of them after another.
+
+    Workers start with the first sequence and stay: a later fork would copy a process that has grown, and has threads.
+    """
+
+    def __init__(
+        self,
+        data: Dataset[Any],
+        *,
+        seed: int,
+        device: torch.device,
+        workers: int = 0,
+        inputs: Callable[[Any], Any] = lambda samples: samples,
+    ) -> None:
+        """`inputs`: what the model takes, of samples on the device."""
+        self.samples = sample_count(data)
+        self._inputs = inputs
+        self._device = device
+        self._batches = _Batches(data, seed)
+        # Data in memory takes longer to hand over than to fetch.
+        self._workers = 0 if _in_memory(data) else workers
+        self._requests = _Requests(to_workers=self._workers > 0)
+        self._loader = self._loading(self._requests, self._workers, stay=self._workers > 0)
+
+    def _loading(self, requests: Iterable["Request"], workers: int, *, stay: bool) -> DataLoader[Any]:
+        return DataLoader(
+            self._batches,
+            batch_size=None,  # A request is a whole batch.
+            sampler=requests,
+            collate_fn=_as_it_is,
+            num_workers=workers,
+            persistent_workers=stay,
+            # They share the data set's memory and are the rank's own children, whatever Python's default has become.
+            multiprocessing_context="fork" if workers else None,
+            worker_init_fn=functools.partial(_become_worker, os.getpid()),
+            pin_memory=self._device.type == "cuda",
+            # Its own generator: it draws a seed, which must not shift the model's random numbers.
+            generator=torch.Generator(),
+        )
+
+    def batches(self, epoch: int, indices: Iterable[Tensor]) -> Iterator[tuple[Any, Any]]:
+        """Pairs of inputs and targets, one for each tensor of samples' numbers.
+
+        Raises:
+            TrainerError: A sample cannot be fetched, and the data set has said why.
+        """
+        self._requests.epoch, self._requests.indices = epoch, indices
+        for batch in self._loader:
+            yield self._pair(batch)
+
+    def batch(self, indices: Tensor) -> tuple[Any, Any]:
+        """One batch, before there are workers.
+
+        If there will be some, a temporary worker fetches it: a file that a data set opens for its first sample would
+        belong to this process, and all workers would inherit it and share its position.
+        """
+        requests = [Request(0, indices.tolist() if self._workers else indices)]
+        return self._pair(next(iter(self._loading(requests, min(1, self._workers), stay=False))))
+
+    def _pair(self, batch: Any) -> tuple[Any, Any]:
+        if isinstance(batch, TrainerError):
+            raise batch
+        samples, target = pair(batch, self._device)
+        return self._inputs(samples), target
+
+
+class Request(NamedTuple):
+    """A batch to be fetched."""
+
+    epoch: int
+    indices: Tensor | Sequence[int]
+
+
+def sample_count(data: Dataset[Any]) -> int:
+    """How many samples a data set has.
+
+    Raises:
+        ConfigError: It has none, or does not know how many, so that it cannot be divided among processes.
+    """
+    if isinstance(data, DataLoader):
+        raise ConfigError(
+            f"{type(data).__name__} is no data set: give the one that it is over; batches, and each process's part of"
+            " them, are made of that"
+        )
+    if isinstance(data, IterableDataset):
+        raise ConfigError(
+            f"{type(data).__name__} cannot be indexed: give batches of it by the task's train_loader,"
+            " each process its own"
+        )
+    if not isinstance(data, Sized):
+        raise ConfigError(f"{type(data).__name__} has no length: a task's data must be indexed and have one")
+    if len(data) == 0:
+        raise ConfigError(f"{type(data).__name__} is empty: a task's data must have samples")
+    return len(data)
+
+
+def pair(batch: Any, device: torch.device) -> tuple[Any, Any]:
+    """The inputs and the target of a batch, on a device.
+
+    Raises:
+        ConfigError: It does not consist of the two.
+    """
+    if not (isinstance(batch, list | tuple) and len(batch) == len(("inputs", "target"))):
+        size = f" of {len(batch)}" if isinstance(batch, list | tuple) else ""
+        raise ConfigError(
+            f"a batch is a {type(batch).__name__}{size}: it must be a pair of what the model takes and what the loss"
+            " compares its output with, so each sample must be"
+        )
+    inputs, target = batch
+    return moved(inputs, device), moved(target, device)
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """A batch on a device, whatever its structure."""
+    match batch:
+        case Tensor():
+            return batch.to(device, non_blocking=True)
+        case dict():
+            return {key: moved(value, device) for key, value in batch.items()}
+        case tuple() if hasattr(batch, "_fields"):  # A named tuple.
+            return type(batch)(*(moved(value, device) for value in batch))
+        case list() | tuple():
+            return type(batch)(moved(value, device) for value in batch)
+        case _:
+            return batch
+
+
+def _in_memory(data: Dataset[Any]) -> bool:
+    """Whether one indexing fetches many samples; a class derived from TensorDataset may treat each by itself."""
+    return isinstance(data, TensorDataset) and type(data).__getitem__ is TensorDataset.__getitem__
+
+
+class _Requests:
+    """What to fetch next, as the loader's sampler."""
+
+    epoch = 0
+    indices: Iterable[Tensor] = ()
+
+    def __init__(self, *, to_workers: bool) -> None:
+        self._to_workers = to_workers
+
+    def __iter__(self) -> Iterator[Request]:
+        # A tensor would go to a worker through shared memory.
+        return (Request(self.epoch, batch.tolist() if self._to_workers else batch) for batch in self.indices)
+
+
+class _Batches(Dataset[Any]):
+    """A data set that is asked for whole batches, and seeds each of their samples."""
+
+    def __init__(self, data: Dataset[Any], seed: int) -> None:
+        self._data = data
+        self._seed = seed
+        self._at_once = _in_memory(data)
+
+    def __getitem__(self, request: Request) -> Any:
+        """The batch, or why there is none: raised in a worker, that would be hidden in a page of frames."""
+        if self._at_once:
+            return self._data[request.indices]  # One indexing of whole tensors, which draws nothing. In a rank
+        # the model draws; in a worker there is nothing to disturb.
+        with nullcontext() if get_worker_info() else undisturbed():
+            try:
+                return default_collate([self._sample(request.epoch, index) for index in map(int, request.indices)])
+            except TrainerError as error:
+                return error
+
+    def _sample(self, epoch: int, index: int) -> Any:
+        seed_sample(self._seed, epoch, index)
+        return self._data[index]
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _become_worker(rank: int, _number: int) -> None:
+    """A worker ends only with its rank: a signal that all processes of a container get is for the rank."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    die_with(rank)

@@ -1,0 +1,90 @@
+"""The order of samples: which process sees which sample at which step.
+
+It depends only on the seed, the epoch and a cursor in samples, never on the number of processes or on what they did
+before: so a run can go on from any sample, with any number of processes.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from ddpjob_rank.console import counted
+from ddpjob_rank.errors import ConfigError
+from torch import Tensor
+
+Shuffle = Callable[[torch.Generator], Tensor]
+"""Returns the indexes of all samples in a random order."""
+
+
+@runtime_checkable
+class Shuffled(Protocol):
+    """A data set with a better order than an arbitrary one: one in which neighbours are read together."""
+
+    def shuffled(self, generator: torch.Generator) -> Tensor:
+        """The indexes of all its samples in a random order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How a data set is cut into steps, and each step into the ranks' parts.
+
+    Each epoch has its own permutation. The rest that does not fill a step is dropped, a different one each epoch.
+    """
+
+    samples: int
+    global_batch: int
+    rank: int
+    world_size: int
+    seed: int
+    shuffle: Shuffle | None = None
+    """None: any order is as good as another."""
+
+    def __post_init__(self) -> None:
+        if self.global_batch > self.samples:
+            raise ConfigError(
+                f"a step takes {counted(self.global_batch, 'sample')} of all processes together, but the data set"
+                f" has only {self.samples}: use a smaller --batch-size or --global-batch-size"
+            )
+        if self.global_batch < self.world_size:
+            raise ConfigError(
+                f"--global-batch-size is {self.global_batch}, but there are {self.world_size} processes:"
+                " each needs at least one sample per step"
+            )
+
+    def steps(self, cursor: int = 0) -> int:
+        """Remaining steps in an epoch of which `cursor` samples have been seen."""
+        return (self.samples - cursor) // self.global_batch
+
+    @property
+    def part(self) -> slice:
+        """This rank's part of each batch; the parts of the ranks differ by at most one sample."""
+        return slice(
+            self.rank * self.global_batch // self.world_size, (self.rank + 1) * self.global_batch // self.world_size
+        )
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of this rank per step."""
+        return int(self.part.stop) - int(self.part.start)
+
+    @property
+    def weight(self) -> float:
+        """The factor of this rank's mean loss that makes the average of all gradients that of the whole batch.
+
+        DDP adds up the gradients and divides by the number of processes W; with n of N samples here the mean over the
+        batch needs n/N in place of 1/W. Exactly 1.0 where the parts are even.
+        """
+        return self.batch_size * self.world_size / self.global_batch
+
+    def batches(self, epoch: int, cursor: int = 0) -> Iterator[Tensor]:
+        """The indices of this rank's samples, step after step, from a cursor to the end of an epoch."""
+        generator = torch.Generator().manual_seed(self.seed + epoch)
+        permutation = self.shuffle(generator) if self.shuffle else torch.randperm(self.samples, generator=generator)
+        if len(permutation) != self.samples:
+            raise ConfigError(
+                f"the data set's method shuffled gives {counted(len(permutation), 'number')}, but it has"
+                f" {counted(self.samples, 'sample')}: an order must have each of them once"
+            )
+        for start in range(cursor, cursor + self.steps(cursor) * self.global_batch, self.global_batch):
+            yield permutation[start : start + self.global_batch][self.part]

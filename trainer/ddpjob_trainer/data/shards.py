@@ -1,0 +1,83 @@
+"""Images in shards: tar files of many samples each, any of which can be read without the others."""
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from ddpjob_rank.errors import ConfigError, TrainerError
+from torch import Tensor
+
+from .images import Encoded, Images, Transform
+from .tar_index import NAME as INDEX
+from .tar_index import image, read_index, split
+
+WINDOW_SAMPLES = 16_384
+"""This many samples are shuffled together, from shards in random order: reading stays within few files."""
+
+
+class ImageShards(Images):
+    """Images with their classes, indexed like any data set, in no more memory than a few numbers for each.
+
+    Raises:
+        ConfigError: A shard is broken, or a sample of it.
+    """
+
+    def __init__(
+        self, directory: Path, transform: Transform, *, window: int = WINDOW_SAMPLES, skip_broken: bool = False
+    ) -> None:
+        self._shards = shards_of(directory)
+        if not self._shards:
+            raise ConfigError(f"{directory} has no shards: no file in it ends with .tar")
+        self._index = read_index(directory, self._shards)
+        super().__init__(len(self._index.spans), transform, skip_broken=skip_broken)
+        self._window = window
+        self.classes = int(self._index.spans[:, 2].max(initial=-1)) + 1
+
+    def encoded(self, index: int) -> Encoded:
+        """The image of a sample."""
+        shard = self._shards[int(np.searchsorted(self._index.firsts, index, side="right")) - 1]
+        start, end, label = map(int, self._index.spans[index])
+        key, content = _image(shard, start, end)
+        return Encoded(content, f"{key} in {shard}", label)
+
+    def shuffled(self, generator: torch.Generator) -> Tensor:
+        """An order for an epoch, in which neighbours come from few shards."""
+        firsts, window, whole = self._index.firsts, [], []
+        for shard in torch.randperm(len(self._shards), generator=generator).tolist():
+            window.append(torch.arange(int(firsts[shard]), int(firsts[shard + 1])))
+            if sum(map(len, window)) >= self._window:
+                whole.append(_mixed(window, generator))
+                window = []
+        return torch.cat([*whole, *([_mixed(window, generator)] if window else [])])
+
+
+def shards_of(directory: Path) -> tuple[Path, ...]:
+    """The shards in a directory, by name."""
+    return tuple(sorted(directory.glob("*.tar")))
+
+
+def _image(shard: Path, start: int, end: int) -> tuple[str, bytes]:
+    """The key of a sample and its image."""
+    try:
+        with shard.open("rb", buffering=0) as file:
+            content = os.pread(file.fileno(), end - start, start)
+    except OSError as error:
+        raise TrainerError(f"the shard {shard} cannot be read: {error.strerror}") from error
+    try:
+        with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+            files = {split(member.name): tar.extractfile(member) for member in tar if member.isfile()}
+            contents = {end: file.read() for (_, end), file in files.items() if file}
+            return next(iter(files))[0], image(contents)
+    except (tarfile.TarError, ValueError, StopIteration) as error:
+        raise ConfigError(
+            f"the shard {shard} is not what it was when its samples were found, at byte {start}: {error};"
+            f" if it has been changed, remove {shard.parent / INDEX}"
+        ) from error
+
+
+def _mixed(parts: list[Tensor], generator: torch.Generator) -> Tensor:
+    whole = torch.cat(parts)
+    return whole[torch.randperm(len(whole), generator=generator)]

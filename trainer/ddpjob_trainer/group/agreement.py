@@ -1,0 +1,129 @@
+"""How all ranks come to the same decision at the same step, at next to no cost.
+
+Now and then every rank proposes a wish. Rank 0 gathers the proposals beside the next step, and after it tells all the
+greatest wish, beside the step that follows. So all see the same wish at the same step, and none waits for a message.
+The two exchanges cost about a millisecond if processes share cores, so short steps do not all have them: rank 0
+measures the pace, and tells after how many steps the next proposals are due. Where that is after each step, steps are
+so long that all wait for rank 0's word rather than for one more of them.
+
+Besides its wish each rank tells how long its own part of a step takes: so rank 0 knows which one is slow.
+"""
+
+import time
+from collections.abc import Callable
+from enum import Enum, IntEnum
+
+import torch
+import torch.distributed as dist
+from ddpjob_rank.world import World
+
+PERIOD_SECONDS = 0.2
+"""How long a wish may wait for the next comparison, if steps are shorter than that."""
+
+PERIOD_SECONDS_OF_A_RANK = 0.0005
+"""The period is so long for each rank at least: a proposal costs rank 0 35 microseconds, which are 7 % of that."""
+
+MICROSECONDS = 1_000_000
+MOST_TIME = 2**31 - 1
+"""In microseconds: the most that a proposal can hold."""
+
+MOST_STEPS = 200
+"""Between comparisons, in case steps suddenly become long."""
+
+
+class Wish(IntEnum):
+    """What a rank may want after a step; the greatest one is granted."""
+
+    NOTHING = 0
+    SAVE = 1
+    STOP = 2
+
+
+class _Stage(Enum):
+    """How far a comparison is."""
+
+    NONE = 0
+    PROPOSED = 1
+    DECIDED = 2
+
+
+class Agreement:
+    """The ranks' common decision; the same calls in the same order on each of them."""
+
+    def __init__(self, world: World) -> None:
+        self.own_seconds: list[float] = []
+        """On rank 0 each rank's own part of a step, as of the last comparison; 0: unknown. Empty before the first."""
+        self._world = world
+        self._period = max(PERIOD_SECONDS, world.world_size * PERIOD_SECONDS_OF_A_RANK)
+        self._stage = _Stage.NONE
+        self._exchange: dist.Work | None = None
+        self._proposal = torch.zeros(2, dtype=torch.int32)
+        """A wish, and the time of a step's own part."""
+        self._proposals = torch.zeros(world.world_size if world.leads else 0, 2, dtype=torch.int32)
+        self._rows = list(self._proposals.unbind()) or None
+        """On rank 0 each rank's proposal, as parts of one tensor."""
+        self._decision = torch.ones(2, dtype=torch.int32)
+        """A wish, and how many steps lie between proposals."""
+        self._steps_left = 1
+        self._steps, self._since = 0, time.monotonic()
+
+    def granted(self) -> Wish:
+        """What all agreed on, once after each comparison; call it after every step."""
+        self._steps += 1
+        self._steps_left -= 1
+        if self._stage is _Stage.PROPOSED:
+            steps_are_short = int(self._decision[1]) > 1
+            self._decide()
+            if steps_are_short and not self._world.alone:
+                return Wish.NOTHING
+        return self._decided() if self._stage is _Stage.DECIDED else Wish.NOTHING
+
+    def propose(self, wish: Callable[[], Wish], own_seconds: float = 0.0) -> None:
+        """Proposes what this rank wants, and how long its own part of a step takes, if proposals are due."""
+        if self._steps_left > 0 or self._stage is not _Stage.NONE:
+            return
+        self._steps_left = 0
+        microseconds = min(MOST_TIME, round(own_seconds * MICROSECONDS))
+        self._proposal = torch.tensor([wish(), microseconds], dtype=torch.int32)
+        self._stage = _Stage.PROPOSED
+        if self._world.alone:
+            self._proposals[0] = self._proposal
+        else:
+            self._exchange = dist.gather(self._proposal, self._rows, async_op=True)
+
+    def finish(self) -> None:
+        """Ends a comparison that is under way, after the last step: nobody may leave the others before."""
+        if self._stage is _Stage.PROPOSED:
+            self._decide()
+        if self._stage is _Stage.DECIDED:
+            self._decided()
+
+    def _decide(self) -> None:
+        """Rank 0 has all proposals, and begins to tell what follows from them."""
+        self._await()
+        self._stage = _Stage.DECIDED
+        if self._world.leads:
+            wishes, times = self._proposals.T.tolist()
+            self.own_seconds = [microseconds / MICROSECONDS for microseconds in times]
+            self._decision = torch.tensor([max(wishes), self._pace()], dtype=torch.int32)
+        if not self._world.alone:
+            self._exchange = dist.broadcast(self._decision, src=0, async_op=True)
+
+    def _decided(self) -> Wish:
+        self._await()
+        self._stage = _Stage.NONE
+        wish, steps = self._decision.tolist()
+        self._steps_left += steps
+        return Wish(wish)
+
+    def _await(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.wait()
+
+    def _pace(self) -> int:
+        """Steps within a period, as fast as they were since the last decision."""
+        now = time.monotonic()
+        seconds_per_step = (now - self._since) / max(1, self._steps)
+        self._steps, self._since = 0, now
+        return min(MOST_STEPS, max(1, int(self._period / seconds_per_step)))

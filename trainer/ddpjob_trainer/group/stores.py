@@ -1,0 +1,159 @@
+"""The store by which the processes of a world find each other: a port of rank 0, or a file that all can write to.
+
+Its keys carry the attempt, since torch has no such guard: a process of an earlier attempt that still waits would join
+this one and train.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import NoReturn
+
+import torch.distributed as dist
+from ddpjob_rank.console import counted, listed
+from ddpjob_rank.environment import Env
+from ddpjob_rank.errors import ConfigError, PeerLostError, TrainerError
+from ddpjob_rank.places.master import await_rank_0
+from ddpjob_rank.world import World
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+MISSING_NAMED = 8
+ARRIVED, CONFIRMED, REFUSED = "arrived", "confirmed", "refused"
+MARK, ADDRESS = "mark", "address"
+SIZE, BACKEND = "size", "backend"
+"""Of these all must have the same, or they would wait for each other forever."""
+TAKEN = "EADDRINUSE"
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where and when a world meets."""
+
+    world: World
+    attempt: int
+    seconds: float
+    """How long those that have come wait for the others."""
+    file: Path | None = None
+    """None: at the master's port."""
+
+    @property
+    def place(self) -> str:
+        """Where, for people."""
+        return str(self.file or f"{self.world.master_addr}:{self.world.master_port}")
+
+    @property
+    def _told_apart(self) -> str:
+        """What to do if an unexpected process has come."""
+        if self.file:
+            return "an earlier run has left this file: remove it, or name another one, since each run needs a new one"
+        return "all processes of a run need the same numbers of nodes and processes, and each a rank of its own"
+
+    def join(self, backend: str, address: str) -> Store:
+        """The store, once all have come; each leaves its address, for `address_of`.
+
+        Raises:
+            PeerLostError: A process did not come in time; the message says which.
+            ConfigError: The place is taken, by others or by an earlier run, or a process has another backend.
+            TrainerError: The store cannot be used.
+        """
+        restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        whole = _file_store(self) if self.file else _tcp_store(self)
+        store = PrefixStore(f"{self.attempt}/{restarts}", whole)
+        self._sign(store, backend, address)
+        for phase in (ARRIVED, CONFIRMED):
+            self._await_all(store, phase)
+        return store
+
+    def _sign(self, store: Store, backend: str, address: str) -> None:
+        rank, size = self.world.rank, self.world.world_size
+        sizes = int(store.compare_set(SIZE, "", str(size)))
+        backends = store.compare_set(BACKEND, "", backend).decode()
+        if store.add(f"{MARK}/{rank}", 1) > 1:
+            self._refuse(store, f"rank {rank} has come to {self.place} already: {self._told_apart}")
+        if sizes != size:
+            theirs = f"{counted(sizes, 'process')} {'is' if sizes == 1 else 'are'}"
+            meeting = f"{theirs} to meet at {self.place}: {self._told_apart}"
+            self._refuse(store, f"rank {rank} is one of {size}, but {meeting}")
+        if backends != backend:
+            chosen = f"rank {rank} has chosen backend {backend}, and others {backends}"
+            self._refuse(store, f"{chosen}: name one for all with --backend")
+        store.set(f"{ADDRESS}/{rank}", address)
+
+    def _refuse(self, store: Store, message: str) -> NoReturn:
+        """Calls off the meeting, for all that have come and will come."""
+        store.set(REFUSED, message)
+        for phase in (ARRIVED, CONFIRMED):
+            store.set(f"{phase}/all", "1")
+        raise ConfigError(message)
+
+    def _await_all(self, store: Store, phase: str) -> None:
+        """Waits until all have come this far. A process of an earlier run may have arrived, but confirms nothing."""
+        size = self.world.world_size
+        store.set(f"{phase}/{self.world.rank}", "1")
+        if store.add(phase, 1) == size:
+            store.set(f"{phase}/all", "1")
+        try:
+            store.wait([f"{phase}/all"], timedelta(seconds=self.seconds))
+        except RuntimeError as error:  # A file's store has no exception class for it.
+            missing = self._missing(store, phase)
+            raise PeerLostError(
+                f"waited {self.seconds:.0f} s for rank {listed(missing, MISSING_NAMED)}: {size - len(missing)} of"
+                f" {size} processes came to {self.place}"
+            ) from error
+        if store.check([REFUSED]):
+            raise ConfigError(store.get(REFUSED).decode())
+
+    def _missing(self, store: Store, phase: str) -> list[int]:
+        """The ranks that have not come this far. Only the first to ask looks for each: a store answers one by one."""
+        answer = f"{phase}/missing"
+        if store.add(f"{phase}/asked", 1) == 1:
+            ranks = range(self.world.world_size)
+            store.set(answer, json.dumps([rank for rank in ranks if not store.check([f"{phase}/{rank}"])]))
+        missing: list[int] = json.loads(store.get(answer))
+        return missing
+
+
+def address_of(store: Store, rank: int) -> str:
+    """The address that a rank has left, in a store that all have come to."""
+    address: bytes = store.get(f"{ADDRESS}/{rank}")
+    return address.decode()
+
+
+def _tcp_store(meeting: Meeting) -> Store:
+    """The store that rank 0 (or torchrun) serves."""
+    world, timeout = meeting.world, timedelta(seconds=meeting.seconds)
+    serves = world.leads and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    if not serves:
+        await_rank_0(world, timeout)
+    try:
+        return dist.TCPStore(  # type: ignore[attr-defined]
+            world.master_addr, world.master_port, is_master=serves, timeout=timeout, wait_for_workers=False
+        )
+    except dist.DistNetworkError as error:
+        if serves and TAKEN in str(error):
+            # The next attempt of a job may be on another node, or the port's user may be gone by then.
+            kind = TrainerError if Env.UID in os.environ else ConfigError
+            raise kind(
+                f"port {world.master_port} of this machine is taken by another program, or another run: set another"
+                f" {_port_setting()}"
+            ) from error
+        raise TrainerError(
+            f"rank {world.rank} cannot use {meeting.place}: {str(error).splitlines()[0]}; if another program has the"
+            f" port, set another {_port_setting()}"
+        ) from error
+
+
+def _port_setting() -> str:
+    """What sets the port: a job's users have no say in the variable."""
+    return "spec.masterPort" if Env.UID in os.environ else f"{Env.MASTER_PORT} (--master-port) for all processes"
+
+
+def _file_store(meeting: Meeting) -> Store:
+    assert meeting.file is not None, "the caller has seen to it"
+    try:
+        meeting.file.open("ab").close()
+    except OSError as error:
+        raise ConfigError(f"cannot write {meeting.file}, where the processes are to meet: {error.strerror}") from None
+    return dist.FileStore(str(meeting.file))  # type: ignore[attr-defined]

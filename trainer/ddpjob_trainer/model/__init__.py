@@ -1,0 +1,1 @@
+"""The model around a step: layout on devices, DistributedDataParallel, precision, averages."""

@@ -1,0 +1,47 @@
+"""Mixed precision: what autocast converts, and how a loss is scaled so that gradients of 16 bits do not vanish."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
+import torch
+from ddpjob_rank.errors import ConfigError
+from torch.amp import GradScaler
+from torch.optim import Optimizer
+
+from ddpjob_trainer.options.computing import Precision
+
+Autocast = Callable[[], AbstractContextManager[object]]
+"""Makes a context in which the model and its loss are computed."""
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def autocast(precision: Precision, device: torch.device) -> Autocast:
+    """The context of a precision; one that does nothing for fp32.
+
+    Raises:
+        ConfigError: The device only emulates it.
+    """
+    if precision == "fp32":
+        return nullcontext
+    if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        name = torch.cuda.get_device_name(device)
+        raise ConfigError(f"--precision bf16: {name} has no bf16; use --precision fp16, which it has")
+    return partial(torch.autocast, device.type, DTYPES[precision])
+
+
+def scaler(precision: Precision, device: torch.device) -> GradScaler | None:
+    """What scales the loss; None if nothing needs it: bf16 has the range of fp32."""
+    return GradScaler(device.type) if precision == "fp16" else None
+
+
+def updated(scaler: GradScaler, optimizer: Optimizer) -> bool:
+    """Makes the optimizer take its step unless a gradient is infinite; returns whether it did.
+
+    All ranks do the same, since all have the same gradients.
+    """
+    before = scaler.get_scale()
+    scaler.step(optimizer)
+    scaler.update()
+    return scaler.get_scale() >= before

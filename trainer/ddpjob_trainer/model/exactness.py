@@ -1,0 +1,52 @@
+"""Whether a GPU computes the same numbers each time, and how exactly: what PyTorch leaves to chance or to speed.
+
+On a CPU the same program computes the same bits anyway. On a GPU cuDNN may choose its algorithms by trying which is
+the fastest, some kernels add in the order in which threads come, and TF32 rounds the factors of products.
+"""
+
+import os
+from typing import Any
+
+import torch
+from ddpjob_rank.console import say
+
+from ddpjob_trainer.options.computing import ComputingConfig
+
+WORKSPACE, FIXED = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+"""cuBLAS computes the same bits only with a workspace of a fixed size (https://docs.nvidia.com/cuda/cublas/)."""
+
+
+def prepare(config: ComputingConfig) -> None:
+    """Sets what must be the same each time, if asked to. Before anything is computed: cuBLAS reads its variable once.
+
+    An operation that has no deterministic form then raises a RuntimeError which names it.
+    """
+    if not config.deterministic:
+        return
+    os.environ.setdefault(WORKSPACE, FIXED)
+    torch.use_deterministic_algorithms(mode=True)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+
+
+def tell(device: torch.device, *, leads: bool) -> None:
+    """Logs what was chosen, where there is a choice: on GPUs."""
+    if leads and device.type == "cuda":
+        say(f"exactness: {description()}")
+
+
+def description() -> str:
+    """What PyTorch is set to: `TF32 in convolutions, fastest algorithms tried (cudnn.benchmark), …`."""
+    cudnn: Any = torch.backends.cudnn  # Its type lacks what is set for each kind of operation.
+    kinds = {
+        "products": torch.backends.cuda.matmul.fp32_precision,
+        "convolutions": cudnn.conv.fp32_precision,
+    }
+    rounded = [kind for kind, precision in kinds.items() if precision == "tf32"]
+    return ", ".join(
+        [
+            f"TF32 in {' and '.join(rounded)}" if rounded else "no TF32",
+            "cuDNN tries which algorithms are fastest" if torch.backends.cudnn.benchmark else "cudnn.benchmark off",
+            "deterministic" if torch.are_deterministic_algorithms_enabled() else "not deterministic",
+        ]
+    )

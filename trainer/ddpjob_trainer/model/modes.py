@@ -1,0 +1,72 @@
+"""Which devices train a model: those of a world, one process with several GPUs, or one with a single one."""
+
+import os
+
+import torch
+from ddpjob_rank.console import say, warn
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.machine import devices
+from torch import nn
+
+from ddpjob_trainer.options.mode import DATA_PARALLEL, ModeConfig
+
+
+def home(mode: ModeConfig, device: torch.device) -> torch.device:
+    """The device of the model and its inputs, given the one from the process group; says which GPUs are meant.
+
+    Raises:
+        ConfigError: There is no such GPU.
+    """
+    if mode.mode == DATA_PARALLEL:
+        _check(mode, torch.cuda.device_count())
+        if device.type == "cuda":
+            device = torch.device("cuda", _device_ids(mode)[0])
+            torch.cuda.set_device(device)
+    if device.type == "cuda" and (told := devices.renumbering(_meant(mode, device), os.environ)):
+        say(told)
+    return device
+
+
+def data_parallel(model: nn.Module, mode: ModeConfig, device: torch.device) -> nn.Module:
+    """The model as the loop calls it: one thread for each GPU computes its part of the batch, on a copy of the model.
+
+    On a CPU that is the model itself, as in torch.nn.DataParallel: there are no devices to divide a batch among.
+    """
+    if device.type == "cpu":
+        why = "backend gloo uses no GPU" if torch.cuda.is_available() else "this process sees no GPU"
+        warn(
+            f"--mode data-parallel: {why}, so DataParallel has nothing to divide a batch among and one process"
+            " trains, as with --mode single; several train on a CPU with --mode ddp"
+        )
+        return model
+    ids = _device_ids(mode)
+    output = output_device(mode, device)
+    say(f"DataParallel: parts of each batch on devices {', '.join(map(str, ids))}, outputs on device {output.index}")
+    return nn.DataParallel(model, device_ids=ids, output_device=output.index)
+
+
+def output_device(mode: ModeConfig, device: torch.device) -> torch.device:
+    """Where the outputs of a model on this device are, and so the targets must be."""
+    # A batch that is not divided is not gathered either.
+    if mode.output_device is None or device.type == "cpu" or len(_device_ids(mode)) == 1:
+        return device
+    return torch.device("cuda", mode.output_device)
+
+
+def _check(mode: ModeConfig, gpus: int) -> None:
+    named = {"--device-ids": mode.device_ids or (), "--output-device": (mode.output_device,)}
+    for flag, ids in named.items():
+        for index in ids:
+            if index is not None and index >= gpus:
+                raise ConfigError(
+                    f"{flag} names GPU {index}, but this process sees {gpus}: they are counted from 0, and only those"
+                    f" that {devices.VISIBLE} shows"
+                )
+
+
+def _device_ids(mode: ModeConfig) -> list[int]:
+    return list(mode.device_ids) if mode.device_ids else list(range(torch.cuda.device_count()))
+
+
+def _meant(mode: ModeConfig, device: torch.device) -> list[int]:
+    return _device_ids(mode) if mode.mode == DATA_PARALLEL else [device.index]

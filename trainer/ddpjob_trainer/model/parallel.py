@@ -1,0 +1,134 @@
+"""A model as it is trained: laid out, compiled, and wrapped so that every start of a run computes the same."""
+
+import io
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from typing import Any
+
+import torch
+from ddpjob_rank.console import say
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.world import World
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.options.communication import CommunicationConfig
+from ddpjob_trainer.random_state import undisturbed
+from ddpjob_trainer.task import Task
+
+from .amp import Autocast
+from .buffers import buffers_kept
+
+UNUSED = "Expected to have finished reduction in the prior iteration"
+"""How DistributedDataParallel begins to say that parameters had no gradient."""
+
+
+def laid_out(model: nn.Module, config: TrainConfig, world: World, device: torch.device) -> nn.Module:
+    """The model on its device, as the options ask for it. Its names stay the same.
+
+    Raises:
+        ConfigError: An option is not available on this device.
+    """
+    if config.communication.sync_bn and not world.alone:
+        if device.type == "cpu":
+            raise ConfigError(
+                "--sync-bn: torch has no synchronised batch normalisation for the CPU; leave it off, or train on GPUs"
+            )
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    model = model.to(device)
+    if config.computing.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+        model.register_forward_pre_hook(_channels_last)
+    if config.computing.compile:
+        _compile(model, device)
+    return model
+
+
+def parallel(model: nn.Module, settings: CommunicationConfig, device: torch.device) -> DistributedDataParallel:
+    """The model as the loop calls it: its gradients are averaged over all processes."""
+    return DistributedDataParallel(
+        model,
+        device_ids=[device.index] if device.type == "cuda" else None,
+        forward_sync_buffers=_buffers_enter_a_step(model),
+        bucket_cap_mb=settings.bucket_cap_mb,
+        gradient_as_bucket_view=settings.gradient_as_bucket_view,
+        static_graph=settings.static_graph,
+        find_unused_parameters=settings.find_unused_parameters,
+    )
+
+
+def averaged(model: nn.Module, decay: float | None) -> AveragedModel | None:
+    """An exponential moving average of a model's parameters and buffers, to be updated after each step."""
+    if decay is None:
+        return None
+    keep = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
+    return AveragedModel(model, multi_avg_fn=keep, use_buffers=True)
+
+
+def unused(error: RuntimeError, model: nn.Module) -> ConfigError | None:
+    """What is wrong if DDP says that parameters had no gradient; None: it says something else."""
+    indices = re.search(r"did not receive grad for rank \d+: ([\d ]+)", str(error))
+    if not (UNUSED in str(error) and indices):
+        return None
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    named = ", ".join(names[int(index)] for index in indices[1].split())
+    return ConfigError(
+        f"the loss does not depend on these parameters of the model: {named}. Use them in each step, or freeze them"
+        " (requires_grad_(False)), or train with --find-unused-parameters"
+    )
+
+
+def _channels_last(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Lays out the images that a model is called with like its weights."""
+    return tuple(
+        argument.contiguous(memory_format=torch.channels_last)
+        if isinstance(argument, Tensor) and argument.dim() == len("NCHW")
+        else argument
+        for argument in arguments
+    )
+
+
+def _compile(model: nn.Module, device: torch.device) -> None:
+    """In place, so that the model's names and its class stay; on the first call."""
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        say(f"--compile: there is no compiler {compiler} (CXX names another one): the model is not compiled")
+    else:
+        say(f"--compile: the model is compiled for {device} when it is first called, which takes a while")
+        model.compile()
+
+
+def _buffers_enter_a_step(model: nn.Module) -> bool:
+    """Whether rank 0's buffers must be sent to all before each step.
+
+    Batch normalisation's need not, which saves up to a fifth of a small network's step: a step that updates its
+    statistics does not read them. Rank 0's are sent before each evaluation, and they are what is saved.
+    """
+    return any(
+        next(module.buffers(recurse=False), None) is not None
+        for module in model.modules()
+        if not isinstance(module, nn.modules.batchnorm._BatchNorm)  # noqa: SLF001  (their common base)
+    )
+
+
+def warm_up(model: nn.Module, task: Task, batches: Iterator[tuple[Any, Any]], autocast: Autocast) -> None:
+    """One forward and backward pass that leaves no trace, so that all real steps use the same gradient buckets.
+
+    DDP rearranges its buckets after the first backward pass, in the order in which the gradients came. From three
+    processes on, the order of a sum depends on the layout, so a first step differs in the last bits from the same
+    step in the middle of a run; with this pass no real step is a first one. A static graph takes two: the first one
+    is for learning the graph. What the model prints in it is not shown: it would seem to belong to a step.
+    """
+    static = isinstance(model, DistributedDataParallel) and model.static_graph
+    with undisturbed(), buffers_kept(model.modules()), redirect_stdout(io.StringIO()):
+        inputs, target = next(batches)
+        for _ in range(2 if static else 1):
+            with autocast():
+                loss = task.loss(model(inputs), target)
+            torch.autograd.backward(loss)
+    model.zero_grad(set_to_none=True)

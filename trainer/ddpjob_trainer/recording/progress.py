@@ -1,0 +1,106 @@
+"""Progress as it is printed: one line every few steps, by every rank, of its own loss and pace."""
+
+import time
+from dataclasses import dataclass
+
+from ddpjob_rank.console import record
+from torch import Tensor
+
+from ddpjob_trainer.position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What was printed: means over the steps since the previous line."""
+
+    loss: float | None
+    """None: this rank had nothing to learn from."""
+    steps_per_second: float
+
+
+class Progress:
+    """Prints the first step, the last, and every one that `log_every` divides.
+
+    If several ranks write into one log, `rank` distinguishes them; None: there is only one.
+
+    The loss is read from the device only when it is printed: reading it makes the CPU wait.
+    """
+
+    def __init__(
+        self,
+        position: Position,
+        epochs: int | None,
+        total_steps: int,
+        *,
+        batch_size: int,
+        log_every: int,
+        rank: int | None,
+    ) -> None:
+        self.total_steps = total_steps
+        self.loss: float | None = None
+        """The mean loss that was last printed."""
+        self._rank = rank
+        self._position = position
+        self._epochs = epochs
+        self._batch_size = batch_size
+        self._log_every = log_every
+        self._first = position.step + 1
+        self._began = time.monotonic()
+        self._window = _Window()
+
+    def resume(self) -> None:
+        """Training goes on after something else, whose time and loss do not belong to the pace."""
+        self._window = _Window()
+
+    def step(self, loss: Tensor | None) -> Line | None:
+        """A step is finished, with this rank's mean loss, if it had anything; returns the line, if one is printed."""
+        self._window.add(loss)
+        step = self._position.step
+        if step not in {self._first, self.total_steps} and step % self._log_every:
+            return None
+        line = self._print(step)
+        self._window = _Window()
+        return line
+
+    def _print(self, step: int) -> Line:
+        now = time.monotonic()
+        line = Line(self._window.mean_loss(), self._window.steps / self._window.seconds(now))
+        self.loss = self.loss if line.loss is None else line.loss
+        if step == self._first:
+            # The pace comes from the others: a first step includes much that happens once.
+            seconds_per_step = self._window.seconds(now)
+            self._began = now
+        else:
+            seconds_per_step = (now - self._began) / (step - self._first)
+        record(
+            "progress",
+            epoch=self._position.epoch_of(self._epochs),
+            step=f"{step}/{self.total_steps}",
+            loss=None if line.loss is None else f"{line.loss:.4f}",
+            samples_per_second=round(line.steps_per_second * self._batch_size),
+            rank=self._rank,
+            eta_seconds=round((self.total_steps - step) * seconds_per_step),
+        )
+        return line
+
+
+class _Window:
+    """The steps since the last line."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._losses = 0
+        self._loss: Tensor | float = 0.0
+        self._began = time.monotonic()
+
+    def add(self, loss: Tensor | None) -> None:
+        if loss is not None:
+            self._loss = self._loss + loss
+            self._losses += 1
+        self.steps += 1
+
+    def mean_loss(self) -> float | None:
+        return float(self._loss) / self._losses if self._losses else None
+
+    def seconds(self, now: float) -> float:
+        return now - self._began

@@ -1,1 +1,0 @@
-"""Samples that do not fit into memory: files in directories, and shards of many samples."""

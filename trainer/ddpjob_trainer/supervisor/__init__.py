@@ -1,1 +1,0 @@
-"""The parent of a node's ranks: starts them warm, ends them together, and reports on them."""

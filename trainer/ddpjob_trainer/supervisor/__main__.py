@@ -1,5 +1,0 @@
-"""`python -m ddpjob_trainer.supervisor`."""
-
-from .main import main
-
-main()

@@ -1,1 +1,0 @@
-"""Ranks as processes: what is run, and two ways to start it."""
