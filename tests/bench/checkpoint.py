@@ -23,17 +23,15 @@ import torch
 import torch.distributed as dist
 from ddpjob_operator.local.machine import free_port
 from ddpjob_rank.world import World
-from ddpjob_trainer import random_state
 from ddpjob_trainer.checkpoint import state
 from ddpjob_trainer.checkpoint.directory import Checkpoints
 from ddpjob_trainer.checkpoint.manifest import Manifest
 from ddpjob_trainer.checkpoint.saving import Saver
-from ddpjob_trainer.checkpoint.state import Learner
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.data.order import Order
 from ddpjob_trainer.group.collectives import gather
+from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.options.checkpoints import CheckpointConfig
-from ddpjob_trainer.position import Position
+from ddpjob_trainer.recording.position import Position
 from ddpjob_trainer.recording.recorder import Recorder
 from torch import nn
 from torch.multiprocessing.spawn import spawn
@@ -83,11 +81,10 @@ class Bench:
         layers = max(1, size // (STATE_BYTES_PER_WEIGHT * WIDTH * WIDTH))
         model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(layers)))
         self.world, self.position, self.model = place, Position(), DistributedDataParallel(model)
-        self.learner = Learner(model, Adam(model.parameters()), None)
+        self.learner = Learner(model, self.model, Adam(model.parameters()), None)
         self.files = Checkpoints(directory / "waiting", keep=2)
         settings = CheckpointConfig(directory=directory / "beside", keep=2)
-        order = Order(BATCH * RANKS, BATCH * RANKS, place.rank, RANKS, 0)
-        self.saver = Saver(TrainConfig(), settings, place, order, Recorder(None, 0))
+        self.saver = Saver(TrainConfig(), settings, place, BATCH * RANKS, Recorder(None, 0))
         self.saver.resume(Position())
 
     def step(self) -> None:
@@ -99,9 +96,9 @@ class Bench:
 
     def save_and_wait(self) -> None:
         """As it would be without a copy and without a thread."""
-        states = gather(random_state.capture(), self.world)
+        states = gather(state.of_rank(self.learner), self.world)
         if self.world.leads:
-            whole = {**state.collect(self.learner), **state.beside(states, (self.position.step, 1, 0))}
+            whole = {**state.shared(self.learner), **state.of_ranks(states, (self.position.step, 1, 0))}
             manifest = Manifest(self.position.step, 1, 0, RANKS, BATCH, "", (0,))
             self.files.write(manifest, lambda file: state.encode(whole, file))
 
@@ -109,7 +106,7 @@ class Bench:
         """Everything once; the processes begin each part together."""
         step = self.timed(self.some_steps) / CALM_STEPS
         waiting = self.timed(self.save_and_wait)
-        stall = self.timed(lambda: self.saver.save(self.learner, self.position))
+        stall = self.timed(lambda: self.saver.save(self.learner, self.position, lambda _: None))
         began, before = time.perf_counter(), self.position.step
         while self.all_know(self.writes()):
             self.step()

@@ -22,15 +22,15 @@ def agree(directory: Path, world: World, seconds: float, wishing: int) -> None:
         size, patience = world.world_size, timedelta(seconds=60)
         dist.init_process_group("gloo", store=store, rank=world.rank, world_size=size, timeout=patience)
     agreement = Agreement(world)
-    step, granted, wish = 0, Wish.NOTHING, Wish.NOTHING
-    while granted is not Wish.STOP:
+    step, decision, wish = 0, Wish.NOTHING, Wish.NOTHING
+    while decision is not Wish.STOP:
         time.sleep(seconds)
         step += 1
         if world.rank == wishing and step == WISHED_AFTER:
             wish = Wish.STOP
-        granted = agreement.granted()
+        decision = agreement.decision()
         agreement.propose(lambda: wish, own_seconds=world.rank + 1)  # noqa: B023  (asked at once)
     agreement.finish()
-    (directory / f"{world.rank}.json").write_text(json.dumps({"step": step, "own": agreement.own_seconds}))
+    (directory / f"{world.rank}.json").write_text(json.dumps({"step": step, "own": agreement.rank_seconds}))
     if not world.alone:
         dist.barrier()

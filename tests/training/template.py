@@ -14,7 +14,7 @@ NAMES = (
     "ddpjob_trainer.recording.tensorboard",
     "ddpjob_supervisor.main",
     "ddpjob_supervisor.node.zygote",
-    "ddpjob_trainer.training.run",
+    "ddpjob_trainer.train",
     "ddpjob_trainer.workloads.convnet",
     "ddpjob_trainer.workloads.mlp",
     "tests.training.forking",

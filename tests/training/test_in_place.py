@@ -158,16 +158,16 @@ def shown(gang: Gang) -> dict[int, int]:
 SAVES = """
 import os, signal, sys
 from ddpjob_trainer.main import main
-from ddpjob_trainer.training import state
+from ddpjob_trainer.checkpoint import state
 
-own = state.own
+of_rank = state.of_rank
 
 def stop_first(learner):
     if (os.environ["RANK"], os.environ["DDPJOB_ATTEMPT"]) == ("1", "1"):
         os.kill(os.getpid(), signal.SIGSTOP)
-    return own(learner)
+    return of_rank(learner)
 
-state.own = stop_first
+state.of_rank = stop_first
 sys.argv = "ddpjob-train --workload=mlp --epochs=10000 --checkpoint-dir=saves --checkpoint-every-steps=9".split()
 main()
 """

@@ -105,7 +105,7 @@ def test_data_parallel_has_its_model_on_the_first_gpu_and_the_targets_where_it_g
     ids: tuple[int, ...] | None, output: int | None, home: torch.device, gathered: torch.device
 ) -> None:
     mode = ModeConfig(mode="data-parallel", device_ids=ids, output_device=output)
-    assert modes.home(mode, FIRST) == home
+    assert modes.device_of_model(mode, FIRST) == home
     assert modes.output_device(mode, home) == gathered
     assert modes.output_device(mode, CPU) == CPU
 
@@ -115,8 +115,8 @@ def test_a_run_says_which_of_the_machines_gpus_it_means(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,5")
-    modes.home(ModeConfig(), SECOND)
-    modes.home(ModeConfig(mode="data-parallel"), FIRST)
+    modes.device_of_model(ModeConfig(), SECOND)
+    modes.device_of_model(ModeConfig(mode="data-parallel"), FIRST)
     second = "device 1 here is GPU 5 of the machine (CUDA_VISIBLE_DEVICES=0,5)"
     assert capsys.readouterr().out.splitlines() == [second, f"device 0 here is GPU 0 of the machine, {second}"]
 

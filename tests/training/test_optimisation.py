@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator
-from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,16 @@ import pytest
 import torch
 import torch.distributed as dist
 from ddpjob_rank.errors import ConfigError
-from ddpjob_trainer.checkpoint.state import Learner
 from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.data.batches import divided, shares
+from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.model.parallel import averaged
 from ddpjob_trainer.options.optimisation import OptimisationConfig
 from ddpjob_trainer.recording import step_times
 from ddpjob_trainer.recording.step_times import StepTimes
 from ddpjob_trainer.schedule import scheduled
 from ddpjob_trainer.task import Task
-from ddpjob_trainer.training.stepping import Stepper
+from ddpjob_trainer.train import train_step
 from ddpjob_trainer.workloads.convnet import ConvNetTask
 from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor, nn
@@ -55,36 +55,52 @@ class Mean(Classifier):
         return output.mean()
 
 
-def stepper(task: Task, *, scaler: bool = False, average: float | None = None, **more: Any) -> Stepper:
-    """A process that trains by itself, at a rate of 1."""
+@dataclass
+class Trained:
+    """What trains by itself, step by step."""
+
+    task: Task
+    learner: Learner
+    options: dict[str, Any]
+
+    def step(self, batches: Iterator[Any], weight: float = 1.0) -> Tensor | None:
+        return train_step(self.task, self.learner, batches, weight=weight, **self.options)
+
+    @property
+    def model(self) -> nn.Module:
+        return self.learner.model
+
+
+def trained_by(task: Task, *, scaler: bool = False, average: float | None = None, **options: Any) -> Trained:
+    """At a rate of 1."""
     model = task.model()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     learner = Learner(
+        model,
         model,
         optimizer,
         torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5),
         GradScaler("cpu", init_scale=4.0) if scaler else None,
         averaged(model, average),
     )
-    made = {"learner": learner, "model": model, "times": StepTimes(model, CPU)}
-    return Stepper(task=task, autocast=nullcontext, **made | more)
+    return Trained(task, learner, options)
 
 
 def inputs(*values: list[float]) -> Iterator[tuple[Tensor, None]]:
     return ((torch.tensor(batch).unsqueeze(1), None) for batch in values)
 
 
-def weight(trained: Stepper) -> float:
+def weight(trained: Trained) -> float:
     return trained.learner.model.weight.item()
 
 
-def rate(trained: Stepper) -> float:
+def rate(trained: Trained) -> float:
     return float(trained.learner.optimizer.param_groups[0]["lr"])
 
 
 def test_gradients_of_the_parts_of_a_step_add_up_to_that_of_the_whole() -> None:
     values = [1.0, 2.0, 3.0, 4.0, 10.0]
-    whole, parts = stepper(Mean(TrainConfig())), stepper(Mean(TrainConfig()), shares=shares(5, 2))
+    whole, parts = trained_by(Mean(TrainConfig())), trained_by(Mean(TrainConfig()), shares=shares(5, 2))
     losses = [whole.step(inputs(values)), parts.step(inputs(values[:3], values[3:]))]
     assert weight(whole) == pytest.approx(-4.0)
     assert weight(parts) == pytest.approx(-4.0)
@@ -95,10 +111,11 @@ def test_gradients_of_the_parts_of_a_step_add_up_to_that_of_the_whole() -> None:
 def test_the_time_of_a_step_is_that_of_all_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(10)
     monkeypatch.setattr(step_times.time, "monotonic", lambda: next(clock))
-    trained = stepper(Mean(TrainConfig()), shares=shares(4, 2))
-    trained.times.start()
+    times = StepTimes(nn.Linear(1, 1), CPU)
+    trained = trained_by(Mean(TrainConfig()), shares=shares(4, 2), times=times)
+    times.start()
     trained.step(inputs([1.0, 2.0], [3.0, 4.0]))
-    assert trained.times.step() == {"data": 2.0, "forward": 2.0, "backward": 2.0, "optimizer": 1.0}
+    assert times.step() == {"data": 2.0, "forward": 2.0, "backward": 2.0, "optimizer": 1.0}
 
 
 class Branching(nn.Module):
@@ -122,7 +139,7 @@ def test_a_step_that_counts_nothing_goes_through_all_of_the_model_and_leaves_no_
         def model(self) -> nn.Module:
             return Branching()
 
-    trained = stepper(Task(TrainConfig()))
+    trained = trained_by(Task(TrainConfig()))
     before = {name: value.clone() for name, value in trained.model.state_dict().items()}
     assert trained.step(inputs([1.0, 3.0]), weight=0.0) is None
     without = [name for name, parameter in trained.model.named_parameters() if parameter.grad is None]
@@ -146,8 +163,8 @@ def test_processes_exchange_gradients_once_for_all_batches_of_a_step(alone_in_a_
         return future
 
     ddp.register_comm_hook(None, hook)
-    learner = Learner(ddp.module, torch.optim.SGD(ddp.parameters(), lr=1.0), None)
-    trained = stepper(task, learner=learner, model=ddp, shares=shares(4, 4))
+    learner = Learner(ddp.module, ddp, torch.optim.SGD(ddp.parameters(), lr=1.0), None)
+    trained = Trained(task, learner, {"shares": shares(4, 4)})
     for _ in range(2):
         trained.step(inputs([1.0], [2.0], [3.0], [6.0]))
     assert exchanged == [3.0, 3.0]
@@ -174,7 +191,7 @@ def test_more_parts_than_samples_are_an_error() -> None:
 
 @pytest.mark.parametrize("scaler", [False, True])
 def test_a_gradient_is_clipped_as_it_is_without_the_scale_of_the_loss(*, scaler: bool) -> None:
-    trained = stepper(Mean(TrainConfig()), scaler=scaler, clip_grad_norm=0.5)
+    trained = trained_by(Mean(TrainConfig()), scaler=scaler, clip_grad_norm=0.5)
     trained.step(inputs([3.0]))
     assert weight(trained) == pytest.approx(-0.5, rel=1e-4)
     trained.step(inputs([0.25]))
@@ -182,7 +199,7 @@ def test_a_gradient_is_clipped_as_it_is_without_the_scale_of_the_loss(*, scaler:
 
 
 def test_a_step_whose_gradient_is_infinite_changes_nothing_but_the_scale() -> None:
-    trained = stepper(Mean(TrainConfig()), scaler=True, average=0.5)
+    trained = trained_by(Mean(TrainConfig()), scaler=True, average=0.5)
     trained.step(inputs([1.0]))
     before = (weight(trained), rate(trained), int(trained.learner.average.n_averaged))
     trained.step(inputs([float("inf")]))
@@ -193,7 +210,7 @@ def test_a_step_whose_gradient_is_infinite_changes_nothing_but_the_scale() -> No
 
 
 def test_the_average_moves_by_what_its_decay_leaves() -> None:
-    trained = stepper(Mean(TrainConfig()), average=0.75)
+    trained = trained_by(Mean(TrainConfig()), average=0.75)
     weights = []
     for _ in range(3):
         trained.step(inputs([1.0]))

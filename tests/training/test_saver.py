@@ -13,12 +13,12 @@ from ddpjob_trainer.checkpoint import saving, writer
 from ddpjob_trainer.checkpoint.directory import Checkpoints
 from ddpjob_trainer.checkpoint.saving import Saver
 from ddpjob_trainer.checkpoint.snapshot import Snapshots
-from ddpjob_trainer.checkpoint.state import Learner, State
+from ddpjob_trainer.checkpoint.state import State
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.data.order import Order
 from ddpjob_trainer.group.agreement import Wish
+from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.options.checkpoints import CheckpointConfig
-from ddpjob_trainer.position import Position
+from ddpjob_trainer.recording.position import Position
 from ddpjob_trainer.recording.recorder import Recorder
 from torch import nn
 from torch.optim import SGD
@@ -48,7 +48,7 @@ def saver(tmp_path: Path) -> Saver:
 
 
 def a_saver(settings: CheckpointConfig, position: Position | None = None) -> Saver:
-    saver = Saver(TrainConfig(), settings, World(), Order(64, 8, 0, 1, 0), Recorder(None, 0))
+    saver = Saver(TrainConfig(), settings, World(), 8, Recorder(None, 0))
     saver.resume(position or Position())
     return saver
 
@@ -59,7 +59,7 @@ def silent(_: str) -> None:
 
 def a_learner() -> Learner:
     model = nn.Linear(1, 1)
-    return Learner(model, SGD(model.parameters()), None)
+    return Learner(model, model, SGD(model.parameters()), None)
 
 
 @pytest.fixture

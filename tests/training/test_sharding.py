@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 import torch
 from ddpjob_rank.errors import ConfigError
+from ddpjob_trainer.data.feeding import check_sampler
 from ddpjob_trainer.data.order import Order
-from ddpjob_trainer.model.checks import check_sampler
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 

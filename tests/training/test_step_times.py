@@ -30,4 +30,4 @@ def test_where_no_step_of_a_window_was_sampled_the_own_part_is_the_one_before(
         now += 1.0
         times.lap("data")
         assert times.step() is not None
-        assert times.own_seconds == own
+        assert times.busy_seconds == own

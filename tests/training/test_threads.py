@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 from ddpjob_rank.world import World
+from ddpjob_trainer import train as run
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.task import Task
-from ddpjob_trainer.training import run
 from torch import Tensor, nn
 
 from tests.support.ports import hold_port

@@ -25,10 +25,10 @@ from ddpjob_supervisor.supervise import supervise
 
 from .config import TrainConfig, read_config
 from .inference import commands
-from .position import Position
+from .recording.position import Position
 
 PRELOADED = (
-    "ddpjob_trainer.training.run",
+    "ddpjob_trainer.train",
     "ddpjob_trainer.recording.tensorboard",
     "ddpjob_trainer.workloads.convnet",
     "ddpjob_trainer.workloads.mlp",
@@ -78,7 +78,7 @@ def _explain_shards(config: TrainConfig, steps: int) -> None:
     rank, world_size = presumed(config.place, os.environ)
     if rank == 0:
         # Here, as below.
-        from .training.explaining import explain_shards  # noqa: PLC0415
+        from .data.explaining import explain_shards  # noqa: PLC0415
 
         explain_shards(config, world_size, steps)
 
@@ -95,9 +95,9 @@ def _train(config: TrainConfig, world: World, position: Position) -> None:
     stop.listen()
     # Here, since it imports torch, which takes seconds: help and mistakes are answered first.
     with uncollected():
-        from .training.run import run  # noqa: PLC0415
+        from .train import train  # noqa: PLC0415
 
-    run(config, world, position, stop)
+    train(config, world, position, stop)
 
 
 def _explain(

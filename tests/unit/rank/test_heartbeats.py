@@ -202,7 +202,7 @@ def test_the_activity(here: Here, told: list[dict[str, Any]], activities: list[s
         (lambda: ddpjob.report(step=1), False),
         (lambda: ddpjob.report(activity="saving"), False),
         (lambda: ddpjob.report(activity="evaluation"), True),
-        (reporting.tell_activities, True),
+        (reporting.announces_activities, True),
     ],
     ids=["a step", "a save", "an evaluation", "it says so"],
 )
@@ -364,7 +364,7 @@ def test_a_program_that_trains_without_the_others_of_its_job_is_told_once(
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("RANK", rank)
     if reports:
-        reporting.tell_steps()
+        reporting.reports_steps()
     optimizer, counter = SGD(), steps_seen._Counter()
     for _ in range(2):
         counter(optimizer, (), {})
@@ -387,7 +387,7 @@ def test_what_was_counted_anew_is_not_once_steps_are_reported(here: Here) -> Non
 
 
 def test_a_program_that_is_going_to_report_its_steps_is_not_counted(here: Here) -> None:
-    reporting.tell_steps()
+    reporting.reports_steps()
     assert here.beat.reports, "before the first step, too"
     reporting.count_step()
     ddpjob.report(epoch=1)

@@ -92,14 +92,14 @@ def report_parts(parts: Mapping[str, float]) -> None:
         teller.write(time.monotonic())
 
 
-def tell_steps() -> None:
+def reports_steps() -> None:
     """This program will report its steps, so they need not be counted for it."""
     if teller := _current or _look():
         teller.record.counted = 0
         teller.write(time.monotonic())
 
 
-def tell_activities() -> None:
+def announces_activities() -> None:
     """This program is going to tell of all that takes long between two steps, if there ever is anything."""
     if teller := _current or _look():
         teller.record.announces = 1

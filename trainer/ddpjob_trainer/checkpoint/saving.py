@@ -7,17 +7,18 @@ checkpoint's bytes from it, so they need not see the directory. Of these bytes t
 import time
 from collections.abc import Callable
 
+import torch
 from ddpjob_rank.console import record, say, warn
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.world import World
 
 from ddpjob_trainer import random_state
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.data.feed import Feed
 from ddpjob_trainer.group.agreement import Wish
 from ddpjob_trainer.group.collectives import broadcast_file, gather
+from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.options.checkpoints import AUTO, CheckpointConfig
-from ddpjob_trainer.position import Position
+from ddpjob_trainer.recording.position import Position
 from ddpjob_trainer.recording.recorder import Recorder
 
 from . import state
@@ -31,17 +32,19 @@ class Saver:
     """Saves and restores one run; the same calls in the same order on each rank."""
 
     def __init__(
-        self, config: TrainConfig, settings: CheckpointConfig, world: World, feed: Feed, recorder: Recorder
+        self, config: TrainConfig, settings: CheckpointConfig, world: World, global_batch: int, recorder: Recorder
     ) -> None:
         self._recorder = recorder
         self._config = config
         self._settings = settings
         self._world = world
-        self._feed = feed
+        self._global_batch = global_batch
         self._files = Checkpoints(settings.directory, settings.keep) if world.leads else None
         self._writer = Writer(self._files) if self._files else None
         self._lineage: tuple[int, ...] = ()
         self._run = new_run()
+        self.saved_step: int | None = None
+        """The step of the last save."""
         self._saved_at = time.monotonic()
         self._cost: float | None = None
         self._writing = 0.0
@@ -62,6 +65,23 @@ class Saver:
         position.step, position.epoch, position.samples = decoded["position"]
         return decoded
 
+    def restore(self, learner: Learner, saved: state.State, step: int, device: torch.device) -> None:
+        """Goes on where a checkpoint was made: with its weights, and with all that determines the next steps."""
+        others = state.load(learner, saved)
+        if others and self._world.leads:
+            say(f"the optimizer goes on as the checkpoint says: {'; '.join(others)}")
+        state.load_compression(learner, saved, self._world, device)
+        generators = saved["random"]
+        if len(generators) == self._world.world_size:
+            random_state.restore(generators[self._world.rank])
+            return
+        random_state.seed_all(self._config.seed, self._world.rank, step)
+        if self._world.leads:
+            say(
+                f"the number of processes changed from {len(generators)} to {self._world.world_size}: weights,"
+                " optimizer and position are kept, random generators are reseeded"
+            )
+
     def wish(self) -> Wish:
         """Whether enough time has passed: by rank 0's clock, since only one clock can decide."""
         every = self._every_seconds()
@@ -74,7 +94,7 @@ class Saver:
             return step % self._settings.every_steps == 0
         return epoch_ends and self._settings.every_seconds is None
 
-    def save(self, learner: state.Learner, position: Position, begin: Callable[[str], None]) -> None:
+    def save(self, learner: Learner, position: Position, begin: Callable[[str], None]) -> None:
         """Saves the run as it is: copies it at once, and leaves the rest to `settle` and `finish`.
 
         Args:
@@ -89,13 +109,13 @@ class Saver:
         began = time.monotonic()
         if learner.compression:  # It has a tensor for each of the model's, on each rank.
             begin("saving")
-        owned = gather(state.own(learner), self._world)
+        of_ranks = gather(state.of_rank(learner), self._world)
         begin("saving")
         if self._writer:
             self.finish()
-            rest = state.beside(owned, (position.step, position.epoch, position.samples))
-            self._writer.begin(self._manifest(position), state.collect(learner), rest)
-        self._saved_at = time.monotonic()
+            rest = state.of_ranks(of_ranks, (position.step, position.epoch, position.samples))
+            self._writer.begin(self._manifest(position), state.shared(learner), rest)
+        self._saved_at, self.saved_step = time.monotonic(), position.step
         self._cost = self._saved_at - began
 
     def settle(self) -> None:
@@ -142,22 +162,9 @@ class Saver:
             epoch=position.epoch,
             samples=position.samples,
             worldSize=self._world.world_size,
-            globalBatchSize=self._feed.global_batch,
+            globalBatchSize=self._global_batch,
             uid=self._config.uid,
             lineage=self._lineage,
             arguments=self._config.arguments,
             run=self._run,
-        )
-
-
-def restore_random(saved: list[random_state.State], config: TrainConfig, world: World, step: int) -> None:
-    """Gives each rank its generators back; with another number of processes, new ones."""
-    if len(saved) == world.world_size:
-        random_state.restore(saved[world.rank])
-        return
-    random_state.seed_all(config.seed, world.rank, step)
-    if world.leads:
-        say(
-            f"the number of processes changed from {len(saved)} to {world.world_size}: weights, optimizer and"
-            " position are kept, random generators are reseeded"
         )

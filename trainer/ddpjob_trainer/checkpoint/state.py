@@ -2,7 +2,6 @@
 
 import pickle
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -10,14 +9,13 @@ import torch
 from ddpjob_rank.console import say
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
-from torch import Tensor, nn
-from torch.amp import GradScaler
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 
 from ddpjob_trainer import random_state
-from ddpjob_trainer.model.compression import PowerSGD
+from ddpjob_trainer.model.learner import Learner
 
 from .content import Sink
 
@@ -29,26 +27,7 @@ Where = tuple[int, int, int]
 """Step, epoch, samples of a position."""
 
 
-@dataclass(frozen=True, slots=True)
-class Learner:
-    """What changes while training; the model without a wrapper, so that its names are the task's own."""
-
-    model: nn.Module
-    optimizer: Optimizer
-    scheduler: LRScheduler | None
-    scaler: GradScaler | None = None
-    """Of the loss, in fp16."""
-    average: AveragedModel | None = None
-    """The moving average of the weights and buffers."""
-    compression: PowerSGD | None = None
-
-    @property
-    def evaluated(self) -> nn.Module:
-        """The model that is evaluated, and worth keeping: the average, if there is one."""
-        return self.average.module if self.average else self.model
-
-
-def collect(learner: Learner) -> State:
+def shared(learner: Learner) -> State:
     """What is the same on all ranks; its tensors are those that training goes on with."""
     return {
         "model": learner.model.state_dict(),
@@ -59,7 +38,7 @@ def collect(learner: Learner) -> State:
     }
 
 
-def own(learner: Learner) -> State:
+def of_rank(learner: Learner) -> State:
     """What is each rank's own."""
     return {
         "random": random_state.capture(),
@@ -67,9 +46,9 @@ def own(learner: Learner) -> State:
     }
 
 
-def beside(owned: list[State], where: Where) -> State:
-    """The rest of the state, with what is each rank's own, by rank: already copies."""
-    return {key: [one[key] for one in owned] for key in ("random", "compression")} | {"position": where}
+def of_ranks(each: list[State], where: Where) -> State:
+    """The rest of the state: what is each rank's own, by rank, already copies; and the position."""
+    return {key: [one[key] for one in each] for key in ("random", "compression")} | {"position": where}
 
 
 def evaluated(state: State) -> dict[str, Tensor]:

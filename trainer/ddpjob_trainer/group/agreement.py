@@ -32,7 +32,7 @@ MOST_STEPS = 200
 
 
 class Wish(IntEnum):
-    """What a rank may want after a step; the greatest one is granted."""
+    """What a rank may want after a step; the greatest one is decided on."""
 
     NOTHING = 0
     SAVE = 1
@@ -51,7 +51,7 @@ class Agreement:
     """The ranks' common decision; the same calls in the same order on each of them."""
 
     def __init__(self, world: World) -> None:
-        self.own_seconds: list[float] = []
+        self.rank_seconds: list[float] = []
         """On rank 0 each rank's own part of a step, as of the last comparison; 0: unknown. Empty before the first."""
         self._world = world
         self._period = max(PERIOD_SECONDS, world.world_size * PERIOD_SECONDS_OF_A_RANK)
@@ -67,7 +67,7 @@ class Agreement:
         self._steps_left = 1
         self._steps, self._since = 0, time.monotonic()
 
-    def granted(self) -> Wish:
+    def decision(self) -> Wish:
         """What all agreed on, once after each comparison; call it after every step."""
         self._steps += 1
         self._steps_left -= 1
@@ -78,12 +78,12 @@ class Agreement:
                 return Wish.NOTHING
         return self._decided() if self._stage is _Stage.DECIDED else Wish.NOTHING
 
-    def propose(self, wish: Callable[[], Wish], own_seconds: float = 0.0) -> None:
+    def propose(self, wish: Callable[[], Wish], busy_seconds: float = 0.0) -> None:
         """Proposes what this rank wants, and how long its own part of a step takes, if proposals are due."""
         if self._steps_left > 0 or self._stage is not _Stage.NONE:
             return
         self._steps_left = 0
-        microseconds = min(MOST_TIME, round(own_seconds * MICROSECONDS))
+        microseconds = min(MOST_TIME, round(busy_seconds * MICROSECONDS))
         self._proposal = torch.tensor([wish(), microseconds], dtype=torch.int32)
         self._stage = _Stage.PROPOSED
         if self._world.alone:
@@ -104,7 +104,7 @@ class Agreement:
         self._stage = _Stage.DECIDED
         if self._world.leads:
             wishes, times = self._proposals.T.tolist()
-            self.own_seconds = [microseconds / MICROSECONDS for microseconds in times]
+            self.rank_seconds = [microseconds / MICROSECONDS for microseconds in times]
             self._decision = torch.tensor([max(wishes), self._pace()], dtype=torch.int32)
         if not self._world.alone:
             self._exchange = dist.broadcast(self._decision, src=0, async_op=True)

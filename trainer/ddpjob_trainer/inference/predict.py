@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ddpjob_trainer.data.loader import Loader
 from ddpjob_trainer.model import amp
+from ddpjob_trainer.model.evaluation import evaluate
 from ddpjob_trainer.task import Task
-from ddpjob_trainer.training.evaluation import evaluate
 
 from . import trained
 

@@ -11,7 +11,7 @@ from torch import nn
 from ddpjob_trainer.options.mode import DATA_PARALLEL, ModeConfig
 
 
-def home(mode: ModeConfig, device: torch.device) -> torch.device:
+def device_of_model(mode: ModeConfig, device: torch.device) -> torch.device:
     """The device of the model and its inputs, given the one from the process group; says which GPUs are meant.
 
     Raises:

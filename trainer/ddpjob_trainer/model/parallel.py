@@ -18,11 +18,14 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.options.communication import CommunicationConfig
+from ddpjob_trainer.options.mode import DATA_PARALLEL
 from ddpjob_trainer.random_state import undisturbed
 from ddpjob_trainer.task import Task
 
+from . import modes
 from .amp import Autocast
 from .buffers import buffers_kept
+from .compression import PowerSGD, compress
 
 UNUSED = "Expected to have finished reduction in the prior iteration"
 """How DistributedDataParallel begins to say that parameters had no gradient."""
@@ -47,6 +50,16 @@ def laid_out(model: nn.Module, config: TrainConfig, world: World, device: torch.
     if config.computing.compile:
         _compile(model, device)
     return model
+
+
+def wrapped(
+    model: nn.Module, config: TrainConfig, world: World, device: torch.device
+) -> tuple[nn.Module, PowerSGD | None]:
+    """The model as a step calls it, and the part of its communication that has a state."""
+    if not world.alone:
+        ddp = parallel(model, config.communication, device)
+        return ddp, compress(ddp, config.communication)
+    return modes.data_parallel(model, config.mode, device) if config.mode.mode == DATA_PARALLEL else model, None
 
 
 def parallel(model: nn.Module, settings: CommunicationConfig, device: torch.device) -> DistributedDataParallel:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ddpjob_rank.console import record
 from torch import Tensor
 
-from ddpjob_trainer.position import Position
+from .position import Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Progress:
         log_every: int,
         rank: int | None,
     ) -> None:
+        self.epochs = epochs
         self.total_steps = total_steps
         self.loss: float | None = None
         """The mean loss that was last printed."""
         self._rank = rank
         self._position = position
-        self._epochs = epochs
         self._batch_size = batch_size
         self._log_every = log_every
         self._first = position.step + 1
@@ -74,7 +74,7 @@ class Progress:
             seconds_per_step = (now - self._began) / (step - self._first)
         record(
             "progress",
-            epoch=self._position.epoch_of(self._epochs),
+            epoch=self._position.epoch_of(self.epochs),
             step=f"{step}/{self.total_steps}",
             loss=None if line.loss is None else f"{line.loss:.4f}",
             samples_per_second=round(line.steps_per_second * self._batch_size),

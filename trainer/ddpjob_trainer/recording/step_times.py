@@ -28,8 +28,8 @@ class StepTimes:
         self._clocked = {"data"} if device.type != "cpu" else {"data", "optimizer"}
         if self._ddp is None and device.type == "cpu":
             self._clocked |= {"forward", "backward"}
-        self.own_seconds = 0.0
-        """This process's own part of a recent step: what it does while it waits for nobody; 0: not known yet."""
+        self.busy_seconds = 0.0
+        """The part of a recent step in which this process works, and waits for nobody; 0: not known yet."""
         self._laps = _Means()
         self._step: dict[str, float] = {}
         self._steps = 0
@@ -60,7 +60,7 @@ class StepTimes:
         parts = self._laps.take() | (self._ddp.times.take() if self._ddp is not None else {})
         if self._ddp is None or "backward" in parts:  # Long steps: for none in this
             # window is everything known. Backward contains communication.
-            self.own_seconds = sum(parts.values()) - 2 * parts.get("communication", 0.0)
+            self.busy_seconds = sum(parts.values()) - 2 * parts.get("communication", 0.0)
         return parts
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,9 +11,11 @@ from torch import Tensor, nn
 
 from ddpjob_trainer.data.loader import Loader
 from ddpjob_trainer.group.collectives import broadcast_buffers, gather
-from ddpjob_trainer.model.amp import Autocast
 from ddpjob_trainer.random_state import undisturbed
+from ddpjob_trainer.recording.reporter import Evaluation
 from ddpjob_trainer.task import Task
+
+from .amp import Autocast
 
 OWN = frozenset(
     {"loss", "epoch", "step", "samples", "samples_per_second", "seconds", "time", "event", "attempt", "word"}
@@ -26,20 +27,6 @@ Sums = tuple[int, dict[str, float]]
 
 Seen = Callable[[Tensor, Any, Any], object]
 """Called for each batch of this rank: the indexes of its samples, the output, the target."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """Means over all samples."""
-
-    metrics: dict[str, float]
-    loss: float
-    samples: int
-
-    @property
-    def shown(self) -> dict[str, str]:
-        """The metrics as they are printed."""
-        return {name: f"{value:.4f}" for name, value in self.metrics.items()}
 
 
 def evaluate(

@@ -7,7 +7,7 @@ from ddpjob_rank.world import World
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.task import load_task
 
-from .run import order_of
+from .feeding import order_of
 
 
 def explain_shards(config: TrainConfig, world_size: int, steps: int) -> None:

@@ -1,0 +1,100 @@
+"""The input that a task and its options ask for."""
+
+from collections.abc import Callable, Sized
+from typing import Any
+
+import torch
+from ddpjob_rank.console import counted
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.machine.cores import threads_of_each
+from ddpjob_rank.world import World
+from torch.utils.data import Dataset
+
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.recording.position import Position
+from ddpjob_trainer.task import Task
+
+from .feed import Divided, Feed, Uneven
+from .loader import Loader, sample_count
+from .order import Order, Shuffled
+
+
+def feeding(config: TrainConfig, task: Task, world: World) -> Callable[[torch.device], Feed]:
+    """The run's input, once its device is known: a mistake is reported before processes wait for each other.
+
+    Raises:
+        ConfigError: There is no data, or it does not fit an option.
+    """
+    parts = config.optimisation.gradient_accumulation_steps
+    batches = task.train_loader(world.rank, world.world_size)
+    if batches is None:
+        data = task.train_data()
+        order = order_of(config, task, data, world)
+        return lambda device: Divided(loader(data, config, task, world, device), order, parts)
+    check_sampler(batches)
+    if config.global_batch_size or parts > 1:
+        raise ConfigError(
+            "--global-batch-size and --gradient-accumulation-steps are for train_data: a train_loader makes its"
+            " batches by itself"
+        )
+    size = config.batch_size or task.batch_size
+    return lambda device: Uneven(batches, world, device, batch_size=size, seed=config.seed)
+
+
+def loader(data: Dataset[Any], config: TrainConfig, task: Task, world: World, device: torch.device) -> Loader:
+    """What fetches a data set's samples."""
+    return Loader(data, seed=config.seed, device=device, workers=_workers(config, task, world), inputs=task.inputs)
+
+
+def order_of(config: TrainConfig, task: Task, data: Dataset[Any], world: World) -> Order:
+    """The order in which a process sees the samples of a task's training set."""
+    of_a_process = (config.batch_size or task.batch_size) * config.optimisation.gradient_accumulation_steps
+    whole = config.global_batch_size or of_a_process * world.world_size
+    shuffle = data.shuffled if isinstance(data, Shuffled) else None
+    return Order(sample_count(data), whole, world.rank, world.world_size, config.seed, shuffle)
+
+
+def total_steps(position: Position, feed: Feed, epochs: int | None, most: int | None) -> int:
+    """The number of the last step: what is finished, the rest of this epoch and the epochs after it, up to `most`.
+
+    If it is unknown how long an epoch is, the last one may end earlier.
+
+    Raises:
+        ConfigError: It cannot be known.
+    """
+    left, whole = feed.left(position.samples), feed.left()
+    if epochs is not None and position.epoch > epochs:
+        return position.step
+    if epochs is None or left is None or whole is None:
+        if most is None:
+            raise ConfigError("the task's train_loader has no len(): say by --max-steps how long to train")
+        return max(position.step, most)
+    total = position.step + left + (epochs - position.epoch) * whole
+    return total if most is None else max(position.step, min(total, most))
+
+
+def _workers(config: TrainConfig, task: Task, world: World) -> int:
+    """How many processes fetch samples for this one."""
+    asked = task.workers if config.loading.workers is None else config.loading.workers
+    if asked is not None:
+        return asked
+    # A rank may have cores of its own: then it has as many threads, and a share of them would be too few.
+    return max(torch.get_num_threads(), threads_of_each(world.local_world_size))
+
+
+def check_sampler(loader: object) -> None:
+    """Makes sure that a DataLoader's sampler is over the data set of the loader.
+
+    One over a smaller data set silently leaves samples out.
+
+    Raises:
+        ConfigError: It is over a data set of another length.
+    """
+    data, sampler = getattr(loader, "dataset", None), getattr(loader, "sampler", None)
+    # A DistributedSampler has it as dataset, PyTorch's other samplers as data_source.
+    sampled = getattr(sampler, "dataset", getattr(sampler, "data_source", None))
+    if isinstance(data, Sized) and isinstance(sampled, Sized) and len(data) != len(sampled):
+        raise ConfigError(
+            f"the loader's data set has {counted(len(data), 'sample')}, but its sampler is over another one"
+            f" of {len(sampled)}: make both over the same, as in DataLoader(data, sampler=DistributedSampler(data))"
+        )

@@ -1,0 +1,138 @@
+"""What changes while training, and how a step changes it."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from ddpjob_rank.console import listed, warn
+from ddpjob_rank.errors import ConfigError
+from torch import nn
+from torch.amp import GradScaler
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.swa_utils import AveragedModel
+
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.task import Task
+
+from . import amp
+from .compression import PowerSGD
+from .parallel import averaged, unused
+
+NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """A model and all that changes with it."""
+
+    model: nn.Module
+    """Without a wrapper, so that its names are the task's own."""
+    called: nn.Module
+    """The same as a step calls it: it may be wrapped, so that gradients are exchanged."""
+    optimizer: Optimizer
+    scheduler: LRScheduler | None
+    scaler: GradScaler | None = None
+    """Of the loss, in fp16."""
+    average: AveragedModel | None = None
+    """The moving average of the weights and buffers."""
+    compression: PowerSGD | None = None
+    autocast: amp.Autocast = nullcontext
+    """Makes the context in which output and loss are computed."""
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The model that is evaluated, and worth keeping: the average, if there is one."""
+        return self.average.module if self.average else self.model
+
+    def output(self, inputs: Any) -> Any:
+        """What the model makes of a batch.
+
+        Raises:
+            ConfigError: Parameters had no gradient in the step before.
+        """
+        try:
+            return self.called(inputs)
+        except RuntimeError as error:
+            if mistake := unused(error, self.model):
+                raise mistake from error
+            raise
+
+    def no_sync(self) -> AbstractContextManager[object]:
+        """A context in which this process keeps its gradients."""
+        return self.called.no_sync() if isinstance(self.called, DistributedDataParallel) else nullcontext()
+
+    def modules_without_exchange(self) -> Iterator[nn.Module]:
+        """The parts of the model that compute their statistics without the other processes."""
+        return (module for module in self.model.modules() if not isinstance(module, nn.SyncBatchNorm))
+
+    def update(self, clip_grad_norm: float | None = None) -> None:
+        """Updates the weights by their gradients, and what follows them.
+
+        The schedule and the average count only updates that were made: fp16 leaves one out if a gradient is infinite.
+        """
+        if clip_grad_norm is not None:
+            if self.scaler:
+                self.scaler.unscale_(self.optimizer)
+            clip_grad_norm_(self.model.parameters(), clip_grad_norm)
+        if self.scaler is None:
+            self.optimizer.step()
+        elif not amp.updated(self.scaler, self.optimizer):
+            return
+        if self.scheduler:
+            self.scheduler.step()
+        if self.average:
+            self.average.update_parameters(self.model)
+
+
+def learner_of(
+    config: TrainConfig,
+    task: Task,
+    model: nn.Module,
+    called: nn.Module,
+    *,
+    compression: PowerSGD | None,
+    total_steps: int,
+    device: torch.device,
+) -> Learner:
+    """A learner as it is at the first of this many steps."""
+    optimizer = task.optimizer(model)
+    if compression:
+        compression.begin(total_steps)
+    return Learner(
+        model,
+        called,
+        optimizer,
+        task.scheduler(optimizer, total_steps),
+        amp.scaler(config.computing.precision, device),
+        averaged(model, config.optimisation.model_ema_decay),
+        compression,
+        amp.autocast(config.computing.precision, device),
+    )
+
+
+def check_optimizer(optimizer: Optimizer, model: nn.Module, *, aloud: bool) -> None:
+    """Makes sure that the optimizer trains the model; parameters that it leaves out are reported, if `aloud`.
+
+    Their gradients are computed and exchanged for nothing, and grow: an optimizer clears only those that it has.
+
+    Raises:
+        ConfigError: It has none of the model's parameters.
+    """
+    had = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    trainable = {name: id(value) for name, value in model.named_parameters() if value.requires_grad}
+    left_out = [name for name, parameter in trainable.items() if parameter not in had]
+    if trainable and len(left_out) == len(trainable):
+        raise ConfigError(
+            "the task's optimizer has none of the model's parameters, so nothing would be learned: make it of those"
+            " of the model that it is given, optimizer(self, model)"
+        )
+    if left_out and aloud:
+        warn(
+            f"the optimizer has not these parameters of the model, which never change: {listed(left_out, NAMED)}; if"
+            " that is meant, requires_grad_(False) spares the work for their gradients"
+        )

@@ -1,0 +1,130 @@
+"""What a run tells of itself: to its log, to its supervisor, and to its metrics."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from ddpjob_rank.console import record
+from ddpjob_rank.failure.report import last_line
+from ddpjob_rank.reporting import report as reporting
+from ddpjob_rank.world import World
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ddpjob_trainer.group.agreement import Agreement
+
+from .position import Position
+from .progress import Progress
+from .recorder import Recorder, by_rank
+from .step_times import StepTimes
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What came out of an evaluation: means over all samples."""
+
+    metrics: dict[str, float]
+    loss: float
+    samples: int
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """The metrics as they are printed."""
+        return {name: f"{value:.4f}" for name, value in self.metrics.items()}
+
+
+@dataclass(slots=True)
+class Reporter:
+    """Follows a run."""
+
+    position: Position
+    progress: Progress
+    recorder: Recorder
+    times: StepTimes
+    agreement: Agreement
+    world: World
+    optimizer: Optimizer
+    global_batch: int
+    """By how many samples a step of all processes together advances the position."""
+    _first_step: int = field(init=False, default=0)
+    _began: float = field(init=False, default=0.0)
+    _training_seconds: float = field(init=False, default=0.0)
+
+    def began(self) -> None:
+        """The first step is about to be trained."""
+        reporting.report(total=self.progress.total_steps, samples=self.global_batch)
+        self._began, self._first_step = time.monotonic(), self.position.step
+
+    def begin(self, activity: str) -> None:
+        """What the process does now, for the failure report and for the supervisor."""
+        self.position.activity = activity
+        reporting.report(activity=activity, epoch=self.position.epoch)
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Steps are trained inside."""
+        began = time.monotonic()
+        self.begin("training")
+        self.progress.resume()
+        self.times.start()
+        yield
+        self._training_seconds += time.monotonic() - began
+
+    def step(self, loss: Tensor | None) -> None:
+        """A step is finished. The supervisor is told the loss that was last printed: so nothing need be read."""
+        line = self.progress.step(loss)
+        step = self.position.step
+        reporting.report(step=step, loss=self.progress.loss)
+        if parts := self.times.step():
+            reporting.report_parts(parts)
+            self.recorder.add("timed", step, seconds=parts, rank_seconds=by_rank(self.agreement.rank_seconds))
+        if line:
+            self.recorder.add(
+                "progress",
+                step,
+                epoch=self.position.epoch,
+                loss=line.loss,
+                learning_rate=self._learning_rate(),
+                samples_per_second=line.steps_per_second * self.global_batch,
+            )
+
+    def _learning_rate(self) -> float | None:
+        """The first group's for the next step; None: it is a tensor, which may be on a device."""
+        rate = self.optimizer.param_groups[0]["lr"]
+        return rate if isinstance(rate, float) else None
+
+    def evaluated(self, result: Evaluation) -> None:
+        """The held-out set was evaluated after an epoch."""
+        record("evaluated", epoch=self._epoch, **result.shown, loss=f"{result.loss:.4f}", samples=result.samples)
+        values = result.metrics | {"epoch": self.position.epoch, "loss": result.loss, "samples": result.samples}
+        self.recorder.add("evaluated", self.position.step, **values)
+
+    def skipped(self, broken: int) -> None:
+        """So many broken samples have had others in their place since the start."""
+        if self.world.leads:
+            record("skipped", epoch=self._epoch, broken=broken)
+            self.recorder.add("skipped", self.position.step, epoch=self.position.epoch, broken=broken)
+
+    @property
+    def _epoch(self) -> str:
+        return self.position.epoch_of(self.progress.epochs)
+
+    def finished(self, result: Evaluation | None) -> None:
+        """All is trained, with the result of the last evaluation."""
+        if self.world.leads:
+            step = self.position.step
+            samples = (step - self._first_step) * self.global_batch
+            pace = round(samples / self._training_seconds) if samples else 0
+            seconds = round(time.monotonic() - self._began, 1)
+            shown = result.shown if result else {}
+            record("finished", step=step, **shown, samples_per_second=pace, seconds=seconds)
+            self.recorder.add("finished", step, samples_per_second=pace, seconds=seconds)
+
+    def ended(self, error: Exception) -> None:
+        """The run ends by an error."""
+        self.recorder.add("ended", self.position.step, error=type(error).__name__, message=last_line(error))
+
+    def close(self) -> None:
+        """Nothing more will happen."""
+        self.recorder.close()

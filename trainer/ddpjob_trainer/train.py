@@ -1,0 +1,331 @@
+"""A run, read from top to bottom: it is built, and trains by epochs of steps; after each epoch it is evaluated.
+
+    train --> build --> Trainer.train --> epoch --> train_step
+                                   |          +---> after_step: report, save, stop
+                                   +--> evaluate
+
+What a step computes is `train_step`. All else in the loop is a part with a room of its own: where batches come from
+(`data`), how the model is laid out (`model`), what all ranks agree on (`group`), what is saved (`checkpoint`), and
+what is told of it (`recording`).
+"""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from ddpjob_rank.console import say
+from ddpjob_rank.reporting import report as reporting
+from ddpjob_rank.stopping import StoppedOnRequest, StopRequest
+from ddpjob_rank.world import World
+from torch import Tensor
+
+from .checkpoint.saving import Saver
+from .config import TrainConfig
+from .data import batches as batching
+from .data.batches import Batches
+from .data.feed import Feed
+from .data.feeding import feeding, loader, total_steps
+from .data.loader import Loader
+from .group.agreement import Agreement, Wish
+from .group.joining import process_group
+from .model import amp, exactness, modes
+from .model.buffers import buffers_kept
+from .model.evaluation import evaluate
+from .model.learner import Learner, check_optimizer, learner_of
+from .model.parallel import laid_out, warm_up, wrapped
+from .random_state import seed_all
+from .recording.facts import facts
+from .recording.position import Position
+from .recording.progress import Progress
+from .recording.recorder import Recorder
+from .recording.reporter import Evaluation, Reporter
+from .recording.step_times import StepTimes
+from .task import Task, load_task
+
+
+def train(config: TrainConfig, world: World, position: Position, stop: StopRequest) -> None:
+    """Trains as asked, from the newest checkpoint if there is one; `position` says how far, even after an error."""
+    reporting.announces_activities()
+    _set_threads(config, world)
+    exactness.prepare(config.computing)
+    seed_all(config.seed)
+    position.activity = "loading the data"
+    task = load_task(config)
+    feed_on = feeding(config, task, world)
+    position.activity = "joining the process group"
+    with process_group(world, config) as device:
+        position.activity = "starting"
+        reporting.reports_steps()  # From here on ranks wait for each other.
+        device = modes.device_of_model(config.mode, device)  # noqa: PLW2901  (a GPU of this process's own choice)
+        exactness.tell(device, leads=world.leads)
+        trainer = build(
+            config=config, world=world, position=position, stop=stop, task=task, feed_on=feed_on, device=device
+        )
+        stop.loop_begins()
+        trainer.train()
+
+
+def _set_threads(config: TrainConfig, world: World) -> None:
+    """This process's share of the cores that torch would use, unless it was set elsewhere (OMP_NUM_THREADS)."""
+    if config.threads or "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(config.threads or max(1, torch.get_num_threads() // world.local_world_size))
+
+
+def build(
+    *,
+    config: TrainConfig,
+    world: World,
+    position: Position,
+    stop: StopRequest,
+    task: Task,
+    feed_on: Callable[[torch.device], Feed],
+    device: torch.device,
+) -> "Trainer":
+    """The model and everything around it, with the newest checkpoint restored.
+
+    The order matters: each part may draw random numbers, and every start of a run must draw the same.
+    """
+    feed, test_data = feed_on(modes.output_device(config.mode, device)), task.test_data()
+    model = laid_out(task.model(), config, world, device)
+    called, compression = wrapped(model, config, world, device)
+    seed_all(config.seed, world.rank, 0)
+    if not world.alone:
+        warm_up(called, task, iter([feed.first()]), amp.autocast(config.computing.precision, device))
+    recorder = Recorder(config.recording.directory if world.leads else None, config.attempt)
+    saver = Saver(config, config.checkpoint, world, feed.global_batch, recorder) if config.checkpoint else None
+    saved = saver.resume(position) if saver else None
+    epochs = config.epochs or (None if feed.left() is None else task.epochs)
+    steps = total_steps(position, feed, epochs, config.max_steps)
+    task.steps_per_epoch = feed.left() or steps
+    learner = learner_of(config, task, model, called, compression=compression, total_steps=steps, device=device)
+    check_optimizer(learner.optimizer, model, aloud=world.leads)
+    if saver and saved:
+        saver.restore(learner, saved, position.step, device)
+    recorder.begin(position.step, facts(config, world, device, total_steps=steps, epochs=epochs))
+    if world.leads and position.step >= steps:
+        say(f"complete: all {steps} steps have been trained before")
+    parts = config.optimisation.gradient_accumulation_steps
+    agreement, times = Agreement(world), StepTimes(called, device, parts)
+    progress = Progress(
+        position,
+        epochs,
+        steps,
+        batch_size=feed.batch_size,
+        log_every=config.log_every,
+        # It is named where several ranks write into one log.
+        rank=world.rank if world.local_world_size > 1 else None,
+    )
+    return Trainer(
+        config=config,
+        world=world,
+        task=task,
+        learner=learner,
+        feed=feed,
+        shares=batching.shares(feed.batch_size, parts),
+        test_data=None if test_data is None else loader(test_data, config, task, world, device),
+        epochs=epochs,
+        total_steps=steps,
+        position=position,
+        saver=saver,
+        stop=stop,
+        agreement=agreement,
+        times=times,
+        reporter=Reporter(
+            position, progress, recorder, times, agreement, world, learner.optimizer, feed.global_batch
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trainer:
+    """All parts of a run, ready to train."""
+
+    config: TrainConfig
+    world: World
+    task: Task
+    learner: Learner
+    feed: Feed
+    shares: tuple[float, ...]
+    """What part of a step's samples each of its batches has."""
+    test_data: Loader | None
+    epochs: int | None
+    """None: only the steps end training."""
+    total_steps: int
+    position: Position
+    saver: Saver | None
+    stop: StopRequest
+    agreement: Agreement
+    times: StepTimes
+    reporter: Reporter
+
+    def train(self) -> None:
+        """Trains from the position to the end of the last epoch.
+
+        Raises:
+            StoppedOnRequest: A rank was told to stop; all have finished the same step, and it is saved.
+        """
+        try:
+            self._train()
+        except Exception as error:
+            self.reporter.ended(error)
+            if self.saver:
+                self.saver.finish_after(error)
+            raise
+        finally:
+            self.reporter.close()
+
+    def _train(self) -> None:
+        self.reporter.began()
+        while True:
+            if not self.complete:
+                self.epoch()
+            result = self.evaluate()
+            if (broken := self.task.broken_samples(self.world)) is not None:
+                self.reporter.skipped(broken)
+            if self.complete or self.position.epoch == self.epochs:
+                break
+            self.position.next_epoch()
+        self.finish_save()
+        self.agreement.finish()
+        self.reporter.finished(result)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all steps are trained."""
+        return self.position.step >= self.total_steps
+
+    def epoch(self) -> None:
+        """Trains what is left of the epoch, or of the run if that ends earlier."""
+        before = self.position.step
+        clip_grad_norm = self.config.optimisation.clip_grad_norm
+        self.learner.called.train()
+        with self.reporter.training():
+            for step in self.feed.steps(self.position.epoch, self.position.samples, self.total_steps - before):
+                loss = train_step(
+                    self.task,
+                    self.learner,
+                    step.batches,
+                    weight=step.weight,
+                    shares=self.shares,
+                    clip_grad_norm=clip_grad_norm,
+                    times=self.times,
+                )
+                self.position.advance(self.feed.global_batch)
+                self.reporter.step(loss)
+                self.after_step()
+                self.times.start()
+            if self.feed.left() is None and before < self.position.step < self.total_steps:
+                self.save_if_due(Wish.NOTHING, epoch_ends=True)  # That it was the last step was not known before.
+
+    def after_step(self) -> None:
+        """Saves if it is time to, and stops if any rank was told to: all ranks after the same step."""
+        decision = self.agreement.decision()
+        if self.saver:
+            self.saver.settle()
+        self.save_if_due(decision, epoch_ends=self.feed.left(self.position.samples) == 0)
+        if decision is Wish.STOP:
+            self.finish_save()
+            raise StoppedOnRequest(self._last_words())
+        self.agreement.propose(self._wish, self.times.busy_seconds)
+
+    def _wish(self) -> Wish:
+        if self.stop.made:
+            return Wish.STOP
+        return self.saver.wish() if self.saver else Wish.NOTHING
+
+    def _last_words(self) -> str:
+        if self.saver is None:
+            return f"stopped on request after step {self.position.step}; without --checkpoint-dir nothing is saved"
+        return f"saved step {self.position.step}, stopped on request"
+
+    def evaluate(self) -> Evaluation | None:
+        """Evaluates on the held-out set; the result is for rank 0."""
+        if self.test_data is None:
+            return None
+        self.reporter.begin("evaluation")
+        # As many samples as the model takes at a time in training.
+        size = math.ceil(self.feed.batch_size / len(self.shares))
+        learner = self.learner
+        result = evaluate(
+            learner.evaluated, self.task, self.test_data, autocast=learner.autocast, world=self.world, batch_size=size
+        )
+        if result:
+            self.reporter.evaluated(result)
+        return result
+
+    def save_if_due(self, decision: Wish, *, epoch_ends: bool) -> None:
+        """Saves if all ranks agreed to, at the end of the run, and when it is due by the number of the step."""
+        step, saver = self.position.step, self.saver
+        last = step == self.total_steps or (epoch_ends and self.position.epoch == self.epochs)
+        if (
+            saver
+            and saver.saved_step != step
+            and (decision >= Wish.SAVE or last or saver.due(step, epoch_ends=epoch_ends))
+        ):
+            saver.save(self.learner, self.position, self.reporter.begin)
+            self.reporter.begin("training")
+
+    def finish_save(self) -> None:
+        """Waits until the last save is durable."""
+        if self.saver:
+            self.reporter.begin("saving")
+            self.saver.finish()
+
+
+def train_step(
+    task: Task,
+    learner: Learner,
+    batches: Batches,
+    *,
+    weight: float = 1.0,
+    shares: Sequence[float] = (1.0,),
+    clip_grad_norm: float | None = None,
+    times: StepTimes | None = None,
+) -> Tensor | None:
+    """Trains by one step, and returns its mean loss, if it counts.
+
+    Args:
+        task: What is trained.
+        learner: The model and what changes with it.
+        batches: At least as many as there are shares.
+        weight: The factor of this process's loss that makes the average of all gradients that of the whole step. If
+            it is 0, what it trains on leaves no trace here.
+        shares: What part of the step's samples each of its batches has.
+        clip_grad_norm: The largest norm of all gradients together.
+        times: Is told how long each part of the step took.
+    """
+    lap = times.lap if times else _nothing
+    scaler = learner.scaler
+
+    def backward(share: float) -> Tensor:
+        """Adds the gradients of the next batch, and returns what it adds to the mean loss."""
+        inputs, target = next(batches)
+        lap("data")
+        with learner.autocast():
+            loss = task.loss(learner.output(inputs), target)
+        lap("forward")
+        factor = weight * share
+        # Equal parts need no factor, and the loss stays exactly the same number.
+        weighted = loss if factor == 1.0 else loss * factor
+        torch.autograd.backward(scaler.scale(weighted) if scaler else weighted)
+        lap("backward")
+        return loss.detach() if share == 1.0 else loss.detach() * share
+
+    learner.optimizer.zero_grad(set_to_none=True)
+    with nullcontext() if weight else buffers_kept(learner.modules_without_exchange()):
+        *earlier, last = shares
+        losses: list[Tensor] = []
+        if earlier:
+            with learner.no_sync():
+                losses = [backward(share) for share in earlier]
+        loss = sum(losses, start=backward(last))  # Only now are gradients exchanged, all that have added up.
+    learner.update(clip_grad_norm)
+    lap("optimizer")
+    return loss if weight else None
+
+
+def _nothing(_: str) -> None:
+    """No times are wanted."""
