@@ -29,7 +29,7 @@ def agree(directory: Path, world: World, seconds: float, wishing: int) -> None:
         if world.rank == wishing and step == WISHED_AFTER:
             wish = Wish.STOP
         decision = agreement.decision()
-        agreement.propose(lambda: wish, own_seconds=world.rank + 1)  # noqa: B023  (asked at once)
+        agreement.propose(lambda: wish, busy_seconds=world.rank + 1)  # noqa: B023  (asked at once)
     agreement.finish()
     (directory / f"{world.rank}.json").write_text(json.dumps({"step": step, "own": agreement.rank_seconds}))
     if not world.alone:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from ddpjob_rank.world import World
-from ddpjob_trainer import train as run
+from ddpjob_trainer import train
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.task import Task
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from tests.training.ranks import world
 EIGHT_CORES = """
 import os
 from ddpjob_trainer.main import main
-from ddpjob_supervisor.node import cores
+from ddpjob_rank.machine import cores
 
 usable = set(range(8))
 def settle(_, those):
@@ -100,5 +100,5 @@ def test_a_process_divides_only_what_nobody_has_divided_before(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if said:
         monkeypatch.setenv("OMP_NUM_THREADS", said)
-    run._set_threads(TrainConfig(threads=asked), World(local_world_size=4, world_size=4))
+    train._set_threads(TrainConfig(threads=asked), World(local_world_size=4, world_size=4))
     assert of_torch[-1] == threads

@@ -21,7 +21,7 @@ MODULE = (f"{SITE}/torch/nn/modules/module.py", 1798, "_call_impl")
 DDP = (f"{SITE}/torch/nn/parallel/distributed.py", 1911, "forward")
 BUFFERS = (f"{SITE}/torch/nn/parallel/distributed.py", 2385, "_distributed_broadcast_coalesced")
 QUEUE = ("/usr/lib/python3.12/selectors.py", 415, "select")
-OUR_LOOP = (f"{SITE}/ddpjob_trainer/training/loop.py", 77, "_step")
+OUR_LOOP = (f"{SITE}/ddpjob_trainer/train.py", 77, "train_step")
 OUR_START = (f"{SITE}/ddpjob_rank/running/rank.py", 42, "become")
 RUNPY = ("<frozen runpy>", 88, "_run_code")
 WITNESSED = f"Current thread 0x00007e (most recent call first):\n{WITNESS}\n"
@@ -39,7 +39,7 @@ WITNESSED = f"Current thread 0x00007e (most recent call first):\n{WITNESS}\n"
         ([MODULE, DDP, MODULE, MAIN], "train.py:9, in _call_impl (module.py:1798)", False),
         ([LOAD, HOOK, BACKWARD, MAIN], "load_batch (data set.py:42)", False),
         ([QUEUE, MAIN], "train.py:9, in select (selectors.py:415)", False),
-        ([BACKWARD, OUR_LOOP, OUR_START], "_step (loop.py:77), in _engine_run_backward (graph.py:1113)", True),
+        ([BACKWARD, OUR_LOOP, OUR_START], "train_step (train.py:77), in _engine_run_backward (graph.py:1113)", True),
         ([OUR_START], "become (rank.py:42)", False),
         ([], None, False),
     ],
