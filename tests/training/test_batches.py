@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from ddpjob_rank.errors import ConfigError
-from ddpjob_trainer.data.loader import Loader, moved, sample_count
+from ddpjob_trainer.data.copying import moved, one_ahead
+from ddpjob_trainer.data.loader import Loader, sample_count
 from ddpjob_trainer.data.order import Order
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
@@ -113,3 +114,16 @@ def test_an_order_that_leaves_samples_out_is_an_error() -> None:
     order = Order(10, 2, 0, 1, 0, lambda _: torch.arange(8))
     with pytest.raises(ConfigError, match="gives 8 numbers, but it has 10 samples"):
         next(order.batches(1))
+
+
+def test_a_batch_is_made_while_the_one_before_it_is_used() -> None:
+    """As on a GPU; on the CPU streams do nothing."""
+    made: list[int] = []
+
+    def pairs() -> Iterator[tuple[Any, Any]]:
+        for number in range(3):
+            made.append(number)
+            yield {"inputs": torch.tensor(number)}, [torch.tensor(number)]
+
+    seen = [(inputs["inputs"].item(), target[0].item(), len(made)) for inputs, target in one_ahead(pairs(), CPU)]
+    assert seen == [(0, 0, 2), (1, 1, 3), (2, 2, 3)]

@@ -15,7 +15,8 @@ from ddpjob_trainer.group.collectives import all_gather
 from ddpjob_trainer.random_state import seed_all, undisturbed
 
 from .batches import Batches, divided
-from .loader import Loader, pair
+from .copying import pair
+from .loader import Loader
 from .order import Order
 
 

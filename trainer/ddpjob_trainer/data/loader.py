@@ -20,6 +20,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from ddpjob_trainer.random_state import seed_sample, undisturbed
 
+from .copying import one_ahead, pair
+
 
 class Loader:
     """Fetches batches of one data set, one sequence of them after another.
@@ -69,8 +71,8 @@ class Loader:
             TrainerError: A sample cannot be fetched, and the data set has said why.
         """
         self._requests.epoch, self._requests.indices = epoch, indices
-        for batch in self._loader:
-            yield self._pair(batch)
+        pairs = map(self._pair, self._loader)
+        yield from one_ahead(pairs, self._device) if self._device.type == "cuda" else pairs
 
     def batch(self, indices: Tensor) -> tuple[Any, Any]:
         """One batch, before there are workers.
@@ -116,37 +118,6 @@ def sample_count(data: Dataset[Any]) -> int:
     if len(data) == 0:
         raise ConfigError(f"{type(data).__name__} is empty: a task's data must have samples")
     return len(data)
-
-
-def pair(batch: Any, device: torch.device) -> tuple[Any, Any]:
-    """The inputs and the target of a batch, on a device.
-
-    Raises:
-        ConfigError: It does not consist of the two.
-    """
-    if not (isinstance(batch, list | tuple) and len(batch) == len(("inputs", "target"))):
-        size = f" of {len(batch)}" if isinstance(batch, list | tuple) else ""
-        raise ConfigError(
-            f"a batch is a {type(batch).__name__}{size}: it must be a pair of what the model takes and what the loss"
-            " compares its output with, so each sample must be"
-        )
-    inputs, target = batch
-    return moved(inputs, device), moved(target, device)
-
-
-def moved(batch: Any, device: torch.device) -> Any:
-    """A batch on a device, whatever its structure."""
-    match batch:
-        case Tensor():
-            return batch.to(device, non_blocking=True)
-        case dict():
-            return {key: moved(value, device) for key, value in batch.items()}
-        case tuple() if hasattr(batch, "_fields"):  # A named tuple.
-            return type(batch)(*(moved(value, device) for value in batch))
-        case list() | tuple():
-            return type(batch)(moved(value, device) for value in batch)
-        case _:
-            return batch
 
 
 def _in_memory(data: Dataset[Any]) -> bool:

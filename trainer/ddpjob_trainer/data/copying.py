@@ -1,0 +1,79 @@
+"""Batches on their way to the device."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from ddpjob_rank.errors import ConfigError
+from torch import Tensor
+
+Pair = tuple[Any, Any]
+"""The inputs and the target of a batch."""
+
+
+def pair(batch: Any, device: torch.device) -> tuple[Any, Any]:
+    """The inputs and the target of a batch, on a device.
+
+    Raises:
+        ConfigError: It does not consist of the two.
+    """
+    if not (isinstance(batch, list | tuple) and len(batch) == len(("inputs", "target"))):
+        size = f" of {len(batch)}" if isinstance(batch, list | tuple) else ""
+        raise ConfigError(
+            f"a batch is a {type(batch).__name__}{size}: it must be a pair of what the model takes and what the loss"
+            " compares its output with, so each sample must be"
+        )
+    inputs, target = batch
+    return moved(inputs, device), moved(target, device)
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """A batch on a device, whatever its structure."""
+    match batch:
+        case Tensor():
+            return batch.to(device, non_blocking=True)
+        case dict():
+            return {key: moved(value, device) for key, value in batch.items()}
+        case tuple() if hasattr(batch, "_fields"):  # A named tuple.
+            return type(batch)(*(moved(value, device) for value in batch))
+        case list() | tuple():
+            return type(batch)(moved(value, device) for value in batch)
+        case _:
+            return batch
+
+
+def one_ahead(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pair]:
+    """The same pairs, each made by a stream of its own while the device computes with the one before it.
+
+    That costs the device the memory of one more batch.
+    (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-streams)
+    """
+    streams = torch.get_device_module(device)
+    stream = streams.Stream()
+
+    def begin() -> tuple[Pair | None, Any]:
+        with streams.stream(stream):
+            return next(pairs, None), stream.record_event()
+
+    made, ready = begin()
+    while made is not None:
+        following = begin()
+        current = streams.current_stream()
+        current.wait_event(ready)
+        for tensor in _tensors(made):
+            if tensor.device.type != "cpu":
+                tensor.record_stream(current)  # Else its memory may be given to a later batch while it is in use.
+        yield made
+        made, ready = following
+
+
+def _tensors(batch: Any) -> Iterator[Tensor]:
+    match batch:
+        case Tensor():
+            yield batch
+        case dict():
+            for value in batch.values():
+                yield from _tensors(value)
+        case list() | tuple():
+            for value in batch:
+                yield from _tensors(value)
