@@ -27,14 +27,6 @@ from .config import TrainConfig, read_config
 from .inference import commands
 from .recording.position import Position
 
-PRELOADED = (
-    "ddpjob_trainer.train",
-    "ddpjob_trainer.recording.tensorboard",
-    "ddpjob_trainer.workloads.convnet",
-    "ddpjob_trainer.workloads.mlp",
-)
-"""What a rank imports until its first step, besides PyTorch: ranks are forked with it."""
-
 LIBRARIES = frozenset({"torch", "numpy"})
 """Nothing is trained without them; another missing module may be a workload's own, and gets its traceback."""
 
@@ -62,7 +54,7 @@ def main() -> None:
         config.mode.check_world(place.world_size)
         if isinstance(place, Node) or _is_alone_in_a_pod(os.environ):
             program = Program(module=True, name="ddpjob_trainer", arguments=tuple(argv))
-            leave_at_once(supervise(program, preload=PRELOADED, patience=config.group.joining_seconds))
+            leave_at_once(supervise(program, patience=config.group.joining_seconds))
         world = place
         _train(config, world, position)
         leave_at_once(ExitCode.DONE)  # PyTorch's threads may not survive the interpreter's own end.

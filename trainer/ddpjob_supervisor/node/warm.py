@@ -19,6 +19,16 @@ from .ranks import Place, Rank, StartError, exit_code
 PRELOADED = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
 """What any rank imports until its first step; DistributedDataParallel's constructor needs torch._dynamo."""
 
+TRAINER = "ddpjob_trainer"
+TRAINER_PRELOADED = (
+    "ddpjob_trainer.main",
+    "ddpjob_trainer.train",
+    "ddpjob_trainer.recording.tensorboard",
+    "ddpjob_trainer.workloads.convnet",
+    "ddpjob_trainer.workloads.mlp",
+)
+"""What a rank of `ddpjob-train` imports as well."""
+
 LINE_BYTES = 1 << 20
 
 
