@@ -26,7 +26,7 @@ from tests.bench.table import Row
 
 BATCH = 32
 """Of each rank: the workload's."""
-CHECKPOINT_SECONDS = 5
+CHECKPOINT_SECONDS = 1
 STALL_SECONDS = 5
 STEP_SECONDS = 0.02
 TARGET_SECONDS = 600

@@ -22,7 +22,10 @@ def seed_all(*parts: int) -> None:
     seed = int(np.random.SeedSequence(parts).generate_state(1)[0]) % SEED_RANGE
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  (the legacy generator is global, and training code uses it)
-    torch.manual_seed(seed)
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:  # It would note for each kind of device, with the whole stack, that it is to be seeded once it is there.
+        torch.default_generator.manual_seed(seed)
 
 
 def seed_sample(*parts: int) -> None:

@@ -9,8 +9,15 @@ never does.
 
 from math import sqrt
 
-LEAST_SECONDS, MOST_SECONDS = 10.0, 3600.0
-"""Bounds of the result. The least is also the first interval, since the cost of a save is not known yet."""
+LEAST_SECONDS, MOST_SECONDS = 1.0, 3600.0
+"""Bounds of the result."""
+
+FIRST_SECONDS = 10.0
+"""The first interval, since the cost of a save is not known yet."""
+
+TIMES_WRITING = 2.0
+"""So many times as long as it takes to write a save at least: for half of the time the steps have the disk and all
+cores for themselves."""
 
 HOUR = 3600.0
 DISTURBANCE_HOURS = 24.0
@@ -33,9 +40,9 @@ def best_interval(time_to_failure: float, cost: float | None, writing: float) ->
     Args:
         time_to_failure: Mean seconds between failures.
         cost: Seconds that training loses by a save; None if there was none.
-        writing: Seconds until a save is on the disk, beside training. The next one would have to wait for it.
+        writing: Seconds until a save is on the disk, beside training.
     """
     if cost is None:
-        return LEAST_SECONDS
+        return FIRST_SECONDS
     best = sqrt(2 * time_to_failure * cost)
-    return max(min(max(best, LEAST_SECONDS), MOST_SECONDS), writing)
+    return max(min(max(best, LEAST_SECONDS), MOST_SECONDS), TIMES_WRITING * writing)
