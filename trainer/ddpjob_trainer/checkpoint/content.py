@@ -9,8 +9,8 @@ from typing import BinaryIO, Protocol
 PORTION_BYTES = 128 * 1024 * 1024
 """How much goes to the disk at once. A process that is killed inside fsync(2) lives until that is done, and a gang
 that starts again waits for its end. Each call commits the file system's journal, so it should not be much less
-either: 1.5 GB took 14.6 s by 32 MiB, 8.4 s by 64, 4.7 s by 128 and 4.9 s by 256, and the longest call 0.04, 0.06, 0.07
-and 0.15 s (ext4, medians of three, in turn)."""
+either: 1.5 GB took 14.6 s by 32 MiB, 8.4 s by 64, 4.7 s by 128 and 4.9 s by 256, and the longest call 0.04, 0.06,
+0.07 and 0.15 s (ext4, medians of three, in turn)."""
 
 
 class Sink(Protocol):
