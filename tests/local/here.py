@@ -131,7 +131,9 @@ class Here:
         """The living training processes of a job: what its supervisors have forked."""
         processes = ((process, process.parent()) for process in self.processes(name))
         return [
-            process for process, parent in processes if parent and "starting.zygote" in " ".join(parent.cmdline())
+            process
+            for process, parent in processes
+            if parent and "ddpjob_supervisor.node.zygote" in " ".join(parent.cmdline())
         ]
 
     def end(self) -> None:

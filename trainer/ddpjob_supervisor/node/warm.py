@@ -19,6 +19,8 @@ from .ranks import Place, Rank, StartError, exit_code
 PRELOADED = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
 """What any rank imports until its first step; DistributedDataParallel's constructor needs torch._dynamo."""
 
+ZYGOTE = f"{__package__}.zygote"
+
 LINE_BYTES = 1 << 20
 
 
@@ -86,7 +88,7 @@ async def start_zygote(connection: socket.socket, preloaded: Sequence[str], plac
         sys.executable,
         "-P",  # Not in the working directory: a queue.py there is neither ours nor, usually, the program's.
         "-m",
-        f"{__package__}.zygote",
+        ZYGOTE,
         str(connection.fileno()),
         str(os.getpid()),
         place,

@@ -20,7 +20,7 @@ from .findings import Finding, Level
 from .gpus import Seen, gpus, health
 from .names import name
 
-COLLECTIVE = Program(module=True, name=f"{__package__}.collective")
+COLLECTIVE = Program(module=True, name=f"{__package__}.full.collective")
 """What the ranks of a gang run to test machines and network together: the rest of the full preflight."""
 
 COUNTING = f"{__package__}.counting"
