@@ -120,6 +120,8 @@ images: ## Build the images with buildah or docker; BASE=IMAGE names another bas
 	  deploy/images/build $$image ddpjob-$$image:$(VERSION) $(if $(BASE),--build-arg BASE=$(BASE))
 	done
 
+OLD_TORCHES := 2.4.1 2.8.0
+NOT_ON_CPUS := nvidia-cuda-nvrtc-cu12 nvidia-cusolver-cu12 triton
 lock: $(READY) ## Resolve the dependencies again, into requirements/
 	@compile() { PATH="$$PATH:$(CURDIR)/$(BIN)" uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate "$$@" >/dev/null; }
 	compile pyproject.toml --all-extras --group dev --upgrade --output-file requirements/dev.txt
@@ -129,6 +131,10 @@ lock: $(READY) ## Resolve the dependencies again, into requirements/
 	done
 	# Not in the environment: the one test that wants it installs it beside that.
 	compile --constraint requirements/dev.txt --output-file requirements/transformers.txt - <<< 'transformers>=5'
+	# Old ones, likewise: without what of CUDA they can do without to be imported and to compute on CPUs.
+	for torch in $(OLD_TORCHES); do
+	  compile $(addprefix --no-emit-package ,$(NOT_ON_CPUS)) --output-file requirements/torch-$${torch%.*}.txt - <<< "torch==$$torch"
+	done
 	compile --upgrade --output-file requirements/build.txt - <<< $$'hatchling>=1.27\nuv'
 
 bench-train: $(READY) ## Our trainer beside the smallest DDP script and other yardsticks (about 40 min; QUICK=1: to try it)

@@ -32,8 +32,8 @@ def test_nccl_is_heard_where_it_is_told_to_speak_and_a_users_file_stays(tmp_path
     assert "NCCL_DEBUG_FILE" not in listens(env_of(tmp_path, NCCL_DEBUG="INFO", NCCL_DEBUG_FILE="/logs/nccl"))
 
 
-def test_a_gang_on_gloo_is_not_asked_for_a_recording(tmp_path: Path) -> None:
-    assert listens(env_of(tmp_path, DDPJOB_BACKEND="gloo")) == {}
+def test_a_gang_on_gloo_records_for_the_one_who_asks_it_and_leaves_no_dump(tmp_path: Path) -> None:
+    assert listens(env_of(tmp_path, DDPJOB_BACKEND="gloo")) == {"TORCH_FR_BUFFER_SIZE": "2000"}
     assert listens(env_of(tmp_path))["TORCH_FR_DUMP_TEMP_FILE"] == str(tmp_path / "0.trace-")
 
 

@@ -37,6 +37,9 @@ because the main thread is stuck in the kernel, for example in a read from a ser
 END: dict[str, Any] = {"end": True}
 """What is reported last."""
 
+RECORDERS = {"gloo": "_dump_fr_trace_json", "nccl": "_dump_nccl_trace_json"}
+"""PyTorch's flight recorders. Releases before 2.5 have none of these, and some later ones none for gloo."""
+
 COLLECTIVES_TOLD = 32
 """How many of the last entries of each of PyTorch's flight recorders."""
 
@@ -88,11 +91,10 @@ def _names(backends: str) -> list[str]:
 
 def _recorded(backend: str) -> dict[str, Any]:
     """What PyTorch's flight recorder has for a backend: how many collectives of each group, and the last ones."""
-    native: Any = sys.modules["torch._C._distributed_c10d"]
-    dump = {"gloo": "_dump_fr_trace_json", "nccl": "_dump_nccl_trace_json"}.get(backend)
+    dump = getattr(sys.modules["torch._C._distributed_c10d"], RECORDERS.get(backend, ""), None)
     if dump is None:
         return {}
-    entries = json.loads(getattr(native, dump)(includeCollectives=True, onlyActive=False)).get("entries", [])
+    entries = json.loads(dump(includeCollectives=True, onlyActive=False)).get("entries", [])
     ours = [entry for entry in entries if not entry["is_p2p"]]
     return {
         "sequences": {f"{entry['process_group'][0]} {backend}": entry["collective_seq_id"] for entry in ours},

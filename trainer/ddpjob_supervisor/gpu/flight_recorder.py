@@ -14,12 +14,15 @@ OLD_NAMES = {BUFFER: "TORCH_NCCL_TRACE_BUFFER_SIZE", FILE: "TORCH_NCCL_DEBUG_INF
 """PyTorch still reads them, and warns of each: they are for users to set."""
 
 ENTRIES = "2000"
-"""How many collectives are kept: the default, which was 0 once."""
+"""How many collectives are kept: the default, which was 0 once, still in PyTorch 2.8."""
 
 
-def settings(prefix: str, env: Mapping[str, str]) -> dict[str, str]:
-    """The variables that make a rank leave a dump at `prefix` and its number, without those that somebody has set."""
-    wanted = {BUFFER: ENTRIES, FILE: prefix}
+def settings(prefix: str | None, env: Mapping[str, str]) -> dict[str, str]:
+    """The variables that make a rank record, and leave a dump at `prefix` and its number if its backend does that.
+
+    Those that somebody has set are left out.
+    """
+    wanted = {BUFFER: ENTRIES} if prefix is None else {BUFFER: ENTRIES, FILE: prefix}
     return {name: value for name, value in wanted.items() if not {name, OLD_NAMES[name]} & env.keys()}
 
 

@@ -29,6 +29,8 @@ TRAINER_PRELOADED = (
 )
 """What a rank of `ddpjob-train` imports as well."""
 
+ZYGOTE = f"{__package__}.zygote"
+
 LINE_BYTES = 1 << 20
 
 
@@ -96,7 +98,7 @@ async def start_zygote(connection: socket.socket, preloaded: Sequence[str], plac
         sys.executable,
         "-P",  # Not in the working directory: a queue.py there is neither ours nor, usually, the program's.
         "-m",
-        f"{__package__}.zygote",
+        ZYGOTE,
         str(connection.fileno()),
         str(os.getpid()),
         place,

@@ -1,4 +1,4 @@
-"""Asks a stuck rank what it is doing: the other end of starting/witness.py."""
+"""Asks a stuck rank what it is doing: the other end of its witness (ddpjob_rank/running/witness.py)."""
 
 import asyncio
 import contextlib

@@ -38,7 +38,10 @@ class LastWords:
         self._relay = Relay.of(heartbeat, self.words.hear)
         self._dump: Path | None = None
         self._says_nothing = env.get(Env.BACKEND) == GLOO
-        if heartbeat is None or self._says_nothing:
+        if heartbeat is None:
+            return
+        if self._says_nothing:
+            self.env |= flight_recorder.settings(None, env)
             return
         self._dump = Path(f"{heartbeat}{DUMP}{self._process}")
         self._dump.unlink(missing_ok=True)

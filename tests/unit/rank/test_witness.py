@@ -1,0 +1,62 @@
+"""What a rank tells of its collectives, by whatever PyTorch has to tell of them."""
+
+import json
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ddpjob_rank.running.witness import _testimony
+
+BEGUN = {"sequences": {"0 gloo": 7}}
+ENTRY = {
+    "process_group": ["0", "default_pg"],
+    "collective_seq_id": 7,
+    "profiling_name": "gloo:all_reduce",
+    "input_sizes": [[8]],
+    "is_p2p": False,
+    "retired": False,
+    "state": "scheduled",
+}
+
+
+class Group:
+    """A process group that has begun seven collectives."""
+
+    group_name = "0"
+
+    def _get_sequence_number_for_group(self) -> int:
+        return 7
+
+
+def dump(**_: bool) -> str:
+    """A flight recorder that has the last of them."""
+    return json.dumps({"entries": [ENTRY]})
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch, native: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is told in one group, over gloo, where PyTorch's native module has these names."""
+    world = SimpleNamespace(pg_map={Group(): ("gloo", None)})
+    c10d = SimpleNamespace(is_initialized=lambda: True, _world=world)
+    modules = {"torch.distributed.distributed_c10d": c10d, "torch._C._distributed_c10d": SimpleNamespace(**native)}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return [*_testimony()]
+
+
+@pytest.mark.parametrize("native", [{"_dump_fr_trace_json": dump}])
+def test_the_last_collectives_are_told_as_the_flight_recorder_has_them(told: list[dict[str, Any]]) -> None:
+    waits = {"group": "0", "number": 7, "name": "gloo:all_reduce", "sizes": [[8]], "state": "waits"}
+    recorded = {"collectives": [waits], "unfinished": [waits]}
+    assert told == [BEGUN, {"backend": "gloo", **BEGUN, **recorded}]
+
+
+@pytest.mark.parametrize("native", [{}, {"_dump_nccl_trace": dump}, {"_dump_nccl_trace_json": dump}])
+def test_their_numbers_are_told_by_a_release_that_has_no_flight_recorder_for_them(told: list[dict[str, Any]]) -> None:
+    assert told == [BEGUN, {"backend": "gloo"}]
+
+
+@pytest.mark.parametrize("native", [{"_dump_fr_trace_json": lambda **_: '{"entries": [{}]}'}])
+def test_a_recording_in_another_form_is_said_not_to_be_understood(told: list[dict[str, Any]]) -> None:
+    assert told == [BEGUN, {"error": "KeyError: 'is_p2p'"}]
