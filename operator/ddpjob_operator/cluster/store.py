@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from ddpjob_operator.api import DDPJob
@@ -135,6 +136,9 @@ class _Entry(Generic[T]):
     value: T
 
 
+_value = attrgetter("value")
+
+
 class _Gone:
     """Which objects are gone, by uid, and the version up to which no view of one counts any more.
 
@@ -193,7 +197,7 @@ class Cache(Generic[O, T]):
 
     def owned_by(self, uid: str) -> tuple[T, ...]:
         """All objects that the one with this uid controls."""
-        return tuple(entry.value for entry in self._owned.get(uid, {}).values())
+        return tuple(map(_value, self._owned.get(uid, {}).values()))
 
     def all(self) -> list[tuple[Key, T]]:
         """All objects with their names."""
