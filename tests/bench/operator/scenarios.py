@@ -225,7 +225,8 @@ async def many(stage: Stage) -> Figures:
     await stage.begin()
     for _ in range(namespaces):
         path = stage.contestant.path(stage.plant.new_namespace())
-        await stage.client.create_all(path, (_one_of_many(number) for number in range(jobs // namespaces)))
+        some = (_one_of_many(stage, number) for number in range(jobs // namespaces))
+        await stage.client.create_all(path, some)
         await stage.until(path, jobs // namespaces // A_TENTH, runs)
     await stage.quiet()
     operator.stop()
@@ -251,10 +252,11 @@ A_TENTH = 10
 AT_REST_SECONDS = 60.0
 
 
-def _one_of_many(number: int) -> Manifest:
+def _one_of_many(stage: Stage, number: int) -> Manifest:
     """Every tenth runs, the others are suspended."""
-    annotations = steered(runs_for="24h") if number % A_TENTH == 0 else {}
-    return a_job(job_name(number), 1, annotations, suspend=number % A_TENTH != 0)
+    job = stage.contestant.job(job_name(number), 1, FOR_LONG)
+    job["spec"]["suspend"] = number % A_TENTH != 0
+    return job
 
 
 async def resting(stage: Stage) -> Figures:
