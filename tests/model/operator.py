@@ -6,6 +6,8 @@ from datetime import timedelta
 from ddpjob_operator.cluster.writer import OF_PODS
 from ddpjob_operator.engine import Action, Decision, Refusal, decide
 
+from tests.unit.engine.builders import with_nobody_steady
+
 from .promises import check_budget, check_groups_of_gang, check_quiet_queue, check_said, check_words
 from .world import World
 
@@ -38,6 +40,7 @@ class Operator:
         self.to_do = [] if self.decision.status else list(self.decision.actions)
         wake_at = self.decision.wake_at
         assert decide(snapshot) == self.decision, "the same moment, the same decision"
+        assert decide(with_nobody_steady(snapshot)) == self.decision, "a steady pod changes no decision"
         assert wake_at is None or wake_at > self.world.now
         check_words(snapshot, self.decision)
         check_said(snapshot, self.decision)

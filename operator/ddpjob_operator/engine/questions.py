@@ -91,7 +91,6 @@ def _nodes_in_question(view: View) -> frozenset[str]:
     if view.winds_down:
         return frozenset()
     lost = members_lost(view)
-    pods = view.current.values()
-    taken = {pod.node for pod in pods if pod.deleting and (pod.active or pod.disruption)}
-    unheard = {pod.node for pod in pods if pod.active and pod.rank in lost}
+    taken = {pod.node for pod in view.restless.values() if pod.deleting and (pod.active or pod.disruption)}
+    unheard = {pod.node for pod in (view.current[rank] for rank in lost) if pod.active}
     return frozenset(sorted(filter(None, taken | unheard))[:MOST_NODES])

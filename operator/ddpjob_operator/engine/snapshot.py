@@ -110,6 +110,16 @@ class Pod:
     """Whether it was deleted without a grace period, and exists only because somebody's finalizer keeps it."""
     lingering: bool = False
     """Whether other containers of the pod are still running although the trainer has ended."""
+    steady: bool = field(init=False, repr=False, compare=False)
+    """Whether it runs and there is nothing else to say of it, as of nearly all pods of a gang that runs.
+
+    Determined once: thousands are looked at for it each time that one of them changes."""
+
+    def __post_init__(self) -> None:
+        asked_to_go = self.deleting or self.gone_by is not None or self.stopped or self.disruption is not None
+        runs = self.running and self.exit is None and not self.sandbox_lost
+        steady = runs and self.waiting is None and self.node is not None and not asked_to_go
+        object.__setattr__(self, "steady", steady)
 
     @property
     def active(self) -> bool:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from operator import attrgetter
 
 from ddpjob_operator.api import AvoidedNode, ConditionType, DDPJobSpec, DDPJobStatus
 from ddpjob_operator.api.words import counted
@@ -135,6 +136,20 @@ class View:
         return {pod.rank: pod for pod in self._present if pod.rank < self.nodes}
 
     @cached_property
+    def unsteady(self) -> tuple[Pod, ...]:
+        """Pods of any attempt of which there is more to say than that they run: what most policies look for.
+
+        A gang may have thousands of pods, and each of them is looked at only for this each time.
+        """
+        return tuple(pod for pod in self.snapshot.pods if not pod.steady)
+
+    @cached_property
+    def restless(self) -> dict[int, Pod]:
+        """Those of them that are the present attempt's, by rank."""
+        own = (pod for pod in self.unsteady if self.current.get(pod.rank) is pod)
+        return {pod.rank: pod for pod in sorted(own, key=_rank)}
+
+    @cached_property
     def unlocated(self) -> tuple[Pod, ...]:
         """Pods that have a node, and whose supervisors are still to be told in which topology domain it is."""
         if self.winds_down or self.status.finished or domain_key(self.snapshot.job) is None:
@@ -168,17 +183,14 @@ class View:
     @cached_property
     def previous(self) -> tuple[Pod, ...]:
         """Pods of former attempts, except those that are kept."""
-        others = {pod.name for pod in self._present} | self.kept
-        return tuple(pod for pod in self.snapshot.pods if pod.name not in others)
+        return tuple(pod for pod in self._parted[1] if pod.name not in self.kept)
 
     @cached_property
     def kept(self) -> frozenset[str]:
         """Names of ended pods that stay for their logs: the first that failed in each of the last incidents."""
         first = {incident.pod for incident in self.status.history[:KEPT_INCIDENTS]}
         # One whose other containers go on still holds its machine.
-        return frozenset(
-            pod.name for pod in self.snapshot.pods if pod.name in first and not pod.active and not pod.lingering
-        )
+        return frozenset(pod.name for pod in self.unsteady if pod.name in first and not (pod.active or pod.lingering))
 
     @property
     def noun(self) -> str:
@@ -209,12 +221,12 @@ class View:
     def placed(self) -> int:
         """How many of the ranks have a machine, or no longer need one."""
         gone = len(self.finished - self.current.keys())
-        return gone + sum(pod.node is not None for pod in self.current.values())
+        return gone + len(self.current) - sum(pod.node is None for pod in self.restless.values())
 
     @cached_property
     def running(self) -> int:
         """How many of the present pods run."""
-        return sum(pod.running and pod.active for pod in self.current.values())
+        return len(self.current) - sum(not (pod.running and pod.active) for pod in self.restless.values())
 
     @cached_property
     def heard_running(self) -> int:
@@ -222,6 +234,8 @@ class View:
         missed = {*self.heard.missing} if self.heard and self.missed_at and self.now >= self.missed_at else set()
         if self.quiet_at is not None and self.now >= self.quiet_at:
             missed.add(0)
+        if not missed:
+            return self.running
         return sum(pod.running and pod.active and rank not in missed for rank, pod in self.current.items())
 
     @property
@@ -252,12 +266,12 @@ class View:
 
         A rank that was seen to end before anybody told it to has finished, whatever becomes of its pod.
         """
-        return self.status.completed() | {rank for rank, pod in self.current.items() if pod.succeeded}
+        return self.status.completed() | {rank for rank, pod in self.restless.items() if pod.succeeded}
 
     @property
     def finish_times(self) -> tuple[datetime, ...]:
         """When they did, as far as that is known; always includes when the last one did."""
-        ends = (pod.exit.finished_at for pod in self.current.values() if pod.succeeded and pod.exit)
+        ends = (pod.exit.finished_at for pod in self.restless.values() if pod.succeeded and pod.exit)
         return tuple(end for end in (self.status.last_completed_time, *ends) if end is not None)
 
     @property
@@ -280,12 +294,13 @@ class View:
     @cached_property
     def active(self) -> tuple[Pod, ...]:
         """Pods of any attempt whose trainer runs or may still start."""
-        return tuple(pod for pod in self.snapshot.pods if self.lives(pod))
+        pods = self.snapshot.pods
+        return tuple(pod for pod in pods if self.lives(pod)) if self.unsteady else pods
 
     @cached_property
     def overdue(self) -> tuple[Pod, ...]:
         """Pods that should have ended, but that nobody has reported to have: their nodes do not answer."""
-        return tuple(pod for pod in self.snapshot.pods if pod.active and self.lost(pod))
+        return tuple(pod for pod in self.unsteady if pod.active and self.lost(pod))
 
     @cached_property
     def avoided(self) -> tuple[AvoidedNode, ...]:
@@ -303,8 +318,8 @@ class View:
     @cached_property
     def next_loss(self) -> datetime | None:
         """When the next of the pods that are being deleted counts as lost, unless it is gone before."""
-        ends = (pod.gone_by + LOST_AFTER for pod in self.active if pod.gone_by is not None)
-        return min(ends, default=None)
+        ends = (pod.gone_by for pod in self.unsteady if pod.gone_by is not None and self.lives(pod))
+        return after(min(ends, default=None), LOST_AFTER.total_seconds())
 
     @property
     def started(self) -> bool:
@@ -338,11 +353,25 @@ class View:
         """Whether all pods of this attempt have been seen; from then on, a missing one has been lost."""
         return self.status.is_true(ConditionType.CREATED)
 
+    @property
+    def _present(self) -> list[Pod]:
+        return self._parted[0]
+
     @cached_property
-    def _present(self) -> tuple[Pod, ...]:
-        incarnations = self.status.incarnations
-        present = (pod for pod in self.snapshot.pods if pod.incarnation == incarnations.of(pod.rank))
-        return tuple(sorted(present, key=lambda pod: pod.rank))
+    def _parted(self) -> tuple[list[Pod], list[Pod]]:
+        """The present pod of each rank, by rank, and all other pods."""
+        pods, incarnations = self.snapshot.pods, self.status.incarnations
+        if incarnations.exceptions:
+            present = [pod for pod in pods if pod.incarnation == incarnations.of(pod.rank)]
+            others = [pod for pod in pods if pod.incarnation != incarnations.of(pod.rank)]
+        else:  # Nearly always, and to ask for each of thousands takes several times as long.
+            present = [pod for pod in pods if pod.incarnation == incarnations.default]
+            others = [pod for pod in pods if pod.incarnation != incarnations.default]
+        present.sort(key=_rank)
+        return present, others
+
+
+_rank = attrgetter("rank")
 
 
 def after(start: datetime | None, seconds: float | None) -> datetime | None:

@@ -217,6 +217,48 @@ async def live(stage: Stage) -> Figures:
     }
 
 
+async def many(stage: Stage) -> Figures:
+    """10,000 jobs in 20 namespaces, of which a tenth runs: what an operator holds that starts among them, at rest."""
+    operator = stage.running.operator
+    assert operator is not None
+    jobs, namespaces = (60, 3) if stage.quick else (10_000, 20)
+    await stage.begin()
+    for _ in range(namespaces):
+        path = stage.contestant.path(stage.plant.new_namespace())
+        some = (_one_of_many(stage, number) for number in range(jobs // namespaces))
+        await stage.client.create_all(path, some)
+        await stage.until(path, jobs // namespaces // A_TENTH, runs)
+    await stage.quiet()
+    operator.stop()
+    began = time.monotonic()
+    with our_operator(stage.plant) as fresh:
+        await _all_looked_at(fresh, jobs)
+        quiet = time.monotonic() - began
+        process = psutil.Process(fresh.program.process.pid)
+        await asyncio.sleep(AFTERWARDS_SECONDS)
+        used = cpu_seconds(process)
+        await asyncio.sleep(AT_REST_SECONDS)
+        used = cpu_seconds(process) - used
+        return {
+            "jobs": jobs,
+            "start: quiet after s": quiet,
+            "RSS MiB": memory(process)["RSS"],
+            "most MiB": most_memory(process),
+            "at rest: share of a core": used / AT_REST_SECONDS,
+        }
+
+
+A_TENTH = 10
+AT_REST_SECONDS = 60.0
+
+
+def _one_of_many(stage: Stage, number: int) -> Manifest:
+    """Every tenth runs, the others are suspended."""
+    job = stage.contestant.job(job_name(number), 1, FOR_LONG)
+    job["spec"]["suspend"] = number % A_TENTH != 0
+    return job
+
+
 async def resting(stage: Stage) -> Figures:
     """Suspended jobs with large templates: what an operator holds that starts among them, at its most and at rest."""
     operator = stage.running.operator
@@ -410,6 +452,7 @@ def scenarios(churn_minutes: float) -> dict[str, Scenario]:
         "burst": Scenario("100 jobs of 4 pods at once", burst(100, 10)),
         "burst500": Scenario("500 jobs of 4 pods at once", burst(500, 20)),
         "live": Scenario("1,000 running jobs of 8 pods", live, ours_only=True, nodes=12, alone=True, once=True),
+        "many": Scenario("10,000 jobs in 20 namespaces", many, ours_only=True, nodes=12, alone=True, once=True),
         "memory": Scenario("suspended jobs of 91 KiB", resting, ours_only=True, alone=True, once=True),
         "big": Scenario("one job of 1,000 pods", big, ours_only=True, nodes=1002, node_grace_seconds=600, alone=True),
         "fairness": Scenario(

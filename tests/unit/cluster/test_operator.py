@@ -73,6 +73,28 @@ def listing(*namespaces: str, rounds: tuple[set[str], ...], status: int = 403) -
     return asyncio.run(play())
 
 
+def test_what_the_lists_of_a_resync_leave_behind_is_given_back_once_they_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = list[str]()
+    monkeypatch.setattr(module, "give_back", lambda: done.append("given back"))
+
+    async def play() -> None:
+        operator = an_operator()
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(operator._supervisors.close)
+            stack.push_async_callback(operator._witnesses.close)
+
+            async def read_all(**_: bool) -> None:
+                done.append("listed")
+
+            monkeypatch.setattr(operator, "_list", read_all)
+            await operator._resync(spread=0.0, anew=False)
+
+    asyncio.run(play())
+    assert done == ["listed", "given back"]
+
+
 def test_a_closed_namespace_hides_no_other_and_the_log_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert listing("blue", "gone", "green", rounds=({"gone"}, {"gone"})) == ["blue", "green"]

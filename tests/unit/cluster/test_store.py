@@ -231,6 +231,16 @@ def test_a_job_that_nobody_looks_at_any_more_costs_less_than_its_json(monkeypatc
         assert (stored.state, store.job(stored).metadata.name) == ("Pending", key[1]), "it is all still there"
 
 
+def test_of_many_small_jobs_those_that_were_looked_at_last_are_kept_as_they_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_module, "UNDERSTOOD_JOBS", 2)
+    store, jobs = Store(nobody), [StoredJob(a_large_job(number)) for number in range(3)]
+    first, second, third = map(store.job, jobs)
+    assert (store.job(jobs[1]) is second, store.job(jobs[2]) is third) == (True, True)
+    assert store.job(jobs[0]) is not first
+
+
 def test_a_job_that_is_larger_than_all_that_is_kept_is_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "UNDERSTOOD_BYTES", 1)
     store = Store(nobody)

@@ -67,6 +67,14 @@ def a_document(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {"template": TEMPLATE, **spec}}
 
 
+def with_nobody_steady(snapshot: Snapshot) -> Snapshot:
+    """The same snapshot, of whose pods each is looked at for whatever there may be to say of it."""
+    pods = tuple(replace(pod) for pod in snapshot.pods)
+    for pod in pods:
+        object.__setattr__(pod, "steady", False)
+    return replace(snapshot, pods=pods)
+
+
 OPEN = Settings(network_policy=NetworkPolicy.DISABLED)
 """So that only who speaks of NetworkPolicies has one."""
 

@@ -24,7 +24,7 @@ from ddpjob_operator.engine import (
 )
 from jsonschema import Draft202012Validator
 
-from .builders import Moment
+from .builders import Moment, with_nobody_steady
 from .prose import deeds, in_other_words
 
 NAMES = [path.stem for path in sorted(Path(__file__).parent.glob("test_*.py")) if path.stem != Path(__file__).stem]
@@ -82,6 +82,11 @@ def test_once_carried_out_nothing_is_left_to_do_or_say(moment: Moment) -> None:
 def test_no_decision_rests_on_a_word_that_was_written_for_people(moment: Moment) -> None:
     other = in_other_words(moment.asked)
     assert deeds(other, decide(other)) == deeds(moment.asked, moment.decision)
+
+
+@every_moment
+def test_of_a_steady_pod_no_decision_needs_more_than_that_it_runs(moment: Moment) -> None:
+    assert decide(with_nobody_steady(moment.asked)) == decide(moment.asked)
 
 
 @every_moment

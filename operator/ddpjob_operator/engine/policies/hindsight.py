@@ -47,7 +47,7 @@ def avoiding(view: View, nodes: tuple[str, ...], *, at_most: int = MAX_AVOIDED) 
 def _said_since(view: View, known: Incident) -> list[Facts]:
     """What the other pods of the failed attempt have reported since."""
     attempt, now = known.attempt, view.now
-    present = (pod for rank, pod in view.current.items() if rank not in view.finished)
+    present = (pod for rank, pod in view.restless.items() if rank not in view.finished)
     pods = _gang_of(view, known) if was_answered(view) else tuple(present)
     later = [facts_of(pod, attempt, now, by_us=True) for pod in pods if pod.failed]
     if known.cause is Cause.PEER_LOST:

@@ -45,7 +45,7 @@ def incident(view: View) -> Verdict | None:
 def incident_due(view: View) -> Times:
     """When a pod that cannot start, does not finish, or no longer answers counts as failed."""
     yield _finish_timeout(view)
-    yield from (unstartable_at(pod) for pod in view.current.values())
+    yield from (unstartable_at(pod) for pod in view.restless.values())
     yield from lost_at(view).values()
 
 
@@ -106,7 +106,7 @@ def _failures(view: View) -> list[Facts]:
     And of those that run, but whose supervisors are missed.
     """
     attempt, now, nodes, noun = view.status.attempt, view.now, view.snapshot.node_problems, view.noun
-    troubled = [pod for pod in view.current.values() if _is_in_trouble(view, pod)]
+    troubled = [pod for pod in view.restless.values() if _is_in_trouble(view, pod)]
     ends = [pod.exit.finished_at + TICK for pod in troubled if pod.exit and pod.exit.finished_at]
     # Those that have yet to end come after: as time passes they would, and with it another would be the first.
     later = max([now, *ends])
@@ -148,10 +148,10 @@ def _with_rank(view: View, first: Facts) -> Facts:
 def _blamed(view: View, found: list[Facts]) -> list[Facts]:
     """The failures of ranks that others report as the first to fail, and whose own pods have not ended yet."""
     known = {failure.rank for failure in found}
-    waiting = {rank for rank, pod in view.current.items() if pod.active} - known
-    said = (incident_told(pod, view.now) for pod in view.current.values() if pod.failed)
-    named = {one.rank: one for one in said if one is not None and one.rank in waiting}
-    return [with_pod(view, one) for one in named.values()]
+    said = (incident_told(pod, view.now) for pod in view.restless.values() if pod.failed)
+    named = {one.rank: one for one in said if one is not None and one.rank not in known}
+    waiting = (one for rank, one in named.items() if rank in view.current and view.current[rank].active)
+    return [with_pod(view, one) for one in waiting]
 
 
 def _heard_out_at(view: View, first: Facts) -> datetime | None:

@@ -77,7 +77,7 @@ def given_back(view: View) -> Verdict | None:
     if stuck is None or view.now < stuck:
         return None
     # Ranks that wait for rank 0 are not stuck because of their nodes. If all are stuck, it is no node's fault.
-    blamed = [pod for pod in view.current.values() if pod.active and not pod.running and not _waits_for_master(pod)]
+    blamed = [pod for pod in view.restless.values() if pod.active and not pod.running and not _waits_for_master(pod)]
     avoided = avoiding(view, tuple(pod.node for pod in blamed if pod.node)) if len(blamed) < view.nodes else ()
     seconds = SLOWER * view.spec.schedule_timeout_seconds
     said = f"{awaited(view)}; not all were running within {seconds} s ({SLOWER} times scheduleTimeoutSeconds)"
@@ -114,7 +114,7 @@ def _stuck_time(view: View) -> datetime | None:
 
     Never while an init container of the template is running: what it fetches takes as long as it takes.
     """
-    waiting = [pod for pod in view.current.values() if pod.active and not pod.running]
+    waiting = [pod for pod in view.restless.values() if pod.active and not pod.running]
     if not waiting or view.placed < view.nodes or any(pod.waiting and pod.waiting.busy for pod in waiting):
         return None
     last = max((pod.scheduled_at for pod in view.current.values() if pod.scheduled_at), default=None)

@@ -310,7 +310,7 @@ def ends_due(view: View) -> Times:
 
 def stops_due(view: View) -> Times:
     """When pods that are to be kept count as not having stopped."""
-    if any(pod.stopping and not pod.deleting for pod in view.snapshot.pods):
+    if any(pod.stopping and not pod.deleting for pod in view.unsteady):
         yield _stop_timeout(view)
 
 
