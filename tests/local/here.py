@@ -130,9 +130,7 @@ class Here:
     def ranks(self, name: str) -> list[psutil.Process]:
         """The living training processes of a job: what its supervisors have forked."""
         processes = ((process, process.parent()) for process in self.processes(name))
-        return [
-            process for process, parent in processes if parent and "node.zygote" in " ".join(parent.cmdline())
-        ]
+        return [process for process, parent in processes if parent and "node.zygote" in " ".join(parent.cmdline())]
 
     def end(self) -> None:
         """Kills whatever is left of what was started here."""
