@@ -30,6 +30,7 @@ from ddpjob_supervisor.gang.messages import (
     Start,
     Stop,
 )
+from ddpjob_supervisor.watch.blame import Finding
 
 BEGIN = 1_700_000_000.0
 
@@ -113,7 +114,7 @@ class Supervisor:
             case Stop(attempt) if self.crew and attempt == self.attempt:
                 self.crew.stopped = True
             case Examine(attempt) if attempt == self.attempt:
-                self.tell(Examined(attempt, ({"process": self.process},)))
+                self.tell(Examined(attempt, (Finding(self.process),)))
             case Leave():
                 self.exit(204)
             case Farewell():
@@ -259,7 +260,7 @@ class Gang:
         assert not known or known[-1] in incidents, "incidents are not forgotten"
         assert self.course is not None
         assert new.attempt == self.course.attempt, "the incident is the last attempt's"
-        assert self.course.order[new.end.process] == new.rank, f"{new} is not of the node that had that rank"
+        assert self.course.order[new.end.process] == new.node, f"{new} is not of the node that had that rank"
         assert not self.course.check, "what the trial of the machines finds is the operator's"
         assert new.end.cause not in self.limits.left_causes, f"{new} is the operator's"
         assert new.end.exit_code not in self.limits.left_codes, f"{new} is the operator's"

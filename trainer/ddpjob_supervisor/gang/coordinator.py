@@ -9,7 +9,7 @@ goes through these phases, and each is left by one method:
                                     +----------------------------------------------------+
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from operator import attrgetter
@@ -17,6 +17,8 @@ from typing import Any
 
 from ddpjob_rank.errors import PeerLostError
 from ddpjob_rank.exit_codes import ExitCode
+
+from ddpjob_supervisor.watch.blame import Finding
 
 from .judging import (
     KILLED_SECONDS,
@@ -102,7 +104,7 @@ class Member:
     """The last reports of its processes, each with `node`, the node's rank."""
     running: tuple[int, ...] = ()
     """Its processes that have not ended."""
-    findings: tuple[dict[str, Any], ...] | None = None
+    findings: tuple[Finding, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +112,10 @@ class Stall:
     """No rank has finished a step for too long."""
 
     since: float
-    rank: int | None = None
-    """The node's, once it is known which rank is to blame."""
+    node: int | None = None
+    """The one of the rank that is to blame, once that is known."""
     process: int | None = None
+    """That rank."""
     message: str = ""
 
 
@@ -254,12 +257,12 @@ class Coordinator:
             case Located(domain):
                 member.domain = domain
             case Beats(attempt, beats, running) if attempt == self.attempt:
-                self._check_processes(node, beats)
+                self._check_processes(node, (beat["process"] for beat in beats))
                 member.beats, member.running = tuple({**beat, "node": node} for beat in beats), running
                 self.progressed |= any(beat.get("step") is not None for beat in beats)
                 return  # By far the most frequent messages, and they end no phase.
             case Examined(attempt, findings) if attempt == self.attempt:
-                self._check_processes(node, findings)
+                self._check_processes(node, (finding.process for finding in findings))
                 member.findings = findings
             case Failed(attempt) | Idle(attempt) | Done(attempt) if (
                 attempt == self.attempt and member.doing is _Doing.BUSY
@@ -269,12 +272,11 @@ class Coordinator:
                 return
         self._go_on(now)
 
-    def _check_processes(self, node: int, told: Sequence[Mapping[str, Any]]) -> None:
+    def _check_processes(self, node: int, processes: Iterable[int]) -> None:
         first = self.ring.first_process(node)
-        for one in told:
-            process = one.get("process")
-            if type(process) is not int or not first <= process < first + self._processes:
-                raise UnreadableError(f"{process!r} is no process of node {node}")
+        for process in processes:
+            if not first <= process < first + self._processes:
+                raise UnreadableError(f"{process} is no process of node {node}")
 
     def _ended_some(self, node: int, member: Member, message: Failed | Idle | Done, now: float) -> None:
         """Ranks of a node have ended."""
@@ -322,7 +324,7 @@ class Coordinator:
         """Whether each rank of a stalled gang has been examined."""
         return self.phase is Phase.STALLED and all(member.findings is not None for _, member in self._busy())
 
-    def findings(self) -> dict[int, dict[str, Any]]:
+    def findings(self) -> dict[int, Finding]:
         """What is known so far about what each rank is doing, by process; ranks of idle nodes have ended."""
         busy = dict(self._busy())
         everyone = range(self.nodes * self._processes)
@@ -334,16 +336,16 @@ class Coordinator:
             if node not in busy
         }
         found = (finding for member in busy.values() for finding in member.findings or ())
-        return ended | {finding["process"]: finding for finding in found}
+        return ended | {finding.process: finding for finding in found}
 
     def blamed(self, process: int | None, message: str, step: int | None, now: float) -> None:
         """It is known now which rank stalls the gang, or that this cannot be found out."""
         if self.phase is not Phase.STALLED or self.stall is None:
             return
-        rank = None if process is None else self.ring.node_of(process)
-        self.stall = Stall(self.stall.since, rank, process, message)
+        node = None if process is None else self.ring.node_of(process)
+        self.stall = Stall(self.stall.since, node, process, message)
         end = End(process or 0, ExitCode.STALLED, now, "Stalled", message, None, step)
-        self._course.verdict = incident_of(self.attempt, rank or 0, end, self.members)
+        self._course.verdict = incident_of(self.attempt, node or 0, end, self.members)
         self._stop(now)
 
     def tick(self, now: float) -> None:

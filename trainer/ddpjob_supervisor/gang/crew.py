@@ -6,7 +6,7 @@ import json
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ddpjob_rank.environment import Env
@@ -15,6 +15,7 @@ from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.machine import memory
 from ddpjob_rank.machine.cores import cores_of_each, threads_of_each
 from ddpjob_rank.running.program import Program
+from msgspec.structs import replace
 
 from ddpjob_supervisor.gpu.nccl_words import CAUSES, Ending, NcclWords
 from ddpjob_supervisor.node.ranks import Place, Rank, Starter

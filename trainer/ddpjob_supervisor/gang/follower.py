@@ -5,7 +5,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ from ddpjob_rank.errors import PeerLostError
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.failure.report import Report, leave, report_path
 from ddpjob_rank.running.program import Program
+from msgspec import structs
 
 from ddpjob_supervisor.node.ranks import Starter, StartError
 from ddpjob_supervisor.node.strays import end_strays
 from ddpjob_supervisor.preflight.running import COLLECTIVE
-from ddpjob_supervisor.watch.beat import Beat
+from ddpjob_supervisor.watch.beat import Beat, BeatFields
 from ddpjob_supervisor.watch.blame import Finding
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
 from ddpjob_supervisor.watch.posts import Posts
@@ -165,11 +166,11 @@ class Follower:
         """Whether ranks of this node run."""
         return self._crew is not None
 
-    def beats(self) -> tuple[dict[str, object], ...]:
+    def beats(self) -> tuple[BeatFields, ...]:
         """The last reports of its ranks."""
         ways = {} if self._crew is None else self._crew.transports()
         return tuple(
-            {**replace(beat, transport=ways.get(local)).to_dict(), "process": seat.process, "attempt": self.attempt}
+            replace(beat, process=seat.process, attempt=self.attempt, transport=ways.get(local)).to_dict()
             for local, (seat, beat) in enumerate(zip(self._seats, self._told(), strict=True))
             if beat is not None
         )
@@ -358,15 +359,15 @@ class Follower:
 
     def _leave(self, incident: Incident) -> None:
         """The operator deals with the incident: this pod ends, and reports which rank it was."""
-        if incident.rank == self._settings.node:
+        if incident.node == self._settings.node:
             self._report(incident.end, incident)
             self._finish(incident.end.exit_code)
             return
         if self._settings.patience is not None:  # Otherwise the operator reports it.
-            complain(f"node {incident.rank} failed: {incident.end.words}")
+            complain(f"node {incident.node} failed: {incident.end.words}")
         error = PeerLostError(f"{self._in_words(incident)} failed: {incident.end.cause}")
         end = End(self._seats[0].process, ExitCode.PEER_LOST, time.time(), error.cause, str(error))
-        self._report(replace(end, step=incident.end.step), incident)
+        self._report(structs.replace(end, step=incident.end.step), incident)
         self._finish(ExitCode.PEER_LOST)
 
     def _report(self, end: End, incident: Incident | None = None) -> None:
@@ -378,7 +379,7 @@ class Follower:
 
     def _in_words(self, incident: Incident) -> str:
         """Which rank failed first."""
-        return rank_in_words(incident.end.process, incident.rank, self._settings.processes)
+        return rank_in_words(incident.end.process, incident.node, self._settings.processes)
 
     async def _examine(self) -> None:
         """Examines what each stuck rank is doing; of one that has ended, only that is reported."""
@@ -388,17 +389,17 @@ class Follower:
         found = await asyncio.gather(*(self._found(local, pid) for local, pid in pids.items()))
         # Some may have ended meanwhile.
         gone = {} if crew is None else {self._seats[local].process: end for local, end in crew.ended.items()}
-        still = (one for one in found if one["process"] not in gone)
+        still = (one for one in found if one.process not in gone)
         self._tell(Examined(attempt, (*still, *(finding_of(*one) for one in gone.items()))))
 
-    async def _found(self, local: int, pid: int) -> dict[str, Any]:
+    async def _found(self, local: int, pid: int) -> Finding:
         """What a rank is doing; if it cannot be examined, the findings of the others are still reported."""
         process = self._seats[local].process
         try:
             return await collect(pid, process, self._heartbeats.path(local), self.attempt)
         except Exception as error:  # noqa: BLE001  (whatever it is, a rank that hangs is not to end the supervisor)
             warn(f"cannot look at rank {process}: {type(error).__name__}: {error}")
-            return asdict(Finding(process))
+            return Finding(process)
 
     def _seated(self, local: int, seat: Seat, start: Start) -> Seat:
         """A seat with what is different in each attempt."""
@@ -440,7 +441,7 @@ def _with_step(end: End, beat: Beat | None) -> End:
     """The end with the last step that the rank reported, unless that was only counted, or the end has one."""
     if not end.cause or end.step is not None or beat is None or beat.counted:
         return end
-    return replace(end, step=beat.step)
+    return structs.replace(end, step=beat.step)
 
 
 def read_domain(file: Path | None) -> str | None:

@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddpjob_rank.console import warn
+from msgspec.structs import replace
 
 from ddpjob_supervisor.listening import free_port
 from ddpjob_supervisor.watch.blame import blame
@@ -228,12 +228,9 @@ class Leader:
     def _blame(self) -> None:
         """Ends a stalled attempt, and logs which rank stalled it."""
         findings, named = self.coordinator.findings(), self.coordinator.ring.in_words
-        try:
-            process, message = blame(findings, self._settings.nodes * self._settings.processes, named)
-        except Exception as error:  # noqa: BLE001  Whatever another version has sent: the attempt is to end.
-            process, message = None, f"no rank goes on; what they do cannot be read: {type(error).__name__}: {error}"
+        process, message = blame(findings, self._settings.nodes * self._settings.processes, named)
         warn(f"stalled: {message}")
-        steps = [step for finding in findings.values() if type(step := finding.get("step")) is int]
+        steps = [finding.step for finding in findings.values() if finding.step is not None]
         self.coordinator.blamed(process, message, min(steps, default=None), self._now())
 
     def _completed(self, message: Message) -> Message:

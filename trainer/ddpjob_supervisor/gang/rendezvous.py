@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import time
-from dataclasses import replace
 from importlib.metadata import version
 
 from ddpjob_rank.console import say
 from ddpjob_rank.errors import PeerLostError
+from msgspec.structs import replace
 
 from ddpjob_supervisor.preflight.clocks import clocks, skew
 from ddpjob_supervisor.preflight.findings import PreflightError, tell

@@ -7,7 +7,6 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,6 +32,7 @@ from ddpjob_supervisor.gang.once import LONGEST, MOST, Once, shown
 from ddpjob_supervisor.gang.proof import CALLER, Seals, UnprovedError
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
+from msgspec.structs import replace
 
 from tests.support.ports import hold_port
 from tests.support.waiting import patience
@@ -243,7 +243,7 @@ def test_what_was_proved_once_proves_nothing_elsewhere(trick: str) -> None:
             if trick == "in another order":
                 ours.sealed(b"")
             line = ours.sealed(to_line(first))
-            writer.write(line.replace(b'"node": 1', b'"node": 0') if trick == "changed" else line)
+            writer.write(line.replace(b'"node":1', b'"node":0') if trick == "changed" else line)
             assert await reader.read() == b""
             writer.close()
 

@@ -33,6 +33,7 @@ from ddpjob_supervisor.gang.messages import (
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.node.ranks import Place, Rank, exit_code
+from ddpjob_supervisor.watch.blame import Finding
 
 from tests.support.waiting import patience
 
@@ -128,7 +129,7 @@ def test_of_a_rank_that_has_ended_it_says_so(follow: Follow) -> None:
         follower._heed(Examine(1))
         told = await leader.receive()
         assert isinstance(told, Examined)
-        states = {finding["process"]: finding["state"] for finding in told.findings}
+        states = {finding.process: finding.state for finding in told.findings}
         assert (states[0] in {"S", "R"}, states[1]) == (True, "X"), states
 
     follow(scene)
@@ -317,10 +318,10 @@ def test_who_is_stopped_while_its_node_is_still_looked_at_need_not_wait_for_that
 def test_that_a_rank_cannot_be_looked_at_is_told_and_not_taken_for_silence(
     follow: Follow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def collect(_: int, process: int, *__: object) -> dict[str, object]:
+    async def collect(_: int, process: int, *__: object) -> Finding:
         if process:
             raise PermissionError("no look at /proc")
-        return {"process": process, "state": "S"}
+        return Finding(process, "S")
 
     monkeypatch.setattr(module, "collect", collect)
 
@@ -331,7 +332,7 @@ def test_that_a_rank_cannot_be_looked_at_is_told_and_not_taken_for_silence(
         follower._heed(Examine(1))
         told = await leader.receive()
         assert isinstance(told, Examined)
-        assert [(one["process"], one["state"]) for one in told.findings] == [(0, "S"), (1, None)]
+        assert [(one.process, one.state) for one in told.findings] == [(0, "S"), (1, None)]
 
     follow(scene)
     assert "warning: cannot look at rank 1: PermissionError: no look at /proc\n" in capsys.readouterr().err
