@@ -9,7 +9,7 @@ from typing import Self
 from . import open_files
 from .ranks import Place, Rank, StartError, exit_code
 
-COMMAND = (sys.executable, "-P", "-m", f"{__package__}.rank")
+COMMAND = (sys.executable, "-P", "-m", "ddpjob_rank.running.rank")
 """Without the working directory in the search path: a queue.py there is not ours."""
 
 
