@@ -31,12 +31,12 @@ from .judging import KILLED_SECONDS, PEER_LOST, finding_of, is_well
 from .link import Link, LinkLostError, answers
 from .messages import (
     Beats,
-    Done,
     End,
     Examine,
     Examined,
     Failed,
     Farewell,
+    Finished,
     Hello,
     Idle,
     Incident,
@@ -339,7 +339,7 @@ class Follower:
             self._tell(Located(domain))
         self._done = not start.check and {end.exit_code for end in self._ends} == {ExitCode.DONE}
         if self._done:
-            self._tell(Done(start.attempt))
+            self._tell(Finished(start.attempt))
         else:
             progressed = any(beat.get("step") is not None for beat in self.beats())
             self._tell(Idle(start.attempt, tuple(self._ends), progressed))

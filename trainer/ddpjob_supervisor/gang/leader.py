@@ -13,12 +13,13 @@ from ddpjob_supervisor.watch.blame import blame
 from ddpjob_supervisor.watch.stalls import Stalls
 
 from .addresses import address_of
-from .coordinator import Coordinator, Phase
+from .coordinator import Coordinator
 from .link import PING_SECONDS, SILENT_SECONDS, Link, LinkLostError, TcpLink, send_all
 from .messages import Announce, Beats, Hello, History, Message, Past, Ping, Refused, Start, UnreadableError, Welcome
 from .once import Once
 from .rendezvous import RELEASE, announce_to
 from .settings import Settings
+from .states import Gathering, Phase, Running, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -80,7 +81,7 @@ class Leader:
         asked, self._silent = self._silent, ()
         answers = await asyncio.gather(*(announce_to(address, announce, self._settings) for address in asked))
         for answer in answers:
-            if isinstance(answer, History) and self.coordinator.phase is Phase.GATHERING:
+            if isinstance(answer, History) and isinstance(self.coordinator.state, Gathering):
                 self.coordinator.remember(answer.attempt, answer.past)
                 self._ports.add(self._settings.master_port)
         self._silent = tuple(address for address, answer in zip(asked, answers, strict=True) if answer is None)
@@ -179,12 +180,12 @@ class Leader:
     def _announce_again(self) -> None:
         """Without a word of this rank 0 a node looks for the former one, for as long as it has patience."""
         idle = self._announcing is None or self._announcing.done()
-        if self._silent and idle and self.coordinator.phase is Phase.GATHERING:
+        if self._silent and idle and isinstance(self.coordinator.state, Gathering):
             self._announcing = asyncio.create_task(self._announce())
 
     def _look_for_stalls(self, now: float) -> None:
         coordinator = self.coordinator
-        if coordinator.phase is Phase.RUNNING:
+        if isinstance(coordinator.state, Running):
             stalled = self._stalls.look(now, self.beats())
             if stalled is not None:
                 warn(f"no rank has finished a step for {stalled.seconds:.0f} s: looking at what they do")
@@ -194,7 +195,7 @@ class Leader:
     def _look_for_nodes(self) -> None:
         """Logs which ones are missing, for people who start them by hand."""
         coordinator = self.coordinator
-        waits = coordinator.phase is Phase.GATHERING and self._now() > coordinator.since + PATIENT_SECONDS
+        waits = isinstance(coordinator.state, Gathering) and self._now() > coordinator.state.since + PATIENT_SECONDS
         if waits and self._settings.patience is not None and coordinator.missing:
             missing = ", ".join(map(str, coordinator.missing))
             self._once.warn(f"waiting for node {missing} of {self._settings.nodes}")
@@ -220,14 +221,14 @@ class Leader:
         self.on_change()
 
     def _tick(self) -> None:
-        if self.coordinator.phase is Phase.STALLED:
+        if isinstance(self.coordinator.state, Stalled):
             self._blame()
         self.coordinator.tick(self._now())
         self._act()
 
     def _blame(self) -> None:
         """Ends a stalled attempt, and logs which rank stalled it."""
-        findings, named = self.coordinator.findings(), self.coordinator.ring.in_words
+        findings, named = self.coordinator.findings(), self.coordinator.current.ring.in_words
         process, message = blame(findings, self._settings.nodes * self._settings.processes, named)
         warn(f"stalled: {message}")
         steps = [finding.step for finding in findings.values() if finding.step is not None]

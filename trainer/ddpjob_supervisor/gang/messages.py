@@ -254,7 +254,7 @@ class Idle(_Message, frozen=True):
     """Whether any had finished a step."""
 
 
-class Done(_Message, frozen=True):
+class Finished(_Message, frozen=True):
     """All my ranks have exited with 0. The answer is Farewell, unless the attempt is already being stopped."""
 
     attempt: int
@@ -305,7 +305,7 @@ Message = (
     | Farewell
     | Failed
     | Idle
-    | Done
+    | Finished
     | Leaving
     | Located
     | Beats

@@ -10,8 +10,8 @@ from typing import Any
 from ddpjob_rank.moments import rfc3339
 from ddpjob_rank.recording.json_lines import in_json
 
-from ddpjob_supervisor.gang.coordinator import Phase, Stall
 from ddpjob_supervisor.gang.messages import Incident
+from ddpjob_supervisor.gang.states import Phase, Stall
 from ddpjob_supervisor.watch.beat import finite
 
 from .progress import Beat, Progress

@@ -5,11 +5,11 @@ import os
 import time
 from collections.abc import Sequence
 
-from ddpjob_supervisor.gang.coordinator import Phase
 from ddpjob_supervisor.gang.follower import Follower
 from ddpjob_supervisor.gang.leader import Leader
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
+from ddpjob_supervisor.gang.states import Phase
 from ddpjob_supervisor.node.ranks import Starter
 
 from .curve import Curve
@@ -66,17 +66,18 @@ class Picture:
 
     def _of_all(self, leader: Leader) -> Gang:
         coordinator, settings = leader.coordinator, self._settings
+        current = coordinator.current
         return Gang(
             uid=settings.uid,
             nodes=settings.nodes,
             procs_per_node=settings.processes,
-            order=() if coordinator.ring.is_plain else coordinator.ring.order,
+            order=() if current.ring.is_plain else current.ring.order,
             attempt=max(
                 coordinator.attempt, settings.attempt
             ),  # Before the first one the operator's, which expects it.
             phase=coordinator.phase,
-            since=coordinator.since,
-            first_step_seen=coordinator.progressed,
+            since=coordinator.state.since,
+            first_step_seen=current.progressed,
             missing=coordinator.missing,
             in_place_restarts=coordinator.past.restarts,
             incidents=coordinator.past.incidents,
@@ -84,7 +85,7 @@ class Picture:
             progress=self._pace.progress(time.monotonic(), time.time(), over=coordinator.succeeded),
             slowest_node=self._comparison.slowest,
             checkpoint=self._pace.checkpoint,
-            stall=coordinator.stall,
+            stall=current.stall,
             stragglers=self._comparison.stragglers,
             memory=self._memory,
             now=time.time(),

@@ -9,10 +9,10 @@ from ddpjob_supervisor.gang.coordinator import Coordinator
 from ddpjob_supervisor.gang.judging import Limits
 from ddpjob_supervisor.gang.messages import (
     Beats,
-    Done,
     End,
     Examine,
     Failed,
+    Finished,
     Hello,
     Idle,
     Incident,
@@ -109,7 +109,7 @@ class Gang:
         return self._hear()
 
     def steps(self, node: int = 0, step: int = 1) -> Gang:
-        process = self.leader.ring.first_process(node)
+        process = self.leader.current.ring.first_process(node)
         return self.says(node, Beats(self.leader.attempt, (beat(process, step),)))
 
     def fails(self, node: int, end: End = KILLED) -> Gang:
@@ -119,7 +119,7 @@ class Gang:
         return self.says(node, Idle(self.leader.attempt, ends or (STOPPED,)))
 
     def done(self, node: int) -> Gang:
-        return self.says(node, Done(self.leader.attempt))
+        return self.says(node, Finished(self.leader.attempt))
 
     def leaving(self, node: int) -> Gang:
         return self.says(node, Leaving())

@@ -1,15 +1,15 @@
 """What the leader makes of what happens: its phase, what it says to whom, and the incidents that it records."""
 
 import pytest
-from ddpjob_supervisor.gang.coordinator import EXAMINING_SECONDS, SETTLING_SECONDS, Phase
+from ddpjob_supervisor.gang.coordinator import EXAMINING_SECONDS, SETTLING_SECONDS
 from ddpjob_supervisor.gang.judging import KILLED_SECONDS
 from ddpjob_supervisor.gang.messages import (
     INCIDENTS_KEPT,
     Beats,
-    Done,
     End,
     Examined,
     Failed,
+    Finished,
     Idle,
     Incident,
     Leave,
@@ -20,6 +20,7 @@ from ddpjob_supervisor.gang.messages import (
     Start,
     UnreadableError,
 )
+from ddpjob_supervisor.gang.states import Phase
 from ddpjob_supervisor.watch.blame import Finding
 from msgspec.structs import replace
 
@@ -92,7 +93,7 @@ RESTARTING: dict[str, Row] = {
     ),
     "a late failure of the former attempt": (trains().breaks(1).says(1, Failed(1)), R, "", [KILL]),
     "a late end of the former attempt": (trains().breaks(1).says(1, Idle(1, (KILLED,))), R, "", [KILL]),
-    "a late success of the former attempt": (trains().breaks(1).says(0, Done(1)), R, "", [KILL]),
+    "a late success of the former attempt": (trains().breaks(1).says(0, Finished(1)), R, "", [KILL]),
 }
 
 LOSING: dict[str, Row] = {
@@ -440,7 +441,7 @@ def test_the_leader_decides(row: Row) -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [Failed(1), Idle(1, (KILLED,)), Done(1), Beats(1, ({"process": 1, "step": 5},)), Examined(1, ())]
+    "message", [Failed(1), Idle(1, (KILLED,)), Finished(1), Beats(1, ({"process": 1, "step": 5},)), Examined(1, ())]
 )
 @pytest.mark.parametrize("gang", ["running", "stalled", "stopping", "gathering"])
 def test_what_belongs_to_an_attempt_that_is_over_changes_nothing(message: Message, gang: str) -> None:
@@ -456,7 +457,7 @@ def test_what_belongs_to_an_attempt_that_is_over_changes_nothing(message: Messag
 
     def state(gang: Gang) -> str:
         leader = gang.leader
-        return repr((leader.phase, leader.attempt, leader.members, leader.past, leader.progressed, gang.said))
+        return repr((leader.phase, leader.attempt, leader.members, leader.past, leader.current.progressed, gang.said))
 
     told = made()
     told.said.clear()
@@ -486,13 +487,13 @@ def test_a_leader_of_several_processes_names_the_first_one_of_a_node_that_was_ou
 
 def test_a_stall_names_its_process_and_all_other_nodes_go_with_it() -> None:
     gang = Gang(3, limits(), processes=2).starts().stalls()
-    assert gang.leader.stall is not None
-    assert gang.leader.stall.since == BEGIN - 30
+    assert gang.leader.current.stall is not None
+    assert gang.leader.current.stall.since == BEGIN - 30
     gang.blames(3).idle(0).idle(1).idle(2)
     (incident,) = gang.leader.past.incidents
     assert (incident.node, incident.end.process, incident.end.exit_code, incident.end.step) == (1, 3, 203, 7)
     assert (incident.consequences, incident.consequence_nodes) == (2, (0, 2))
-    assert gang.leader.stall is None, "the next attempt has not stalled"
+    assert gang.leader.current.stall is None, "the next attempt has not stalled"
 
 
 def test_nobody_is_a_consequence_of_itself() -> None:
@@ -580,11 +581,11 @@ def test_it_wants_to_look_again_only_where_time_alone_changes_something() -> Non
 
 def test_each_phase_says_since_when() -> None:
     gang = trains().after(5).fails(1).after(2)
-    assert gang.leader.since == BEGIN + 5
+    assert gang.leader.state.since == BEGIN + 5
     gang.idle(0).idle(1, KILLED)
-    assert (gang.leader.phase, gang.leader.since) == (Phase.RUNNING, BEGIN + 7)
+    assert (gang.leader.phase, gang.leader.state.since) == (Phase.RUNNING, BEGIN + 7)
     gang.breaks(1).after(1)
-    assert (gang.leader.phase, gang.leader.since) == (Phase.DONE, BEGIN + 7)
+    assert (gang.leader.phase, gang.leader.state.since) == (Phase.DONE, BEGIN + 7)
 
 
 def test_it_says_who_is_missing_and_not_who_is_done() -> None:
@@ -614,8 +615,8 @@ def test_the_mean_time_to_failure_counts_lost_nodes_and_neither_waiting_nor_stop
 
 def test_a_step_of_the_former_attempt_is_none_of_this_one() -> None:
     gang = trains().steps()
-    assert gang.leader.progressed
-    assert not gang.breaks(1).leader.progressed
+    assert gang.leader.current.progressed
+    assert not gang.breaks(1).leader.current.progressed
     assert gang.leader.members[0].beats == ()
 
 
@@ -715,7 +716,7 @@ def orders(gang: Gang) -> set[tuple[int, ...] | None]:
 
 def test_where_ranks_follow_placement_each_start_says_in_which_order_nodes_stand() -> None:
     gang = placed()
-    assert (orders(gang), gang.leader.ring.order) == ({(0, 2, 1, 3)}, (0, 2, 1, 3))
+    assert (orders(gang), gang.leader.current.ring.order) == ({(0, 2, 1, 3)}, (0, 2, 1, 3))
 
 
 def test_otherwise_it_says_nothing_about_that() -> None:
@@ -740,7 +741,7 @@ def test_what_a_node_knows_of_its_place_only_later_counts_from_the_next_attempt_
     gang = placed("a?ab")
     assert orders(gang) == {(0, 2, 3, 1)}
     gang.steps().says(1, Located("b"))
-    assert gang.leader.ring.order == (0, 2, 3, 1)
+    assert gang.leader.current.ring.order == (0, 2, 3, 1)
     assert orders(gang.breaks(1)) == {(0, 2, 1, 3)}
 
 
@@ -756,7 +757,7 @@ def test_a_new_pod_elsewhere_changes_the_order() -> None:
 def test_whoever_fails_the_incident_is_of_its_node_and_names_the_rank_that_it_had(processes: int) -> None:
     for node in range(4):
         gang = placed(processes=processes).steps()
-        process = gang.leader.ring.first_process(node)
+        process = gang.leader.current.ring.first_process(node)
         gang.breaks(node, replace(KILLED, process=process))
         incident = gang.leader.past.incidents[-1]
         assert (incident.node, incident.end.process) == (node, [0, 2, 1, 3][node] * processes)
@@ -765,8 +766,8 @@ def test_whoever_fails_the_incident_is_of_its_node_and_names_the_rank_that_it_ha
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_stall_is_of_the_node_that_has_the_rank_that_is_to_blame(processes: int) -> None:
     gang = placed(processes=processes).steps().stalls().blames(1 * processes)
-    assert gang.leader.stall is not None
-    assert (gang.leader.stall.node, gang.leader.stall.process) == (2, processes)
+    assert gang.leader.current.stall is not None
+    assert (gang.leader.current.stall.node, gang.leader.current.stall.process) == (2, processes)
     for node in range(4):
         gang.idle(node)
     assert gang.leader.past.incidents[-1].node == 2

@@ -17,11 +17,11 @@ from ddpjob_supervisor.gang.follower import Follower, beat_seconds
 from ddpjob_supervisor.gang.link import LocalLink
 from ddpjob_supervisor.gang.messages import (
     Beats,
-    Done,
     End,
     Examine,
     Examined,
     Farewell,
+    Finished,
     Idle,
     Incident,
     Leave,
@@ -213,7 +213,7 @@ def test_a_node_that_is_done_goes_once_the_leader_knows(follow: Follow) -> None:
         await ranks_run(follower, 1)
         for rank in sleepers.ranks:
             rank.ended.set_result(0)
-        assert await said_beside_beats(leader) == Done(1)
+        assert await said_beside_beats(leader) == Finished(1)
         assert not follower._exit_code.done()
         follower._heed(Farewell())
         assert await follower._exit_code == 0
@@ -235,7 +235,7 @@ def test_one_that_is_to_go_before_the_leader_knows_does_not_say_that_it_was_done
         for rank in sleepers.ranks:
             rank.ended.set_result(0)
         if not lost:
-            assert await said_beside_beats(leader) == Done(1)
+            assert await said_beside_beats(leader) == Finished(1)
             follower.request(signal.SIGTERM)
         assert await follower._exit_code == 205
 
@@ -262,7 +262,7 @@ def test_one_that_is_to_go_or_done_and_finds_no_leader_any_more_goes(
         follower._leaving = leaving
         for rank in sleepers.ranks:
             rank.ended.set_result(0)
-        while await leader.receive() != Done(1):
+        while await leader.receive() != Finished(1):
             pass
         await leader.close()
         assert await following == code
@@ -374,7 +374,7 @@ def test_the_last_steps_are_told_before_the_end(follow: Follow) -> None:
             rank.ended.set_result(0)
         last, then = await leader.receive(), await leader.receive()
         assert isinstance(last, Beats)
-        assert ([beat["step"] for beat in last.beats], then) == ([400], Done(1))
+        assert ([beat["step"] for beat in last.beats], then) == ([400], Finished(1))
 
     follow(scene)
 

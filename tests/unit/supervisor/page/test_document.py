@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from ddpjob_supervisor.gang.coordinator import Phase, Stall
+from ddpjob_supervisor.gang.states import Phase, Stall
 from ddpjob_supervisor.page.document import Gang, Memory, document, mark
 from ddpjob_supervisor.page.stragglers import Straggler
 from msgspec import structs

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import pytest
-from ddpjob_supervisor.gang.coordinator import Phase
+from ddpjob_supervisor.gang.states import Phase
 from ddpjob_supervisor.page.document import Document, Gang, document
 from ddpjob_supervisor.page.metrics import PREFIX, Metrics
 from msgspec import structs
