@@ -1,11 +1,19 @@
-"""A node's part in the gang: starts and ends this node's ranks as the leader says, and reports on them."""
+"""A node's part in the gang: starts and ends this node's ranks as the leader says, and reports on them.
+
+    Idle --Start--> Running --all ranks have ended--> Idle
+                     |   ^
+                     +---+ Start of a later attempt: the ranks of the former one are ended first
+
+What follows then is up to the leader, as long as there is one (Membership): another attempt, or an exit code.
+"""
 
 import asyncio
 import contextlib
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +34,7 @@ from ddpjob_supervisor.watch.heartbeats import Heartbeats
 from ddpjob_supervisor.watch.posts import Posts
 from ddpjob_supervisor.watch.stacks import collect
 
+from . import messages
 from .crew import APPLICATION, Crew, Seat, seats_of
 from .judging import KILLED_SECONDS, PEER_LOST, finding_of, is_well
 from .link import Link, LinkLostError, answers
@@ -38,7 +47,6 @@ from .messages import (
     Farewell,
     Finished,
     Hello,
-    Idle,
     Incident,
     Leave,
     Leaving,
@@ -66,6 +74,37 @@ STORE_SECONDS, STORE_LOOK_SECONDS = 0.25, 0.01
 
 LOCATING_SECONDS, LOCATING_LOOK_SECONDS = 10.0, 0.05
 """How long to wait for the topology domain while no rank could start anyway; usually it is there before."""
+
+
+class Membership(Enum):
+    """What this supervisor does once its ranks have ended."""
+
+    FOLLOWING = "following"
+    """What the leader says: it may have to start them again."""
+    LEAVING = "leaving"
+    """It was told to stop, and leaves. If they are done, the leader has to know that first."""
+    DISMISSED = "dismissed"
+    """Nobody leads any more, or this node is done: it leaves with their exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """No rank of this node runs."""
+
+    ends: Sequence[End] = ()
+    """How those of the last attempt have ended."""
+    done: bool = False
+    """Whether all have ended with 0, and there is nothing more to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The ranks of an attempt run, or are to be started."""
+
+    start: Start
+    crew: Crew
+    task: asyncio.Task[None]
+    """Ends when they have ended, and the leader has been told."""
 
 
 class Follower:
@@ -98,14 +137,9 @@ class Follower:
         self._take_seats(None)
         self._heartbeats = Heartbeats(directory, settings.processes)
         self._link: Link | None = None
-        self._crew: Crew | None = None
-        self._running: asyncio.Task[None] | None = None
+        self._state: Idle | Running = Idle()
+        self._membership = Membership.FOLLOWING
         self._examining: asyncio.Task[None] | None = None
-        self._ends: Sequence[End] = ()
-        self._done = False
-        """Whether all ranks have ended with 0, and the leader has not answered yet."""
-        self._alone = False
-        self._leaving = False
         self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def hello(self, port: int) -> Hello:
@@ -134,7 +168,7 @@ class Follower:
             PeerLostError: Without an operator: the leader does not appear, or is gone.
             PreflightError: This node is not fit for training.
         """
-        self._fit.add_done_callback(self._fall_with)
+        self._fit.add_done_callback(self._fail_with)
         tasks = [asyncio.create_task(self._listen(port, local)), asyncio.create_task(self._beat())]
         waited: list[asyncio.Future[Any]] = [self._exit_code, *tasks]
         try:
@@ -146,29 +180,32 @@ class Follower:
             for task in (self._fit, *tasks):
                 task.cancel()
             self._stop()
-            if self._running is not None:
-                await asyncio.wait([self._running], timeout=KILLED_SECONDS)
+            await self._ended(KILLED_SECONDS)
             if self._link is not None:
                 await self._link.close()
             self._heartbeats.close()
 
     def request(self, number: signal.Signals) -> None:
         """This node is told to stop: its ranks may save, and then it leaves."""
-        self._leaving = True
-        self._tell(Leaving())
-        if self._crew is not None and self._fit.done():
-            self._crew.tell(number)
-        else:
-            self._finish(ExitCode.SAVED_AND_STOPPED if is_well(self._ends) else SIGNAL_BASE + number)
+        if self._membership is Membership.FOLLOWING:
+            self._membership = Membership.LEAVING
+        self._send(Leaving())
+        match self._state:
+            case Running(crew=crew) if self._fit.done():
+                crew.tell(number)
+            case Idle(ends) if is_well(ends):
+                self._finish(ExitCode.SAVED_AND_STOPPED)
+            case _:
+                self._finish(SIGNAL_BASE + number)
 
     @property
     def running(self) -> bool:
         """Whether ranks of this node run."""
-        return self._crew is not None
+        return isinstance(self._state, Running)
 
     def beats(self) -> tuple[BeatFields, ...]:
         """The last reports of its ranks."""
-        ways = {} if self._crew is None else self._crew.transports()
+        ways = self._state.crew.transports() if isinstance(self._state, Running) else {}
         return tuple(
             replace(beat, process=seat.process, attempt=self.attempt, transport=ways.get(local)).to_dict()
             for local, (seat, beat) in enumerate(zip(self._seats, self._told(), strict=True))
@@ -186,36 +223,38 @@ class Follower:
             link = self._link = local or await self._reach(port)
             try:
                 while True:
-                    self._heed(await link.receive())
+                    self._handle(await link.receive())
             except (LinkLostError, UnreadableError):
                 self._link = None
                 await link.close()
-            if self._alone:
+            if self._membership is Membership.DISMISSED:
                 return await asyncio.shield(asyncio.Future())
-            if self._settings.patience is not None and not self._leaving:
-                self._part()
-            if not self._leaving:  # Otherwise its ranks are about to end, and may still save.
-                self._stop()
-            if self._running is not None:
-                await asyncio.wait([self._running])
-            if self._leaving:
+            if self._membership is Membership.LEAVING:  # Its ranks are about to end, and may still save.
+                await self._ended()
                 self._finish(ExitCode.SAVED_AND_STOPPED)  # It is done, but nobody knows.
+                continue
+            if self._settings.patience is not None:
+                self._leave_without_leader()
+            self._stop()
+            await self._ended()
 
-    def _part(self) -> None:
+    def _leave_without_leader(self) -> None:
         """The leader has disappeared, and nothing will bring it back.
 
         Raises:
             PeerLostError: The ranks of this node had not finished.
         """
-        if self._crew is not None or not is_well(self._ends):
-            raise PeerLostError("rank 0's supervisor is gone, and its ranks with it")
-        self._finish(self._verdict())
+        match self._state:
+            case Idle(ends) if is_well(ends):
+                self._finish(self._verdict(ends))
+            case _:
+                raise PeerLostError("rank 0's supervisor is gone, and its ranks with it")
 
     async def _reach(self, port: int) -> Link:
         """A connection to the leader; a node that is done gives up on it after a while."""
         await self.locate()
         try:
-            async with asyncio.timeout(DONE_SECONDS if self._done else None):
+            async with asyncio.timeout(DONE_SECONDS if isinstance(self._state, Idle) and self._state.done else None):
                 return await self._rendezvous.reach(self.hello(port))
         except TimeoutError:
             self._finish(ExitCode.DONE)
@@ -225,37 +264,33 @@ class Follower:
         seconds = beat_seconds(self._settings.nodes * self._settings.processes)
         while True:
             await asyncio.sleep(seconds)
-            if self._crew is None:
-                self._tell(Beats(self.attempt))
-            else:
-                running = tuple(self._seats[local].process for local in self._crew.pids)
-                self._tell(Beats(self.attempt, self.beats(), running))
+            match self._state:
+                case Running(crew=crew):
+                    running = tuple(self._seats[local].process for local in crew.pids)
+                    self._send(Beats(self.attempt, self.beats(), running))
+                case Idle():
+                    self._send(Beats(self.attempt))
 
-    def _heed(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
+        """Does what the leader says."""
         match message:
             case Start():
-                self._tell_of(message)
-                self._rendezvous.members = message.members
-                for local in range(len(self._seats)):  # First: what was told in the last attempt is not this one's.
-                    self._heartbeats.reset(local)
-                if self._posts is not None:
-                    self._posts.begin(message.attempt, lambda: self._heartbeats.read()[0])
                 self._start(message)
             case Stop(attempt) if attempt == self.attempt:
                 self._stop()
             case Examine(attempt) if attempt == self.attempt:
                 self._examining = asyncio.create_task(self._examine())
-                self._examining.add_done_callback(self._fall_with)
+                self._examining.add_done_callback(self._fail_with)
             case Leave(incident):
                 self._leave(incident)
             case Farewell():
-                self._alone = True
-                if self._crew is None:
-                    self._finish(self._verdict())
+                self._membership = Membership.DISMISSED
+                if isinstance(self._state, Idle):
+                    self._finish(self._verdict(self._state.ends))
             case _:
                 pass  # A ping, or something about a former attempt.
 
-    def _tell_of(self, start: Start) -> None:
+    def _log_restart(self, start: Start) -> None:
         """Logs on every node why its ranks start again."""
         before = start.past.incidents[-1] if start.past.incidents else None
         if before is None or before.attempt != start.attempt - 1:
@@ -265,15 +300,22 @@ class Follower:
         say(f"attempt {start.attempt} begins in place: {self._in_words(before)} failed{step}: {end.words}")
 
     def _start(self, start: Start) -> None:
+        self._log_restart(start)
+        self._rendezvous.members = start.members
+        for local in range(len(self._seats)):  # First: what was told in the last attempt is not this one's.
+            self._heartbeats.reset(local)
+        if self._posts is not None:
+            self._posts.begin(start.attempt, lambda: self._heartbeats.read()[0])
         self._stop()  # As far as the leader knows, nothing runs; but two attempts must never meet on one node.
         self._take_seats(start.order)
         if not self._ring.is_plain:
             ranks = ", ".join(str(seat.process) for seat in self._seats)
             say(f"attempt {start.attempt}: node {self._settings.node} has rank {ranks}")
-        former, self.attempt, self.past, self._done = self._running, start.attempt, start.past, False
-        crew = self._crew = Crew(self._starter, lambda end: self._failed(crew, start.attempt, end))
-        self._running = asyncio.create_task(self._run(crew, start, former))
-        self._running.add_done_callback(self._fall_with)
+        self.attempt, self.past = start.attempt, start.past
+        crew = Crew(self._starter, lambda end: self._failed(crew, start.attempt, end))
+        former = self._state.task if isinstance(self._state, Running) else None
+        self._state = Running(start, crew, asyncio.create_task(self._run(crew, start, former)))
+        self._state.task.add_done_callback(self._fail_with)
 
     def _take_seats(self, order: Sequence[int] | None) -> None:
         """Gives this node the ranks of its place among all, which stand in this order, or by number."""
@@ -284,10 +326,10 @@ class Follower:
 
     def _failed(self, crew: Crew, attempt: int, end: End) -> None:
         """A rank has failed: the others are ended everywhere, or here if nobody leads any more."""
-        if self._alone or self._link is None:
+        if self._membership is Membership.DISMISSED or self._link is None:
             crew.stop()
         else:
-            self._tell(Failed(attempt, end.cause, bool(end.waited)))
+            self._send(Failed(attempt, end.cause, bool(end.waited)))
 
     async def _run(self, crew: Crew, start: Start, former: asyncio.Task[None] | None) -> None:
         """One attempt of this node's ranks, once the former one is over."""
@@ -297,21 +339,14 @@ class Follower:
         # This node may still be in preflight, while the others gather.
         await asyncio.wait([self._fit, unwanted], return_when=asyncio.FIRST_COMPLETED)
         unwanted.cancel()
-        if not self._fit.done():
-            self._ends = ()
-        elif self._fit.cancelled() or self._fit.exception() is not None:
-            return  # This supervisor ends.
-        else:
-            self._ends = await self._ends_of(crew, start)
+        ends: Sequence[End] = ()
+        if self._fit.done():
+            if self._fit.cancelled() or self._fit.exception() is not None:
+                return  # This supervisor ends.
+            ends = await self._ends_of(crew, start)
             await end_strays(self._starter.pids)
-        if self._crew is not crew:
-            return  # A later attempt has replaced it, and nobody waits for its result.
-        self._crew = None
-        for end in self._ends:
-            if end.cause and end.exception is None and end.exit_code > SIGNAL_BASE:
-                was = "was " if end.message.startswith("killed ") else "failed: "
-                complain(f"rank {end.process} {was}{end.message}")
-        self._answer(start)
+        if isinstance(self._state, Running) and self._state.crew is crew:  # Otherwise nobody waits for its result.
+            self._idle(start, ends)
 
     async def _ends_of(self, crew: Crew, start: Start) -> Sequence[End]:
         if not self._settings.leads:
@@ -331,29 +366,34 @@ class Follower:
                 while not await answers(self._rendezvous.master_addr, port):  # noqa: ASYNC110  (it is on another machine)
                     await asyncio.sleep(STORE_LOOK_SECONDS)
 
-    def _answer(self, start: Start) -> None:
+    def _idle(self, start: Start, ends: Sequence[End]) -> None:
         """All ranks of this node have ended. If all are done, the leader has to know, and says when to leave."""
+        for end in ends:
+            if end.cause and end.exception is None and end.exit_code > SIGNAL_BASE:
+                was = "was " if end.message.startswith("killed ") else "failed: "
+                complain(f"rank {end.process} {was}{end.message}")
+        done = not start.check and {end.exit_code for end in ends} == {ExitCode.DONE}
+        self._state = Idle(ends, done)
         if last := self.beats():  # The last steps, and a checkpoint, may be newer than what was reported.
-            self._tell(Beats(start.attempt, last))
+            self._send(Beats(start.attempt, last))
         if start.order is not None and (domain := read_domain(self._settings.domain_file)) is not None:
-            self._tell(Located(domain))
-        self._done = not start.check and {end.exit_code for end in self._ends} == {ExitCode.DONE}
-        if self._done:
-            self._tell(Finished(start.attempt))
-        else:
-            progressed = any(beat.get("step") is not None for beat in self.beats())
-            self._tell(Idle(start.attempt, tuple(self._ends), progressed))
-        if self._alone or (self._leaving and not self._done):
-            self._finish(self._verdict())
-        elif self._leaving and self._link is None:
-            self._finish(ExitCode.SAVED_AND_STOPPED)
+            self._send(Located(domain))
+        progressed = any(beat.get("step") is not None for beat in last)
+        self._send(Finished(start.attempt) if done else messages.Idle(start.attempt, tuple(ends), progressed))
+        match self._membership:
+            case Membership.DISMISSED:
+                self._finish(self._verdict(ends))
+            case Membership.LEAVING if not done:
+                self._finish(self._verdict(ends))
+            case Membership.LEAVING if self._link is None:
+                self._finish(ExitCode.SAVED_AND_STOPPED)
 
-    def _verdict(self) -> int:
+    def _verdict(self, ends: Sequence[End]) -> int:
         """The exit code for all ranks, if this supervisor leaves by itself."""
-        failures = (end for end in self._ends if end.cause)
+        failures = (end for end in ends if end.cause)
         failed = min(failures, key=lambda end: (end.cause == PEER_LOST, end.time), default=None)
         if failed is None:
-            return max((end.exit_code for end in self._ends), default=ExitCode.SAVED_AND_STOPPED)
+            return max((end.exit_code for end in ends), default=ExitCode.SAVED_AND_STOPPED)
         self._report(failed)
         return failed.exit_code
 
@@ -383,14 +423,12 @@ class Follower:
 
     async def _examine(self) -> None:
         """Examines what each stuck rank is doing; of one that has ended, only that is reported."""
-        attempt = self.attempt
-        crew = self._crew
-        pids = {} if crew is None else crew.pids
-        found = await asyncio.gather(*(self._found(local, pid) for local, pid in pids.items()))
+        attempt, crew = self.attempt, self._state.crew if isinstance(self._state, Running) else None
+        found = await asyncio.gather(*(self._found(local, pid) for local, pid in (crew.pids if crew else {}).items()))
         # Some may have ended meanwhile.
-        gone = {} if crew is None else {self._seats[local].process: end for local, end in crew.ended.items()}
+        gone = {self._seats[local].process: end for local, end in (crew.ended if crew else {}).items()}
         still = (one for one in found if one.process not in gone)
-        self._tell(Examined(attempt, (*still, *(finding_of(*one) for one in gone.items()))))
+        self._send(Examined(attempt, (*still, *(finding_of(*one) for one in gone.items()))))
 
     async def _found(self, local: int, pid: int) -> Finding:
         """What a rank is doing; if it cannot be examined, the findings of the others are still reported."""
@@ -414,14 +452,19 @@ class Follower:
         return replace(seat, env=env)
 
     def _stop(self) -> None:
-        if self._crew is not None:
-            self._crew.stop()
+        if isinstance(self._state, Running):
+            self._state.crew.stop()
 
-    def _tell(self, message: Message) -> None:
+    async def _ended(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  (it raises nothing)
+        """Waits until no rank runs."""
+        if isinstance(self._state, Running):
+            await asyncio.wait([self._state.task], timeout=timeout)
+
+    def _send(self, message: Message) -> None:
         if self._link is not None:
             self._link.send(message)
 
-    def _fall_with(self, task: asyncio.Task[None]) -> None:
+    def _fail_with(self, task: asyncio.Task[None]) -> None:
         """A bug of ours ends this supervisor: otherwise the others would wait forever for its messages."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._exit_code.done():
