@@ -35,9 +35,9 @@ from ddpjob_supervisor.watch.posts import Posts
 from ddpjob_supervisor.watch.stacks import collect
 
 from . import messages
-from .crew import APPLICATION, Crew, Seat, seats_of
 from .judging import KILLED_SECONDS, PEER_LOST, finding_of, is_well
 from .link import Link, LinkLostError, answers
+from .local_ranks import APPLICATION, LocalRanks, RankSpec, rank_specs
 from .messages import (
     Beats,
     End,
@@ -102,7 +102,7 @@ class Running:
     """The ranks of an attempt run, or are to be started."""
 
     start: Start
-    crew: Crew
+    ranks: LocalRanks
     task: asyncio.Task[None]
     """Ends when they have ended, and the leader has been told."""
 
@@ -134,7 +134,7 @@ class Follower:
         self._report_file = report_path(env)
         self._env = env
         self._directory = directory
-        self._take_seats(None)
+        self._assign_ranks(None)
         self._heartbeats = Heartbeats(directory, settings.processes)
         self._link: Link | None = None
         self._state: Idle | Running = Idle()
@@ -191,8 +191,8 @@ class Follower:
             self._membership = Membership.LEAVING
         self._send(Leaving())
         match self._state:
-            case Running(crew=crew) if self._fit.done():
-                crew.tell(number)
+            case Running(ranks=ranks) if self._fit.done():
+                ranks.tell(number)
             case Idle(ends) if is_well(ends):
                 self._finish(ExitCode.SAVED_AND_STOPPED)
             case _:
@@ -205,17 +205,17 @@ class Follower:
 
     def beats(self) -> tuple[BeatFields, ...]:
         """The last reports of its ranks."""
-        ways = self._state.crew.transports() if isinstance(self._state, Running) else {}
+        ways = self._state.ranks.transports() if isinstance(self._state, Running) else {}
         return tuple(
-            replace(beat, process=seat.process, attempt=self.attempt, transport=ways.get(local)).to_dict()
-            for local, (seat, beat) in enumerate(zip(self._seats, self._told(), strict=True))
+            replace(beat, process=spec.process, attempt=self.attempt, transport=ways.get(local)).to_dict()
+            for local, (spec, beat) in enumerate(zip(self._specs, self._reports(), strict=True))
             if beat is not None
         )
 
-    def _told(self) -> Sequence[Beat | None]:
+    def _reports(self) -> Sequence[Beat | None]:
         """What each rank reports by its heartbeat, and rank 0's program by its posts."""
         first, *others = self._heartbeats.read()
-        return [first if self._posts is None else self._posts.told(first), *others]
+        return [first if self._posts is None else self._posts.merged(first), *others]
 
     async def _listen(self, port: int, local: Link | None) -> None:
         """Obeys the leader, and looks for it again when it is lost; without it no rank runs."""
@@ -265,8 +265,8 @@ class Follower:
         while True:
             await asyncio.sleep(seconds)
             match self._state:
-                case Running(crew=crew):
-                    running = tuple(self._seats[local].process for local in crew.pids)
+                case Running(ranks=ranks):
+                    running = tuple(self._specs[local].process for local in ranks.pids)
                     self._send(Beats(self.attempt, self.beats(), running))
                 case Idle():
                     self._send(Beats(self.attempt))
@@ -278,8 +278,8 @@ class Follower:
                 self._start(message)
             case Stop(attempt) if attempt == self.attempt:
                 self._stop()
-            case Examine(attempt) if attempt == self.attempt:
-                self._examining = asyncio.create_task(self._examine())
+            case Examine(attempt) if attempt == self.attempt and isinstance(self._state, Running):
+                self._examining = asyncio.create_task(self._examine(attempt, self._state.ranks))
                 self._examining.add_done_callback(self._fail_with)
             case Leave(incident):
                 self._leave(incident)
@@ -302,40 +302,40 @@ class Follower:
     def _start(self, start: Start) -> None:
         self._log_restart(start)
         self._rendezvous.members = start.members
-        for local in range(len(self._seats)):  # First: what was told in the last attempt is not this one's.
+        for local in range(len(self._specs)):  # First: what was told in the last attempt is not this one's.
             self._heartbeats.reset(local)
         if self._posts is not None:
             self._posts.begin(start.attempt, lambda: self._heartbeats.read()[0])
         self._stop()  # As far as the leader knows, nothing runs; but two attempts must never meet on one node.
-        self._take_seats(start.order)
+        self._assign_ranks(start.order)
         if not self._ring.is_plain:
-            ranks = ", ".join(str(seat.process) for seat in self._seats)
-            say(f"attempt {start.attempt}: node {self._settings.node} has rank {ranks}")
+            numbers = ", ".join(str(spec.process) for spec in self._specs)
+            say(f"attempt {start.attempt}: node {self._settings.node} has rank {numbers}")
         self.attempt, self.past = start.attempt, start.past
-        crew = Crew(self._starter, lambda end: self._failed(crew, start.attempt, end))
+        ranks = LocalRanks(self._starter, lambda end: self._failed(ranks, start.attempt, end))
         former = self._state.task if isinstance(self._state, Running) else None
-        self._state = Running(start, crew, asyncio.create_task(self._run(crew, start, former)))
+        self._state = Running(start, ranks, asyncio.create_task(self._run(ranks, start, former)))
         self._state.task.add_done_callback(self._fail_with)
 
-    def _take_seats(self, order: Sequence[int] | None) -> None:
+    def _assign_ranks(self, order: Sequence[int] | None) -> None:
         """Gives this node the ranks of its place among all, which stand in this order, or by number."""
         settings = self._settings
         self._ring = Ring(range(settings.nodes) if order is None else order, settings.processes)
         first = self._ring.first_process(settings.node)
-        self._seats = seats_of(self._env, first, settings.processes, self._directory)
+        self._specs = rank_specs(self._env, first, settings.processes, self._directory)
 
-    def _failed(self, crew: Crew, attempt: int, end: End) -> None:
+    def _failed(self, ranks: LocalRanks, attempt: int, end: End) -> None:
         """A rank has failed: the others are ended everywhere, or here if nobody leads any more."""
         if self._membership is Membership.DISMISSED or self._link is None:
-            crew.stop()
+            ranks.stop()
         else:
             self._send(Failed(attempt, end.cause, bool(end.waited)))
 
-    async def _run(self, crew: Crew, start: Start, former: asyncio.Task[None] | None) -> None:
+    async def _run(self, ranks: LocalRanks, start: Start, former: asyncio.Task[None] | None) -> None:
         """One attempt of this node's ranks, once the former one is over."""
         if former is not None:
             await asyncio.wait([former])
-        unwanted = asyncio.create_task(crew.unwanted.wait())
+        unwanted = asyncio.create_task(ranks.unwanted.wait())
         # This node may still be in preflight, while the others gather.
         await asyncio.wait([self._fit, unwanted], return_when=asyncio.FIRST_COMPLETED)
         unwanted.cancel()
@@ -343,21 +343,21 @@ class Follower:
         if self._fit.done():
             if self._fit.cancelled() or self._fit.exception() is not None:
                 return  # This supervisor ends.
-            ends = await self._ends_of(crew, start)
+            ends = await self._ends_of(ranks, start)
             await end_strays(self._starter.pids)
-        if isinstance(self._state, Running) and self._state.crew is crew:  # Otherwise nobody waits for its result.
+        if isinstance(self._state, Running) and self._state.ranks is ranks:  # Otherwise nobody waits for its result.
             self._idle(start, ends)
 
-    async def _ends_of(self, crew: Crew, start: Start) -> Sequence[End]:
+    async def _ends_of(self, ranks: LocalRanks, start: Start) -> Sequence[End]:
         if not self._settings.leads:
             await self._await_store(start.port)
-        seats = [self._seated(local, seat, start) for local, seat in enumerate(self._seats)]
+        specs = [self._spec_in(local, spec, start) for local, spec in enumerate(self._specs)]
         try:
-            ends: Sequence[End] = await crew.run(COLLECTIVE if start.check else self._program, seats)
+            ends: Sequence[End] = await ranks.run(COLLECTIVE if start.check else self._program, specs)
         except StartError as error:
             message, now = str(error), time.time()
-            ends = [End(seat.process, ExitCode.APPLICATION_ERROR, now, APPLICATION, message) for seat in seats]
-        return [_with_step(*told) for told in zip(ends, self._told(), strict=True)]
+            ends = [End(spec.process, ExitCode.APPLICATION_ERROR, now, APPLICATION, message) for spec in specs]
+        return [_with_step(*told) for told in zip(ends, self._reports(), strict=True)]
 
     async def _await_store(self, port: int) -> None:
         """Gives rank 0 a head start: if the store does not listen yet, a rank tries again only much later."""
@@ -406,7 +406,7 @@ class Follower:
         if self._settings.patience is not None:  # Otherwise the operator reports it.
             complain(f"node {incident.node} failed: {incident.end.words}")
         error = PeerLostError(f"{self._in_words(incident)} failed: {incident.end.cause}")
-        end = End(self._seats[0].process, ExitCode.PEER_LOST, time.time(), error.cause, str(error))
+        end = End(self._specs[0].process, ExitCode.PEER_LOST, time.time(), error.cause, str(error))
         self._report(structs.replace(end, step=incident.end.step), incident)
         self._finish(ExitCode.PEER_LOST)
 
@@ -421,39 +421,38 @@ class Follower:
         """Which rank failed first."""
         return rank_in_words(incident.end.process, incident.node, self._settings.processes)
 
-    async def _examine(self) -> None:
+    async def _examine(self, attempt: int, ranks: LocalRanks) -> None:
         """Examines what each stuck rank is doing; of one that has ended, only that is reported."""
-        attempt, crew = self.attempt, self._state.crew if isinstance(self._state, Running) else None
-        found = await asyncio.gather(*(self._found(local, pid) for local, pid in (crew.pids if crew else {}).items()))
+        found = await asyncio.gather(*(self._found(local, pid) for local, pid in ranks.pids.items()))
         # Some may have ended meanwhile.
-        gone = {self._seats[local].process: end for local, end in (crew.ended if crew else {}).items()}
+        gone = {self._specs[local].process: end for local, end in ranks.ended.items()}
         still = (one for one in found if one.process not in gone)
         self._send(Examined(attempt, (*still, *(finding_of(*one) for one in gone.items()))))
 
     async def _found(self, local: int, pid: int) -> Finding:
         """What a rank is doing; if it cannot be examined, the findings of the others are still reported."""
-        process = self._seats[local].process
+        process = self._specs[local].process
         try:
             return await collect(pid, process, self._heartbeats.path(local), self.attempt)
         except Exception as error:  # noqa: BLE001  (whatever it is, a rank that hangs is not to end the supervisor)
             warn(f"cannot look at rank {process}: {type(error).__name__}: {error}")
             return Finding(process)
 
-    def _seated(self, local: int, seat: Seat, start: Start) -> Seat:
-        """A seat with what is different in each attempt."""
-        env = {**seat.env, Env.ATTEMPT: str(start.attempt), Env.HEARTBEAT: str(self._heartbeats.path(local))}
+    def _spec_in(self, local: int, spec: RankSpec, start: Start) -> RankSpec:
+        """A spec with what is different in each attempt."""
+        env = {**spec.env, Env.ATTEMPT: str(start.attempt), Env.HEARTBEAT: str(self._heartbeats.path(local))}
         if self._settings.master_addr:
             env |= {Env.MASTER_ADDR: self._rendezvous.master_addr, Env.MASTER_PORT: str(start.port)}
         seconds = start.past.mean_time_to_failure
         if seconds is not None:
             env[Env.MEAN_TIME_TO_FAILURE] = f"{max(1.0, seconds):.0f}"
-        if self._posts is not None and seat.process == 0:
+        if self._posts is not None and spec.process == 0:
             env |= self._posts.env(env)
-        return replace(seat, env=env)
+        return replace(spec, env=env)
 
     def _stop(self) -> None:
         if isinstance(self._state, Running):
-            self._state.crew.stop()
+            self._state.ranks.stop()
 
     async def _ended(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  (it raises nothing)
         """Waits until no rank runs."""

@@ -95,7 +95,7 @@ class Leader:
         refusal = self._refusal(hello)
         if refusal is not None:
             link.send(refusal)
-            self._once.warn(f"a supervisor that calls itself rank {hello.node} was refused: {refusal.why}")
+            self._once.warn(f"a supervisor that calls itself node {hello.node} was refused: {refusal.why}")
             return
         node = hello.node
         self._take_in(link, hello)
@@ -140,9 +140,9 @@ class Leader:
 
     def _refusal(self, hello: Hello) -> Refused | None:
         if self.coordinator.is_outdated(hello):
-            return Refused(f"a newer pod of rank {hello.node} has been here", for_good=False)
+            return Refused(f"a newer pod of node {hello.node} has been here", for_good=False)
         if not 0 <= hello.node < self._settings.nodes:
-            return Refused(f"there is no rank {hello.node} among {self._settings.nodes} nodes", for_good=True)
+            return Refused(f"there is no node {hello.node} among {self._settings.nodes} nodes", for_good=True)
         if self._settings.patience is not None and hello.node in self._links:
             return Refused(f"node {hello.node} is here already: each node has a number of its own", for_good=True)
         return None

@@ -74,7 +74,7 @@ class Pace:
         self._last_finished: float | None = None
         self._looked: float | None = None
 
-    def hear(self, attempt: int, beats: Iterable[Beat], now: float) -> None:
+    def add(self, attempt: int, beats: Iterable[Beat], now: float) -> None:
         """Takes beats that have just come, of any of the processes; `now` is a monotonic time in seconds."""
         if attempt != self._attempt:
             self._begin(attempt)

@@ -158,7 +158,7 @@ def test_a_start_tells_where_the_others_are(follow: Follow) -> None:
 async def ranks_run(follower: Follower, attempt: int) -> None:
     def run() -> bool:
         state = follower._state
-        return isinstance(state, Running) and state.start.attempt == attempt and len(state.crew.pids) == 2
+        return isinstance(state, Running) and state.start.attempt == attempt and len(state.ranks.pids) == 2
 
     while not run():  # noqa: ASYNC110  (nothing tells of a start)
         await asyncio.sleep(0.01)
@@ -411,7 +411,7 @@ def test_without_an_order_they_are_those_of_its_number_again(
     async def scene(follower: Follower, _: Sleepers) -> None:
         follower._handle(MOVED)
         follower._handle(Start(2, 0, {}))
-        assert [seat.process for seat in follower._seats] == [2, 3]
+        assert [spec.process for spec in follower._specs] == [2, 3]
 
     follow(scene, node=1, nodes=4)
     assert "attempt 2: node" not in capsys.readouterr().out

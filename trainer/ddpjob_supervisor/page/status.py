@@ -21,7 +21,7 @@ from .stragglers import Comparison
 MEMORY_SECONDS = 30.0
 
 
-class Picture:
+class Status:
     """Follows one supervisor, and its gang if it leads one."""
 
     def __init__(
@@ -38,11 +38,11 @@ class Picture:
         self.curve = Curve(lambda _: None)
         """Where progress is recorded."""
 
-    def hear(self, attempt: int, beats: Sequence[Beat]) -> None:
+    def add(self, attempt: int, beats: Sequence[Beat]) -> None:
         """Takes in beats that have just arrived."""
         now = time.monotonic()
-        self._pace.hear(attempt, beats, now)
-        self._comparison.hear(attempt, beats, now)
+        self._pace.add(attempt, beats, now)
+        self._comparison.add(attempt, beats, now)
         if any(beat.get("step") is not None for beat in beats):
             self._note(attempt)
 
@@ -62,7 +62,7 @@ class Picture:
 
     def document(self) -> Document:
         """What there is to report now."""
-        return document(self._own() if self._leader is None else self._of_all(self._leader))
+        return document(self._of_this_node() if self._leader is None else self._of_all(self._leader))
 
     def _of_all(self, leader: Leader) -> Gang:
         coordinator, settings = leader.coordinator, self._settings
@@ -91,7 +91,7 @@ class Picture:
             now=time.time(),
         )
 
-    def _own(self) -> Gang:
+    def _of_this_node(self) -> Gang:
         settings, follower = self._settings, self._follower
         where = self._rendezvous.where()
         return Gang(
