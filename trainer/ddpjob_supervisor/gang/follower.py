@@ -207,7 +207,7 @@ class Follower:
         """The last reports of its ranks."""
         ways = self._state.ranks.transports() if isinstance(self._state, Running) else {}
         return tuple(
-            replace(beat, process=spec.process, attempt=self.attempt, transport=ways.get(local)).to_dict()
+            structs.replace(beat, process=spec.process, attempt=self.attempt, transport=ways.get(local)).to_dict()
             for local, (spec, beat) in enumerate(zip(self._specs, self._reports(), strict=True))
             if beat is not None
         )

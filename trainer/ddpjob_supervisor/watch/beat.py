@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Required, TypedDict, cast
 
+import msgspec
 from ddpjob_rank.recording.json_lines import in_json
+from msgspec.structs import replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +19,7 @@ class Checkpoint:
     """RFC 3339, UTC, with milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
+class Beat(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """What a rank reports. What it has not reported, or is not known yet, is None."""
 
     process: int
@@ -45,41 +46,27 @@ class Beat:
     """Of a step, of all processes together."""
     step_seconds: float | None = None
     """Recent mean, of training alone."""
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = {}
     """Its parts: those of heartbeat.PARTS that are known. Backward includes communication."""
     memory_bytes: int | None = None
     checkpoint: Checkpoint | None = None
     """The newest."""
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = {}
     """The program's own numbers."""
     transport: str | None = None
     """How NCCL passes data, where it says so: `P2P, NET/IB`. Heard by its supervisor, not reported."""
 
     def to_dict(self) -> "BeatFields":
         """As it is sent: without None, and without what is empty."""
-        checkpoint = self.checkpoint
-        fields = {
-            "process": self.process,
-            "attempt": self.attempt,
-            "activity": self.activity,
-            "step": self.step,
-            "stepAge": finite(self.step_age),
-            "counted": self.counted or None,
-            "anew": self.anew or None,
-            "reports": self.reports or None,
-            "announces": self.announces or None,
-            "epoch": self.epoch,
-            "totalSteps": self.total_steps,
-            "loss": in_json(self.loss),
-            "samples": self.samples,
-            "stepSeconds": finite(self.step_seconds),
-            "seconds": {part: number for part, number in self.seconds.items() if math.isfinite(number)} or None,
-            "memoryBytes": self.memory_bytes,
-            "checkpoint": {"step": checkpoint.step, "time": checkpoint.time} if checkpoint else None,
-            "metrics": in_json(self.metrics) or None,
-            "transport": self.transport,
-        }
-        return cast("BeatFields", {name: value for name, value in fields.items() if value is not None})
+        sent = replace(
+            self,
+            step_age=finite(self.step_age),
+            step_seconds=finite(self.step_seconds),
+            seconds={part: number for part, number in self.seconds.items() if math.isfinite(number)},
+            loss=in_json(self.loss),
+            metrics=in_json(self.metrics),
+        )
+        return cast("BeatFields", msgspec.to_builtins(sent))
 
 
 Number = float | Literal["NaN", "Infinity", "-Infinity"]

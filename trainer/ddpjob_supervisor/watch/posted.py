@@ -7,14 +7,16 @@ seconds, while steps are counted one by one. So it says which step a counted one
 from there.
 """
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ddpjob_rank.reporting.heartbeat import LARGEST
 from ddpjob_rank.reporting.teller import TRAINING
+from msgspec.structs import replace
 
 from .beat import Beat
 
@@ -49,7 +51,7 @@ class Post:
         known = {name: getattr(former, name) for name in ("total", "epoch", "loss") if getattr(self, name) is None}
         if self.step is None:
             known |= {"at": former.at, "step": former.step, "ahead": former.ahead}
-        return replace(self, **known)
+        return dataclasses.replace(self, **known)
 
 
 def read_post(content: bytes, beat: Beat | None, now: float) -> Post:

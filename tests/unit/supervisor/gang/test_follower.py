@@ -25,6 +25,7 @@ from ddpjob_supervisor.gang.messages import (
     Idle,
     Incident,
     Leave,
+    Leaving,
     Located,
     Message,
     Start,
@@ -220,6 +221,21 @@ def test_a_node_that_is_done_goes_once_the_leader_knows(follow: Follow) -> None:
         assert not follower._exit_code.done()
         follower._handle(Farewell())
         assert await follower._exit_code == 0
+
+    follow(scene)
+
+
+def test_one_that_is_to_go_goes_once_its_ranks_have_saved(follow: Follow) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        leader = led(follower)
+        follower._handle(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        follower.request(signal.SIGTERM)
+        for rank in sleepers.ranks:
+            rank.ended.set_result(205)
+        assert await said_beside_beats(leader) == Leaving()
+        assert isinstance(await said_beside_beats(leader), Idle)
+        assert await follower._exit_code == 205
 
     follow(scene)
 
