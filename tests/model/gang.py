@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, groupby
 
-from ddpjob_supervisor.gang.coordinator import Coordinator, Phase
+from ddpjob_supervisor.gang.coordinator import Coordinator
 from ddpjob_supervisor.gang.judging import LONG_SECONDS, Limits
 from ddpjob_supervisor.gang.messages import (
     Beats,
-    Done,
     End,
     Examine,
     Examined,
     Failed,
     Farewell,
+    Finished,
     Hello,
     Idle,
     Incident,
@@ -30,6 +30,8 @@ from ddpjob_supervisor.gang.messages import (
     Start,
     Stop,
 )
+from ddpjob_supervisor.gang.states import Phase
+from ddpjob_supervisor.watch.blame import Finding
 
 BEGIN = 1_700_000_000.0
 
@@ -113,7 +115,7 @@ class Supervisor:
             case Stop(attempt) if self.crew and attempt == self.attempt:
                 self.crew.stopped = True
             case Examine(attempt) if attempt == self.attempt:
-                self.tell(Examined(attempt, ({"process": self.process},)))
+                self.tell(Examined(attempt, (Finding(self.process),)))
             case Leave():
                 self.exit(204)
             case Farewell():
@@ -137,7 +139,7 @@ class Supervisor:
         if crew.order is not None and self.domain is not None:
             self.tell(Located(self.domain))
         self.done = code == 0 and not crew.ends and not crew.check
-        self.tell(Done(crew.attempt) if self.done else Idle(crew.attempt, ends, crew.stepped))
+        self.tell(Finished(crew.attempt) if self.done else Idle(crew.attempt, ends, crew.stepped))
         if self.alone:
             self.exit(0 if self.done else ends[0].exit_code or 143)
         elif self.leaving and (self.link is None or not self.done):
@@ -240,13 +242,13 @@ class Gang:
             if isinstance(message, Leave | Farewell):
                 self.told += [(one, link) for one in self.living if one.link is link]
             link.to_member.append(message)
-        self.over |= leader.ended
+        self.over |= leader.phase is Phase.DONE
         self._may_end()
 
     def _may_end(self) -> None:
         """Rank 0's supervisor is the leader's process, which goes once all is said."""
         first = self.supervisors[0]
-        if self.leader is None or first.lives or (first.exit_code == 0 and not self.leader.ended):
+        if self.leader is None or first.lives or (first.exit_code == 0 and self.leader.phase is not Phase.DONE):
             return
         self.leader = None
         for link in self._open:
@@ -259,7 +261,7 @@ class Gang:
         assert not known or known[-1] in incidents, "incidents are not forgotten"
         assert self.course is not None
         assert new.attempt == self.course.attempt, "the incident is the last attempt's"
-        assert self.course.order[new.end.process] == new.rank, f"{new} is not of the node that had that rank"
+        assert self.course.order[new.end.process] == new.node, f"{new} is not of the node that had that rank"
         assert not self.course.check, "what the trial of the machines finds is the operator's"
         assert new.end.cause not in self.limits.left_causes, f"{new} is the operator's"
         assert new.end.exit_code not in self.limits.left_codes, f"{new} is the operator's"

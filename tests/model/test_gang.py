@@ -8,9 +8,9 @@ The coordinator is the real one; supervisors, links and pods are simulated in ga
 from typing import Any
 
 import pytest
-from ddpjob_supervisor.gang.coordinator import Phase
 from ddpjob_supervisor.gang.judging import KILLED_SECONDS, Limits
 from ddpjob_supervisor.gang.messages import Beats, End, Leaving
+from ddpjob_supervisor.gang.states import MemberState, Phase
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -302,7 +302,7 @@ class Histories(RuleBasedStateMachine):
         for one in self.deserted:
             self.gang.lost_by_member(one)
         saved = self.gang.leader is not None and any(
-            member.doing.value == "idle" for member in self.gang.leader.members.values()
+            member.state is MemberState.IDLE for member in self.gang.leader.members.values()
         )
         for one in self.running:
             assert one.crew

@@ -18,8 +18,8 @@ from ddpjob_supervisor.node.warm import Warm
 from ddpjob_supervisor.preflight.findings import Finding, Level
 from ddpjob_supervisor.preflight.full import collective, exchange
 from ddpjob_supervisor.preflight.full.collective import MARGIN_SECONDS, PAIRS_SHARE
-from ddpjob_supervisor.preflight.full.course import Outcome
-from ddpjob_supervisor.preflight.full.exchange import Meeting, meet
+from ddpjob_supervisor.preflight.full.exchange import Group, sum_over
+from ddpjob_supervisor.preflight.full.plan import Outcome
 from ddpjob_supervisor.preflight.running import preflight
 
 from tests.support.ports import hold_port
@@ -29,7 +29,7 @@ from tests.training.machines import ip
 from tests.training.namespaces import enter_machine
 from tests.training.ranks import Run, world
 
-Meet = Callable[[Meeting, World, str, float], Outcome]
+Sum = Callable[[Group, World, str, float], Outcome]
 
 
 def soon() -> int:
@@ -42,14 +42,16 @@ def patiently() -> float:
     return patience(60)
 
 
-def rank_of(environment: dict[str, str], files: str, seconds: float, meet: Meet | None, machine: str | None) -> None:
-    """One rank of the collective part, on a machine of its own if it has one; `meet` is what its children do."""
+def rank_of(
+    environment: dict[str, str], files: str, seconds: float, sum_over: Sum | None, machine: str | None
+) -> None:
+    """One rank of the collective part, on a machine of its own if it has one; `sum_over` is what its children do."""
     if machine is not None:
         enter_machine(machine)
     settle(environment, [(1, Path(f"{files}.out")), (2, Path(f"{files}.err"))])
     sys.argv = ["collective", "--timeout-seconds", str(seconds)]
-    if meet is not None:
-        collective.Trials = partial(collective.Trials, meet=meet)  # type: ignore[assignment,misc]
+    if sum_over is not None:
+        collective.Trials = partial(collective.Trials, sum_over=sum_over)  # type: ignore[assignment,misc]
     collective.main()
 
 
@@ -68,9 +70,9 @@ def dies(*_: Any) -> Outcome:
     return Outcome()
 
 
-def miscalculates(meeting: Meeting, world: World, backend: str, seconds: float) -> Outcome:
+def miscalculates(group: Group, world: World, backend: str, seconds: float) -> Outcome:
     exchange.FACTORS = 1
-    return meet(meeting, world, backend, seconds)
+    return sum_over(group, world, backend, seconds)
 
 
 class Gang:
@@ -87,7 +89,7 @@ class Gang:
         seconds: float | None = None,
         port: int = 0,
         machines: list[str] | None = None,
-        **meets: Meet,
+        **meets: Sum,
     ) -> Run:
         """Those of `size` ranks that are present, each on its machine; `r1=...` is what rank 1's children do."""
         port = port or hold_port()
@@ -134,7 +136,7 @@ def test_a_healthy_gang_passes_and_is_told_its_bandwidth(gang: Gang, size: int) 
     [(stops_itself, "no end within {seconds:.0f} s; its network"), (miscalculates, "the sum of a known tensor")],
     ids=["its exchange hangs", "it sums wrongly"],
 )
-def test_the_node_that_is_to_blame_says_so_itself(gang: Gang, how: Meet, said: str) -> None:
+def test_the_node_that_is_to_blame_says_so_itself(gang: Gang, how: Sum, said: str) -> None:
     seconds = patiently() if how is miscalculates else 3 * soon()
     run = gang(3, seconds=seconds, r1=how)
     assert run.end() == [0, 201, 0], run.story()
@@ -222,10 +224,10 @@ def test_a_processor_that_computes_right_has_no_wrong_products() -> None:
     assert exchange._wrong_products(torch.device("cpu")) == 0
 
 
-def looked_at(env: dict[str, str], starter: Cold | Warm, own_name: str | None = None) -> list[Finding]:
+def looked_at(env: dict[str, str], starter: Cold | Warm, host_name: str | None = None) -> list[Finding]:
     async def look() -> list[Finding]:
         async with asyncio.timeout(patience(60)), starter:
-            return await preflight({**os.environ, **env}, starter, own_name, 30)
+            return await preflight({**os.environ, **env}, starter, host_name, 30)
 
     return asyncio.run(look())
 

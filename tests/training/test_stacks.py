@@ -14,7 +14,7 @@ from ddpjob_rank.running.program import program_of
 from ddpjob_supervisor.node.cold import Cold
 from ddpjob_supervisor.node.ranks import Place, Rank, Starter
 from ddpjob_supervisor.node.warm import Warm
-from ddpjob_supervisor.watch.blame import blame
+from ddpjob_supervisor.watch.blame import Finding, blame
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
 from ddpjob_supervisor.watch.procfs import Process
 from ddpjob_supervisor.watch.stacks import collect
@@ -91,13 +91,13 @@ class Pair:
         """What each was found doing, once rank 1 is stuck in that state, and rank 0 has come to wait for it."""
         await self._until(lambda: self._ready.exists() and Process.of(self.ranks[1].pid).state == state)
         begun = time.monotonic()
-        while not (found := await self._collect(0))["collective"]:
+        while not (found := await self._collect(0)).collective:
             assert time.monotonic() < begun + patience(DEADLINE_SECONDS), (
                 f"rank 0 does not come to the collective: {found}"
             )
         return {0: found, 1: await self._collect(1)}
 
-    async def _collect(self, rank: int) -> dict[str, Any]:
+    async def _collect(self, rank: int) -> Finding:
         return await collect(self.ranks[rank].pid, rank, self.heartbeats.path(rank), 7)
 
     async def _until(self, happens: Callable[[], bool]) -> None:
@@ -209,10 +209,10 @@ def test_the_one_that_does_not_come_is_named(
 def test_both_stacks_are_kept_with_what_the_ranks_have_exchanged(pairs: Pairs, runner: asyncio.Runner) -> None:
     pair = pairs(SLEEPS)
     found = runner.run(pair.stuck("S"))
-    assert found[0]["sequences"]["0 gloo"] == found[1]["sequences"]["0 gloo"] + 1, found
-    assert found[0]["collective"].startswith("gloo:"), found
+    assert found[0].sequences["0 gloo"] == found[1].sequences["0 gloo"] + 1, found
+    assert (found[0].collective or "").startswith("gloo:"), found
     assert "in _engine_run_backward" in pair.story(0)
-    assert f"{found[0]['collective']} " in pair.story(0)
+    assert f"{found[0].collective} " in pair.story(0)
     assert "waits" in pair.story(0).splitlines()[-1]
     assert 'train.py", line 11 in stuck' in pair.story(1)
 
@@ -225,15 +225,15 @@ def test_a_worker_that_the_rank_waits_for_is_asked_as_well(pairs: Pairs, runner:
 
 def test_a_rank_says_that_its_program_has_ended(pairs: Pairs, runner: asyncio.Runner) -> None:
     found = runner.run(pairs(ENDS_LATE).stuck("S"))
-    assert (found[1]["activity"], found[1]["step"]) == ("ending", 2)
+    assert (found[1].activity, found[1].step) == ("ending", 2)
 
 
 def test_a_rank_that_nobody_has_prepared_is_left_alone(runner: asyncio.Runner, tmp_path: Path) -> None:
-    async def look() -> tuple[dict[str, Any], int]:
+    async def look() -> tuple[Finding, int]:
         sleeper = await asyncio.create_subprocess_exec("sleep", "1000")
         found = await collect(sleeper.pid, 0, tmp_path / "no-heartbeat", 1)
         sleeper.terminate()
         return found, await sleeper.wait()
 
     found, code = runner.run(look())
-    assert (found["silent"], found["where"], code) == (False, None, -signal.SIGTERM)
+    assert (found.silent, found.where, code) == (False, None, -signal.SIGTERM)

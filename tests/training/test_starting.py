@@ -14,7 +14,7 @@ import psutil
 import pytest
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.running.program import Program
-from ddpjob_supervisor.gang.crew import Crew, Seat, seats_of
+from ddpjob_supervisor.gang.local_ranks import LocalRanks, RankSpec, rank_specs
 from ddpjob_supervisor.node import strays
 from ddpjob_supervisor.node.cold import Cold
 from ddpjob_supervisor.node.ranks import Place, Starter, StartError
@@ -58,11 +58,11 @@ class Scene:
         return Place(self.program(), dict(os.environ))
 
     @property
-    def seats(self) -> list[Seat]:
-        return seats_of(os.environ, 0, 2, self.directory)
+    def specs(self) -> list[RankSpec]:
+        return rank_specs(os.environ, 0, 2, self.directory)
 
-    def crew(self) -> Crew:
-        return Crew(self.starter, lambda _: None)
+    def local_ranks(self) -> LocalRanks:
+        return LocalRanks(self.starter, lambda _: None)
 
     async def appears(self, name: str) -> None:
         """A file that a rank makes."""
@@ -108,12 +108,12 @@ def test_a_rank_that_is_asked_to_stop_just_after_its_start_has_heard_it(scene: S
     scene.play(asked)
 
 
-def test_a_crew_that_was_stopped_before_it_runs_starts_nobody(scene: Scene) -> None:
+def test_ranks_that_were_stopped_before_they_start_are_not_started(scene: Scene) -> None:
     async def stopped() -> None:
         for _ in range(TIMES):
-            crew = scene.crew()
-            crew.stop()
-            ends = await crew.run(scene.program(f"open('{scene.directory}/ran', 'w'); {WAIT}"), scene.seats)
+            local_ranks = scene.local_ranks()
+            local_ranks.stop()
+            ends = await local_ranks.run(scene.program(f"open('{scene.directory}/ran', 'w'); {WAIT}"), scene.specs)
             assert [(end.process, end.exit_code, end.cause) for end in ends] == [(0, 137, ""), (1, 137, "")]
 
     scene.play(stopped)
@@ -123,13 +123,13 @@ def test_a_crew_that_was_stopped_before_it_runs_starts_nobody(scene: Scene) -> N
 @pytest.mark.parametrize("request_", ["stop", "SIGTERM"])
 def test_whoever_asks_for_the_end_waits_for_no_imports(importing: Scene, request_: str) -> None:
     async def asked() -> None:
-        crew = importing.crew()
-        running = asyncio.create_task(crew.run(importing.program(), importing.seats))
+        local_ranks = importing.local_ranks()
+        running = asyncio.create_task(local_ranks.run(importing.program(), importing.specs))
         await asyncio.sleep(0)  # It waits for the zygote by now.
         if request_ == "stop":
-            crew.stop()
+            local_ranks.stop()
         else:
-            crew.tell(signal.SIGTERM)
+            local_ranks.tell(signal.SIGTERM)
         assert [end.exit_code for end in await running] == [137 if request_ == "stop" else 143] * 2
 
     importing.play(asked)
@@ -141,7 +141,7 @@ def test_what_a_zygote_cannot_import_is_the_users_mistake(tmp_path: Path) -> Non
     async def imported() -> None:
         message = "cannot import nosuchmodule, which the ranks are to be forked with: No module named 'nosuchmodule'"
         with pytest.raises(ConfigError, match=message):
-            await scene.crew().run(scene.program(), scene.seats)
+            await scene.local_ranks().run(scene.program(), scene.specs)
         with pytest.raises(ConfigError, match=message):
             await scene.starter.start(scene.place)
 
@@ -211,10 +211,12 @@ def test_where_one_rank_cannot_be_started_none_runs(tmp_path: Path) -> None:
     scene = Scene(tmp_path, Cold())
 
     async def one_only() -> None:
-        well, too_long = scene.seats
-        crew = scene.crew()
+        well, too_long = scene.specs
+        local_ranks = scene.local_ranks()
         with pytest.raises(StartError, match="Argument list too long"):
-            await crew.run(scene.program(), [well, replace(too_long, env={**too_long.env, "TOO_LONG": TOO_LONG})])
+            await local_ranks.run(
+                scene.program(), [well, replace(too_long, env={**too_long.env, "TOO_LONG": TOO_LONG})]
+            )
         assert scene.starter.pids == set()
 
     scene.play(one_only)
@@ -230,14 +232,14 @@ def test_a_rank_that_has_said_why_it_failed_is_believed_though_it_was_ended_then
     )
 
     async def failed() -> None:
-        crew = scene.crew()
-        running = asyncio.create_task(crew.run(scene.program(failing), scene.seats))
+        local_ranks = scene.local_ranks()
+        running = asyncio.create_task(local_ranks.run(scene.program(failing), scene.specs))
         await scene.appears("at exit0")
         await scene.appears("at exit1")
         if request_ == "stop":
-            crew.stop()
+            local_ranks.stop()
         else:
-            crew.tell(signal.SIGTERM)
+            local_ranks.tell(signal.SIGTERM)
         ends = [(end.cause, end.message, end.exit_code) for end in await running]
         assert ends == [("", "", 137 if request_ == "stop" else 143), ("Application", "the cause", 1)]
 

@@ -33,7 +33,7 @@ OTHER_AT_LEAST, OTHER_AT_MOST = 600.0, 3600.0
 ENOUGH_PAUSES = 10
 
 
-class Doing(StrEnum):
+class Activity(StrEnum):
     """What a gang is doing, as far as limits depend on it. The values end the sentence "no step finished …"."""
 
     STARTING = "since the start"
@@ -72,11 +72,13 @@ class Patience:
         """A limit was exceeded. Whatever the cause, the learned limit may have been too small."""
         self._doublings += 1
 
-    def seconds(self, doing: Doing) -> float:
+    def seconds(self, doing: Activity) -> float:
         """How long the gang may go without a finished step."""
         if self._timeout is not None:
-            return self._timeout if doing is Doing.TRAINING else max(TIMES_TRAINING * self._timeout, OTHER_AT_LEAST)
-        if doing is Doing.TRAINING:
+            return (
+                self._timeout if doing is Activity.TRAINING else max(TIMES_TRAINING * self._timeout, OTHER_AT_LEAST)
+            )
+        if doing is Activity.TRAINING:
             return self._learned() if self._announces else max(SILENT_AT_LEAST, self._learned_in_silence())
         return _between(OTHER_AT_LEAST, TIMES_TRAINING * self._learned(), OTHER_AT_MOST)
 
@@ -101,7 +103,7 @@ def longest(timeout: float | None) -> float:
     Without one it is the limit while nothing is known.
     """
     patience = Patience(timeout)
-    return max(patience.seconds(doing) for doing in Doing)
+    return max(patience.seconds(doing) for doing in Activity)
 
 
 def _between(least: float, seconds: float, most: float) -> float:

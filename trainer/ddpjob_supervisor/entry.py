@@ -1,11 +1,23 @@
 """`ddpjob-supervise`, whose first line obeys requests to stop: what follows takes most of a second to import."""
 
+import sys
+
+from ddpjob_rank.console import complain
+from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.stopping import leave_on_request
 
 
 def supervise() -> None:
-    """`ddpjob-supervise`."""
+    """`ddpjob-supervise`; exits with one line if its libraries are missing."""
     leave_on_request()
-    from .main import main  # noqa: PLC0415
-
+    try:
+        from .main import main  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("ddpjob"):
+            raise
+        complain(
+            f"{sys.executable} lacks {error.name}: ddpjob was installed without its extra cli; install it as"
+            " ddpjob[cli], from where it came"
+        )
+        sys.exit(ExitCode.BAD_INPUT)
     main()

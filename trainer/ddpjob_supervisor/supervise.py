@@ -23,13 +23,13 @@ from .gang.secret import with_secret
 from .gang.settings import DISABLED, Settings, read_settings
 from .node import open_files, warm
 from .node.cold import Cold
-from .node.directory import own_directory
+from .node.directory import private_directory
 from .node.ranks import Starter
 from .node.strays import reap_strays
 from .page.curve import directory_of, recording
-from .page.picture import Picture
 from .page.server import Page
-from .preflight.findings import tell, verdict
+from .page.status import Status
+from .preflight.findings import log, verdict
 from .preflight.running import preflight
 from .watch.posts import Posts
 
@@ -76,7 +76,7 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
     """Runs this node's ranks as a part of its gang, and returns the exit code for all."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(starter)  # First: what it imports takes longest.
-        directory = stack.enter_context(own_directory())
+        directory = stack.enter_context(private_directory())
         rendezvous = Rendezvous(settings)
         fit = asyncio.create_task(_try_this_node(settings, starter, env))
         stack.callback(fit.cancel)
@@ -86,28 +86,28 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         )
         leader = Leader(settings) if settings.leads else None
         _listen_to_signals(follower, starter)
-        picture = Picture(settings, follower, leader, rendezvous, starter)
+        status = Status(settings, follower, leader, rendezvous, starter)
         if settings.in_a_job:
-            await _open_page(stack, settings, picture, leader)
-            picture.curve = stack.enter_context(recording(directory_of(env)))
+            await _open_page(stack, settings, status, leader)
+            status.curve = stack.enter_context(recording(directory_of(env)))
         port = 0
         if settings.listens:
             port = await stack.enter_async_context(control_port(settings, rendezvous, follower, leader))
         if leader is None:
             return await follower.follow(port)
         code = await _lead(settings, leader, follower, port)
-        picture.finish(over=code == ExitCode.DONE)
+        status.finish(over=code == ExitCode.DONE)
         if settings.in_a_job and code in WELL:
-            leave_last_words(picture.document(), report_path(env))
+            leave_last_words(status.document(), report_path(env))
         return code
 
 
-async def _open_page(stack: AsyncExitStack, settings: Settings, picture: Picture, leader: Leader | None) -> None:
-    page = await stack.enter_async_context(Page(settings.status_port, settings.listen, picture.document))
-    watching = asyncio.create_task(picture.watch_memory())
+async def _open_page(stack: AsyncExitStack, settings: Settings, status: Status, leader: Leader | None) -> None:
+    page = await stack.enter_async_context(Page(settings.status_port, settings.listen, status.document))
+    watching = asyncio.create_task(status.watch_memory())
     stack.callback(watching.cancel)
     if leader is not None:
-        leader.on_change, leader.on_beats = page.changed, picture.hear
+        leader.on_change, leader.on_beats = page.changed, status.add
 
 
 async def _try_this_node(settings: Settings, starter: Starter, env: Mapping[str, str]) -> None:
@@ -118,8 +118,8 @@ async def _try_this_node(settings: Settings, starter: Starter, env: Mapping[str,
     """
     if settings.preflight == DISABLED:
         return
-    findings = await preflight(env, starter, settings.own_name, NAME_SECONDS)
-    tell(findings)
+    findings = await preflight(env, starter, settings.host_name, NAME_SECONDS)
+    log(findings)
     if error := verdict(findings):
         raise error
 
@@ -128,12 +128,12 @@ async def _lead(settings: Settings, leader: Leader, follower: Follower, port: in
     link = LocalLink()
     following = asyncio.create_task(follower.follow(port, link))
 
-    async def serve_own() -> None:
+    async def join() -> None:
         await leader.inherit(port)
         await follower.locate()
         await leader.serve(link.other_end(), follower.hello(port))
 
-    leading = [asyncio.create_task(leader.look_after()), asyncio.create_task(serve_own())]
+    leading = [asyncio.create_task(leader.look_after()), asyncio.create_task(join())]
     try:
         # Leading ends by itself only through a fault of ours, which must not leave a gang without a leader.
         for ended in (await asyncio.wait([following, *leading], return_when=asyncio.FIRST_COMPLETED))[0]:

@@ -3,17 +3,17 @@
 from typing import Any
 
 from ddpjob_supervisor.preflight.full import collective
-from ddpjob_supervisor.preflight.full.course import Kind, Order, Outcome
+from ddpjob_supervisor.preflight.full.plan import Kind, Outcome, Step
 
 from tests.training.faults.holds import reach
 
 _try = collective.Trials._try
 
 
-def _reach_and_try(trials: Any, order: Order) -> Outcome:
-    if order.kind is Kind.ALL:
+def _reach_and_try(trials: Any, step: Step) -> Outcome:
+    if step.kind is Kind.ALL:
         reach("preflight")
-    return _try(trials, order)
+    return _try(trials, step)
 
 
 collective.Trials._try = _reach_and_try  # type: ignore[method-assign]

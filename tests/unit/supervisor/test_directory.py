@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ddpjob_rank.errors import TrainerError
 from ddpjob_supervisor.node import directory as module
-from ddpjob_supervisor.node.directory import own_directory
+from ddpjob_supervisor.node.directory import private_directory
 
 from tests.support.waiting import patience
 
@@ -29,7 +29,7 @@ import sys
 from pathlib import Path
 from ddpjob_supervisor.node import directory
 directory.PARENTS = (Path(sys.argv[1]),)
-with directory.own_directory() as own:
+with directory.private_directory() as own:
     (own / "report").write_text("")
     print(own, flush=True)
     input()
@@ -37,14 +37,14 @@ with directory.own_directory() as own:
 
 
 def test_it_is_gone_with_its_supervisor(parent: Path) -> None:
-    with own_directory() as directory:
+    with private_directory() as directory:
         (directory / "report").write_text("")
         assert list(parent.iterdir()) == [directory]
     assert not list(parent.iterdir())
 
 
 def test_what_a_killed_supervisor_left_is_removed_by_the_next_and_a_living_ones_stays(parent: Path) -> None:
-    with own_directory() as mine:
+    with private_directory() as mine:
         killed = subprocess.Popen(
             [sys.executable, "-c", KILLED, str(parent)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -54,7 +54,7 @@ def test_what_a_killed_supervisor_left_is_removed_by_the_next_and_a_living_ones_
         killed.send_signal(signal.SIGKILL)
         killed.communicate(timeout=patience(DEADLINE_SECONDS))
         assert (left / "report").exists()
-        with own_directory() as another:
+        with private_directory() as another:
             assert sorted(parent.iterdir()) == sorted([mine, another])
 
 
@@ -70,7 +70,7 @@ def test_one_that_is_being_made_is_not_swept(parent: Path, monkeypatch: pytest.M
         lock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", lock_late)
-    with own_directory() as directory:
+    with private_directory() as directory:
         assert swept
         assert list(parent.iterdir()) == [directory]
 
@@ -78,16 +78,16 @@ def test_one_that_is_being_made_is_not_swept(parent: Path, monkeypatch: pytest.M
 def test_what_others_have_made_stays(parent: Path) -> None:
     theirs = parent / "ddpjob-runs"
     theirs.mkdir()
-    with own_directory():
+    with private_directory():
         assert theirs.exists()
 
 
 def test_where_memory_takes_no_files_it_is_elsewhere(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PARENTS", (parent / "none", parent))
-    with own_directory() as directory:
+    with private_directory() as directory:
         assert directory.parent == parent
     monkeypatch.setattr(module, "PARENTS", (parent / "none", parent / "neither"))
-    with pytest.raises(TrainerError, match=r"no files can be made in .*none and .*neither"), own_directory():
+    with pytest.raises(TrainerError, match=r"no files can be made in .*none and .*neither"), private_directory():
         pass
 
 
@@ -103,6 +103,6 @@ def test_where_memory_is_full_it_is_elsewhere(parent: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(Path, "write_bytes", write_bytes)
     monkeypatch.setattr(module, "PARENTS", (full, other))
-    with own_directory() as directory:
+    with private_directory() as directory:
         assert directory.parent == other
         assert not list(full.iterdir())

@@ -62,9 +62,9 @@ def test_a_transport_is_logged_once_it_is_known_and_sockets_beside_infiniband_ar
 
     async def play() -> None:
         words = LastWords(env_of(tmp_path))
-        assert words.tell_transport() is None
+        assert words.transport() is None
         words.words.hear("a:1:2 [0] NCCL INFO Channel 00/0 : 2[0] -> 3[0] [send] via NET/Socket/0")
-        assert [words.tell_transport() for _ in range(3)] == ["NET/Socket"] * 3
+        assert [words.transport() for _ in range(3)] == ["NET/Socket"] * 3
         await words.finish()
 
     asyncio.run(play())

@@ -41,7 +41,7 @@ def asked(directory: Path, ask: Callable[[Posts, dict[str, str]], int]) -> tuple
         async with Posts(directory) as posts, asyncio.timeout(patience(DEADLINE_SECONDS)):
             posts.begin(1, lambda: None)
             status = await asyncio.to_thread(ask, posts, posts.env({}))
-            return status, posts.told(None)
+            return status, posts.merged(None)
 
     return asyncio.run(serve())
 

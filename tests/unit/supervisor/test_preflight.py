@@ -16,7 +16,7 @@ from ddpjob_supervisor.preflight import names
 from ddpjob_supervisor.preflight.clocks import Skew, clocks, skew
 from ddpjob_supervisor.preflight.facts import Directory, Facts, directory, look
 from ddpjob_supervisor.preflight.fast import GIB, MIB, fast
-from ddpjob_supervisor.preflight.findings import Finding, Level, tell, verdict
+from ddpjob_supervisor.preflight.findings import Finding, Level, log, verdict
 from ddpjob_supervisor.preflight.gpus import Memory, Seen, gpus, health, memory_of
 from ddpjob_supervisor.preflight.names import name
 from ddpjob_supervisor.watch.threads import in_thread
@@ -54,7 +54,7 @@ def test_nothing_else_ends_the_run(findings: list[Finding]) -> None:
 
 
 def test_warnings_are_told_and_failures_are_left_to_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
-    tell([OK, WARN, RETRY])
+    log([OK, WARN, RETRY])
     said = capsys.readouterr()
     assert (said.out, said.err) == ("preflight: fine\n", "warning: preflight: not so fine\n")
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ddpjob_rank.limits import Doing, Patience
-from ddpjob_supervisor.watch.stalls import Stalled, Stalls
+from ddpjob_rank.limits import Activity, Patience
+from ddpjob_supervisor.watch.stalls import FoundStall, Stalls
 
 Beats = dict[int, dict[str, Any]]
 
@@ -20,7 +20,9 @@ def both(*beats: Any) -> Beats:
     return dict(enumerate(beats * 2 if len(beats) == 1 else beats))
 
 
-def hang(stalls: Stalls, beats: Callable[[float], Beats], begin: float, end: float) -> tuple[float, Stalled] | None:
+def hang(
+    stalls: Stalls, beats: Callable[[float], Beats], begin: float, end: float
+) -> tuple[float, FoundStall] | None:
     """Looks each half second at what comes so long after the beginning: when a stall was found, and which."""
     for half in range(int(2 * (end - begin)) + 1):
         found = stalls.look(begin + half / 2, beats(half / 2))
@@ -43,7 +45,7 @@ def trained(timeout: float | None, *, steps: int = 20, every: float = 1.0, annou
 def test_a_stall_is_found_as_soon_as_the_set_time_has_passed_and_stays_found() -> None:
     stalls = trained(5.0)
     when, found = hang(stalls, lambda age: both(beat(20, age)), 100, 200) or (0.0, None)
-    assert (when, found) == (5.5, Stalled(5.5, 5.0, Doing.TRAINING, 20))
+    assert (when, found) == (5.5, FoundStall(5.5, 5.0, Activity.TRAINING, 20))
     assert found.message == "no step finished for 6 s while training (limit 5 s); the last was step 20"
     assert stalls.look(200, both(beat(21, 0.0))) == found
 
@@ -146,7 +148,7 @@ def test_without_a_set_time_it_is_learned_from_the_steps(every: float, seconds: 
     stalls.note_announcements()
     for _ in range(20):
         stalls.note_pause(every)
-    assert stalls.seconds(Doing.TRAINING) == seconds
+    assert stalls.seconds(Activity.TRAINING) == seconds
     if every <= 1:
         when, _ = hang(trained(None, every=every), gang, 100, 1000) or (0.0, None)
         assert when == seconds + 0.5
@@ -200,7 +202,7 @@ def test_once_a_pace_is_known_a_stall_is_found_within_minutes(
         known.note_announcements()
     for _ in range(20):
         known.note_pause(every)
-    assert (known.seconds(Doing.TRAINING), known.seconds(Doing.STARTING)) == (training, starting)
+    assert (known.seconds(Activity.TRAINING), known.seconds(Activity.STARTING)) == (training, starting)
 
 
 def test_what_is_learned_is_doubled_by_each_stall_up_to_half_an_hour() -> None:

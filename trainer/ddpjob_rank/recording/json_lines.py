@@ -30,7 +30,7 @@ class JsonLines:
     def write(self, event: Event) -> None:
         """Adds a line."""
         whole = {"time": rfc3339(event.time), "event": event.word, "attempt": event.attempt, "step": event.step}
-        line = json.dumps({**whole, **_in_json(event.values), **whole}, default=str, separators=(",", ":"))
+        line = json.dumps({**whole, **in_json(event.values), **whole}, default=str, separators=(",", ":"))
         self._file.append(f"{line}\n".encode())
 
     def close(self) -> None:
@@ -38,10 +38,10 @@ class JsonLines:
         self._file.close()
 
 
-def _in_json(value: Any) -> Any:
+def in_json(value: Any) -> Any:
     """JSON has no form for a non-finite number, so this is the one that protobuf uses in JSON."""
     if isinstance(value, Mapping):
-        return {name: _in_json(inner) for name, inner in value.items()}
+        return {name: in_json(inner) for name, inner in value.items()}
     if not isinstance(value, float) or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

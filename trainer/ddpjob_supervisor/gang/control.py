@@ -37,10 +37,10 @@ async def control_port(
         TrainerError: Another program uses the port.
     """
     assert settings.secret or not settings.reaches_out, "a gang without a secret stays on its machine"
-    door = _Door(settings, rendezvous, follower, leader)
+    listener = _Listener(settings, rendezvous, follower, leader)
     try:
         server = await asyncio.start_server(
-            door.serve,
+            listener.serve,
             settings.listen,
             settings.control_port,
             limit=FIRST_BYTES,
@@ -58,7 +58,7 @@ async def control_port(
         server.close()
 
 
-class _Crowd:
+class _UnprovedLinks:
     """Connections that have not proved themselves. If there are too many, the host with the most loses its oldest.
 
     So a host that floods the port pushes out only itself, and a supervisor, which needs only a moment, gets through.
@@ -89,7 +89,7 @@ class _Crowd:
                 del self._of_host[link.peer_host]
 
 
-class _Door:
+class _Listener:
     """Answers the first message of a caller, once it is proved."""
 
     def __init__(self, settings: Settings, rendezvous: Rendezvous, follower: Follower, leader: Leader | None) -> None:
@@ -97,7 +97,7 @@ class _Door:
         self._rendezvous = rendezvous
         self._follower = follower
         self._leader = leader
-        self._crowd = _Crowd(STRANGERS + settings.nodes)
+        self._unproved = _UnprovedLinks(STRANGERS + settings.nodes)
         self._once = Once()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -117,7 +117,7 @@ class _Door:
 
     async def _proved(self, link: TcpLink) -> Message:
         """The first message, once it is proved to come from a supervisor of this job."""
-        if pushed_out := self._crowd.enter(link):
+        if pushed_out := self._unproved.enter(link):
             first = f"too many connections to the control port have proved nothing: {pushed_out.peer_host} goes first"
             self._once.warn(first)
             pushed_out.abort()
@@ -134,12 +134,12 @@ class _Door:
         except TimeoutError:
             raise UnprovedError(f"it has proved nothing for {PROOF_SECONDS:.0f} s") from None
         finally:
-            self._crowd.leave(link)
+            self._unproved.leave(link)
 
     def _refuse_version(self, link: TcpLink, hello: Hello) -> None:
         theirs, ours = f"{hello.release} (protocol {hello.protocol})", f"{RELEASE} (protocol {PROTOCOL})"
         why = f"its version {shown(theirs)} cannot work with {ours}: all nodes must run the same image"
-        self._once.warn(f"a supervisor that calls itself rank {hello.node} was refused: {why}")
+        self._once.warn(f"a supervisor that calls itself node {hello.node} was refused: {why}")
         link.send(Refused(why, for_good=True))
 
     async def _answer(self, link: TcpLink, first: Message) -> None:

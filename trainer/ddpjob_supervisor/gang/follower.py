@@ -1,11 +1,19 @@
-"""A node's part in the gang: starts and ends this node's ranks as the leader says, and reports on them."""
+"""A node's part in the gang: starts and ends this node's ranks as the leader says, and reports on them.
+
+    Idle --Start--> Running --all ranks have ended--> Idle
+                     |   ^
+                     +---+ Start of a later attempt: the ranks of the former one are ended first
+
+What follows then is up to the leader, as long as there is one (Membership): another attempt, or an exit code.
+"""
 
 import asyncio
 import contextlib
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +23,30 @@ from ddpjob_rank.errors import PeerLostError
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.failure.report import Report, leave, report_path
 from ddpjob_rank.running.program import Program
+from msgspec import structs
 
 from ddpjob_supervisor.node.ranks import Starter, StartError
 from ddpjob_supervisor.node.strays import end_strays
 from ddpjob_supervisor.preflight.running import COLLECTIVE
-from ddpjob_supervisor.watch.beat import Beat
+from ddpjob_supervisor.watch.beat import Beat, BeatFields
 from ddpjob_supervisor.watch.blame import Finding
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
 from ddpjob_supervisor.watch.posts import Posts
 from ddpjob_supervisor.watch.stacks import collect
 
-from .crew import APPLICATION, Crew, Seat, seats_of
+from . import messages
 from .judging import KILLED_SECONDS, PEER_LOST, finding_of, is_well
 from .link import Link, LinkLostError, answers
+from .local_ranks import APPLICATION, LocalRanks, RankSpec, rank_specs
 from .messages import (
     Beats,
-    Done,
     End,
     Examine,
     Examined,
     Failed,
     Farewell,
+    Finished,
     Hello,
-    Idle,
     Incident,
     Leave,
     Leaving,
@@ -67,6 +76,37 @@ LOCATING_SECONDS, LOCATING_LOOK_SECONDS = 10.0, 0.05
 """How long to wait for the topology domain while no rank could start anyway; usually it is there before."""
 
 
+class Membership(Enum):
+    """What this supervisor does once its ranks have ended."""
+
+    FOLLOWING = "following"
+    """What the leader says: it may have to start them again."""
+    LEAVING = "leaving"
+    """It was told to stop, and leaves. If they are done, the leader has to know that first."""
+    DISMISSED = "dismissed"
+    """Nobody leads any more, or this node is done: it leaves with their exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """No rank of this node runs."""
+
+    ends: Sequence[End] = ()
+    """How those of the last attempt have ended."""
+    done: bool = False
+    """Whether all have ended with 0, and there is nothing more to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The ranks of an attempt run, or are to be started."""
+
+    start: Start
+    ranks: LocalRanks
+    task: asyncio.Task[None]
+    """Ends when they have ended, and the leader has been told."""
+
+
 class Follower:
     """Runs this node's ranks through all attempts, until this supervisor has an exit code."""
 
@@ -94,17 +134,12 @@ class Follower:
         self._report_file = report_path(env)
         self._env = env
         self._directory = directory
-        self._take_seats(None)
+        self._assign_ranks(None)
         self._heartbeats = Heartbeats(directory, settings.processes)
         self._link: Link | None = None
-        self._crew: Crew | None = None
-        self._running: asyncio.Task[None] | None = None
+        self._state: Idle | Running = Idle()
+        self._membership = Membership.FOLLOWING
         self._examining: asyncio.Task[None] | None = None
-        self._ends: Sequence[End] = ()
-        self._done = False
-        """Whether all ranks have ended with 0, and the leader has not answered yet."""
-        self._alone = False
-        self._leaving = False
         self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def hello(self, port: int) -> Hello:
@@ -133,7 +168,7 @@ class Follower:
             PeerLostError: Without an operator: the leader does not appear, or is gone.
             PreflightError: This node is not fit for training.
         """
-        self._fit.add_done_callback(self._fall_with)
+        self._fit.add_done_callback(self._fail_with)
         tasks = [asyncio.create_task(self._listen(port, local)), asyncio.create_task(self._beat())]
         waited: list[asyncio.Future[Any]] = [self._exit_code, *tasks]
         try:
@@ -145,39 +180,42 @@ class Follower:
             for task in (self._fit, *tasks):
                 task.cancel()
             self._stop()
-            if self._running is not None:
-                await asyncio.wait([self._running], timeout=KILLED_SECONDS)
+            await self._ended(KILLED_SECONDS)
             if self._link is not None:
                 await self._link.close()
             self._heartbeats.close()
 
     def request(self, number: signal.Signals) -> None:
         """This node is told to stop: its ranks may save, and then it leaves."""
-        self._leaving = True
-        self._tell(Leaving())
-        if self._crew is not None and self._fit.done():
-            self._crew.tell(number)
-        else:
-            self._finish(ExitCode.SAVED_AND_STOPPED if is_well(self._ends) else SIGNAL_BASE + number)
+        if self._membership is Membership.FOLLOWING:
+            self._membership = Membership.LEAVING
+        self._send(Leaving())
+        match self._state:
+            case Running(ranks=ranks) if self._fit.done():
+                ranks.tell(number)
+            case Idle(ends) if is_well(ends):
+                self._finish(ExitCode.SAVED_AND_STOPPED)
+            case _:
+                self._finish(SIGNAL_BASE + number)
 
     @property
     def running(self) -> bool:
         """Whether ranks of this node run."""
-        return self._crew is not None
+        return isinstance(self._state, Running)
 
-    def beats(self) -> tuple[dict[str, object], ...]:
+    def beats(self) -> tuple[BeatFields, ...]:
         """The last reports of its ranks."""
-        ways = {} if self._crew is None else self._crew.transports()
+        ways = self._state.ranks.transports() if isinstance(self._state, Running) else {}
         return tuple(
-            {**replace(beat, transport=ways.get(local)).to_dict(), "process": seat.process, "attempt": self.attempt}
-            for local, (seat, beat) in enumerate(zip(self._seats, self._told(), strict=True))
+            structs.replace(beat, process=spec.process, attempt=self.attempt, transport=ways.get(local)).to_dict()
+            for local, (spec, beat) in enumerate(zip(self._specs, self._reports(), strict=True))
             if beat is not None
         )
 
-    def _told(self) -> Sequence[Beat | None]:
+    def _reports(self) -> Sequence[Beat | None]:
         """What each rank reports by its heartbeat, and rank 0's program by its posts."""
         first, *others = self._heartbeats.read()
-        return [first if self._posts is None else self._posts.told(first), *others]
+        return [first if self._posts is None else self._posts.merged(first), *others]
 
     async def _listen(self, port: int, local: Link | None) -> None:
         """Obeys the leader, and looks for it again when it is lost; without it no rank runs."""
@@ -185,36 +223,38 @@ class Follower:
             link = self._link = local or await self._reach(port)
             try:
                 while True:
-                    self._heed(await link.receive())
+                    self._handle(await link.receive())
             except (LinkLostError, UnreadableError):
                 self._link = None
                 await link.close()
-            if self._alone:
+            if self._membership is Membership.DISMISSED:
                 return await asyncio.shield(asyncio.Future())
-            if self._settings.patience is not None and not self._leaving:
-                self._part()
-            if not self._leaving:  # Otherwise its ranks are about to end, and may still save.
-                self._stop()
-            if self._running is not None:
-                await asyncio.wait([self._running])
-            if self._leaving:
+            if self._membership is Membership.LEAVING:  # Its ranks are about to end, and may still save.
+                await self._ended()
                 self._finish(ExitCode.SAVED_AND_STOPPED)  # It is done, but nobody knows.
+                continue
+            if self._settings.patience is not None:
+                self._leave_without_leader()
+            self._stop()
+            await self._ended()
 
-    def _part(self) -> None:
+    def _leave_without_leader(self) -> None:
         """The leader has disappeared, and nothing will bring it back.
 
         Raises:
             PeerLostError: The ranks of this node had not finished.
         """
-        if self._crew is not None or not is_well(self._ends):
-            raise PeerLostError("rank 0's supervisor is gone, and its ranks with it")
-        self._finish(self._verdict())
+        match self._state:
+            case Idle(ends) if is_well(ends):
+                self._finish(self._verdict(ends))
+            case _:
+                raise PeerLostError("rank 0's supervisor is gone, and its ranks with it")
 
     async def _reach(self, port: int) -> Link:
         """A connection to the leader; a node that is done gives up on it after a while."""
         await self.locate()
         try:
-            async with asyncio.timeout(DONE_SECONDS if self._done else None):
+            async with asyncio.timeout(DONE_SECONDS if isinstance(self._state, Idle) and self._state.done else None):
                 return await self._rendezvous.reach(self.hello(port))
         except TimeoutError:
             self._finish(ExitCode.DONE)
@@ -224,37 +264,33 @@ class Follower:
         seconds = beat_seconds(self._settings.nodes * self._settings.processes)
         while True:
             await asyncio.sleep(seconds)
-            if self._crew is None:
-                self._tell(Beats(self.attempt))
-            else:
-                running = tuple(self._seats[local].process for local in self._crew.pids)
-                self._tell(Beats(self.attempt, self.beats(), running))
+            match self._state:
+                case Running(ranks=ranks):
+                    running = tuple(self._specs[local].process for local in ranks.pids)
+                    self._send(Beats(self.attempt, self.beats(), running))
+                case Idle():
+                    self._send(Beats(self.attempt))
 
-    def _heed(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
+        """Does what the leader says."""
         match message:
             case Start():
-                self._tell_of(message)
-                self._rendezvous.members = message.members
-                for local in range(len(self._seats)):  # First: what was told in the last attempt is not this one's.
-                    self._heartbeats.reset(local)
-                if self._posts is not None:
-                    self._posts.begin(message.attempt, lambda: self._heartbeats.read()[0])
                 self._start(message)
             case Stop(attempt) if attempt == self.attempt:
                 self._stop()
-            case Examine(attempt) if attempt == self.attempt:
-                self._examining = asyncio.create_task(self._examine())
-                self._examining.add_done_callback(self._fall_with)
+            case Examine(attempt) if attempt == self.attempt and isinstance(self._state, Running):
+                self._examining = asyncio.create_task(self._examine(attempt, self._state.ranks))
+                self._examining.add_done_callback(self._fail_with)
             case Leave(incident):
                 self._leave(incident)
             case Farewell():
-                self._alone = True
-                if self._crew is None:
-                    self._finish(self._verdict())
+                self._membership = Membership.DISMISSED
+                if isinstance(self._state, Idle):
+                    self._finish(self._verdict(self._state.ends))
             case _:
                 pass  # A ping, or something about a former attempt.
 
-    def _tell_of(self, start: Start) -> None:
+    def _log_restart(self, start: Start) -> None:
         """Logs on every node why its ranks start again."""
         before = start.past.incidents[-1] if start.past.incidents else None
         if before is None or before.attempt != start.attempt - 1:
@@ -264,64 +300,64 @@ class Follower:
         say(f"attempt {start.attempt} begins in place: {self._in_words(before)} failed{step}: {end.words}")
 
     def _start(self, start: Start) -> None:
+        self._log_restart(start)
+        self._rendezvous.members = start.members
+        for local in range(len(self._specs)):  # First: what was told in the last attempt is not this one's.
+            self._heartbeats.reset(local)
+        if self._posts is not None:
+            self._posts.begin(start.attempt, lambda: self._heartbeats.read()[0])
         self._stop()  # As far as the leader knows, nothing runs; but two attempts must never meet on one node.
-        self._take_seats(start.order)
+        self._assign_ranks(start.order)
         if not self._ring.is_plain:
-            ranks = ", ".join(str(seat.process) for seat in self._seats)
-            say(f"attempt {start.attempt}: node {self._settings.node} has rank {ranks}")
-        former, self.attempt, self.past, self._done = self._running, start.attempt, start.past, False
-        crew = self._crew = Crew(self._starter, lambda end: self._failed(crew, start.attempt, end))
-        self._running = asyncio.create_task(self._run(crew, start, former))
-        self._running.add_done_callback(self._fall_with)
+            numbers = ", ".join(str(spec.process) for spec in self._specs)
+            say(f"attempt {start.attempt}: node {self._settings.node} has rank {numbers}")
+        self.attempt, self.past = start.attempt, start.past
+        ranks = LocalRanks(self._starter, lambda end: self._failed(ranks, start.attempt, end))
+        former = self._state.task if isinstance(self._state, Running) else None
+        self._state = Running(start, ranks, asyncio.create_task(self._run(ranks, start, former)))
+        self._state.task.add_done_callback(self._fail_with)
 
-    def _take_seats(self, order: Sequence[int] | None) -> None:
+    def _assign_ranks(self, order: Sequence[int] | None) -> None:
         """Gives this node the ranks of its place among all, which stand in this order, or by number."""
         settings = self._settings
         self._ring = Ring(range(settings.nodes) if order is None else order, settings.processes)
         first = self._ring.first_process(settings.node)
-        self._seats = seats_of(self._env, first, settings.processes, self._directory)
+        self._specs = rank_specs(self._env, first, settings.processes, self._directory)
 
-    def _failed(self, crew: Crew, attempt: int, end: End) -> None:
+    def _failed(self, ranks: LocalRanks, attempt: int, end: End) -> None:
         """A rank has failed: the others are ended everywhere, or here if nobody leads any more."""
-        if self._alone or self._link is None:
-            crew.stop()
+        if self._membership is Membership.DISMISSED or self._link is None:
+            ranks.stop()
         else:
-            self._tell(Failed(attempt, end.cause, bool(end.waited)))
+            self._send(Failed(attempt, end.cause, bool(end.waited)))
 
-    async def _run(self, crew: Crew, start: Start, former: asyncio.Task[None] | None) -> None:
+    async def _run(self, ranks: LocalRanks, start: Start, former: asyncio.Task[None] | None) -> None:
         """One attempt of this node's ranks, once the former one is over."""
         if former is not None:
             await asyncio.wait([former])
-        unwanted = asyncio.create_task(crew.unwanted.wait())
+        unwanted = asyncio.create_task(ranks.unwanted.wait())
         # This node may still be in preflight, while the others gather.
         await asyncio.wait([self._fit, unwanted], return_when=asyncio.FIRST_COMPLETED)
         unwanted.cancel()
-        if not self._fit.done():
-            self._ends = ()
-        elif self._fit.cancelled() or self._fit.exception() is not None:
-            return  # This supervisor ends.
-        else:
-            self._ends = await self._ends_of(crew, start)
+        ends: Sequence[End] = ()
+        if self._fit.done():
+            if self._fit.cancelled() or self._fit.exception() is not None:
+                return  # This supervisor ends.
+            ends = await self._ends_of(ranks, start)
             await end_strays(self._starter.pids)
-        if self._crew is not crew:
-            return  # A later attempt has replaced it, and nobody waits for its result.
-        self._crew = None
-        for end in self._ends:
-            if end.cause and end.exception is None and end.exit_code > SIGNAL_BASE:
-                was = "was " if end.message.startswith("killed ") else "failed: "
-                complain(f"rank {end.process} {was}{end.message}")
-        self._answer(start)
+        if isinstance(self._state, Running) and self._state.ranks is ranks:  # Otherwise nobody waits for its result.
+            self._idle(start, ends)
 
-    async def _ends_of(self, crew: Crew, start: Start) -> Sequence[End]:
+    async def _ends_of(self, ranks: LocalRanks, start: Start) -> Sequence[End]:
         if not self._settings.leads:
             await self._await_store(start.port)
-        seats = [self._seated(local, seat, start) for local, seat in enumerate(self._seats)]
+        specs = [self._spec_in(local, spec, start) for local, spec in enumerate(self._specs)]
         try:
-            ends: Sequence[End] = await crew.run(COLLECTIVE if start.check else self._program, seats)
+            ends: Sequence[End] = await ranks.run(COLLECTIVE if start.check else self._program, specs)
         except StartError as error:
             message, now = str(error), time.time()
-            ends = [End(seat.process, ExitCode.APPLICATION_ERROR, now, APPLICATION, message) for seat in seats]
-        return [_with_step(*told) for told in zip(ends, self._told(), strict=True)]
+            ends = [End(spec.process, ExitCode.APPLICATION_ERROR, now, APPLICATION, message) for spec in specs]
+        return [_with_step(*told) for told in zip(ends, self._reports(), strict=True)]
 
     async def _await_store(self, port: int) -> None:
         """Gives rank 0 a head start: if the store does not listen yet, a rank tries again only much later."""
@@ -330,43 +366,48 @@ class Follower:
                 while not await answers(self._rendezvous.master_addr, port):  # noqa: ASYNC110  (it is on another machine)
                     await asyncio.sleep(STORE_LOOK_SECONDS)
 
-    def _answer(self, start: Start) -> None:
+    def _idle(self, start: Start, ends: Sequence[End]) -> None:
         """All ranks of this node have ended. If all are done, the leader has to know, and says when to leave."""
+        for end in ends:
+            if end.cause and end.exception is None and end.exit_code > SIGNAL_BASE:
+                was = "was " if end.message.startswith("killed ") else "failed: "
+                complain(f"rank {end.process} {was}{end.message}")
+        done = not start.check and {end.exit_code for end in ends} == {ExitCode.DONE}
+        self._state = Idle(ends, done)
         if last := self.beats():  # The last steps, and a checkpoint, may be newer than what was reported.
-            self._tell(Beats(start.attempt, last))
+            self._send(Beats(start.attempt, last))
         if start.order is not None and (domain := read_domain(self._settings.domain_file)) is not None:
-            self._tell(Located(domain))
-        self._done = not start.check and {end.exit_code for end in self._ends} == {ExitCode.DONE}
-        if self._done:
-            self._tell(Done(start.attempt))
-        else:
-            progressed = any(beat.get("step") is not None for beat in self.beats())
-            self._tell(Idle(start.attempt, tuple(self._ends), progressed))
-        if self._alone or (self._leaving and not self._done):
-            self._finish(self._verdict())
-        elif self._leaving and self._link is None:
-            self._finish(ExitCode.SAVED_AND_STOPPED)
+            self._send(Located(domain))
+        progressed = any(beat.get("step") is not None for beat in last)
+        self._send(Finished(start.attempt) if done else messages.Idle(start.attempt, tuple(ends), progressed))
+        match self._membership:
+            case Membership.DISMISSED:
+                self._finish(self._verdict(ends))
+            case Membership.LEAVING if not done:
+                self._finish(self._verdict(ends))
+            case Membership.LEAVING if self._link is None:
+                self._finish(ExitCode.SAVED_AND_STOPPED)
 
-    def _verdict(self) -> int:
+    def _verdict(self, ends: Sequence[End]) -> int:
         """The exit code for all ranks, if this supervisor leaves by itself."""
-        failures = (end for end in self._ends if end.cause)
+        failures = (end for end in ends if end.cause)
         failed = min(failures, key=lambda end: (end.cause == PEER_LOST, end.time), default=None)
         if failed is None:
-            return max((end.exit_code for end in self._ends), default=ExitCode.SAVED_AND_STOPPED)
+            return max((end.exit_code for end in ends), default=ExitCode.SAVED_AND_STOPPED)
         self._report(failed)
         return failed.exit_code
 
     def _leave(self, incident: Incident) -> None:
         """The operator deals with the incident: this pod ends, and reports which rank it was."""
-        if incident.rank == self._settings.node:
+        if incident.node == self._settings.node:
             self._report(incident.end, incident)
             self._finish(incident.end.exit_code)
             return
         if self._settings.patience is not None:  # Otherwise the operator reports it.
-            complain(f"node {incident.rank} failed: {incident.end.words}")
+            complain(f"node {incident.node} failed: {incident.end.words}")
         error = PeerLostError(f"{self._in_words(incident)} failed: {incident.end.cause}")
-        end = End(self._seats[0].process, ExitCode.PEER_LOST, time.time(), error.cause, str(error))
-        self._report(replace(end, step=incident.end.step), incident)
+        end = End(self._specs[0].process, ExitCode.PEER_LOST, time.time(), error.cause, str(error))
+        self._report(structs.replace(end, step=incident.end.step), incident)
         self._finish(ExitCode.PEER_LOST)
 
     def _report(self, end: End, incident: Incident | None = None) -> None:
@@ -378,49 +419,51 @@ class Follower:
 
     def _in_words(self, incident: Incident) -> str:
         """Which rank failed first."""
-        return rank_in_words(incident.end.process, incident.rank, self._settings.processes)
+        return rank_in_words(incident.end.process, incident.node, self._settings.processes)
 
-    async def _examine(self) -> None:
+    async def _examine(self, attempt: int, ranks: LocalRanks) -> None:
         """Examines what each stuck rank is doing; of one that has ended, only that is reported."""
-        attempt = self.attempt
-        crew = self._crew
-        pids = {} if crew is None else crew.pids
-        found = await asyncio.gather(*(self._found(local, pid) for local, pid in pids.items()))
+        found = await asyncio.gather(*(self._found(local, pid) for local, pid in ranks.pids.items()))
         # Some may have ended meanwhile.
-        gone = {} if crew is None else {self._seats[local].process: end for local, end in crew.ended.items()}
-        still = (one for one in found if one["process"] not in gone)
-        self._tell(Examined(attempt, (*still, *(finding_of(*one) for one in gone.items()))))
+        gone = {self._specs[local].process: end for local, end in ranks.ended.items()}
+        still = (one for one in found if one.process not in gone)
+        self._send(Examined(attempt, (*still, *(finding_of(*one) for one in gone.items()))))
 
-    async def _found(self, local: int, pid: int) -> dict[str, Any]:
+    async def _found(self, local: int, pid: int) -> Finding:
         """What a rank is doing; if it cannot be examined, the findings of the others are still reported."""
-        process = self._seats[local].process
+        process = self._specs[local].process
         try:
             return await collect(pid, process, self._heartbeats.path(local), self.attempt)
         except Exception as error:  # noqa: BLE001  (whatever it is, a rank that hangs is not to end the supervisor)
             warn(f"cannot look at rank {process}: {type(error).__name__}: {error}")
-            return asdict(Finding(process))
+            return Finding(process)
 
-    def _seated(self, local: int, seat: Seat, start: Start) -> Seat:
-        """A seat with what is different in each attempt."""
-        env = {**seat.env, Env.ATTEMPT: str(start.attempt), Env.HEARTBEAT: str(self._heartbeats.path(local))}
+    def _spec_in(self, local: int, spec: RankSpec, start: Start) -> RankSpec:
+        """A spec with what is different in each attempt."""
+        env = {**spec.env, Env.ATTEMPT: str(start.attempt), Env.HEARTBEAT: str(self._heartbeats.path(local))}
         if self._settings.master_addr:
             env |= {Env.MASTER_ADDR: self._rendezvous.master_addr, Env.MASTER_PORT: str(start.port)}
         seconds = start.past.mean_time_to_failure
         if seconds is not None:
             env[Env.MEAN_TIME_TO_FAILURE] = f"{max(1.0, seconds):.0f}"
-        if self._posts is not None and seat.process == 0:
+        if self._posts is not None and spec.process == 0:
             env |= self._posts.env(env)
-        return replace(seat, env=env)
+        return replace(spec, env=env)
 
     def _stop(self) -> None:
-        if self._crew is not None:
-            self._crew.stop()
+        if isinstance(self._state, Running):
+            self._state.ranks.stop()
 
-    def _tell(self, message: Message) -> None:
+    async def _ended(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  (it raises nothing)
+        """Waits until no rank runs."""
+        if isinstance(self._state, Running):
+            await asyncio.wait([self._state.task], timeout=timeout)
+
+    def _send(self, message: Message) -> None:
         if self._link is not None:
             self._link.send(message)
 
-    def _fall_with(self, task: asyncio.Task[None]) -> None:
+    def _fail_with(self, task: asyncio.Task[None]) -> None:
         """A bug of ours ends this supervisor: otherwise the others would wait forever for its messages."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._exit_code.done():
@@ -440,7 +483,7 @@ def _with_step(end: End, beat: Beat | None) -> End:
     """The end with the last step that the rank reported, unless that was only counted, or the end has one."""
     if not end.cause or end.step is not None or beat is None or beat.counted:
         return end
-    return replace(end, step=beat.step)
+    return structs.replace(end, step=beat.step)
 
 
 def read_domain(file: Path | None) -> str | None:

@@ -1,12 +1,12 @@
 """Which rank of an attempt failed first, and who deals with it: the supervisors or the operator."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any
 
 from ddpjob_rank.errors import ConfigError, PeerLostError
 from ddpjob_rank.exit_codes import ExitCode
+from msgspec.structs import replace
 
 from ddpjob_supervisor.watch.blame import ENDED, Finding
 
@@ -136,18 +136,18 @@ def not_entered(ends: Ends) -> tuple[int, End] | None:
     return None
 
 
-def finding_of(process: int, end: End | None) -> dict[str, Any]:
+def finding_of(process: int, end: End | None) -> Finding:
     """What a rank that has ended was found doing: one that waited until it gave up did wait."""
     if end is None or not end.waited:
-        return {"process": process, "state": ENDED}
+        return Finding(process, ENDED)
     # Its state is that of a process that waits: it was in no other one for all that time.
-    return asdict(Finding(process, "S", where=end.waited, communicates=True, sequences=end.begun))
+    return Finding(process, "S", where=end.waited, communicates=True, sequences=end.begun)
 
 
-def incident_of(attempt: int, rank: int, end: End, nodes: Iterable[int], *, tied: bool = False) -> Incident:
+def incident_of(attempt: int, node: int, end: End, nodes: Iterable[int], *, tied: bool = False) -> Incident:
     """The incident of one node, with which all these nodes failed."""
-    others = sorted({*nodes} - {rank})
-    return Incident(attempt, rank, end, tied, len(others), tuple(others[:NAMED]))
+    others = sorted({*nodes} - {node})
+    return Incident(attempt, node, end, tied, len(others), tuple(others[:NAMED]))
 
 
 def is_well(ends: Sequence[End]) -> bool:

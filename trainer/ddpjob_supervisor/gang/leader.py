@@ -3,22 +3,23 @@
 import asyncio
 import contextlib
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ddpjob_rank.console import warn
+from msgspec.structs import replace
 
 from ddpjob_supervisor.listening import free_port
 from ddpjob_supervisor.watch.blame import blame
 from ddpjob_supervisor.watch.stalls import Stalls
 
 from .addresses import address_of
-from .coordinator import Coordinator, Phase
+from .coordinator import Coordinator
 from .link import PING_SECONDS, SILENT_SECONDS, Link, LinkLostError, TcpLink, send_all
 from .messages import Announce, Beats, Hello, History, Message, Past, Ping, Refused, Start, UnreadableError, Welcome
 from .once import Once
 from .rendezvous import RELEASE, announce_to
 from .settings import Settings
+from .states import Gathering, Phase, Running, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -80,7 +81,7 @@ class Leader:
         asked, self._silent = self._silent, ()
         answers = await asyncio.gather(*(announce_to(address, announce, self._settings) for address in asked))
         for answer in answers:
-            if isinstance(answer, History) and self.coordinator.phase is Phase.GATHERING:
+            if isinstance(answer, History) and isinstance(self.coordinator.state, Gathering):
                 self.coordinator.remember(answer.attempt, answer.past)
                 self._ports.add(self._settings.master_port)
         self._silent = tuple(address for address, answer in zip(asked, answers, strict=True) if answer is None)
@@ -94,7 +95,7 @@ class Leader:
         refusal = self._refusal(hello)
         if refusal is not None:
             link.send(refusal)
-            self._once.warn(f"a supervisor that calls itself rank {hello.node} was refused: {refusal.why}")
+            self._once.warn(f"a supervisor that calls itself node {hello.node} was refused: {refusal.why}")
             return
         node = hello.node
         self._take_in(link, hello)
@@ -139,9 +140,9 @@ class Leader:
 
     def _refusal(self, hello: Hello) -> Refused | None:
         if self.coordinator.is_outdated(hello):
-            return Refused(f"a newer pod of rank {hello.node} has been here", for_good=False)
+            return Refused(f"a newer pod of node {hello.node} has been here", for_good=False)
         if not 0 <= hello.node < self._settings.nodes:
-            return Refused(f"there is no rank {hello.node} among {self._settings.nodes} nodes", for_good=True)
+            return Refused(f"there is no node {hello.node} among {self._settings.nodes} nodes", for_good=True)
         if self._settings.patience is not None and hello.node in self._links:
             return Refused(f"node {hello.node} is here already: each node has a number of its own", for_good=True)
         return None
@@ -179,12 +180,12 @@ class Leader:
     def _announce_again(self) -> None:
         """Without a word of this rank 0 a node looks for the former one, for as long as it has patience."""
         idle = self._announcing is None or self._announcing.done()
-        if self._silent and idle and self.coordinator.phase is Phase.GATHERING:
+        if self._silent and idle and isinstance(self.coordinator.state, Gathering):
             self._announcing = asyncio.create_task(self._announce())
 
     def _look_for_stalls(self, now: float) -> None:
         coordinator = self.coordinator
-        if coordinator.phase is Phase.RUNNING:
+        if isinstance(coordinator.state, Running):
             stalled = self._stalls.look(now, self.beats())
             if stalled is not None:
                 warn(f"no rank has finished a step for {stalled.seconds:.0f} s: looking at what they do")
@@ -194,7 +195,7 @@ class Leader:
     def _look_for_nodes(self) -> None:
         """Logs which ones are missing, for people who start them by hand."""
         coordinator = self.coordinator
-        waits = coordinator.phase is Phase.GATHERING and self._now() > coordinator.since + PATIENT_SECONDS
+        waits = isinstance(coordinator.state, Gathering) and self._now() > coordinator.state.since + PATIENT_SECONDS
         if waits and self._settings.patience is not None and coordinator.missing:
             missing = ", ".join(map(str, coordinator.missing))
             self._once.warn(f"waiting for node {missing} of {self._settings.nodes}")
@@ -220,20 +221,17 @@ class Leader:
         self.on_change()
 
     def _tick(self) -> None:
-        if self.coordinator.phase is Phase.STALLED:
+        if isinstance(self.coordinator.state, Stalled):
             self._blame()
         self.coordinator.tick(self._now())
         self._act()
 
     def _blame(self) -> None:
         """Ends a stalled attempt, and logs which rank stalled it."""
-        findings, named = self.coordinator.findings(), self.coordinator.ring.in_words
-        try:
-            process, message = blame(findings, self._settings.nodes * self._settings.processes, named)
-        except Exception as error:  # noqa: BLE001  Whatever another version has sent: the attempt is to end.
-            process, message = None, f"no rank goes on; what they do cannot be read: {type(error).__name__}: {error}"
+        findings, named = self.coordinator.findings(), self.coordinator.current.ring.in_words
+        process, message = blame(findings, self._settings.nodes * self._settings.processes, named)
         warn(f"stalled: {message}")
-        steps = [step for finding in findings.values() if type(step := finding.get("step")) is int]
+        steps = [finding.step for finding in findings.values() if finding.step is not None]
         self.coordinator.blamed(process, message, min(steps, default=None), self._now())
 
     def _completed(self, message: Message) -> Message:

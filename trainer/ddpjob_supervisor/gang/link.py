@@ -4,8 +4,9 @@ import asyncio
 import os
 import socket
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from .addresses import host_and_port
 from .messages import Announce, Challenge, Hello, Message, Refused, UnreadableError, from_line, to_line

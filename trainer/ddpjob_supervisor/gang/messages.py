@@ -4,21 +4,19 @@ Rank 0's supervisor leads. A member opens the connection, sends Hello, proves it
 Elsewhere or Refused.
 """
 
-import dataclasses
 import json
 import re
-from dataclasses import dataclass, field
-from functools import cache
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any
 
+import msgspec
 from ddpjob_rank.errors import ConfigError, TrainerError
 from ddpjob_rank.exit_codes import SIGNAL_BASE
 from ddpjob_rank.moments import rfc3339
 
-from ddpjob_supervisor.watch import beat
+from ddpjob_supervisor.watch.beat import BeatFields
+from ddpjob_supervisor.watch.blame import Finding
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Raised with every change that an older supervisor could misunderstand."""
 
 FIRST_WITH_PROOF = 3
@@ -35,8 +33,22 @@ SIGNALS = range(SIGNAL_BASE + 1, SIGNAL_BASE + 65)
 """Exit codes that stand for a signal."""
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What only supervisors of the same version send to each other."""
+
+
+class _Message(_Strict, frozen=True, tag=True, tag_field="kind"):
+    """Its kind is the name of its class."""
+
+
+class _LastingMessage(_Message, frozen=True, forbid_unknown_fields=False, omit_defaults=False):
+    """Sent before the other side's version is known: its fields stay the same forever.
+
+    A later version may add others, which this one ignores.
+    """
+
+
+class End(_Strict, frozen=True):
     """How one rank of an attempt ended."""
 
     process: int
@@ -50,7 +62,7 @@ class End:
     message: str = ""
     exception: str | None = None
     step: int | None = None
-    begun: dict[str, int] = field(default_factory=dict)
+    begun: dict[str, int] = {}
     """Of a rank that failed in a collective of NCCL: how many it had begun, by group and backend, if it said so."""
     waited: str = ""
     """The collective in which it waited for others until it gave up; empty: none."""
@@ -63,18 +75,16 @@ class End:
         return ": ".join(part for part in (self.cause, "" if again else exception, self.message) if part)
 
 
-@dataclass(frozen=True, slots=True)
-class Incident:
+class Incident(_Strict, frozen=True):
     """What ended an attempt: the rank that failed first, and how many failed with it."""
 
     attempt: int
-    rank: int
-    """The node's."""
+    node: int
     end: End
     tied: bool = False
     consequences: int = 0
     """How many other nodes failed with it."""
-    consequence_ranks: tuple[int, ...] = ()
+    consequence_nodes: tuple[int, ...] = ()
     """The first of them, at most NAMED."""
 
     def to_document(self) -> dict[str, Any]:
@@ -83,7 +93,7 @@ class Incident:
         return {
             "attempt": self.attempt,
             "time": rfc3339(end.time),
-            "rank": self.rank,
+            "rank": self.node,
             "process": end.process,
             "cause": end.cause,
             "exitCode": end.exit_code,
@@ -93,12 +103,11 @@ class Incident:
             "step": end.step,
             "tied": self.tied,
             "consequences": self.consequences,
-            "consequenceRanks": list(self.consequence_ranks),
+            "consequenceRanks": list(self.consequence_nodes),
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(_Strict, frozen=True):
     """What a gang knows about its former attempts. Each member has it, so that a new leader can go on from it."""
 
     incidents: tuple[Incident, ...] = ()
@@ -120,8 +129,7 @@ class Past:
         return self.ran / self.failures if self.failures else None
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(_LastingMessage, frozen=True):
     """A member's first message."""
 
     uid: str
@@ -141,15 +149,13 @@ class Hello:
     """The topology domain of its machine; empty: not known yet. None: it knows of none, nor of an order of nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Challenge:
+class Challenge(_LastingMessage, frozen=True):
     """The answer to a first message: it has to be sent again, with proof."""
 
     nonce: str
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
+class Welcome(_Message, frozen=True):
     """The leader's answer."""
 
     release: str
@@ -159,8 +165,7 @@ class Welcome:
     """The leader's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(_LastingMessage, frozen=True):
     """The caller has another version, or is from another job: the connection ends."""
 
     why: str
@@ -168,8 +173,7 @@ class Refused:
     """Whether trying again cannot help."""
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
+class Elsewhere(_Message, frozen=True):
     """The answer of one that is not the leader, but knows its address."""
 
     address: str
@@ -177,8 +181,7 @@ class Elsewhere:
     """Of that leader; 0: unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Announce:
+class Announce(_LastingMessage, frozen=True):
     """Rank 0's supervisor is new. It announces itself to the living ones, and they pass it on to the rest."""
 
     uid: str
@@ -188,8 +191,7 @@ class Announce:
     nonce: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(_Message, frozen=True):
     """The answer to Announce."""
 
     attempt: int
@@ -197,8 +199,7 @@ class History:
     past: Past = Past()
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(_Message, frozen=True):
     """Fork the ranks of an attempt."""
 
     attempt: int
@@ -213,34 +214,29 @@ class Start:
     """The nodes in the order of their ranks; None: by number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(_Message, frozen=True):
     """End the ranks of an attempt at once."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Examine:
+class Examine(_Message, frozen=True):
     """Report what each rank is doing: the gang has stalled."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(_Message, frozen=True):
     """End the pod with this incident: the operator decides what to do about it."""
 
     incident: Incident
 
 
-@dataclass(frozen=True, slots=True)
-class Farewell:
+class Farewell(_Message, frozen=True):
     """Your ranks are done, which is known now, or rank 0's are, and its supervisor goes: finish by yourself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(_Message, frozen=True):
     """A rank of mine has failed."""
 
     attempt: int
@@ -249,8 +245,7 @@ class Failed:
     """Whether it waited in a collective until it gave up: then another one did not come to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+class Idle(_Message, frozen=True):
     """None of my ranks runs any more; with why each has ended."""
 
     attempt: int
@@ -259,45 +254,39 @@ class Idle:
     """Whether any had finished a step."""
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Finished(_Message, frozen=True):
     """All my ranks have exited with 0. The answer is Farewell, unless the attempt is already being stopped."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
+class Leaving(_Message, frozen=True):
     """I was told to stop, and leave once my ranks have ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(_Message, frozen=True):
     """The topology domain of my machine, which I may not have known before. Only for a leader that orders nodes."""
 
     domain: str
 
 
-@dataclass(frozen=True, slots=True)
-class Beats:
+class Beats(_Message, frozen=True):
     """What my ranks are doing. Also shows that I am alive."""
 
     attempt: int
-    beats: tuple[dict[str, Any], ...] = ()
+    beats: tuple[BeatFields, ...] = ()
     running: tuple[int, ...] = ()
     """Processes that have not ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
+class Examined(_Message, frozen=True):
     """What each of my ranks was found doing."""
 
     attempt: int
-    findings: tuple[dict[str, Any], ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
+class Ping(_Message, frozen=True):
     """The leader is alive."""
 
 
@@ -316,7 +305,7 @@ Message = (
     | Farewell
     | Failed
     | Idle
-    | Done
+    | Finished
     | Leaving
     | Located
     | Beats
@@ -324,11 +313,8 @@ Message = (
     | Ping
 )
 
-_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in Message.__args__}
-
-LASTING = (Hello, Announce, Challenge, Refused)
-"""Sent before the other side's version is known. Their fields stay the same forever; a later version may add others,
-which this one ignores."""
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
 class UnreadableError(TrainerError):
@@ -340,9 +326,11 @@ class OtherVersionError(ConfigError):
 
 
 def to_line(message: Message) -> bytes:
-    """A message as it is sent. What it does not say is left out: an older supervisor may not know of it."""
-    said = {name: value for name, value in dataclasses.asdict(message).items() if value is not None}
-    return json.dumps({"kind": type(message).__name__, **said}).encode() + b"\n"
+    """A message as it is sent."""
+    try:
+        return _encoder.encode(message) + b"\n"
+    except UnicodeEncodeError:  # It quotes the name of a file that is no text.
+        return json.dumps(msgspec.to_builtins(message), ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
 def from_line(line: bytes) -> Message:
@@ -352,43 +340,6 @@ def from_line(line: bytes) -> Message:
         UnreadableError: It is not a message.
     """
     try:
-        fields = json.loads(line)
-        kind = _KINDS[fields.pop("kind")]
-        if kind in LASTING:
-            fields = {name: value for name, value in fields.items() if name in kind.__match_args__}
-        message: Message = _made(kind, fields)
-        for told in message.beats if isinstance(message, Beats) else ():
-            beat.check(told)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return _decoder.decode(line)
+    except (ValueError, RecursionError) as error:
         raise UnreadableError(f"{line[:80]!r} is not a message between supervisors of this version") from error
-    return message
-
-
-T = TypeVar("T")
-_hints = cache(get_type_hints)
-
-
-def _made(kind: type[T], fields: dict[str, Any]) -> T:
-    """A dataclass from its fields. Wrong types, unknown fields and missing ones raise a TypeError."""
-    hints = _hints(kind)  # type: ignore[arg-type]
-    return kind(**{name: _read(hints.get(name), value) for name, value in fields.items()})
-
-
-def _read(hint: Any, value: Any) -> Any:
-    """A value from its JSON form."""
-    if hint is Any:
-        return value
-    inner = get_args(hint)
-    if isinstance(hint, UnionType):
-        return None if value is None else _read(inner[0], value)
-    if dataclasses.is_dataclass(hint):
-        return _made(hint, value)  # type: ignore[arg-type]
-    if get_origin(hint) is tuple and isinstance(value, list):
-        return tuple(_read(inner[0], one) for one in value)
-    if get_origin(hint) is dict and isinstance(value, dict):
-        return value if inner[1] is Any else {name: _read(inner[1], one) for name, one in value.items()}
-    if hint is float and type(value) is int:
-        value = float(value)
-    if type(value) is not hint:
-        raise TypeError(f"{value!r} is no {hint}")
-    return value

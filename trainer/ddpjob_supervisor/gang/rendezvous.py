@@ -3,14 +3,14 @@
 import asyncio
 import contextlib
 import time
-from dataclasses import replace
 from importlib.metadata import version
 
 from ddpjob_rank.console import say
 from ddpjob_rank.errors import PeerLostError
+from msgspec.structs import replace
 
 from ddpjob_supervisor.preflight.clocks import clocks, skew
-from ddpjob_supervisor.preflight.findings import PreflightError, tell
+from ddpjob_supervisor.preflight.findings import PreflightError, log
 
 from .addresses import address_of, host_and_port
 from .link import Link, LinkLostError, TcpLink, connect, why
@@ -116,9 +116,9 @@ class Rendezvous:
         self._stranger = None
         if isinstance(answer, Welcome):
             if self._in_preflight:
-                tell(clocks(skew(hello.sent, answer.heard, answer.heard, time.time()), hello.node))
+                log(clocks(skew(hello.sent, answer.heard, answer.heard, time.time()), hello.node))
             if answer.incarnation > self._incarnation:
-                self._hear(address, answer.incarnation)
+                self._note_leader(address, answer.incarnation)
             return link
         await link.close()
         match answer:
@@ -129,7 +129,7 @@ class Rendezvous:
                 self._once.warn(self._problem)
             case Elsewhere(elsewhere, incarnation):
                 self._problem = f"it is not there, but at {shown(elsewhere)}"
-                self._hear(elsewhere, incarnation)
+                self._note_leader(elsewhere, incarnation)
             case _:
                 self._problem = "what listens there is no supervisor of rank 0"
         return None
@@ -139,7 +139,7 @@ class Rendezvous:
         """Whether problems count as failures of the preflight, which ends with the first welcome."""
         return self._settings.preflight != DISABLED and self._link is None
 
-    def _hear(self, address: str, incarnation: int) -> None:
+    def _note_leader(self, address: str, incarnation: int) -> None:
         """Takes in where the leader is, as it or another one reports: if it is newer, or none is known."""
         with contextlib.suppress(ValueError):
             host, _ = host_and_port(address)
@@ -164,7 +164,7 @@ class Rendezvous:
         except ValueError:
             return
         if announce.incarnation > self._incarnation:  # Otherwise we may be connected to it already.
-            self._hear(address, announce.incarnation)
+            self._note_leader(address, announce.incarnation)
             say(f"rank 0 is at {address} now")
             if self._link is not None:
                 await self._link.close()

@@ -14,7 +14,7 @@ from .addresses import host_and_port, is_loopback
 from .judging import Limits, left_to_operator
 
 CONTROL_PORT = 29502
-BESIDE_MASTER = 2
+CONTROL_PORT_OFFSET = 2
 """Without an operator rank 0's supervisor listens this far above the master's port, so that two runs do not clash."""
 
 STATUS_PORT = 29501
@@ -61,7 +61,7 @@ class Settings:
         return self.node == 0
 
     @property
-    def own_name(self) -> str | None:
+    def host_name(self) -> str | None:
         """The name by which the others find this node; None if they do not need it, or know its address."""
         return self.master_addr if self.leads and len(self.peers) == 1 else None
 
@@ -86,7 +86,7 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
     node, nodes, processes = _place(env)
     in_a_job = Env.STATUS_PORT in env
     master_port = _number(env, Env.MASTER_PORT, 0)
-    control = _number(env, Env.CONTROL_PORT, CONTROL_PORT if in_a_job else _beside(master_port))
+    control = _number(env, Env.CONTROL_PORT, CONTROL_PORT if in_a_job else _control_port_near(master_port))
     master = env.get(Env.MASTER_ADDR, "")
     codes, causes = left_to_operator(env.get(Env.LEAVE_TO_OPERATOR, ""))
     restarts = _number(env, Env.IN_PLACE_RESTARTS, 0) if max_restarts is None else max_restarts
@@ -135,8 +135,8 @@ def _place(env: Mapping[str, str]) -> tuple[int, int, int]:
     return place.rank // place.local_world_size, int(env[Env.NNODES]), place.local_world_size
 
 
-def _beside(port: int) -> int:
-    return port + BESIDE_MASTER if port + BESIDE_MASTER <= MAX_PORT else port - BESIDE_MASTER
+def _control_port_near(port: int) -> int:
+    return port + CONTROL_PORT_OFFSET if port + CONTROL_PORT_OFFSET <= MAX_PORT else port - CONTROL_PORT_OFFSET
 
 
 def _peers(env: Mapping[str, str]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ NEW = ".ddpjob-supervisor-"
 
 
 @contextmanager
-def own_directory() -> Iterator[Path]:
+def private_directory() -> Iterator[Path]:
     """The directory, as long as the block runs. It is locked; those of killed supervisors are not.
 
     Raises:

@@ -2,16 +2,17 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from ddpjob_rank.moments import rfc3339
+from ddpjob_rank.recording.json_lines import in_json
 
-from ddpjob_supervisor.gang.coordinator import Phase, Stall
 from ddpjob_supervisor.gang.messages import Incident
+from ddpjob_supervisor.gang.states import Phase, Stall
+from ddpjob_supervisor.watch.beat import finite
 
 from .progress import Beat, Progress
 from .stragglers import Straggler
@@ -147,7 +148,7 @@ def _progress(gang: Gang) -> Document | None:
         "totalSteps": seen.total_steps,
         "percent": seen.percent,
         "etaSeconds": None if eta is None else round(eta),
-        "loss": _in_json(seen.loss),
+        "loss": in_json(seen.loss),
         "samplesPerSecond": _rounded(seen.samples_per_second, 1),
         "lastStepTime": None if seen.last_step_time is None else rfc3339(seen.last_step_time),
         "stepSeconds": _rounded(seen.step_seconds, 6),
@@ -158,7 +159,7 @@ def _progress(gang: Gang) -> Document | None:
 def _stall(stall: Stall | None) -> Document | None:
     if stall is None:
         return None
-    return {"since": rfc3339(stall.since), "rank": stall.rank, "process": stall.process, "message": stall.message}
+    return {"since": rfc3339(stall.since), "rank": stall.node, "process": stall.process, "message": stall.message}
 
 
 def _straggler(straggler: Straggler) -> Document:
@@ -174,24 +175,12 @@ def _rank(beat: Beat) -> Document:
         "activity": beat.get("activity"),
         "stepSeconds": _rounded(beat.get("stepSeconds"), 6),
         "seconds": {part: _rounded(seconds, 6) for part, seconds in parts.items()},
-        "memoryBytes": _finite(beat.get("memoryBytes")),
+        "memoryBytes": finite(beat.get("memoryBytes")),
         "transport": beat.get("transport"),
-        "metrics": {name: _in_json(metrics[name]) for name in islice(metrics, METRICS)},
+        "metrics": in_json(dict(islice(metrics.items(), METRICS))),
     }
 
 
-def _in_json(number: float | None) -> float | str | None:
-    """A number that is worth showing even if it is not finite. JSON has no form for that, so this is protobuf's."""
-    if number is None or math.isfinite(number):
-        return number
-    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
-
-
-def _finite(number: float | None) -> float | None:
-    """JSON has no others."""
-    return number if number is not None and math.isfinite(number) else None
-
-
 def _rounded(number: float | None, digits: int) -> float | None:
-    number = _finite(number)
+    number = finite(number)
     return None if number is None else round(number, digits)

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ddpjob_supervisor.gang.coordinator import Phase
+from ddpjob_supervisor.gang.states import Phase
 
 from .document import Document
 

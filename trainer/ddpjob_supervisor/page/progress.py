@@ -74,7 +74,7 @@ class Pace:
         self._last_finished: float | None = None
         self._looked: float | None = None
 
-    def hear(self, attempt: int, beats: Iterable[Beat], now: float) -> None:
+    def add(self, attempt: int, beats: Iterable[Beat], now: float) -> None:
         """Takes beats that have just come, of any of the processes; `now` is a monotonic time in seconds."""
         if attempt != self._attempt:
             self._begin(attempt)
@@ -139,15 +139,15 @@ class Pace:
         if finished is not None:
             self._last_finished = finished
             self._add_point(step, finished)
-        step_seconds, samples = self._step_seconds(), self._told("samples")
+        step_seconds, samples, loss = self._step_seconds(), self._told("samples"), self._told("loss")
         self._last = Progress(
             step=step,
             epoch=self._told("epoch"),
             total_steps=self._told("totalSteps"),
-            loss=self._told("loss"),
+            loss=None if loss is None else float(loss),
             step_seconds=step_seconds,
             samples_per_second=samples / step_seconds if samples and step_seconds else None,
-            metrics=self._told("metrics") or {},
+            metrics={name: float(number) for name, number in (self._told("metrics") or {}).items()},
             anew=anew,
         )
 

@@ -146,7 +146,7 @@ class Comparison:
         self._began = 0.0
         self._compared = 0.0
 
-    def hear(self, attempt: int, beats: Iterable[Beat], now: float) -> None:
+    def add(self, attempt: int, beats: Iterable[Beat], now: float) -> None:
         """Takes beats that have just come, of any of the processes; `now` is a monotonic time in seconds."""
         if attempt != self._attempt:
             self._attempt, self.stragglers, self.slowest = attempt, (), None

@@ -77,7 +77,7 @@ def verdict(findings: Sequence[Finding]) -> PreflightError | None:
     return kind("; ".join(finding.message for finding in deciding), tuple(nodes))
 
 
-def tell(findings: Iterable[Finding]) -> None:
+def log(findings: Iterable[Finding]) -> None:
     """Reports what does not end the run; failures are left to the verdict."""
     for finding in findings:
         if finding.level is Level.OK:

@@ -32,7 +32,9 @@ GPU_SECONDS = 60.0
 """For torch to be imported and the driver to wake up."""
 
 
-async def preflight(env: Mapping[str, str], starter: Starter, own_name: str | None, patience: float) -> list[Finding]:
+async def preflight(
+    env: Mapping[str, str], starter: Starter, host_name: str | None, patience: float
+) -> list[Finding]:
     """Tests this node, by the environment of its supervisor; `patience` is for its own name, in seconds.
 
     Raises:
@@ -40,7 +42,7 @@ async def preflight(env: Mapping[str, str], starter: Starter, own_name: str | No
     """
     found = await asyncio.gather(
         _machine(env),
-        name(own_name, patience) if own_name else _nothing(),
+        name(host_name, patience) if host_name else _nothing(),
         _health(),
         _count_gpus(env, starter) if env.get(Env.BACKEND) == "nccl" else _nothing(),
     )

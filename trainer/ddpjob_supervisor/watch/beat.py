@@ -1,8 +1,13 @@
 """What a rank reports, as supervisors pass it on."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal, Required, TypedDict, cast
+
+import msgspec
+from ddpjob_rank.recording.json_lines import in_json
+from msgspec.structs import replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +19,7 @@ class Checkpoint:
     """RFC 3339, UTC, with milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
+class Beat(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """What a rank reports. What it has not reported, or is not known yet, is None."""
 
     process: int
@@ -42,83 +46,64 @@ class Beat:
     """Of a step, of all processes together."""
     step_seconds: float | None = None
     """Recent mean, of training alone."""
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = {}
     """Its parts: those of heartbeat.PARTS that are known. Backward includes communication."""
     memory_bytes: int | None = None
     checkpoint: Checkpoint | None = None
     """The newest."""
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = {}
     """The program's own numbers."""
     transport: str | None = None
     """How NCCL passes data, where it says so: `P2P, NET/IB`. Heard by its supervisor, not reported."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """As it is sent: without None and empty values."""
-        checkpoint = self.checkpoint
-        told = {
-            "process": self.process,
-            "attempt": self.attempt,
-            "activity": self.activity,
-            "step": self.step,
-            "stepAge": self.step_age,
-            "counted": self.counted or None,
-            "anew": self.anew or None,
-            "reports": self.reports or None,
-            "announces": self.announces or None,
-            "epoch": self.epoch,
-            "totalSteps": self.total_steps,
-            "loss": self.loss,
-            "samples": self.samples,
-            "stepSeconds": self.step_seconds,
-            "seconds": dict(self.seconds) or None,
-            "memoryBytes": self.memory_bytes,
-            "checkpoint": {"step": checkpoint.step, "time": checkpoint.time} if checkpoint else None,
-            "metrics": dict(self.metrics) or None,
-            "transport": self.transport,
-        }
-        return {name: value for name, value in told.items() if value is not None}
+    def to_dict(self) -> "BeatFields":
+        """As it is sent: without None, and without what is empty."""
+        sent = replace(
+            self,
+            step_age=finite(self.step_age),
+            step_seconds=finite(self.step_seconds),
+            seconds={part: number for part, number in self.seconds.items() if math.isfinite(number)},
+            loss=in_json(self.loss),
+            metrics=in_json(self.metrics),
+        )
+        return cast("BeatFields", msgspec.to_builtins(sent))
 
 
-NUMBER = frozenset({int, float})
-KINDS = {
-    "process": frozenset({int}),
-    "attempt": frozenset({int}),
-    "activity": frozenset({str}),
-    "step": frozenset({int}),
-    "stepAge": NUMBER,
-    "counted": frozenset({bool}),
-    "anew": frozenset({bool}),
-    "reports": frozenset({bool}),
-    "announces": frozenset({bool}),
-    "epoch": frozenset({int}),
-    "totalSteps": frozenset({int}),
-    "loss": NUMBER,
-    "samples": frozenset({int}),
-    "stepSeconds": NUMBER,
-    "seconds": frozenset({dict}),
-    "memoryBytes": frozenset({int}),
-    "checkpoint": frozenset({dict}),
-    "metrics": frozenset({dict}),
-    "transport": frozenset({str}),
-}
-"""The types of each value, by its name. A newer version may send other values, which are ignored."""
-
-ALWAYS = frozenset({"process", "attempt", "activity"})
+Number = float | Literal["NaN", "Infinity", "-Infinity"]
+"""One that is worth showing even if it is not finite, as `in_json` writes it; `float` reads it."""
 
 
-def check(told: Mapping[str, Any]) -> None:
-    """Checks whether what another supervisor sent is a beat. This is done thousands of times a second.
+class CheckpointFields(TypedDict):
+    """A Checkpoint as it is sent."""
 
-    Raises:
-        ValueError: It is none.
-    """
-    wrong = [name for name, kinds in KINDS.items() if name in told and type(told[name]) not in kinds]
-    wrong += ALWAYS - told.keys()
-    if not wrong:
-        for name in ("seconds", "metrics"):
-            wrong += [part for part, number in told.get(name, {}).items() if type(number) not in NUMBER]
-        checkpoint = told.get("checkpoint", {"step": 0, "time": ""})
-        if type(checkpoint.get("step")) is not int or type(checkpoint.get("time")) is not str:
-            wrong.append("checkpoint")
-    if wrong:
-        raise ValueError(f"no beat of a rank, since {', '.join(sorted(wrong))} cannot be so: {str(told)[:200]}")
+    step: int
+    time: str
+
+
+class BeatFields(TypedDict, total=False):
+    """A Beat as it is sent. A newer version may send other fields, which are ignored."""
+
+    process: Required[int]
+    attempt: Required[int]
+    activity: Required[str]
+    step: int
+    stepAge: float
+    counted: bool
+    anew: bool
+    reports: bool
+    announces: bool
+    epoch: int
+    totalSteps: int
+    loss: Number
+    samples: int
+    stepSeconds: float
+    seconds: dict[str, float]
+    memoryBytes: int
+    checkpoint: CheckpointFields
+    metrics: dict[str, Number]
+    transport: str
+
+
+def finite(number: float | None) -> float | None:
+    """A number, or None if it says nothing unless it is finite."""
+    return number if number is not None and math.isfinite(number) else None

@@ -9,7 +9,6 @@ one is true: usually its supervisor is slow, since one that is gone would have l
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 STATES = {
     "R": "runs",
@@ -65,16 +64,16 @@ SHOWN = 3
 
 
 def blame(
-    findings: Mapping[int, Mapping[str, Any]], world_size: int, named: Callable[[int], str] = "rank {}".format
+    findings: Mapping[int, Finding], world_size: int, named: Callable[[int], str] = "rank {}".format
 ) -> tuple[int | None, str]:
     """The process that the others wait for, or None if it is no particular one; and a sentence for people.
 
     Args:
-        findings: The fields of a Finding, by process; those left out did not answer. Other fields are ignored.
+        findings: By process; those left out did not answer.
         world_size: How many processes the gang has.
         named: What the sentence calls a process.
     """
-    gang = {rank: _finding(findings.get(rank, {"process": rank})) for rank in range(world_size)}
+    gang = {rank: findings.get(rank, Finding(rank)) for rank in range(world_size)}
     lives = {rank for rank, one in gang.items() if one.state not in OVER}
     for question in QUESTIONS:
         kept = question(gang)
@@ -87,10 +86,6 @@ def blame(
         (alone,) = lives
         return alone, f"{named(alone)} does not go on: {_standing(gang[alone])}"
     return None, _nobody(gang, named)
-
-
-def _finding(told: Mapping[str, Any]) -> Finding:
-    return Finding(**{name: told[name] for name in Finding.__slots__ if name in told})
 
 
 def _known(gang: Gang) -> Gang:

@@ -49,7 +49,7 @@ class LastWords:
         if self._relay is not None and NCCL_DEBUG in env and NCCL_DEBUG_FILE not in env:
             self.env[NCCL_DEBUG_FILE] = str(self._relay.path)
 
-    def tell_transport(self) -> str | None:
+    def transport(self) -> str | None:
         """How NCCL passes data, if it says so. It is logged once it says no more; a better way is worth a warning."""
         transport = transport_of(self.words)
         if transport != self._transport:

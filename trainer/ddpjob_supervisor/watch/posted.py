@@ -7,14 +7,16 @@ seconds, while steps are counted one by one. So it says which step a counted one
 from there.
 """
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ddpjob_rank.reporting.heartbeat import LARGEST
 from ddpjob_rank.reporting.teller import TRAINING
+from msgspec.structs import replace
 
 from .beat import Beat
 
@@ -27,7 +29,7 @@ STEP, TOTAL, LOSS, EPOCHS = "current_step", "total_steps", "loss", ("current_epo
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
+class Post:
     """What a program has last posted."""
 
     at: float
@@ -42,17 +44,17 @@ class Posted:
     ahead: int = 0
     """By how much the step exceeds the steps that were counted at that moment."""
 
-    def after(self, former: "Posted | None") -> "Posted":
+    def after(self, former: "Post | None") -> "Post":
         """The same with what was posted before and is missing in it: the very last post has no steps."""
         if former is None:
             return self
         known = {name: getattr(former, name) for name in ("total", "epoch", "loss") if getattr(self, name) is None}
         if self.step is None:
             known |= {"at": former.at, "step": former.step, "ahead": former.ahead}
-        return replace(self, **known)
+        return dataclasses.replace(self, **known)
 
 
-def posted(content: bytes, beat: Beat | None, now: float) -> Posted:
+def read_post(content: bytes, beat: Beat | None, now: float) -> Post:
     """The content of a document that was posted by a process with this heartbeat at that moment.
 
     Raises:
@@ -67,7 +69,7 @@ def posted(content: bytes, beat: Beat | None, now: float) -> Posted:
     counted = beat.step if beat is not None and beat.counted else None
     step, total, *epochs = (told.pop(name, None) for name in (STEP, TOTAL, *EPOCHS))
     whole = _whole(step)
-    return Posted(
+    return Post(
         at=now,
         step=whole,
         total=_whole(total) or None,
@@ -79,22 +81,22 @@ def posted(content: bytes, beat: Beat | None, now: float) -> Posted:
     )
 
 
-def told(beat: Beat | None, said: Posted | None, attempt: int, now: float) -> Beat | None:
+def merged(beat: Beat | None, post: Post | None, attempt: int, now: float) -> Beat | None:
     """What rank 0 reports in both ways. Its heartbeat takes precedence over its posts."""
-    if said is None:
+    if post is None:
         return beat
     if beat is None:
         beat = Beat(process=0, attempt=attempt, activity="starting")
-    if beat.step is None and said.step:
-        beat = replace(beat, step=said.step, step_age=max(0.0, now - said.at), activity=TRAINING)
-    elif beat.step is not None and beat.counted and said.step is not None:
-        beat = replace(beat, step=max(0, beat.step + said.ahead), counted=False, anew=False)
+    if beat.step is None and post.step:
+        beat = replace(beat, step=post.step, step_age=max(0.0, now - post.at), activity=TRAINING)
+    elif beat.step is not None and beat.counted and post.step is not None:
+        beat = replace(beat, step=max(0, beat.step + post.ahead), counted=False, anew=False)
     return replace(
         beat,
-        total_steps=beat.total_steps or said.total or said.estimate,
-        epoch=said.epoch if beat.epoch is None else beat.epoch,
-        loss=said.loss if beat.loss is None else beat.loss,
-        metrics={**said.metrics, **beat.metrics},
+        total_steps=beat.total_steps or post.total or post.estimate,
+        epoch=post.epoch if beat.epoch is None else beat.epoch,
+        loss=post.loss if beat.loss is None else beat.loss,
+        metrics={**post.metrics, **beat.metrics},
     )
 
 

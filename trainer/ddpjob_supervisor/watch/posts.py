@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ddpjob_supervisor.listening import Closed, listen_on
 
 from .beat import Beat
-from .posted import Posted, posted, told
+from .posted import Post, merged, read_post
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -50,7 +50,7 @@ class Posts:
         self._web: Any = None
         self._server: web.Server | None = None
         self._attempt = 0
-        self._said: Posted | None = None
+        self._last: Post | None = None
         self._beat: Callable[[], Beat | None] = lambda: None
 
     async def __aenter__(self) -> Self:
@@ -71,7 +71,7 @@ class Posts:
 
     def begin(self, attempt: int, beat: Callable[[], Beat | None]) -> None:
         """From now on only posts of this attempt count; `beat` reads what rank 0 reports by its heartbeat."""
-        self._attempt, self._said, self._beat = attempt, None, beat
+        self._attempt, self._last, self._beat = attempt, None, beat
 
     def env(self, env: Mapping[str, str]) -> dict[str, str]:
         """Variables that point a program of the present attempt here, unless its environment points elsewhere."""
@@ -84,9 +84,9 @@ class Posts:
             here["no_proxy"] = f"{spared},{LOOPBACK}" if spared else LOOPBACK
         return here
 
-    def told(self, beat: Beat | None) -> Beat | None:
+    def merged(self, beat: Beat | None) -> Beat | None:
         """What rank 0 reports: by this heartbeat, and by what its program has posted."""
-        return told(beat, self._said, self._attempt, time.monotonic())
+        return merged(beat, self._last, self._attempt, time.monotonic())
 
     @property
     def _path(self) -> str:
@@ -130,11 +130,11 @@ class Posts:
                     content += part
                     if len(content) > BODY_BYTES:
                         return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {BODY_BYTES // 1024} KiB are read"
-            said = posted(content, self._beat(), time.monotonic())
+            post = read_post(content, self._beat(), time.monotonic())
         except TimeoutError:
             return HTTPStatus.REQUEST_TIMEOUT, f"it took more than {READ_SECONDS:.0f} s"
         except ValueError as error:
             return HTTPStatus.BAD_REQUEST, str(error)
         if request.path == self._path:  # Otherwise the attempt has ended meanwhile.
-            self._said = said.after(self._said)
+            self._last = post.after(self._last)
         return HTTPStatus.OK, "ok"

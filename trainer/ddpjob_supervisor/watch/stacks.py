@@ -4,10 +4,8 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from ddpjob_rank.reporting import heartbeat
 
@@ -21,7 +19,7 @@ CHILDREN_SECONDS = 0.25
 LOG_CHARACTERS = 64 << 10
 
 
-async def collect(pid: int, process: int, beats: Path, attempt: int) -> dict[str, Any]:
+async def collect(pid: int, process: int, beats: Path, attempt: int) -> Finding:
     """Examines what a rank is doing; writes what a reader needs most to stderr, and all of it to a file.
 
     Args:
@@ -31,7 +29,7 @@ async def collect(pid: int, process: int, beats: Path, attempt: int) -> dict[str
         attempt: The present one.
 
     Returns:
-        The fields of a Finding, within 1.5 seconds whatever the rank does.
+        What was found, within 1.5 seconds whatever the rank does.
     """
     present = Process.of(pid)
     answer = Answer(asked=False) if present.state in HELD else await ask_rank(pid, beats)
@@ -41,7 +39,7 @@ async def collect(pid: int, process: int, beats: Path, attempt: int) -> dict[str
     _log(_story(*head, frames.without_ours(answer.stacks), *children, *_collectives(answer, done=False)))
     story = _story(*head, frames.main_first(answer.stacks), *children, *_collectives(answer))
     await evidence.keep(f"{story}\n", attempt, process)
-    return asdict(finding)
+    return finding
 
 
 def _story(*parts: str) -> str:

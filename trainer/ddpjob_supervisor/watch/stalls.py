@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ddpjob_rank.limits import Doing, Patience
+from ddpjob_rank.limits import Activity, Patience
 from ddpjob_rank.reporting.teller import ENDING, EVALUATION, STARTING, TRAINING
 
 Beat = Mapping[str, Any]
@@ -26,22 +26,22 @@ LATE_SECONDS = 2.0
 """How late a beat may be: what it says about the same step moves by less, unless the program reports it twice."""
 
 ACTIVITIES = {
-    STARTING: Doing.STARTING,
-    TRAINING: Doing.TRAINING,
-    "saving": Doing.SAVING,
-    EVALUATION: Doing.EVALUATING,
-    ENDING: Doing.FINISHING,
+    STARTING: Activity.STARTING,
+    TRAINING: Activity.TRAINING,
+    "saving": Activity.SAVING,
+    EVALUATION: Activity.EVALUATING,
+    ENDING: Activity.FINISHING,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Stalled:
+class FoundStall:
     """No process has finished a step for longer than allowed."""
 
     seconds: float
     """For how long, when it was found."""
     limit: float
-    doing: Doing
+    doing: Activity
     step: int | None
     """The last one that any process has finished, if that is known."""
 
@@ -64,11 +64,11 @@ class _Process:
         return int(self.beat.get("step") or 0)
 
     @property
-    def doing(self) -> Doing:
+    def doing(self) -> Activity:
         total = self.beat.get("totalSteps")
         if total and self.step >= total:
-            return Doing.FINISHING
-        return ACTIVITIES.get(self.beat["activity"], Doing.OTHER)
+            return Activity.FINISHING
+        return ACTIVITIES.get(self.beat["activity"], Activity.OTHER)
 
 
 class Stalls:
@@ -81,10 +81,10 @@ class Stalls:
         self._processes: dict[int, _Process] = {}
         self._looked = self._since = self._announced = 0.0
         self._began = math.inf
-        self._doing: Doing | None = None
-        self._found: Stalled | None = None
+        self._doing: Activity | None = None
+        self._found: FoundStall | None = None
 
-    def look(self, now: float, beats: Mapping[int, Beat]) -> Stalled | None:
+    def look(self, now: float, beats: Mapping[int, Beat]) -> FoundStall | None:
         """Takes the last beat of each process, new or not, and says whether the gang has stalled.
 
         Call it about once a second while an attempt runs; `now` is a monotonic time in seconds. It repeats what it
@@ -133,7 +133,7 @@ class Stalls:
 
     def _note_announcements(self, now: float) -> None:
         processes = self._processes.values()
-        if any(process.doing in {Doing.SAVING, Doing.EVALUATING, Doing.OTHER} for process in processes):
+        if any(process.doing in {Activity.SAVING, Activity.EVALUATING, Activity.OTHER} for process in processes):
             self._announced = now
         if any(process.beat.get("announces") for process in processes):
             self._patience.note_announcements()
@@ -143,11 +143,11 @@ class Stalls:
             for process in processes
         )
 
-    def _judge(self, now: float) -> Stalled | None:
+    def _judge(self, now: float) -> FoundStall | None:
         stepped = [process for process in self._processes.values() if process.finished is not None]
         answer = [process for process in stepped or self._processes.values() if now - process.heard < OLD_SECONDS]
         # If one saves, the others wait.
-        doing = max((process.doing for process in stepped), key=self._patience.seconds, default=Doing.STARTING)
+        doing = max((process.doing for process in stepped), key=self._patience.seconds, default=Activity.STARTING)
         if doing is not self._doing:
             self._doing, self._since = doing, now
         if not answer or not self._reports_steps:
@@ -161,4 +161,4 @@ class Stalls:
             return None
         self._patience.note_stall()
         steps = (process.step for process in stepped if not process.beat.get("anew"))
-        return Stalled(seconds, limit, doing, max(steps, default=None))
+        return FoundStall(seconds, limit, doing, max(steps, default=None))

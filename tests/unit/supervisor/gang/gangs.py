@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpjob_supervisor.gang.coordinator import Coordinator
 from ddpjob_supervisor.gang.judging import Limits
 from ddpjob_supervisor.gang.messages import (
     Beats,
-    Done,
     End,
     Examine,
     Failed,
+    Finished,
     Hello,
     Idle,
     Incident,
@@ -23,6 +23,9 @@ from ddpjob_supervisor.gang.messages import (
     Start,
     Stop,
 )
+
+if TYPE_CHECKING:
+    from ddpjob_supervisor.watch.beat import BeatFields
 
 BEGIN = 1_700_000_000.0
 KILLED = End(1, 137, BEGIN, "Application", "killed by SIGKILL")
@@ -106,8 +109,8 @@ class Gang:
         return self._hear()
 
     def steps(self, node: int = 0, step: int = 1) -> Gang:
-        process = self.leader.ring.first_process(node)
-        return self.says(node, Beats(self.leader.attempt, ({"process": process, "step": step},)))
+        process = self.leader.current.ring.first_process(node)
+        return self.says(node, Beats(self.leader.attempt, (beat(process, step),)))
 
     def fails(self, node: int, end: End = KILLED) -> Gang:
         return self.says(node, Failed(self.leader.attempt, end.cause, bool(end.waited)))
@@ -116,7 +119,7 @@ class Gang:
         return self.says(node, Idle(self.leader.attempt, ends or (STOPPED,)))
 
     def done(self, node: int) -> Gang:
-        return self.says(node, Done(self.leader.attempt))
+        return self.says(node, Finished(self.leader.attempt))
 
     def leaving(self, node: int) -> Gang:
         return self.says(node, Leaving())
@@ -164,8 +167,8 @@ def _words(message: Message) -> str:
 
 
 def _named(incident: Incident) -> str:
-    return f"{incident.attempt}: rank {incident.rank} {incident.end.cause}"
+    return f"{incident.attempt}: rank {incident.node} {incident.end.cause}"
 
 
-def beats(*steps: int | None) -> tuple[dict[str, Any], ...]:
-    return tuple({"process": process, "step": step} for process, step in enumerate(steps) if step is not None)
+def beat(process: int, step: int, attempt: int = 1) -> BeatFields:
+    return {"process": process, "attempt": attempt, "activity": "training", "step": step}

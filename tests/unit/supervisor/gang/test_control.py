@@ -7,7 +7,6 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,6 +32,7 @@ from ddpjob_supervisor.gang.once import LONGEST, MOST, Once, shown
 from ddpjob_supervisor.gang.proof import CALLER, Seals, UnprovedError
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
+from msgspec.structs import replace
 
 from tests.support.ports import hold_port
 from tests.support.waiting import patience
@@ -112,7 +112,7 @@ def test_another_version_is_told_so(capsys: pytest.CaptureFixture[str], *, leads
 
     asyncio.run(test())
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("warning: a supervisor that calls itself rank 1 was refused: its version 9.0\\x1b[2J")
+    assert said.startswith("warning: a supervisor that calls itself node 1 was refused: its version 9.0\\x1b[2J")
 
 
 def test_a_version_that_knows_no_proof_is_refused_in_its_own_words() -> None:
@@ -142,14 +142,14 @@ def test_who_is_refused_again_and_again_is_named_once(capsys: pytest.CaptureFixt
         async with a_port() as address:
             assert isinstance(await answer(address, replace(HELLO, incarnation=2)), Welcome)
             for _ in range(3):
-                old = Refused("a newer pod of rank 1 has been here", for_good=False)
+                old = Refused("a newer pod of node 1 has been here", for_good=False)
                 assert await answer(address, HELLO) == old
             assert isinstance(await answer(address, replace(HELLO, node=7)), Refused)
 
     asyncio.run(test())
     assert capsys.readouterr().err.splitlines() == [
-        "warning: a supervisor that calls itself rank 1 was refused: a newer pod of rank 1 has been here",
-        "warning: a supervisor that calls itself rank 7 was refused: there is no rank 7 among 2 nodes",
+        "warning: a supervisor that calls itself node 1 was refused: a newer pod of node 1 has been here",
+        "warning: a supervisor that calls itself node 7 was refused: there is no node 7 among 2 nodes",
     ]
 
 
@@ -243,7 +243,7 @@ def test_what_was_proved_once_proves_nothing_elsewhere(trick: str) -> None:
             if trick == "in another order":
                 ours.sealed(b"")
             line = ours.sealed(to_line(first))
-            writer.write(line.replace(b'"node": 1', b'"node": 0') if trick == "changed" else line)
+            writer.write(line.replace(b'"node":1', b'"node":0') if trick == "changed" else line)
             assert await reader.read() == b""
             writer.close()
 

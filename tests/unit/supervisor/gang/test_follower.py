@@ -13,18 +13,19 @@ import pytest
 from ddpjob_rank.reporting.heartbeat import EMPTY, SLOTS, Record, encode
 from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.gang import follower as module
-from ddpjob_supervisor.gang.follower import Follower, beat_seconds
+from ddpjob_supervisor.gang.follower import Follower, Membership, Running, beat_seconds
 from ddpjob_supervisor.gang.link import LocalLink
 from ddpjob_supervisor.gang.messages import (
     Beats,
-    Done,
     End,
     Examine,
     Examined,
     Farewell,
+    Finished,
     Idle,
     Incident,
     Leave,
+    Leaving,
     Located,
     Message,
     Start,
@@ -33,6 +34,7 @@ from ddpjob_supervisor.gang.messages import (
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.node.ranks import Place, Rank, exit_code
+from ddpjob_supervisor.watch.blame import Finding
 
 from tests.support.waiting import patience
 
@@ -109,9 +111,9 @@ def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follow:
                 directory=tmp_path,
             )
             await scene(follower, sleepers)
-            if follower._running is not None:
-                follower._running.cancel()
-                await asyncio.wait([follower._running])
+            if isinstance(follower._state, Running):
+                follower._state.task.cancel()
+                await asyncio.wait([follower._state.task])
             follower._heartbeats.close()
 
     return lambda scene, **place: asyncio.run(play(scene, place))
@@ -121,14 +123,13 @@ def test_of_a_rank_that_has_ended_it_says_so(follow: Follow) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         link = LocalLink()
         follower._link, leader = link, link.other_end()
-        follower._heed(Start(1, 0, {}))
-        while follower._crew is None or len(follower._crew.pids) < 2:  # noqa: ASYNC110  (nothing tells of a start)
-            await asyncio.sleep(0.01)
+        follower._handle(Start(1, 0, {}))
+        await ranks_run(follower, 1)
         sleepers.ranks[1].ended.set_result(0)
-        follower._heed(Examine(1))
+        follower._handle(Examine(1))
         told = await leader.receive()
         assert isinstance(told, Examined)
-        states = {finding["process"]: finding["state"] for finding in told.findings}
+        states = {finding.process: finding.state for finding in told.findings}
         assert (states[0] in {"S", "R"}, states[1]) == (True, "X"), states
 
     follow(scene)
@@ -140,7 +141,7 @@ def test_nothing_of_the_last_attempt_is_told_of_the_next(follow: Follow) -> None
         path, slot = follower._heartbeats.path(0), SLOTS[1]
         path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
         assert [beat["step"] for beat in follower.beats()] == [7]
-        follower._heed(Start(2, 0, {}))
+        follower._handle(Start(2, 0, {}))
         assert (follower.attempt, follower.beats()) == (2, ())
 
     follow(scene)
@@ -149,14 +150,18 @@ def test_nothing_of_the_last_attempt_is_told_of_the_next(follow: Follow) -> None
 def test_a_start_tells_where_the_others_are(follow: Follow) -> None:
     async def scene(follower: Follower, _: Sleepers) -> None:
         others = {"0": "10.0.0.1:29502", "1": "10.0.0.2:29502"}
-        follower._heed(Start(1, 0, others))
+        follower._handle(Start(1, 0, others))
         assert follower._rendezvous.members == others, "they are told of a new rank 0"
 
     follow(scene)
 
 
 async def ranks_run(follower: Follower, attempt: int) -> None:
-    while follower.attempt != attempt or follower._crew is None or len(follower._crew.pids) < 2:  # noqa: ASYNC110
+    def run() -> bool:
+        state = follower._state
+        return isinstance(state, Running) and state.start.attempt == attempt and len(state.ranks.pids) == 2
+
+    while not run():  # noqa: ASYNC110  (nothing tells of a start)
         await asyncio.sleep(0.01)
 
 
@@ -176,15 +181,15 @@ async def said_beside_beats(leader: LocalLink) -> Message:
 def test_two_attempts_never_run_at_once(follow: Follow) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         led(follower)
-        follower._heed(Start(1, 0, {}))
+        follower._handle(Start(1, 0, {}))
         await ranks_run(follower, 1)
-        follower._heed(Start(2, 0, {}))
+        follower._handle(Start(2, 0, {}))
         await ranks_run(follower, 2)
         assert [rank.ended.done() for rank in sleepers.ranks] == [True, True, False, False]
         assert max(sleepers.company) < 2
         assert follower._link is not None
         assert follower._link._there.empty(), "what became of the former one is nobody's question"  # type: ignore[attr-defined]
-        follower._heed(Stop(2))
+        follower._handle(Stop(2))
         await asyncio.gather(*(rank.ended for rank in sleepers.ranks))
 
     follow(scene)
@@ -195,9 +200,9 @@ def test_where_nobody_leads_any_more_a_rank_that_fails_takes_the_others_of_its_n
 ) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         led(follower)
-        follower._heed(Start(1, 0, {}))
+        follower._handle(Start(1, 0, {}))
         await ranks_run(follower, 1)
-        follower._heed(Farewell())
+        follower._handle(Farewell())
         sleepers.processes[1].terminate()
         assert await follower._exit_code == 143
         assert sleepers.ranks[0].ended.result() == 137
@@ -208,14 +213,29 @@ def test_where_nobody_leads_any_more_a_rank_that_fails_takes_the_others_of_its_n
 def test_a_node_that_is_done_goes_once_the_leader_knows(follow: Follow) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         leader = led(follower)
-        follower._heed(Start(1, 0, {}))
+        follower._handle(Start(1, 0, {}))
         await ranks_run(follower, 1)
         for rank in sleepers.ranks:
             rank.ended.set_result(0)
-        assert await said_beside_beats(leader) == Done(1)
+        assert await said_beside_beats(leader) == Finished(1)
         assert not follower._exit_code.done()
-        follower._heed(Farewell())
+        follower._handle(Farewell())
         assert await follower._exit_code == 0
+
+    follow(scene)
+
+
+def test_one_that_is_to_go_goes_once_its_ranks_have_saved(follow: Follow) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        leader = led(follower)
+        follower._handle(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        follower.request(signal.SIGTERM)
+        for rank in sleepers.ranks:
+            rank.ended.set_result(205)
+        assert await said_beside_beats(leader) == Leaving()
+        assert isinstance(await said_beside_beats(leader), Idle)
+        assert await follower._exit_code == 205
 
     follow(scene)
 
@@ -226,15 +246,15 @@ def test_one_that_is_to_go_before_the_leader_knows_does_not_say_that_it_was_done
 ) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         leader = led(follower)
-        follower._heed(Start(1, 0, {}))
+        follower._handle(Start(1, 0, {}))
         await ranks_run(follower, 1)
         if lost:
             follower._link = None
-            follower._leaving = True
+            follower._membership = Membership.LEAVING
         for rank in sleepers.ranks:
             rank.ended.set_result(0)
         if not lost:
-            assert await said_beside_beats(leader) == Done(1)
+            assert await said_beside_beats(leader) == Finished(1)
             follower.request(signal.SIGTERM)
         assert await follower._exit_code == 205
 
@@ -258,10 +278,11 @@ def test_one_that_is_to_go_or_done_and_finds_no_leader_any_more_goes(
         leader, following = links[0].other_end(), asyncio.create_task(follower.follow(0))
         leader.send(Start(1, 0, {}))
         await ranks_run(follower, 1)
-        follower._leaving = leaving
+        if leaving:
+            follower._membership = Membership.LEAVING
         for rank in sleepers.ranks:
             rank.ended.set_result(0)
-        while await leader.receive() != Done(1):
+        while await leader.receive() != Finished(1):
             pass
         await leader.close()
         assert await following == code
@@ -271,8 +292,8 @@ def test_one_that_is_to_go_or_done_and_finds_no_leader_any_more_goes(
 
 def test_where_nobody_leads_any_more_a_lost_peer_is_no_reason_beside_another(follow: Follow, tmp_path: Path) -> None:
     async def scene(follower: Follower, _: Sleepers) -> None:
-        follower._ends = (End(0, 1, 1.0, "PeerLost", "a peer"), End(1, 3, 2.0, "Application", "its own"))
-        assert follower._verdict() == 3
+        lost, failed = End(0, 1, 1.0, "PeerLost", "a peer"), End(1, 3, 2.0, "Application", "its own")
+        assert follower._verdict((lost, failed)) == 3
         assert "its own" in (tmp_path / "report").read_text()
 
     follow(scene)
@@ -305,8 +326,8 @@ def test_who_is_stopped_while_its_node_is_still_looked_at_need_not_wait_for_that
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         leader = led(follower)
         follower._fit = asyncio.get_running_loop().create_task(asyncio.Event().wait())  # type: ignore[assignment]
-        follower._heed(Start(1, 0, {}))
-        follower._heed(Stop(1))
+        follower._handle(Start(1, 0, {}))
+        follower._handle(Stop(1))
         assert await leader.receive() == Idle(1, ())
         assert sleepers.ranks == []
         follower._fit.cancel()
@@ -317,21 +338,21 @@ def test_who_is_stopped_while_its_node_is_still_looked_at_need_not_wait_for_that
 def test_that_a_rank_cannot_be_looked_at_is_told_and_not_taken_for_silence(
     follow: Follow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def collect(_: int, process: int, *__: object) -> dict[str, object]:
+    async def collect(_: int, process: int, *__: object) -> Finding:
         if process:
             raise PermissionError("no look at /proc")
-        return {"process": process, "state": "S"}
+        return Finding(process, "S")
 
     monkeypatch.setattr(module, "collect", collect)
 
     async def scene(follower: Follower, _: Sleepers) -> None:
         leader = led(follower)
-        follower._heed(Start(1, 0, {}))
+        follower._handle(Start(1, 0, {}))
         await ranks_run(follower, 1)
-        follower._heed(Examine(1))
+        follower._handle(Examine(1))
         told = await leader.receive()
         assert isinstance(told, Examined)
-        assert [(one["process"], one["state"]) for one in told.findings] == [(0, "S"), (1, None)]
+        assert [(one.process, one.state) for one in told.findings] == [(0, "S"), (1, None)]
 
     follow(scene)
     assert "warning: cannot look at rank 1: PermissionError: no look at /proc\n" in capsys.readouterr().err
@@ -352,7 +373,7 @@ def test_a_pod_that_is_to_end_names_the_rank_that_failed_first_be_it_its_own(
     incident = Incident(1, node, End(2 * node, 2, 7.0, "ConfigError", "no such workload", None, 40), True, 1, (3,))
 
     async def scene(follower: Follower, _: Sleepers) -> None:
-        follower._heed(Leave(incident))
+        follower._handle(Leave(incident))
         assert await follower._exit_code == code
 
     follow(scene)
@@ -364,7 +385,7 @@ def test_a_pod_that_is_to_end_names_the_rank_that_failed_first_be_it_its_own(
 def test_the_last_steps_are_told_before_the_end(follow: Follow) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         leader = led(follower)
-        follower._heed(Start(1, 0, {}))
+        follower._handle(Start(1, 0, {}))
         await ranks_run(follower, 1)
         told = encode(1, Record(process=0, attempt=1, step=400), b"")
         path, slot = follower._heartbeats.path(0), SLOTS[1]
@@ -373,7 +394,7 @@ def test_the_last_steps_are_told_before_the_end(follow: Follow) -> None:
             rank.ended.set_result(0)
         last, then = await leader.receive(), await leader.receive()
         assert isinstance(last, Beats)
-        assert ([beat["step"] for beat in last.beats], then) == ([400], Done(1))
+        assert ([beat["step"] for beat in last.beats], then) == ([400], Finished(1))
 
     follow(scene)
 
@@ -384,14 +405,14 @@ MOVED = Start(1, 0, {}, order=(0, 2, 1, 3))
 def test_its_ranks_are_those_of_its_place_in_the_order(follow: Follow, capsys: pytest.CaptureFixture[str]) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         leader = led(follower)
-        follower._heed(MOVED)
+        follower._handle(MOVED)
         await ranks_run(follower, 1)
         env = [place.env for place in sleepers.places]
         assert [(one["RANK"], one["LOCAL_RANK"], one["NODE_RANK"]) for one in env] == [
             ("4", "0", "2"),
             ("5", "1", "2"),
         ]
-        follower._heed(Stop(1))
+        follower._handle(Stop(1))
         told = await said_beside_beats(leader)
         assert isinstance(told, Idle)
         assert [end.process for end in told.ends] == [4, 5]
@@ -404,9 +425,9 @@ def test_without_an_order_they_are_those_of_its_number_again(
     follow: Follow, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def scene(follower: Follower, _: Sleepers) -> None:
-        follower._heed(MOVED)
-        follower._heed(Start(2, 0, {}))
-        assert [seat.process for seat in follower._seats] == [2, 3]
+        follower._handle(MOVED)
+        follower._handle(Start(2, 0, {}))
+        assert [spec.process for spec in follower._specs] == [2, 3]
 
     follow(scene, node=1, nodes=4)
     assert "attempt 2: node" not in capsys.readouterr().out
@@ -415,8 +436,8 @@ def test_without_an_order_they_are_those_of_its_number_again(
 def test_a_report_names_the_node_where_the_rank_does_not_show_it(follow: Follow, tmp_path: Path) -> None:
     async def scene(follower: Follower, _: Sleepers) -> None:
         led(follower)
-        follower._heed(MOVED)
-        follower._heed(Leave(Incident(1, 2, End(2, 1, 1.0, "Application", "no data"))))
+        follower._handle(MOVED)
+        follower._handle(Leave(Incident(1, 2, End(2, 1, 1.0, "Application", "no data"))))
         assert await follower._exit_code == 204
 
     follow(scene, node=1, nodes=4)
@@ -437,9 +458,9 @@ def test_it_says_in_which_domain_it_is_at_first_and_after_each_attempt_that_had_
         file.write_text("rack-2")
         leader = led(follower)
         for start in (MOVED, Start(2, 0, {})):
-            follower._heed(start)
+            follower._handle(start)
             await ranks_run(follower, start.attempt)
-            follower._heed(Stop(start.attempt))
+            follower._handle(Stop(start.attempt))
             if start.order:
                 assert await said_beside_beats(leader) == Located("rack-2")
             assert isinstance(await said_beside_beats(leader), Idle)

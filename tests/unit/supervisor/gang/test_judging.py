@@ -1,7 +1,5 @@
 """Which rank of an attempt failed first, and whether the supervisors may answer for it."""
 
-from dataclasses import replace
-
 import pytest
 from ddpjob_rank.errors import ConfigError
 from ddpjob_supervisor.gang.judging import (
@@ -16,6 +14,8 @@ from ddpjob_supervisor.gang.judging import (
     left_to_operator,
 )
 from ddpjob_supervisor.gang.messages import INCIDENTS_KEPT, NAMED, End, Incident, Past
+from ddpjob_supervisor.watch.blame import Finding
+from msgspec.structs import replace
 
 from .gangs import BEGIN, CONFIG, KILLED, LOST, SAVED, STOPPED, WELL
 
@@ -90,7 +90,7 @@ def test_the_first_failure_is_the_incident(title: str) -> None:
     ends, heard, expected = FIRST[title]
     incident = first_of(3, ends, heard)
     assert incident is not None
-    assert (incident.rank, incident.end.process, incident.tied, incident.consequence_ranks) == expected
+    assert (incident.node, incident.end.process, incident.tied, incident.consequence_nodes) == expected
     assert incident.attempt == 3
 
 
@@ -98,7 +98,7 @@ def test_of_a_thousand_consequences_the_first_are_named_and_all_counted() -> Non
     ends = {node: (replace(LOST, process=node),) for node in range(1000)} | {700: (at(KILLED, 0, 700),)}
     incident = first_of(3, ends, dict.fromkeys(ends, 1.0))
     assert incident is not None
-    assert (incident.rank, incident.consequences, incident.consequence_ranks) == (700, 999, tuple(range(NAMED)))
+    assert (incident.node, incident.consequences, incident.consequence_nodes) == (700, 999, tuple(range(NAMED)))
 
 
 @pytest.mark.parametrize("ends", [{}, {0: (), 1: ()}, {0: (STOPPED,), 1: (SAVED, WELL)}])
@@ -216,9 +216,6 @@ def test_the_one_that_others_waited_for_has_stalled_them_and_it_is_said_by_how_m
 
 
 def test_one_that_waited_until_it_gave_up_is_found_waiting_and_any_other_has_ended() -> None:
-    assert finding_of(4, None) == finding_of(4, replace(KILLED, process=4)) == {"process": 4, "state": "X"}
+    assert finding_of(4, None) == finding_of(4, replace(KILLED, process=4)) == Finding(4, "X")
     found = finding_of(0, waited(0, {"0 nccl": 7}))
-    assert (found["communicates"], found["where"], found["sequences"]) == (
-        *(True, "NCCL's ALLREDUCE number 7"),
-        {"0 nccl": 7},
-    )
+    assert (found.communicates, found.where, found.sequences) == (True, "NCCL's ALLREDUCE number 7", {"0 nccl": 7})

@@ -5,7 +5,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from ddpjob_rank.errors import PeerLostError
@@ -27,6 +27,7 @@ from ddpjob_supervisor.gang.messages import (
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.preflight.findings import PreflightError
+from msgspec.structs import replace
 
 from tests.support import virtual_time
 from tests.support.ports import hold_port

@@ -1,7 +1,7 @@
 """A gang to look at."""
 
-from ddpjob_supervisor.gang.coordinator import Phase
 from ddpjob_supervisor.gang.messages import End, Incident
+from ddpjob_supervisor.gang.states import Phase
 from ddpjob_supervisor.page.document import Gang, Memory
 from ddpjob_supervisor.page.progress import Beat, Progress
 from ddpjob_supervisor.page.stragglers import Straggler

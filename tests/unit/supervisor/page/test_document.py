@@ -7,9 +7,10 @@ import time
 from typing import Any
 
 import pytest
-from ddpjob_supervisor.gang.coordinator import Phase, Stall
+from ddpjob_supervisor.gang.states import Phase, Stall
 from ddpjob_supervisor.page.document import Gang, Memory, document, mark
 from ddpjob_supervisor.page.stragglers import Straggler
+from msgspec import structs
 
 from .gangs import AT, AT_AS_TEXT, BEAT, GANG, KILLED, PROGRESS
 
@@ -119,13 +120,13 @@ def test_a_gang_that_has_just_begun() -> None:
     ("exit_code", "signal"), [(1, None), (128, None), (129, 1), (137, 9), (192, 64), (193, None), (203, None)]
 )
 def test_the_signal_is_told_from_the_exit_code(exit_code: int, signal: int | None) -> None:
-    incident = dataclasses.replace(KILLED, end=dataclasses.replace(KILLED.end, exit_code=exit_code))
+    incident = structs.replace(KILLED, end=structs.replace(KILLED.end, exit_code=exit_code))
     assert said(incidents=(incident,))["incidents"][0]["signal"] == signal
 
 
 def test_long_lists_are_cut() -> None:
-    many = dataclasses.replace(KILLED, consequences=20, consequence_ranks=tuple(range(8)))
-    incidents = tuple(dataclasses.replace(many, attempt=attempt) for attempt in range(40))
+    many = structs.replace(KILLED, consequences=20, consequence_nodes=tuple(range(8)))
+    incidents = tuple(structs.replace(many, attempt=attempt) for attempt in range(40))
     long = said(nodes=100, missing=range(1, 100), incidents=incidents)
     assert long["missing"] == list(range(1, 9))
     assert [incident["attempt"] for incident in long["incidents"]] == list(range(24, 40))
@@ -190,7 +191,7 @@ STALL = Stall(AT)
         {"missing": (1,)},
         {"in_place_restarts": 2},
         {"first_step_seen": not GANG.first_step_seen},
-        {"incidents": (KILLED, dataclasses.replace(KILLED, attempt=3))},
+        {"incidents": (KILLED, structs.replace(KILLED, attempt=3))},
         {"stall": STALL},
         {"stall": Stall(AT, 1, 3, "rank 3 did not enter the collective")},
         {"stragglers": ()},

@@ -5,9 +5,10 @@ import math
 from typing import Any
 
 import pytest
-from ddpjob_supervisor.gang.coordinator import Phase
+from ddpjob_supervisor.gang.states import Phase
 from ddpjob_supervisor.page.document import Document, Gang, document
 from ddpjob_supervisor.page.metrics import PREFIX, Metrics
+from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
 from .gangs import AT, BEAT, GANG, KILLED, PROGRESS
@@ -71,8 +72,8 @@ def test_what_is_unknown_is_left_out() -> None:
 
 def test_incidents_are_counted_once_and_for_good() -> None:
     metrics = Metrics()
-    stalled = dataclasses.replace(KILLED.end, cause="Stalled")
-    of = [dataclasses.replace(KILLED, attempt=one, end=stalled if one % 2 else KILLED.end) for one in range(40)]
+    stalled = structs.replace(KILLED.end, cause="Stalled")
+    of = [structs.replace(KILLED, attempt=one, end=stalled if one % 2 else KILLED.end) for one in range(40)]
     for last in range(0, 40, 5):
         found = read(metrics, document(dataclasses.replace(GANG, incidents=tuple(of[: last + 5]))))
         assert sum(found["incidents_total"].values()) == last + 5

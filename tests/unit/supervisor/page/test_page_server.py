@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from ddpjob_supervisor.gang.coordinator import Phase
+from ddpjob_supervisor.gang.states import Phase
 from ddpjob_supervisor.page import answers
 from ddpjob_supervisor.page.document import Gang, document
 from ddpjob_supervisor.page.server import Page

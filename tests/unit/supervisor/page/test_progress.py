@@ -19,7 +19,7 @@ def heard(pace: Pace, said: Iterable[tuple[float, list[Beat]]], attempt: int = 1
     """The progress after these beats, each with the time at which it came."""
     now = 0.0
     for now, beats in said:
-        pace.hear(attempt, beats, now)
+        pace.add(attempt, beats, now)
     return pace.progress(now, WALL + now)
 
 
@@ -50,7 +50,7 @@ def test_beats_that_come_late_now_and_then_and_a_long_evaluation_do_not_move_the
         now = second + (20 if second >= 30 else 0)
         for process in (0, 1):
             late = noise.choice([0.0, 0.0, 0.0, 0.4])
-            pace.hear(1, [beat(process, step)], now + late)
+            pace.add(1, [beat(process, step)], now + late)
     progress = pace.progress(70.0, WALL)
     assert progress is not None
     assert progress.step_seconds == pytest.approx(0.1, rel=0.05)
@@ -166,15 +166,15 @@ def test_what_one_process_alone_tells_is_told() -> None:
 def test_the_newest_checkpoint_is_remembered_over_attempts() -> None:
     pace = Pace()
     first, second = ({"step": step, "time": f"2026-01-01T00:0{step}:00.000Z"} for step in (1, 2))
-    pace.hear(1, [beat(0, 2, checkpoint=second), beat(1, 2, checkpoint=first)], 1.0)
-    pace.hear(2, [beat(0, None, None)], 2.0)
+    pace.add(1, [beat(0, 2, checkpoint=second), beat(1, 2, checkpoint=first)], 1.0)
+    pace.add(2, [beat(0, None, None)], 2.0)
     assert pace.checkpoint == second
 
 
 def test_a_checkpoint_tells_that_all_have_finished_its_step_however_late_their_own_words_are() -> None:
     pace, saved = Pace(), {"step": 816, "time": WALL}
-    pace.hear(1, [beat(0, 810), beat(1, 809)], 1.0)
-    pace.hear(1, [beat(0, 816, checkpoint=saved)], 1.2)
+    pace.add(1, [beat(0, 810), beat(1, 809)], 1.0)
+    pace.add(1, [beat(0, 816, checkpoint=saved)], 1.2)
     pace.look()
     stopped = pace.progress(1.3, WALL)
     assert stopped is not None
@@ -189,8 +189,8 @@ def test_a_checkpoint_tells_that_all_have_finished_its_step_however_late_their_o
 
 def test_once_rank_0_is_done_so_are_all_steps_though_not_all_have_told() -> None:
     pace = Pace()
-    pace.hear(1, [beat(0, 97, totalSteps=100), beat(1, 97, totalSteps=100)], 5.0)
-    pace.hear(1, [beat(0, 100, totalSteps=100)], 5.1)
+    pace.add(1, [beat(0, 97, totalSteps=100), beat(1, 97, totalSteps=100)], 5.0)
+    pace.add(1, [beat(0, 100, totalSteps=100)], 5.1)
     before, over = pace.progress(5.2, WALL), pace.progress(5.2, WALL, over=True)
     assert before is not None
     assert over is not None

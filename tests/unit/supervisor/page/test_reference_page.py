@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from ddpjob_supervisor.gang.coordinator import Phase, Stall
 from ddpjob_supervisor.gang.messages import End, Incident
+from ddpjob_supervisor.gang.states import Phase, Stall
 from ddpjob_supervisor.page.document import Document, Gang, Memory, document
 from ddpjob_supervisor.page.metrics import Metrics
 from ddpjob_supervisor.page.progress import Progress

@@ -71,7 +71,7 @@ def compared(*beats: Beat, seconds: int = 40) -> Comparison:
     """What is known once these have been said each second for so long."""
     comparison = Comparison()
     for now in range(seconds):
-        comparison.hear(1, beats, float(now))
+        comparison.add(1, beats, float(now))
     return comparison
 
 
@@ -121,7 +121,7 @@ def test_nobody_is_named_before_a_window_is_full_nor_after_a_restart() -> None:
     assert compared(*slow, seconds=29).stragglers == ()
     comparison = compared(*slow)
     assert [(one.process, one.slowdown) for one in comparison.stragglers] == [(1, 2.0)]
-    comparison.hear(2, slow, 41.0)
+    comparison.add(2, slow, 41.0)
     assert (comparison.stragglers, comparison.slowest) == ((), None)
 
 
@@ -130,7 +130,7 @@ def test_who_is_slow_for_a_moment_is_not_named_and_who_recovers_is_named_no_more
 
     def go_on(begin: int, end: int, data: float) -> list[int]:
         for now in range(begin, end):
-            comparison.hear(1, [beat(0, data=0.05), beat(1, data=data), beat(2, data=0.05)], float(now))
+            comparison.add(1, [beat(0, data=0.05), beat(1, data=data), beat(2, data=0.05)], float(now))
         return [one.process for one in comparison.stragglers]
 
     assert go_on(0, 40, 0.05) == []
@@ -149,12 +149,12 @@ def test_noise_names_nobody_and_a_slow_one_stands_out_of_it() -> None:
     comparison, named = Comparison(), set()
     for now in range(600):
         beats = [beat(rank, data=noise.gauss(0.05, 0.005), forward=noise.gauss(0.05, 0.005)) for rank in range(16)]
-        comparison.hear(1, beats, float(now))
+        comparison.add(1, beats, float(now))
         named |= {one.process for one in comparison.stragglers}
     assert named == set()
     for now in range(600, 640):
         beats = [beat(rank, data=noise.gauss(0.1 if rank == 5 else 0.05, 0.005), forward=0.05) for rank in range(16)]
-        comparison.hear(1, beats, float(now))
+        comparison.add(1, beats, float(now))
     assert [one.process for one in comparison.stragglers] == [5]
 
 
@@ -164,7 +164,7 @@ def test_a_thousand_processes_cost_little() -> None:
     comparison = Comparison()
     began = time.process_time()
     for now in range(60):
-        comparison.hear(1, beats, float(now))
+        comparison.add(1, beats, float(now))
     milliseconds = (time.process_time() - began) / 60 * 1e3
     print(f"comparison of 1,024 processes: {milliseconds:.2f} ms of CPU for each second")
     assert milliseconds < 100

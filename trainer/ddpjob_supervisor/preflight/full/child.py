@@ -16,7 +16,7 @@ from ddpjob_rank.machine.parent_death import die_with
 
 from ddpjob_supervisor.node.ranks import exit_code
 
-from .course import NO_END, Outcome
+from .plan import NO_END, Outcome
 
 Trial = Callable[[], Outcome]
 

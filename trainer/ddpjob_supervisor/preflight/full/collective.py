@@ -1,6 +1,6 @@
 """The full preflight of a gang, run as its ranks are: `python -m ddpjob_supervisor.preflight.full.collective`.
 
-Rank 0 leads the others through the course by a store; each trial runs in a child, so that a rank survives whatever
+Rank 0 leads the others through the plan by a store; each trial runs in a child, so that a rank survives whatever
 hangs in it. It ends with 0 if all is well. If not, the ranks of the nodes at fault end with 201 or 202 and a failure
 report, and the others with 0; rank 0 reports for those that cannot.
 """
@@ -22,12 +22,12 @@ from ddpjob_rank.parsing import Parser
 from ddpjob_rank.stopping import leave_at_once
 from ddpjob_rank.world import Node, World, read_world
 
-from ddpjob_supervisor.preflight.findings import Finding, Level, PreflightError, tell, verdict
+from ddpjob_supervisor.preflight.findings import Finding, Level, PreflightError, log, verdict
 
-from .board import Board, serve
 from .child import Child
-from .course import Course, Kind, Order, Outcome, Outcomes, Shape, course
-from .exchange import Meeting, meet, try_gpu
+from .exchange import Group, sum_over, try_gpu
+from .plan import Kind, Outcome, Outcomes, Plan, Shape, Step, plan
+from .trial_store import TrialStore, serve
 
 DEFAULT_SECONDS = 60.0
 """Time for one trial: with thousands of ranks NCCL takes a while."""
@@ -38,7 +38,7 @@ PAIRS_SHARE = 1 / 3
 MARGIN_SECONDS = 3.0
 """Time from the end of a trial until rank 0 knows about it."""
 
-Meet = Callable[[Meeting, World, str, float], Outcome]
+Sum = Callable[[Group, World, str, float], Outcome]
 
 
 def main() -> None:
@@ -65,97 +65,97 @@ class Trials:
     backend: str
     seconds: float
     """For one trial."""
-    meet: Meet = meet
+    sum_over: Sum = sum_over
 
     def run(self) -> None:
-        """Goes through the course together with all ranks.
+        """Goes through the plan together with all ranks.
 
         Raises:
             PreflightError: The machines are not fit, and this rank has to say so.
             PeerLostError: Rank 0 is gone.
         """
         if self.world.alone:
-            findings = _drive(self._course(), lambda order: {0: self._try(order)})
-            tell(findings)
+            findings = _drive(self._plan(), lambda step: {0: self._try(step)})
+            log(findings)
             if error := verdict(findings):
                 raise error
         elif not self.world.leads:
-            self._follow(Board(self.world, self.seconds))
+            self._follow(TrialStore(self.world, self.seconds))
         else:
             with Child(partial(serve, self.world, self.seconds)) as store:
                 served = store.outcome(self.seconds)
                 if served.trouble:
                     raise PreflightError(f"rank 0 cannot serve port {self.world.master_port}: {served.trouble}", (0,))
-                self._lead(Board(self.world, self.seconds))
+                self._lead(TrialStore(self.world, self.seconds))
 
-    def _course(self) -> Course:
+    def _plan(self) -> Plan:
         shape = Shape(self.world.world_size, self.world.local_world_size)
-        return course(shape, devices=self.backend == "nccl")
+        return plan(shape, devices=self.backend == "nccl")
 
-    def _lead(self, board: Board) -> None:
+    def _lead(self, store: TrialStore) -> None:
         others = set(range(1, self.world.world_size))
 
-        def ask(order: Order) -> Outcomes:
-            deadline = time.monotonic() + self._allowed(order) + MARGIN_SECONDS
-            board.put_up({"kind": order.kind, "pairs": order.pairs})
-            own = self._try(order)
-            theirs = board.outcomes(others, deadline - time.monotonic())
+        def ask(step: Step) -> Outcomes:
+            deadline = time.monotonic() + self._allowed(step) + MARGIN_SECONDS
+            store.announce({"kind": step.kind, "pairs": step.pairs})
+            own = self._try(step)
+            theirs = store.outcomes(others, deadline - time.monotonic())
             others.intersection_update(theirs)
             return {0: own, **theirs}
 
-        findings = _drive(self._course(), ask)
-        board.put_up({"findings": [dataclasses.asdict(finding) for finding in findings]})
-        knowing = board.outcomes(others, MARGIN_SECONDS)
-        tell(findings)
+        findings = _drive(self._plan(), ask)
+        store.announce({"findings": [dataclasses.asdict(finding) for finding in findings]})
+        knowing = store.outcomes(others, MARGIN_SECONDS)
+        log(findings)
         error = verdict(findings)
         if error and not any(self._node_of(rank) in error.nodes for rank in knowing if 0 not in error.nodes):
             raise error
 
-    def _follow(self, board: Board) -> None:
-        entry = board.next_entry(self.seconds)
+    def _follow(self, store: TrialStore) -> None:
+        entry = store.next_step(self.seconds)
         while "findings" not in entry:
-            order = Order(Kind(entry["kind"]), tuple((one, other) for one, other in entry["pairs"]))
-            board.answer(self._try(order))
-            entry = board.next_entry(self.seconds + 2 * MARGIN_SECONDS)
-        board.answer(Outcome())
+            step = Step(Kind(entry["kind"]), tuple((one, other) for one, other in entry["pairs"]))
+            store.answer(self._try(step))
+            entry = store.next_step(self.seconds + 2 * MARGIN_SECONDS)
+        store.answer(Outcome())
         error = verdict([_finding(one) for one in entry["findings"]])
         if error and self._node_of(self.world.rank) in error.nodes:
             raise error
 
-    def _try(self, order: Order) -> Outcome:
+    def _try(self, step: Step) -> Outcome:
         """Does this rank's part of the next entry."""
-        match order.kind:
+        match step.kind:
             case Kind.ARRIVE:
                 return Outcome()
             case Kind.DEVICE:
-                return self._in_child(order, partial(try_gpu, self.world.local_rank))
+                return self._in_child(step, partial(try_gpu, self.world.local_rank))
             case Kind.ALL:
-                meeting = Meeting("all", self.world.rank, self.world.world_size)
+                group = Group("all", self.world.rank, self.world.world_size)
             case Kind.PAIRS:
                 node = self._node_of(self.world.rank)
-                pair = next((pair for pair in order.pairs if node in pair), None)
+                pair = next((pair for pair in step.pairs if node in pair), None)
                 if pair is None or self.world.local_rank:
                     return Outcome()
-                meeting = Meeting("{}-{}".format(*pair), pair.index(node), len(pair))
-        return self._in_child(order, partial(self.meet, meeting, self.world, self.backend, self._allowed(order)))
+                group = Group("{}-{}".format(*pair), pair.index(node), len(pair))
+        return self._in_child(step, partial(self.sum_over, group, self.world, self.backend, self._allowed(step)))
 
-    def _in_child(self, order: Order, trial: Callable[[], Outcome]) -> Outcome:
+    def _in_child(self, step: Step, trial: Callable[[], Outcome]) -> Outcome:
         with Child(trial) as child:
-            return child.outcome(self._allowed(order) + MARGIN_SECONDS / 3)
+            return child.outcome(self._allowed(step) + MARGIN_SECONDS / 3)
 
-    def _allowed(self, order: Order) -> float:
-        return self.seconds * PAIRS_SHARE if order.kind is Kind.PAIRS else self.seconds
+    def _allowed(self, step: Step) -> float:
+        return self.seconds * PAIRS_SHARE if step.kind is Kind.PAIRS else self.seconds
 
     def _node_of(self, rank: int) -> int:
         return rank // self.world.local_world_size
 
 
-def _drive(steps: Course, ask: Callable[[Order], Outcomes]) -> list[Finding]:
-    """Goes through a course, and returns what it found."""
+def _drive(steps: Plan, ask: Callable[[Step], Outcomes]) -> list[Finding]:
+    """Goes through a plan, and returns what it found."""
     try:
-        order = next(steps)
+        step = next(steps)
         while True:
-            order = steps.send(ask(order))
+            step = steps.send(ask(step))
     except StopIteration as end:
         findings: list[Finding] = end.value
         return findings

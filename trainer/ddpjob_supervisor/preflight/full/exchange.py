@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from ddpjob_supervisor.preflight.gpus import SMI_FIELDS, memory_of
 
-from .course import NO_END, WRONG, Outcome
+from .plan import NO_END, WRONG, Outcome
 
 CPU_BYTES, GPU_BYTES = 16 << 20, 64 << 20
 TIMES = 3
@@ -30,62 +30,62 @@ SMI_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class Group:
     """A few ranks that sum."""
 
     name: str
-    """A name of its own among all meetings that use the store."""
+    """A name of its own among all groups that use the store."""
     rank: int
     size: int
 
 
-def meet(meeting: Meeting, world: World, backend: str, seconds: float) -> Outcome:
-    """Sums a known tensor over all that come to a meeting."""
+def sum_over(group: Group, world: World, backend: str, seconds: float) -> Outcome:
+    """Sums a known tensor over all that come to a group."""
     device = torch.device("cuda", world.local_rank) if backend == "nccl" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
     try:
-        _join(meeting, world, device, seconds)
+        _join(group, world, device, seconds)
     except dist.DistStoreError:  # It would name keys.
         return Outcome(f"{NO_END} {seconds:.0f} s")
-    outcome = _sum(meeting, device)
+    outcome = _sum(group, device)
     dist.barrier()  # One that leaves while another still sums looks lost to it.
     return outcome
 
 
-def _join(meeting: Meeting, world: World, device: torch.device, seconds: float) -> None:
+def _join(group: Group, world: World, device: torch.device, seconds: float) -> None:
     cuda = device.type == "cuda"
     # The parent of this process ends a hang in NCCL; NCCL itself would say less about it.
     timeout = timedelta(seconds=2 * seconds if cuda else seconds)
     whole = dist.TCPStore(world.master_addr, world.master_port, timeout=timeout)  # type: ignore[attr-defined]
-    store = PrefixStore(meeting.name, whole)
+    store = PrefixStore(group.name, whole)
     if not cuda:
-        _choose_interface(store, meeting, world)
+        _choose_interface(store, group, world)
     dist.init_process_group(
         "nccl" if cuda else "gloo",
         store=store,
-        rank=meeting.rank,
-        world_size=meeting.size,
+        rank=group.rank,
+        world_size=group.size,
         timeout=timeout,
         device_id=device if cuda else None,
     )
 
 
-def _choose_interface(store: Store, meeting: Meeting, world: World) -> None:
+def _choose_interface(store: Store, group: Group, world: World) -> None:
     """The one that training will choose."""
     own = own_address(world)
-    store.set(f"address/{meeting.rank}", own)
-    others = (rank for rank in range(meeting.size) if rank != meeting.rank)
+    store.set(f"address/{group.rank}", own)
+    others = (rank for rank in range(group.size) if rank != group.rank)
     choose_interface(own, (store.get(f"address/{rank}").decode() for rank in others))
 
 
-def _sum(meeting: Meeting, device: torch.device) -> Outcome:
+def _sum(group: Group, device: torch.device) -> Outcome:
     size = GPU_BYTES if device.type == "cuda" else CPU_BYTES
     known = (torch.arange(size // 4, device=device) % PERIOD).float()
-    factors = [rank % FACTORS + 1 for rank in range(meeting.size)]
+    factors = [rank % FACTORS + 1 for rank in range(group.size)]
     best, wrong = float("inf"), 0
     for turn in range(1 + TIMES):  # To the end in any case: the others may have seen nothing wrong.
-        values = known * factors[meeting.rank]
+        values = known * factors[group.rank]
         _finish(device)
         begun = time.perf_counter()
         dist.all_reduce(values)

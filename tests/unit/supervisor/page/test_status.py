@@ -7,7 +7,7 @@ import pytest
 from ddpjob_supervisor.gang.leader import Leader
 from ddpjob_supervisor.gang.messages import Beats, Hello
 from ddpjob_supervisor.gang.settings import Settings
-from ddpjob_supervisor.page.picture import Picture
+from ddpjob_supervisor.page.status import Status
 
 PROCESSES = 8
 
@@ -31,6 +31,6 @@ def test_what_a_page_does_not_show_is_not_gathered_for_it(nodes: int, beats: int
     async def gathered() -> int:
         settings, nothing = Settings(uid="u", nodes=nodes, processes=PROCESSES), cast("Any", None)
         leader = a_leader(settings)
-        return len(Picture(settings, nothing, leader, nothing, nothing)._of_all(leader).beats)
+        return len(Status(settings, nothing, leader, nothing, nothing)._of_all(leader).beats)
 
     assert asyncio.run(gathered()) == beats

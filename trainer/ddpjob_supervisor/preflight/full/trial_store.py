@@ -15,12 +15,12 @@ from torch.distributed.distributed_c10d import Store
 
 from ddpjob_supervisor.preflight.findings import PreflightError
 
-from .course import Outcome
+from .plan import Outcome
 
 _KEPT: list[object] = []
 
 
-class Board:
+class TrialStore:
     """One rank's view of it. Entries have numbers, and for each there is an outcome of each rank.
 
     Raises:
@@ -39,12 +39,12 @@ class Board:
         except dist.DistError as error:
             raise PreflightError(f"rank {world.rank} lost rank 0 at once: {last_line(error)}", (0,)) from error
 
-    def put_up(self, entry: dict[str, Any]) -> None:
+    def announce(self, entry: dict[str, Any]) -> None:
         """Writes what is next."""
         self._number += 1
         self._store.set(f"entry/{self._number}", json.dumps(entry))
 
-    def next_entry(self, seconds: float) -> dict[str, Any]:
+    def next_step(self, seconds: float) -> dict[str, Any]:
         """Waits for what is next, for at most this many seconds.
 
         Raises:

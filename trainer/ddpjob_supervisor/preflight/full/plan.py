@@ -1,7 +1,7 @@
-"""The course of the full preflight: what the ranks try one after the other, and who is to blame. Pure.
+"""The plan of the full preflight: what the ranks try one after the other, and who is to blame. Pure.
 
-`course` yields an order for all ranks, is sent the results, and ends with its findings. A rank that sends nothing is
-silent, which ends the course: nothing can be tried with it.
+`plan` yields a step for all ranks, is sent the results, and ends with its findings. A rank that sends nothing is
+silent, which ends the plan: nothing can be tried with it.
 """
 
 from collections.abc import Generator, Iterator, Mapping
@@ -52,7 +52,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Step:
     """What every rank does next."""
 
     kind: Kind
@@ -75,7 +75,7 @@ class Outcome:
 Outcomes = Mapping[int, Outcome]
 """By rank."""
 
-Course = Generator[Order, Outcomes, list[Finding]]
+Plan = Generator[Step, Outcomes, list[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,12 @@ class Shape:
         return self.ranks // self.per_node
 
 
-def course(shape: Shape, *, devices: bool) -> Course:
-    """The course for a world; `devices`: whether its ranks have GPUs."""
+def plan(shape: Shape, *, devices: bool) -> Plan:
+    """The plan for a world; `devices`: whether its ranks have GPUs."""
     findings: list[Finding] = []
     outcomes: Outcomes = {}
     for kind in (Kind.ARRIVE, *([Kind.DEVICE] if devices else []), *([Kind.ALL] if shape.ranks > 1 else [])):
-        outcomes = yield Order(kind)
+        outcomes = yield Step(kind)
         findings += [*_silent(shape, outcomes, kind), *(_devices(shape, outcomes) if kind is Kind.DEVICE else ())]
         if any(finding.level is Level.FAIL for finding in findings):
             return findings
@@ -107,28 +107,28 @@ def course(shape: Shape, *, devices: bool) -> Course:
         findings.append(_bandwidth(shape, outcomes))
     if shape.nodes == 1 or (shape.nodes == 2 and not trouble):  # noqa: PLR2004  (one pair, which is all)
         return findings + _blame(shape, {}, trouble)
-    met, silent = yield from _try_pairs(shape)
-    return findings + (silent or [*_blame(shape, met, trouble), *_slow(met)])
+    tried, silent = yield from _try_pairs(shape)
+    return findings + (silent or [*_blame(shape, tried, trouble), *_slow(tried)])
 
 
-def _try_pairs(shape: Shape) -> Generator[Order, Outcomes, tuple[dict[Pair, Outcome], list[Finding]]]:
+def _try_pairs(shape: Shape) -> Generator[Step, Outcomes, tuple[dict[Pair, Outcome], list[Finding]]]:
     """The result of each pair that was tried, and which ranks fell silent meanwhile."""
-    met: dict[Pair, Outcome] = {}
+    tried: dict[Pair, Outcome] = {}
     for pairs in rounds(shape.nodes):
-        sick = {node for node in range(shape.nodes) if _failures(node, met) >= SICK_AFTER}
+        sick = {node for node in range(shape.nodes) if _failures(node, tried) >= SICK_AFTER}
         left = tuple(pair for pair in pairs if sick.isdisjoint(pair))
         if not left:
             continue
-        outcomes = yield Order(Kind.PAIRS, left)
+        outcomes = yield Step(Kind.PAIRS, left)
         silent = list(_silent(shape, outcomes, Kind.PAIRS))
         if silent:
-            return met, silent
-        met |= {pair: _joint(*(outcomes[node * shape.per_node] for node in pair)) for pair in left}
-    return met, []
+            return tried, silent
+        tried |= {pair: _joint(*(outcomes[node * shape.per_node] for node in pair)) for pair in left}
+    return tried, []
 
 
-def _failures(node: int, met: Mapping[Pair, Outcome]) -> int:
-    return sum(bool(outcome.trouble) for pair, outcome in met.items() if node in pair)
+def _failures(node: int, tried: Mapping[Pair, Outcome]) -> int:
+    return sum(bool(outcome.trouble) for pair, outcome in tried.items() if node in pair)
 
 
 def _joint(one: Outcome, other: Outcome) -> Outcome:
@@ -179,16 +179,16 @@ def _bandwidth(shape: Shape, outcomes: Outcomes) -> Finding:
     return Finding("allReduce", Level.OK, message)
 
 
-def _blame(shape: Shape, met: Mapping[Pair, Outcome], trouble: str) -> list[Finding]:
+def _blame(shape: Shape, tried: Mapping[Pair, Outcome], trouble: str) -> list[Finding]:
     """What made the sums fail: nodes that fail with all others, then pairs; none if all pairs work."""
-    bad = {pair: outcome.trouble for pair, outcome in met.items() if outcome.trouble}
+    bad = {pair: outcome.trouble for pair, outcome in tried.items() if outcome.trouble}
     if not bad:
         return [_all_failed(shape, trouble)] if trouble else []
-    well = {node for pair in met if pair not in bad for node in pair}
+    well = {node for pair in tried if pair not in bad for node in pair}
     if not well and shape.nodes > 2:  # noqa: PLR2004  (with two there is one pair, and it is named)
         return [_failed((), "no two nodes can exchange data", next(iter(bad.values())), NETWORK_TODO)]
     findings = []
-    sick = tuple(node for node in range(shape.nodes) if node not in well and _failures(node, met) > 1)
+    sick = tuple(node for node in range(shape.nodes) if node not in well and _failures(node, tried) > 1)
     if sick:
         why = next(why for pair, why in bad.items() if not set(sick).isdisjoint(pair))
         what = f"{_named(sick)} failed the all_reduce with each other node that was tried"
@@ -213,8 +213,8 @@ def _failed(nodes: tuple[int, ...], what: str, why: str, network_todo: str) -> F
     return Finding("allReduce", Level.FAIL, f"{what}: {why}; {todo}", nodes=nodes)
 
 
-def _slow(met: Mapping[Pair, Outcome]) -> list[Finding]:
-    rates = {pair: outcome.size / outcome.seconds for pair, outcome in met.items() if not outcome.trouble}
+def _slow(tried: Mapping[Pair, Outcome]) -> list[Finding]:
+    rates = {pair: outcome.size / outcome.seconds for pair, outcome in tried.items() if not outcome.trouble}
     if len(rates) < PAIRS_FOR_A_MEDIAN:
         return []
     slowest = min(rates, key=lambda pair: rates[pair])

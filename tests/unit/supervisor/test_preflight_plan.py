@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import pytest
 from ddpjob_supervisor.preflight.findings import Finding, Level
-from ddpjob_supervisor.preflight.full.course import WRONG, Kind, Order, Outcome, Shape, course
 from ddpjob_supervisor.preflight.full.pairing import ALL_PAIRS_UP_TO, rounds
+from ddpjob_supervisor.preflight.full.plan import WRONG, Kind, Outcome, Shape, Step, plan
 
 MIB = 1 << 20
 FINE = Outcome(seconds=0.016, size=16 * MIB)
 CUT = Outcome("no end within 20 s")
 FALSE = Outcome(f"{WRONG} at 3 of 4194304 places")
 
-Answer = Callable[[Order, int], Outcome | None]
-"""What comes of an order for a rank; None: it is silent."""
+Answer = Callable[[Step, int], Outcome | None]
+"""What comes of a step for a rank; None: it is silent."""
 
 
 @pytest.mark.parametrize("nodes", range(2, ALL_PAIRS_UP_TO + 1))
@@ -41,26 +41,26 @@ def test_in_a_large_gang_each_node_meets_several_in_few_rounds(nodes: int) -> No
     assert len(played) <= 3 * nodes.bit_length()
 
 
-def went(shape: Shape, answer: Answer, *, devices: bool = False) -> tuple[list[Finding], list[Order]]:
-    """What a course finds, and what it ordered."""
-    steps, orders = course(shape, devices=devices), []
+def went(shape: Shape, answer: Answer, *, devices: bool = False) -> tuple[list[Finding], list[Step]]:
+    """What a plan finds, and what was tried."""
+    steps, tried = plan(shape, devices=devices), []
     try:
-        order = next(steps)
+        step = next(steps)
         while True:
-            orders.append(order)
-            answers = {rank: answer(order, rank) for rank in range(shape.ranks)}
-            order = steps.send({rank: outcome for rank, outcome in answers.items() if outcome is not None})
+            tried.append(step)
+            answers = {rank: answer(step, rank) for rank in range(shape.ranks)}
+            step = steps.send({rank: outcome for rank, outcome in answers.items() if outcome is not None})
     except StopIteration as end:
-        return end.value, orders
+        return end.value, tried
 
 
 def links(bad: set[tuple[int, int]], outcome: Outcome = CUT, per_node: int = 1) -> Answer:
     """A network in which some pairs of nodes cannot exchange data."""
 
-    def answer(order: Order, rank: int) -> Outcome:
-        if order.kind is Kind.ALL:
+    def answer(step: Step, rank: int) -> Outcome:
+        if step.kind is Kind.ALL:
             return outcome if bad else FINE
-        mine = {pair for pair in order.pairs if rank // per_node in pair}
+        mine = {pair for pair in step.pairs if rank // per_node in pair}
         return outcome if mine & bad else FINE
 
     return answer
@@ -127,7 +127,7 @@ def test_who_is_to_blame_is_named(nodes: int, answer: Answer, accused: list[tupl
     ids=["one node", "two nodes"],
 )
 def test_a_failure_that_is_between_no_two_nodes_is_not_laid_on_a_pair(shape: Shape, said: str) -> None:
-    findings, _ = went(shape, lambda order, _: CUT if order.kind is Kind.ALL else FINE)
+    findings, _ = went(shape, lambda step, _: CUT if step.kind is Kind.ALL else FINE)
     assert [finding.message[: len(said)] for finding in findings] == [said]
 
 
@@ -145,10 +145,10 @@ def test_processes_of_a_node_are_counted_to_it() -> None:
     ],
 )
 def test_who_says_nothing_is_named_and_nothing_more_is_tried(kind: Kind, said: str) -> None:
-    findings, orders = went(Shape(6, 2), lambda order, rank: None if order.kind is kind and rank in {2, 3} else FINE)
+    findings, tried = went(Shape(6, 2), lambda step, rank: None if step.kind is kind and rank in {2, 3} else FINE)
     failed = [finding for finding in findings if finding.level is Level.FAIL]
     assert [(finding.nodes, finding.message[: len(said)]) for finding in failed] == [((1,), said)]
-    assert orders[-1].kind is kind
+    assert tried[-1].kind is kind
 
 
 def test_many_silent_ranks_are_not_all_listed() -> None:
@@ -159,23 +159,23 @@ def test_many_silent_ranks_are_not_all_listed() -> None:
 
 
 def test_a_node_that_fails_with_three_others_is_not_waited_for_again() -> None:
-    _, orders = went(Shape(16, 1), links(all_of(5, 16)))
-    assert sum(5 in pair for order in orders for pair in order.pairs) == 3
+    _, tried = went(Shape(16, 1), links(all_of(5, 16)))
+    assert sum(5 in pair for step in tried for pair in step.pairs) == 3
 
 
 def test_gpus_are_tried_first_and_a_bad_one_ends_it() -> None:
     bad = Outcome("computes wrongly: 2 values of 8 matrix products were wrong")
-    findings, orders = went(
-        Shape(4, 2), lambda order, rank: bad if order.kind is Kind.DEVICE and rank == 3 else FINE, devices=True
+    findings, tried = went(
+        Shape(4, 2), lambda step, rank: bad if step.kind is Kind.DEVICE and rank == 3 else FINE, devices=True
     )
-    assert [order.kind for order in orders] == [Kind.ARRIVE, Kind.DEVICE]
+    assert [step.kind for step in tried] == [Kind.ARRIVE, Kind.DEVICE]
     assert [(finding.check, finding.nodes, finding.retry) for finding in findings] == [("gpus", (1,), True)]
     assert findings[0].message.startswith("the GPU of rank 3 on node 1 computes wrongly: 2 values")
 
 
 def test_a_gpu_that_wants_a_reset_is_a_warning() -> None:
     worn = Outcome(warning="has memory to be replaced at its next reset")
-    findings, _ = went(Shape(1, 1), lambda order, _: worn if order.kind is Kind.DEVICE else FINE, devices=True)
+    findings, _ = went(Shape(1, 1), lambda step, _: worn if step.kind is Kind.DEVICE else FINE, devices=True)
     assert [(finding.level, finding.nodes) for finding in findings] == [(Level.WARN, (0,))]
 
 
@@ -190,8 +190,8 @@ def test_a_gpu_that_wants_a_reset_is_a_warning() -> None:
     ids=["one process", "one node", "two nodes", "three nodes"],
 )
 def test_a_healthy_gang_is_through_soon(shape: Shape, kinds: list[Kind]) -> None:
-    findings, orders = went(shape, links(set()))
-    assert [order.kind for order in orders] == kinds
+    findings, tried = went(shape, links(set()))
+    assert [step.kind for step in tried] == kinds
     assert all(finding.level is Level.OK for finding in findings)
 
 
@@ -205,6 +205,6 @@ def test_the_bandwidth_of_the_whole_is_told_as_nccl_tests_do() -> None:
 @pytest.mark.parametrize(("seconds", "named"), [(0.031, []), (0.033, [(0, 2)])], ids=["a bit slower", "half as fast"])
 def test_the_slowest_pair_is_named_if_it_is_far_behind(seconds: float, named: list[tuple[int, int]]) -> None:
     slow = Outcome(seconds=seconds, size=FINE.size)
-    findings, _ = went(Shape(4, 1), lambda order, rank: slow if (0, 2) in order.pairs and rank == 2 else FINE)
+    findings, _ = went(Shape(4, 1), lambda step, rank: slow if (0, 2) in step.pairs and rank == 2 else FINE)
     assert [finding.nodes for finding in findings if finding.level is Level.WARN] == named
     assert not any(finding.level is Level.FAIL for finding in findings)

@@ -6,7 +6,7 @@ import json
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ddpjob_rank.environment import Env
@@ -15,6 +15,7 @@ from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.machine import memory
 from ddpjob_rank.machine.cores import cores_of_each, threads_of_each
 from ddpjob_rank.running.program import Program
+from msgspec.structs import replace
 
 from ddpjob_supervisor.gpu.nccl_words import CAUSES, Ending, NcclWords
 from ddpjob_supervisor.node.ranks import Place, Rank, Starter
@@ -35,7 +36,7 @@ HEEDING_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class RankSpec:
     """A rank's place among all, and what it gets there."""
 
     process: int
@@ -45,7 +46,7 @@ class Seat:
     """Where it leaves its failure report."""
 
 
-class Crew:
+class LocalRanks:
     """Runs the ranks of one attempt until all have ended."""
 
     def __init__(self, starter: Starter, on_failure: Callable[[End], None]) -> None:
@@ -71,10 +72,10 @@ class Crew:
 
     def transports(self) -> dict[int, str | None]:
         """How NCCL passes data of each rank that was started, by local rank; None: unknown."""
-        return {local: heard.tell_transport() for local, heard in enumerate(self._heard)}
+        return {local: heard.transport() for local, heard in enumerate(self._heard)}
 
-    async def run(self, program: Program, seats: Sequence[Seat]) -> tuple[End, ...]:
-        """Starts one rank for each seat and waits until all have ended; returns the ends in the order of the seats.
+    async def run(self, program: Program, specs: Sequence[RankSpec]) -> tuple[End, ...]:
+        """Starts one rank for each spec and waits until all have ended; returns the ends in the order of the specs.
 
         If they are told to stop before they can be started, none is started, and this returns at once.
 
@@ -83,19 +84,19 @@ class Crew:
             StartError: A rank could not be started; none is running.
         """
         killed_before = memory.kills()
-        for seat in seats:
-            seat.report.unlink(missing_ok=True)
+        for spec in specs:
+            spec.report.unlink(missing_ok=True)
         await self._await_starter()
         if self.unwanted.is_set():
             code = SIGNAL_BASE + (signal.SIGKILL if self._stopped else self._requests[0])
-            return tuple(End(seat.process, code, time.time()) for seat in seats)
-        self._ranks = await self._started(program, seats)
+            return tuple(End(spec.process, code, time.time()) for spec in specs)
+        self._ranks = await self._started(program, specs)
         if self._stopped:
             self._kill()
         for number in self._requests:
             self._tell(number)
         return tuple(
-            await asyncio.gather(*(self._end_of(local, seat, killed_before) for local, seat in enumerate(seats)))
+            await asyncio.gather(*(self._end_of(local, spec, killed_before) for local, spec in enumerate(specs)))
         )
 
     async def _await_starter(self) -> None:
@@ -109,15 +110,15 @@ class Crew:
             for one in waits:
                 one.cancel()
 
-    async def _started(self, program: Program, seats: Sequence[Seat]) -> list[Rank]:
-        """One rank for each seat, or none."""
-        threads = {"OMP_NUM_THREADS": str(threads_of_each(len(seats)))}
-        cores = cores_of_each(len(seats), near=await devices.nodes(seats[0].env, len(seats)))
-        self._heard = [LastWords(seat.env) for seat in seats]
+    async def _started(self, program: Program, specs: Sequence[RankSpec]) -> list[Rank]:
+        """One rank for each spec, or none."""
+        threads = {"OMP_NUM_THREADS": str(threads_of_each(len(specs)))}
+        cores = cores_of_each(len(specs), near=await devices.nodes(specs[0].env, len(specs)))
+        self._heard = [LastWords(spec.env) for spec in specs]
         places = [
             # The share is set in the variable, so that nothing divides it again.
-            Place(program, {**threads, **seat.env, **heard.env}, cores[local] if cores else None)
-            for local, (seat, heard) in enumerate(zip(seats, self._heard, strict=True))
+            Place(program, {**threads, **spec.env, **heard.env}, cores[local] if cores else None)
+            for local, (spec, heard) in enumerate(zip(specs, self._heard, strict=True))
         ]
         started = await asyncio.gather(*(self._starter.start(place) for place in places), return_exceptions=True)
         ranks = [one for one in started if isinstance(one, Rank)]
@@ -152,10 +153,10 @@ class Crew:
         for rank in self._ranks:
             rank.kill()
 
-    async def _end_of(self, local: int, seat: Seat, killed_before: int) -> End:
+    async def _end_of(self, local: int, spec: RankSpec, killed_before: int) -> End:
         code = await self._ranks[local].ended
         words = await self._heard[local].finish()
-        end = _end(code, seat, asked=self._requests, stopped=self._stopped, starved=memory.kills() > killed_before)
+        end = _end(code, spec, asked=self._requests, stopped=self._stopped, starved=memory.kills() > killed_before)
         end = self._ends[local] = _explained(end, words)
         if end.cause and not self._stopped:
             if broken := await devices.broken():
@@ -165,23 +166,23 @@ class Crew:
         return end
 
 
-def _end(code: int, seat: Seat, *, asked: Sequence[signal.Signals], stopped: bool, starved: bool) -> End:
+def _end(code: int, spec: RankSpec, *, asked: Sequence[signal.Signals], stopped: bool, starved: bool) -> End:
     now = time.time()
     if code in {ExitCode.DONE, ExitCode.SAVED_AND_STOPPED}:
-        return End(seat.process, code, now)
+        return End(spec.process, code, now)
     by_us = stopped and code == SIGNAL_BASE + signal.SIGKILL
     as_asked = code - SIGNAL_BASE in asked
-    reported = _reported(seat, now)
+    reported = _reported(spec, now)
     if reported is not None:  # It had failed, though it may have been killed while it was about to end.
         return reported if by_us or as_asked else replace(reported, exit_code=code)
     if by_us or as_asked:
-        return End(seat.process, code, now)
+        return End(spec.process, code, now)
     if code <= SIGNAL_BASE:
-        return End(seat.process, code, now, APPLICATION, f"ended with exit code {code}")
+        return End(spec.process, code, now, APPLICATION, f"ended with exit code {code}")
     message = f"killed by {_signal_name(code - SIGNAL_BASE)}"
     if starved and code == SIGNAL_BASE + signal.SIGKILL:
-        return End(seat.process, code, now, memory.CAUSE, f"{message}: the memory limit was reached")
-    return End(seat.process, code, now, APPLICATION, message)
+        return End(spec.process, code, now, memory.CAUSE, f"{message}: the memory limit was reached")
+    return End(spec.process, code, now, APPLICATION, message)
 
 
 def _explained(end: End, words: NcclWords) -> End:
@@ -199,12 +200,12 @@ def _explained(end: End, words: NcclWords) -> End:
     return end
 
 
-def _reported(seat: Seat, now: float) -> End | None:
+def _reported(spec: RankSpec, now: float) -> End | None:
     """A failure as the rank itself has reported it."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        report = json.loads(seat.report.read_text(encoding="utf-8"))
+        report = json.loads(spec.report.read_text(encoding="utf-8"))
         exception, step = report["exception"], report["step"]
-        return End(seat.process, report["exitCode"], now, report["cause"], report["message"], exception, step)
+        return End(spec.process, report["exitCode"], now, report["cause"], report["message"], exception, step)
     return None
 
 
@@ -215,12 +216,12 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def seats_of(env: Mapping[str, str], first: int, count: int, directory: Path) -> list[Seat]:
-    """The seats of a node whose ranks are numbered from `first`."""
+def rank_specs(env: Mapping[str, str], first: int, count: int, directory: Path) -> list[RankSpec]:
+    """The specs of a node whose ranks are numbered from `first`."""
     # To a program this is the node's place among all, whatever the pod's number is: the two have to agree.
     own = {Env.NODE_RANK: str(first // count)} if Env.NODE_RANK in env else {}
     return [
-        Seat(
+        RankSpec(
             first + local,
             {
                 **env,

@@ -5,11 +5,11 @@ import os
 import time
 from collections.abc import Sequence
 
-from ddpjob_supervisor.gang.coordinator import Phase
 from ddpjob_supervisor.gang.follower import Follower
 from ddpjob_supervisor.gang.leader import Leader
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
+from ddpjob_supervisor.gang.states import Phase
 from ddpjob_supervisor.node.ranks import Starter
 
 from .curve import Curve
@@ -21,7 +21,7 @@ from .stragglers import Comparison
 MEMORY_SECONDS = 30.0
 
 
-class Picture:
+class Status:
     """Follows one supervisor, and its gang if it leads one."""
 
     def __init__(
@@ -38,11 +38,11 @@ class Picture:
         self.curve = Curve(lambda _: None)
         """Where progress is recorded."""
 
-    def hear(self, attempt: int, beats: Sequence[Beat]) -> None:
+    def add(self, attempt: int, beats: Sequence[Beat]) -> None:
         """Takes in beats that have just arrived."""
         now = time.monotonic()
-        self._pace.hear(attempt, beats, now)
-        self._comparison.hear(attempt, beats, now)
+        self._pace.add(attempt, beats, now)
+        self._comparison.add(attempt, beats, now)
         if any(beat.get("step") is not None for beat in beats):
             self._note(attempt)
 
@@ -62,21 +62,22 @@ class Picture:
 
     def document(self) -> Document:
         """What there is to report now."""
-        return document(self._own() if self._leader is None else self._of_all(self._leader))
+        return document(self._of_this_node() if self._leader is None else self._of_all(self._leader))
 
     def _of_all(self, leader: Leader) -> Gang:
         coordinator, settings = leader.coordinator, self._settings
+        current = coordinator.current
         return Gang(
             uid=settings.uid,
             nodes=settings.nodes,
             procs_per_node=settings.processes,
-            order=() if coordinator.ring.is_plain else coordinator.ring.order,
+            order=() if current.ring.is_plain else current.ring.order,
             attempt=max(
                 coordinator.attempt, settings.attempt
             ),  # Before the first one the operator's, which expects it.
             phase=coordinator.phase,
-            since=coordinator.since,
-            first_step_seen=coordinator.progressed,
+            since=coordinator.state.since,
+            first_step_seen=current.progressed,
             missing=coordinator.missing,
             in_place_restarts=coordinator.past.restarts,
             incidents=coordinator.past.incidents,
@@ -84,13 +85,13 @@ class Picture:
             progress=self._pace.progress(time.monotonic(), time.time(), over=coordinator.succeeded),
             slowest_node=self._comparison.slowest,
             checkpoint=self._pace.checkpoint,
-            stall=coordinator.stall,
+            stall=current.stall,
             stragglers=self._comparison.stragglers,
             memory=self._memory,
             now=time.time(),
         )
 
-    def _own(self) -> Gang:
+    def _of_this_node(self) -> Gang:
         settings, follower = self._settings, self._follower
         where = self._rendezvous.where()
         return Gang(

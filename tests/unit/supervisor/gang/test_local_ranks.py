@@ -1,4 +1,4 @@
-"""What a crew passes on to its ranks, and what it says of their ends; its ranks are made up."""
+"""What a supervisor passes on to its ranks, and what it says of their ends; its ranks are made up."""
 
 import asyncio
 import json
@@ -14,8 +14,8 @@ from ddpjob_rank.environment import Env
 from ddpjob_rank.machine import memory
 from ddpjob_rank.running.program import Program
 from ddpjob_rank.running.stderr import SUFFIX
-from ddpjob_supervisor.gang import crew
-from ddpjob_supervisor.gang.crew import Crew, seats_of
+from ddpjob_supervisor.gang import local_ranks as module
+from ddpjob_supervisor.gang.local_ranks import LocalRanks, rank_specs
 from ddpjob_supervisor.gang.messages import End
 from ddpjob_supervisor.node.ranks import Place, Rank, StartError
 from ddpjob_supervisor.watch import devices
@@ -62,7 +62,7 @@ class Puppets:
 
 @dataclass
 class Play:
-    """A crew of two ranks, numbered from 4."""
+    """Two ranks, numbered from 4."""
 
     directory: Path
     starter: Puppets
@@ -71,18 +71,18 @@ class Play:
     """By the first rank, on stderr."""
 
     def __post_init__(self) -> None:
-        self.crew = Crew(self.starter, self.failures.append)  # type: ignore[arg-type]
+        self.local = LocalRanks(self.starter, self.failures.append)  # type: ignore[arg-type]
 
     def run(self, act: Callable[[list[Puppet]], None]) -> tuple[End, ...]:
         """Its ends, where this happens once all ranks run; who still runs after it ends with 0."""
 
         async def play() -> tuple[End, ...]:
-            seats = [
-                replace(seat, env={**seat.env, Env.HEARTBEAT: str(self.directory / str(local))})
-                for local, seat in enumerate(seats_of({}, 4, 2, self.directory))
+            specs = [
+                replace(spec, env={**spec.env, Env.HEARTBEAT: str(self.directory / str(local))})
+                for local, spec in enumerate(rank_specs({}, 4, 2, self.directory))
             ]
-            running = asyncio.ensure_future(self.crew.run(PROGRAM, seats))
-            while not self.crew.pids and not running.done():  # noqa: ASYNC110  (nothing tells that all have started)
+            running = asyncio.ensure_future(self.local.run(PROGRAM, specs))
+            while not self.local.pids and not running.done():  # noqa: ASYNC110  (nothing tells that all have started)
                 await asyncio.sleep(0)
             if self.said:
                 with (self.directory / f"0{SUFFIX}").open("w") as stderr:
@@ -103,7 +103,7 @@ class Play:
 
         def ends(ranks: list[Puppet]) -> None:
             if asked:
-                self.crew.tell(signal.SIGTERM)
+                self.local.tell(signal.SIGTERM)
             if report is not None:
                 (self.directory / "report-0.json").write_text(json.dumps(report))
             ranks[0].ended.set_result(code)
@@ -120,8 +120,8 @@ def words(end: End) -> tuple[int, str, str]:
     return end.exit_code, end.cause, end.message
 
 
-def test_what_is_told_to_a_crew_each_rank_hears_also_one_that_is_stopped(play: Play) -> None:
-    play.run(lambda _: play.crew.tell(signal.SIGTERM))
+def test_a_signal_reaches_each_rank_also_one_that_is_stopped(play: Play) -> None:
+    play.run(lambda _: play.local.tell(signal.SIGTERM))
     assert [rank.told for rank in play.starter.started] == [[signal.SIGTERM, signal.SIGCONT]] * 2
 
 
@@ -129,14 +129,14 @@ def test_who_goes_on_after_a_second_request_is_ended_and_that_is_no_failure(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def asked_twice() -> tuple[End, ...]:
-        monkeypatch.setattr(crew, "HEEDING_SECONDS", 0.0)
-        running = asyncio.ensure_future(play.crew.run(PROGRAM, seats_of({}, 4, 2, play.directory)))
-        while not play.crew.pids:  # noqa: ASYNC110  (nothing tells that all have started)
+        monkeypatch.setattr(module, "HEEDING_SECONDS", 0.0)
+        running = asyncio.ensure_future(play.local.run(PROGRAM, rank_specs({}, 4, 2, play.directory)))
+        while not play.local.pids:  # noqa: ASYNC110  (nothing tells that all have started)
             await asyncio.sleep(0)
-        play.crew.tell(signal.SIGTERM)
+        play.local.tell(signal.SIGTERM)
         await asyncio.sleep(0.01)
-        assert len(play.crew.pids) == 2, "it may take its time to save"
-        play.crew.tell(signal.SIGTERM)
+        assert len(play.local.pids) == 2, "it may take its time to save"
+        play.local.tell(signal.SIGTERM)
         return await running
 
     assert [words(end) for end in asyncio.run(asked_twice())] == [(137, "", "")] * 2
@@ -148,7 +148,7 @@ def test_what_was_told_while_ranks_were_starting_they_hear_once_they_run(play: P
 
     async def told_meanwhile(place: Place) -> Rank:
         if not play.starter.started:
-            play.crew.tell(signal.SIGUSR1)
+            play.local.tell(signal.SIGUSR1)
         return await start(place)
 
     play.starter.start = told_meanwhile  # type: ignore[method-assign]
@@ -250,7 +250,7 @@ def test_a_gpu_that_broke_meanwhile_explains_any_failure(
 
 def test_how_many_collectives_a_rank_had_begun_is_told_even_of_one_that_was_ended(play: Play) -> None:
     play.says(*transcript("timeout-of-another-rank"))
-    ends = play.run(lambda _: play.crew.stop())
+    ends = play.run(lambda _: play.local.stop())
     assert [end.begun for end in ends] == [{"0 nccl": 1261}, {}]
     assert not any(end.cause or end.waited for end in ends)
 
@@ -272,7 +272,7 @@ def test_a_killed_rank_was_out_of_memory_where_the_kernel_has_counted_one(
 
 
 def test_who_is_ended_by_its_supervisor_has_not_failed(play: Play) -> None:
-    ends = play.run(lambda _: play.crew.stop())
+    ends = play.run(lambda _: play.local.stop())
     assert [words(end) for end in ends] == [(128 + signal.SIGKILL, "", "")] * 2
     assert play.failures == []
 
@@ -280,7 +280,7 @@ def test_who_is_ended_by_its_supervisor_has_not_failed(play: Play) -> None:
 def test_who_had_failed_before_its_supervisor_ended_it_is_told_as_it_reported(play: Play) -> None:
     def stops(_: list[Puppet]) -> None:
         (play.directory / "report-1.json").write_text(json.dumps(REPORT))
-        play.crew.stop()
+        play.local.stop()
 
     ends = play.run(stops)
     assert [words(end) for end in ends] == [(137, "", ""), (3, "DataError", "no shard 7")]
@@ -295,12 +295,12 @@ def test_where_one_cannot_be_started_none_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("stopped", "code"), [(True, 137), (False, 143)])
-def test_a_crew_that_is_not_wanted_any_more_starts_nobody(play: Play, code: int, *, stopped: bool) -> None:
+def test_ranks_that_are_not_wanted_any_more_are_not_started(play: Play, code: int, *, stopped: bool) -> None:
     if stopped:
-        play.crew.stop()
+        play.local.stop()
     else:
-        play.crew.tell(signal.SIGTERM)
-        play.crew.tell(signal.SIGINT)
+        play.local.tell(signal.SIGTERM)
+        play.local.tell(signal.SIGINT)
     ends = play.run(lambda _: None)
     assert [(end.process, *words(end)) for end in ends] == [(4, code, "", ""), (5, code, "", "")]
     assert play.starter.started == []
@@ -308,17 +308,17 @@ def test_a_crew_that_is_not_wanted_any_more_starts_nobody(play: Play, code: int,
 
 def test_who_runs_is_known_by_local_rank(play: Play) -> None:
     def first_ends(ranks: list[Puppet]) -> None:
-        assert play.crew.pids == {0: 1, 1: 2}
-        assert play.crew.ended == {}
+        assert play.local.pids == {0: 1, 1: 2}
+        assert play.local.ended == {}
         ranks[0].ended.set_result(0)
-        assert play.crew.pids == {1: 2}
-        assert play.crew.ended == {0: None}, "how is not known yet"
+        assert play.local.pids == {1: 2}
+        assert play.local.ended == {0: None}, "how is not known yet"
 
     play.run(first_ends)
 
 
 def test_a_seat_has_its_ranks_own_variables(tmp_path: Path) -> None:
-    first, second = seats_of({"A": "b", "RANK": "?"}, 4, 2, tmp_path)
+    first, second = rank_specs({"A": "b", "RANK": "?"}, 4, 2, tmp_path)
     assert (first.process, second.process) == (4, 5)
     assert second.env == {
         "A": "b",
