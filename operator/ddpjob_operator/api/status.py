@@ -11,7 +11,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from .causes import Cause
 from .contract import MAX_NODES
-from .model import Model
+from .model import Model, without_empty
 from .restart import RestartAction, signal_name
 from .spec import Backend, NetworkPolicy
 
@@ -431,6 +431,11 @@ class DDPJobStatus(_Said):
     """Machines that were lost lately: pods are placed elsewhere if possible."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra=_by("type"))] = ()
     """What is true of the job, and since when."""
+
+    def to_dict(self) -> dict[str, object]:
+        """The status as it is written: what is empty is left out, as Kubernetes does in a status of its own."""
+        written: dict[str, object] = without_empty(super().to_dict())
+        return written
 
     def condition(self, kind: str) -> Condition | None:
         """The condition of that type, if it was ever set."""
