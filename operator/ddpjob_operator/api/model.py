@@ -69,10 +69,3 @@ def without_nulls(value: Any) -> Any:
 def is_empty(value: Any) -> bool:
     """Whether a value says nothing that its absence does not say as well: no items, or a plain no."""
     return value is False or (isinstance(value, (list, dict)) and not value)
-
-
-def without_empty(value: Any) -> Any:
-    """The value without mapping entries that are empty."""
-    if isinstance(value, dict):
-        return {key: without_empty(item) for key, item in value.items() if not is_empty(item)}
-    return [without_empty(item) for item in value] if isinstance(value, list) else value
