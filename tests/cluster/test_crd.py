@@ -132,6 +132,16 @@ def test_a_rule_refuses_what_it_is_about_and_nothing_beside_it(api: Plant, names
     attempt(api, namespace, name | case.good)
 
 
+def test_a_status_that_is_sent_along_does_not_open_what_is_fixed(api: Plant) -> None:
+    namespace = api.new_namespace()
+    kubectl(api, namespace, "create", {})
+    Team(api, namespace).say(message="as it is")
+    another = {"spec.masterPort": 29600, "status.message": "as if another status were written"}
+    with pytest.raises(ApiError, match="may change only while the job is suspended"):
+        change_tried(api, namespace, another)
+    change_tried(api, namespace, another | {"spec.suspend": True})
+
+
 @pytest.mark.parametrize("case", BY_POD, ids=str)
 def test_what_the_crd_cannot_see_is_refused_of_the_pod(api: Plant, namespace: str, case: Case) -> None:
     for values in (case.bad, case.good):
