@@ -78,13 +78,13 @@ NEW_JOBS = [
         {f"{CONTAINER}.name": "trainer"},
     ),
     Case(
-        "spec.template.spec.containers",
+        "spec.template.spec.containers[0].env[0].name",
         OF_THE_CONTRACT,
         {f"{CONTAINER}.env": [{"name": "WORLD_SIZE", "value": "2"}]},
         {f"{CONTAINER}.env": [{"name": "WORLD", "value": "2"}]},
     ),
     Case(
-        "spec.template.spec.initContainers",
+        "spec.template.spec.initContainers[0].env[0].name",
         OF_THE_CONTRACT,
         {"spec.template.spec.initContainers": INIT, "spec.template.spec.initContainers.0.env.0.name": "MASTER_ADDR"},
         {"spec.template.spec.initContainers": INIT},
@@ -96,7 +96,7 @@ NEW_JOBS = [
         {"spec.template.spec.initContainers": INIT},
     ),
     Case(
-        "spec.template.spec.volumes",
+        "spec.template.spec.volumes[0].name",
         "ddpjob- is reserved for DDPJob",
         {"spec.template.spec.volumes": [{"name": "ddpjob-data", "emptyDir": {}}]},
         {"spec.template.spec.volumes": [{"name": "data", "emptyDir": {}}]},
@@ -115,8 +115,8 @@ NEW_JOBS = [
     ),
     *(
         Case(
-            "spec.template.spec.containers",
-            f"the trainer's {kind} must be a whole number of GPUs, at most 64",
+            f"spec.template.spec.containers[0].resources.{kind}",
+            f"a container's {kind} must be a whole number of GPUs, at most 64",
             {f"{CONTAINER}.resources": {kind: {name: bad}}},
             {f"{CONTAINER}.resources": {kind: {name: good}}},
         )

@@ -7,7 +7,8 @@ everything in place, no references), with the rules that compare fields written 
 from typing import Any
 
 from .contract import GROUP, KIND, MAX_CONTAINERS, MAX_ENV, VERSION
-from .rules import FIXED, RULES, Fixed, Rule
+from .model import is_empty
+from .rules import FIXED, RULES, Fixed
 from .schema import job_schema, status_schema
 
 PLURAL = "ddpjobs"
@@ -89,7 +90,9 @@ def _root() -> dict[str, Any]:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": spec,
-            "status": structural(said, said["$defs"]),
+            # Atomic: only the operator writes it, and as a whole. Otherwise the API server notes for each of its
+            # fields, at each write, who has set it.
+            "status": _lean(structural(said, said["$defs"])) | {"x-kubernetes-map-type": "atomic"},
         },
     }
     _rules(root)
@@ -116,6 +119,15 @@ def structural(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str,
     return result
 
 
+def _lean(schema: Any) -> Any:
+    """A status without the defaults that it is written without: the API server would fill them in again."""
+    if isinstance(schema, list):
+        return [_lean(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _lean(one) for key, one in schema.items() if not (key == "default" and is_empty(one))}
+
+
 def _bound(spec: dict[str, Any]) -> None:
     """Limits without which the API server refuses rules over lists as too costly."""
     _at(spec, "restart.rules[].exitCodes[]")["maxLength"] = 7
@@ -140,12 +152,32 @@ def _bound(spec: dict[str, Any]) -> None:
 
 def _rules(root: dict[str, Any]) -> None:
     """Adds the rules that compare fields, each at a place from which CEL sees everything it compares."""
-    rules: tuple[Rule | Fixed, ...] = (*RULES, *FIXED)
-    for rule in rules:
+    for rule in RULES:
         if rule.cel:
             field = rule.path.removeprefix(rule.at) if rule.at else ""  # The API server's own metadata has no fields.
             said = {"rule": rule.cel, "message": rule.said} | ({"fieldPath": field} if field else {})
             _at(root, rule.at).setdefault("x-kubernetes-validations", []).append(said)
+    always, suspended = (tuple(rule for rule in FIXED if rule.while_suspended is so) for so in (False, True))
+    root["x-kubernetes-validations"] += [
+        _fixed(always, ""),
+        _fixed(suspended, "self.spec.suspend || oldSelf.spec.suspend || "),
+    ]
+
+
+def _fixed(rules: tuple[Fixed, ...], unless: str) -> dict[str, Any]:
+    """The rule that these fields stay as they were.
+
+    One for all of them, and not evaluated at the write of a status: to compare the templates takes longer than all
+    else that a status costs. Only there may a status change, and a new one has another message as a rule.
+    """
+    status = "has(self.status) && (!has(oldSelf.status) || self.status.message != oldSelf.status.message)"
+    [said] = {rule.said for rule in rules}
+    return {
+        "rule": f"{status} || {unless}({' && '.join(rule.same for rule in rules)})",
+        # Which of them has changed cannot be said: an expression for that would cost more than a CRD may.
+        "message": f"{', '.join(rule.field for rule in rules)} {said}",
+        "fieldPath": f".{Fixed.at}",
+    }
 
 
 def _at(schema: dict[str, Any], path: str) -> dict[str, Any]:

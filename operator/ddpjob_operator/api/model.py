@@ -64,3 +64,8 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [without_nulls(item) if isinstance(item, (dict, list)) else item for item in value]
     return value
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a value says nothing that its absence does not say as well: no items, or a plain no."""
+    return value is False or (isinstance(value, (list, dict)) and not value)

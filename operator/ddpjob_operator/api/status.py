@@ -11,7 +11,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from .causes import Cause
 from .contract import MAX_NODES
-from .model import Model
+from .model import Model, is_empty
 from .restart import RestartAction, signal_name
 from .spec import Backend, NetworkPolicy
 
@@ -432,6 +432,12 @@ class DDPJobStatus(_Said):
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra=_by("type"))] = ()
     """What is true of the job, and since when."""
 
+    def to_dict(self) -> dict[str, object]:
+        """The status as it is written: what is empty is left out, as Kubernetes does in a status of its own."""
+        written = super().to_dict()
+        _leave_out_empty(self, written)
+        return written
+
     def condition(self, kind: str) -> Condition | None:
         """The condition of that type, if it was ever set."""
         # Each decision asks dozens of times, and a generator would take twice as long.
@@ -442,8 +448,10 @@ class DDPJobStatus(_Said):
 
     def is_true(self, kind: ConditionType) -> bool:
         """Whether the condition of that type is set and true."""
-        condition = self.condition(kind)
-        return condition is not None and condition.status == "True"
+        for condition in self.conditions:  # Each decision asks some fifty times, and a call would take as long again.
+            if condition.type == kind:
+                return condition.status == "True"
+        return False
 
     def completed(self) -> frozenset[int]:
         """The node ranks in `completedIndexes` that the job has."""
@@ -470,6 +478,20 @@ class DDPJobStatus(_Said):
         """The status that follows this one, with everything in this one that this version has no field for."""
         kept: DDPJobStatus = _kept(self, after)
         return kept
+
+
+def _leave_out_empty(said: _Said, written: dict[str, Any]) -> None:
+    """Removes fields whose absence says the same. What only a newer version knows stays: it may mean something."""
+    for name, field in type(said).model_fields.items():
+        value, alias = getattr(said, name), str(field.alias)
+        if alias in written and is_empty(written[alias]):
+            del written[alias]
+        elif isinstance(value, _Said):
+            _leave_out_empty(value, written[alias])
+        elif isinstance(value, tuple):
+            for one, part in zip(value, written[alias], strict=True):
+                if isinstance(one, _Said):
+                    _leave_out_empty(one, part)
 
 
 def _kept(before: Any, after: Any) -> Any:

@@ -138,14 +138,20 @@ def _finished(view: View, status: DDPJobStatus) -> StatusChanges:
 
 
 def events(before: DDPJobStatus, after: DDPJobStatus) -> tuple[Event, ...]:
-    """One event for each condition that became true, or is true for a new reason: a second incident soon after."""
-    return tuple(
-        _event(condition)
+    """One event for each condition that became true, or is true for a new reason: a second incident soon after.
+
+    That all pods run says that they were created, too.
+    """
+    news = {
+        condition.type: condition
         for condition in after.conditions
         if condition.type in ANNOUNCED
         and condition.status == "True"
         and _is_news(before.condition(condition.type), condition)
-    )
+    }
+    if ConditionType.RUNNING in news:
+        news.pop(ConditionType.CREATED, None)
+    return tuple(map(_event, news.values()))
 
 
 def _event(condition: Condition) -> Event:

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cached_property
 from operator import attrgetter
 
 from ddpjob_operator.api import AvoidedNode, ConditionType, DDPJobSpec, DDPJobStatus
 from ddpjob_operator.api.words import counted
 
+from .cached import cached
 from .manifests.kueue_workload import asked, priority_class_ref
 from .manifests.names import kueue_workload_name
 from .manifests.topology import domain_key
@@ -42,7 +42,7 @@ class View:
         """The moment of the snapshot."""
         return self.snapshot.now
 
-    @cached_property
+    @cached
     def spec(self) -> DDPJobSpec:
         """What is asked for, with no more nodes than its queue has admitted the job with."""
         spec, admitted = self.snapshot.job.spec, self.admission
@@ -50,7 +50,7 @@ class View:
             return spec
         return spec.model_copy(update={"nodes": admitted.nodes})
 
-    @cached_property
+    @cached
     def kueue_workload(self) -> KueueWorkload | None:
         """The job's place in its queue; None if it has none yet."""
         known = self.snapshot.kueue_workloads
@@ -59,7 +59,7 @@ class View:
         name = kueue_workload_name(self.snapshot.job)
         return next((one for one in known if one.name == name), None)
 
-    @cached_property
+    @cached
     def admission(self) -> Admission | None:
         """That its queue has admitted the job as it is now, and does not want the quota back."""
         own = self.kueue_workload
@@ -94,7 +94,7 @@ class View:
             self.snapshot.queue is not None and self.snapshot.kueue_workloads is not None and self.admission is None
         )
 
-    @cached_property
+    @cached
     def placement(self) -> Placement | None:
         """What its pods have because a queue has admitted the job; None without a queue."""
         if self.admission is None:
@@ -125,17 +125,17 @@ class View:
         """The Service under the job's name."""
         return self.snapshot.service
 
-    @cached_property
+    @cached
     def nodes(self) -> int:
         """The present attempt's number of nodes; 0 before the first."""
         return self.status.nodes or 0
 
-    @cached_property
+    @cached
     def current(self) -> dict[int, Pod]:
         """The present attempt's pods by rank."""
         return {pod.rank: pod for pod in self._present if pod.rank < self.nodes}
 
-    @cached_property
+    @cached
     def unsteady(self) -> tuple[Pod, ...]:
         """Pods of any attempt of which there is more to say than that they run: what most policies look for.
 
@@ -143,13 +143,13 @@ class View:
         """
         return tuple(pod for pod in self.snapshot.pods if not pod.steady)
 
-    @cached_property
+    @cached
     def restless(self) -> dict[int, Pod]:
         """Those of them that are the present attempt's, by rank."""
         own = (pod for pod in self.unsteady if self.current.get(pod.rank) is pod)
         return {pod.rank: pod for pod in sorted(own, key=_rank)}
 
-    @cached_property
+    @cached
     def unlocated(self) -> tuple[Pod, ...]:
         """Pods that have a node, and whose supervisors are still to be told in which topology domain it is."""
         if self.winds_down or self.status.finished or domain_key(self.snapshot.job) is None:
@@ -157,7 +157,7 @@ class View:
         placed = (pod for pod in self.current.values() if pod.node and pod.active and not pod.deleting)
         return tuple(pod for pod in placed if pod.domain is None)
 
-    @cached_property
+    @cached
     def heard(self) -> Heard | None:
         """What the supervisor in rank 0's present pod reports of the gang; None if it has not answered yet."""
         heard, first = self.snapshot.heard, self.current.get(0)
@@ -169,23 +169,23 @@ class View:
         """Whether the present gang has supervisors, which can start its processes again."""
         return self.status.supervised or self.heard is not None
 
-    @cached_property
+    @cached
     def reserves(self) -> dict[int, Pod]:
         """By rank, pods beyond the present size, which wait for room that the gang could grow into."""
         return {pod.rank: pod for pod in self._present if pod.rank >= self.nodes}
 
-    @cached_property
+    @cached
     def found(self) -> tuple[Pod, ...]:
         """Those of them that have been given a node, and keep it."""
         staying = (pod for pod in self.reserves.values() if pod.active and not pod.deleting)
         return tuple(pod for pod in staying if pod.node is not None)
 
-    @cached_property
+    @cached
     def previous(self) -> tuple[Pod, ...]:
         """Pods of former attempts, except those that are kept."""
         return tuple(pod for pod in self._parted[1] if pod.name not in self.kept)
 
-    @cached_property
+    @cached
     def kept(self) -> frozenset[str]:
         """Names of ended pods that stay for their logs: the first that failed in each of the last incidents."""
         first = {incident.pod for incident in self.status.history[:KEPT_INCIDENTS]}
@@ -201,12 +201,12 @@ class View:
         """A number of pods, in words."""
         return counted(number, self.noun)
 
-    @cached_property
+    @cached
     def removable(self) -> tuple[Pod, ...]:
         """All pods except those that are kept."""
         return tuple(pod for pod in self.snapshot.pods if pod.name not in self.kept)
 
-    @cached_property
+    @cached
     def missing(self) -> tuple[int, ...]:
         """Ranks of the present attempt that lack a pod: a rank that has finished no longer needs one."""
         return tuple(rank for rank in range(self.nodes) if rank not in self.current and rank not in self.finished)
@@ -217,18 +217,18 @@ class View:
         name, groups = self.status.pod_group, self.snapshot.pod_groups or ()
         return next((group for group in groups if group.name == name), None)
 
-    @cached_property
+    @cached
     def placed(self) -> int:
         """How many of the ranks have a machine, or no longer need one."""
         gone = len(self.finished - self.current.keys())
         return gone + len(self.current) - sum(pod.node is None for pod in self.restless.values())
 
-    @cached_property
+    @cached
     def running(self) -> int:
         """How many of the present pods run."""
         return len(self.current) - sum(not (pod.running and pod.active) for pod in self.restless.values())
 
-    @cached_property
+    @cached
     def heard_running(self) -> int:
         """The same without those whose supervisors are missed: their nodes may be lost, which only shows later."""
         missed = {*self.heard.missing} if self.heard and self.missed_at and self.now >= self.missed_at else set()
@@ -247,7 +247,7 @@ class View:
         late = any(pod.running and pod.active and rank in heard.missing for rank, pod in self.current.items())
         return heard.since + QUIET_AFTER if late else None
 
-    @cached_property
+    @cached
     def unheard_since(self) -> datetime | None:
         """Since when rank 0's supervisor, which has answered before, does not, although its pod runs."""
         heard, first = self.snapshot.heard, self.current.get(0)
@@ -260,7 +260,7 @@ class View:
         """When the status says so, unless it answers before."""
         return None if self.unheard_since is None else self.unheard_since + QUIET_AFTER
 
-    @cached_property
+    @cached
     def finished(self) -> frozenset[int]:
         """Ranks that ended well, even if their pods are gone by now.
 
@@ -291,18 +291,18 @@ class View:
         """Whether every rank runs, or has ended well."""
         return 0 < self.nodes == self.running + self.succeeded
 
-    @cached_property
+    @cached
     def active(self) -> tuple[Pod, ...]:
         """Pods of any attempt whose trainer runs or may still start."""
         pods = self.snapshot.pods
         return tuple(pod for pod in pods if self.lives(pod)) if self.unsteady else pods
 
-    @cached_property
+    @cached
     def overdue(self) -> tuple[Pod, ...]:
         """Pods that should have ended, but that nobody has reported to have: their nodes do not answer."""
         return tuple(pod for pod in self.unsteady if pod.active and self.lost(pod))
 
-    @cached_property
+    @cached
     def avoided(self) -> tuple[AvoidedNode, ...]:
         """Machines that pods still avoid."""
         return tuple(one for one in self.status.avoided_nodes if one.until > self.now)
@@ -315,7 +315,7 @@ class View:
         """Whether a deleted pod is overdue: its node does not answer."""
         return pod.gone_by is not None and self.now >= pod.gone_by + LOST_AFTER
 
-    @cached_property
+    @cached
     def next_loss(self) -> datetime | None:
         """When the next of the pods that are being deleted counts as lost, unless it is gone before."""
         ends = (pod.gone_by for pod in self.unsteady if pod.gone_by is not None and self.lives(pod))
@@ -357,7 +357,7 @@ class View:
     def _present(self) -> list[Pod]:
         return self._parted[0]
 
-    @cached_property
+    @cached
     def _parted(self) -> tuple[list[Pod], list[Pod]]:
         """The present pod of each rank, by rank, and all other pods."""
         pods, incarnations = self.snapshot.pods, self.status.incarnations

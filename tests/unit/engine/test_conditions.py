@@ -214,6 +214,7 @@ EVENTS: dict[str, tuple[Moment, str]] = {
     "nothing happened yet": (two, ""),
     "created": (two.decided(), "Created"),
     "running": (two.created().runs(0, 1), "Running"),
+    "created and running at once is one": (two.decided().runs(0, 1), "Running"),
     "a pod on its way is none": (two.created().runs(0), ""),
     "an incident is a warning": (running.fails(0), "Restarting!"),
     "a second incident before the gang ran again": (broken.gone().after(1).decided(2).fails(0), "Restarting!"),

@@ -65,7 +65,7 @@ def newer(draw: st.DrawFn, status: DDPJobStatus) -> DDPJobStatus:
     """The same status as a newer operator might have written it."""
     document: dict[str, Any] = strewn(status.to_dict(), draw)
     if draw(st.booleans()):
-        document["conditions"].append(TOMORROW | {"fromTomorrow": draw(values)})
+        document.setdefault("conditions", []).append(TOMORROW | {"fromTomorrow": draw(values)})
     read = DDPJobStatus.model_validate(document)
     assert read.to_dict() == document
     return read

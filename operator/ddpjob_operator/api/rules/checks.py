@@ -112,7 +112,7 @@ def whole_gpus(kind: str) -> Check:
     def check(job: Any) -> Found:
         for path, container in mappings(job, (*POD, "containers")):
             for name, amount in mapping(container, ("resources", kind)).items():
-                if container.get("name") == TRAINER_CONTAINER and is_gpu(str(name)) and not _is_few(amount):
+                if is_gpu(str(name)) and not _is_few(amount):
                     yield _at((*path, "resources", kind, name), it=repr(amount))
 
     return check

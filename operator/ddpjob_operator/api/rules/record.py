@@ -84,13 +84,11 @@ class Fixed:
         return self.said == WHILE_SUSPENDED
 
     @property
-    def cel(self) -> str:
-        """What the API server checks with each change."""
-        new, old = f"self.{self.field}", f"oldSelf.{self.field}"
+    def same(self) -> str:
+        """In CEL, as the whole job sees it: whether a change leaves the field as it was."""
+        new, old = f"self.{self.path}", f"oldSelf.{self.path}"
         same = f"{new} == {old}"
-        if self.field in _OPTIONAL:
-            same = f"(has({new}) ? has({old}) && {same} : !has({old}))"
-        return f"{same} || oldSelf.suspend || self.suspend" if self.while_suspended else same
+        return f"(has({new}) ? has({old}) && {same} : !has({old}))" if self.field in _OPTIONAL else same
 
     def broken(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
         """Whether the change from one spec to another breaks it; both with their defaults, as from `to_dict`."""

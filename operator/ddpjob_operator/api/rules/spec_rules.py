@@ -36,12 +36,6 @@ def _auto_or(most: int) -> str:
     return f"type(self) == int ? self >= 1 && self <= {most} : self == 'Auto'"
 
 
-def _of_trainer(containers: str, field: str, rule: str) -> str:
-    """The rule for a field of the trainer's resources, if it is there."""
-    there = f"c.name == '{TRAINER_CONTAINER}' && has(c.resources) && has(c.resources.{field})"
-    return f"{containers}.all(c, !({there}) || {rule})"
-
-
 def _few_gpus(amount: str) -> str:
     """Whether a quantity is a whole number of GPUs, as many as a node may have processes."""
     small = f"{amount}.matches('^[0-9]{{1,4}}$') && int({amount}) <= {MAX_PROCS_PER_NODE}"
@@ -49,7 +43,8 @@ def _few_gpus(amount: str) -> str:
 
 
 # The API server checks all rules at each write of a job, even of its status. A rule at a field that is not set costs
-# nothing, but each step of a path in CEL does: so `at` is as deep as it can be.
+# nothing, but each step of a path in CEL costs a copy of the schemas of all fields that could be there, 43 in a pod:
+# so `at` is as deep as it can be, at best a single value.
 RULES: tuple[Rule, ...] = (
     Rule(
         "metadata.name",
@@ -114,37 +109,35 @@ RULES: tuple[Rule, ...] = (
     ),
     *(
         Rule(
-            f"{POD}.{kind}",
+            f"{POD}.{kind}[].env[].name",
             "variables of the contract",
             "{it} is set by DDPJob itself; remove it",
             checks.contract_variables(kind),
-            f"self.all(c, !has(c.env) || c.env.all(e, !(e.name in {_NAMES})))",
-            f"{POD}.{kind}",
+            f"!(self in {_NAMES})",
+            f"{POD}.{kind}[].env[].name",
             {"it": "a variable of the contract between DDPJob and its pods (MASTER_ADDR, RANK, DDPJOB_NAME, …)"},
         )
         for kind in ("containers", "initContainers")
     ),
     *(
         Rule(
-            CONTAINERS,
+            f"{CONTAINERS}[].resources.{kind}",
             f"{kind} of GPUs that cannot be counted, since GPUs become processes",
             f"{{it}} must be a whole number of GPUs, at most {MAX_PROCS_PER_NODE}",
             checks.whole_gpus(kind),
-            _of_trainer(
-                "self", kind, f"c.resources.{kind}.all(k, !({_IS_GPU}) || {_few_gpus(f'c.resources.{kind}[k]')})"
-            ),
-            CONTAINERS,
-            {"it": f"the trainer's {kind}"},
+            f"self.all(k, !({_IS_GPU}) || {_few_gpus('self[k]')})",
+            f"{CONTAINERS}[].resources.{kind}",
+            {"it": f"a container's {kind}"},
         )
         for kind in ("requests", "limits")
     ),
     Rule(
-        f"{POD}.volumes",
+        f"{POD}.volumes[].name",
         "volumes that only DDPJob may add",
         f"{RESERVED_VOLUME_PREFIX} is reserved for DDPJob; choose another name",
         checks.reserved_volumes,
-        f"self.all(v, !v.name.startsWith('{RESERVED_VOLUME_PREFIX}'))",
-        f"{POD}.volumes",
+        f"!self.startsWith('{RESERVED_VOLUME_PREFIX}')",
+        f"{POD}.volumes[].name",
     ),
     *(
         Rule(
@@ -170,8 +163,8 @@ RULES: tuple[Rule, ...] = (
         "Auto, if the trainer claims devices",
         "Auto cannot count devices that are claimed; give a number",
         checks.counted_devices,
-        "type(self.procsPerNode) == int || "
-        + _of_trainer("self.template.spec.containers", "claims", "c.resources.claims.size() == 0"),
+        "type(self.procsPerNode) == int || self.template.spec.containers.all(c, !has(c.resources) || "
+        f"!has(c.resources.claims) || c.resources.claims.size() == 0 || c.name != '{TRAINER_CONTAINER}')",
         "spec",
     ),
     Rule(
@@ -179,16 +172,16 @@ RULES: tuple[Rule, ...] = (
         "two intervals",
         "cannot be set together with everySteps; keep one",
         checks.one_interval,
-        "!has(self.checkpoint) || !has(self.checkpoint.everySteps) || !has(self.checkpoint.everySeconds)",
-        "spec",
+        "!has(self.everySteps) || !has(self.everySeconds)",
+        "spec.checkpoint",
     ),
     Rule(
         "spec.restart.backoffSeconds",
         "a first wait that is longer than the longest",
         "{it} is more than maxBackoffSeconds{bound}",
         checks.ordered_backoff,
-        "self.restart.backoffSeconds <= self.restart.maxBackoffSeconds",
-        "spec",
+        "self.backoffSeconds <= self.maxBackoffSeconds",
+        "spec.restart",
     ),
     Rule(
         "spec.statusPort",
@@ -244,7 +237,7 @@ RULES: tuple[Rule, ...] = (
         "more pods than the job has",
         "{it} is more than nodes{bound}",
         checks.gang_within_nodes,
-        "self.?scheduling.?schedulingPolicy.?gang.?minCount.orValue(0) <= self.nodes",
+        "!has(self.scheduling) || self.scheduling.?schedulingPolicy.?gang.?minCount.orValue(0) <= self.nodes",
         "spec",
     ),
     Rule(

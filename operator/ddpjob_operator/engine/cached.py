@@ -1,0 +1,32 @@
+"""Values that are worked out once for each object."""
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
+
+T = TypeVar("T")
+
+
+class cached(Generic[T]):  # noqa: N801  As `property` and `functools.cached_property`.
+    """`functools.cached_property` without its lock, which until Python 3.12 takes longer than most of our values.
+
+    Two threads may both work out a value, which is then the same.
+    """
+
+    def __init__(self, work_out: Callable[[Any], T]) -> None:
+        """Wraps a method without arguments."""
+        self._work_out = work_out
+        self.__doc__ = work_out.__doc__
+
+    def __set_name__(self, _: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, one: None, _: type) -> "cached[T]": ...
+    @overload
+    def __get__(self, one: object, _: type) -> T: ...
+    def __get__(self, one: object | None, _: type) -> "cached[T] | T":
+        """The value, which from now on is found at the object itself."""
+        if one is None:
+            return self
+        value = vars(one)[self._name] = self._work_out(one)
+        return value
