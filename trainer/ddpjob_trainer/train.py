@@ -102,12 +102,13 @@ def build(
     task.steps_per_epoch = feed.left() or steps
     learner = learner_of(config, task, model, called, compression=compression, total_steps=steps, device=device)
     check_optimizer(learner.optimizer, model, aloud=world.leads)
+    parts = config.optimisation.gradient_accumulation_steps
+    shares = batching.shares(feed.batch_size, parts)
     if saver and saved:
         saver.restore(learner, saved, position.step, device)
     recorder.begin(position.step, facts(config, world, device, total_steps=steps, epochs=epochs))
     if world.leads and position.step >= steps:
         say(f"complete: all {steps} steps have been trained before")
-    parts = config.optimisation.gradient_accumulation_steps
     agreement, times = Agreement(world), StepTimes(called, device, parts)
     progress = Progress(
         position,
@@ -124,7 +125,7 @@ def build(
         task=task,
         learner=learner,
         feed=feed,
-        shares=batching.shares(feed.batch_size, parts),
+        shares=shares,
         test_data=None if test_data is None else loader(test_data, config, task, world, device),
         epochs=epochs,
         total_steps=steps,

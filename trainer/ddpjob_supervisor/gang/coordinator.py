@@ -294,7 +294,9 @@ class Coordinator:
                 case Gathering() if self._is_complete:
                     self._start(state, now)
                 case Gathering(since) if self._patience is not None and now >= since + self._patience:
-                    lost = self._lost(self.missing[0], f"it has not come for {self._patience:.0f} s", now)
+                    lost = self._lost(
+                        (*self.missing, *self._gone(), 0)[0], f"it has not come for {self._patience:.0f} s", now
+                    )
                     self._give_up(lost, now)
                 case Preflight() | Running() | Stalled() if not busy:
                     self._stop(now)

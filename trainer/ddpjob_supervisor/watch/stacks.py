@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 from ddpjob_rank.reporting import heartbeat
 
 from . import evidence, frames
@@ -30,6 +31,9 @@ async def collect(pid: int, process: int, beats: Path, attempt: int) -> Finding:
 
     Returns:
         What was found, within 1.5 seconds whatever the rank does.
+
+    Raises:
+        msgspec.ValidationError: What it has told is of no use.
     """
     present = Process.of(pid)
     answer = Answer(asked=False) if present.state in HELD else await ask_rank(pid, beats)
@@ -39,7 +43,8 @@ async def collect(pid: int, process: int, beats: Path, attempt: int) -> Finding:
     _log(_story(*head, frames.without_ours(answer.stacks), *children, *_collectives(answer, done=False)))
     story = _story(*head, frames.main_first(answer.stacks), *children, *_collectives(answer))
     await evidence.keep(f"{story}\n", attempt, process)
-    return finding
+    # What a rank tells is a file of its own, which may hold anything; the caller deals with what is none of this.
+    return msgspec.convert(msgspec.to_builtins(finding), Finding)
 
 
 def _story(*parts: str) -> str:

@@ -43,13 +43,14 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 
 def one_ahead(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pair]:
-    """The same pairs, each made by a stream of its own while the device computes with the one before it.
+    """The same pairs, each copied by a stream of its own while the device computes with the one before it.
 
-    That costs the device the memory of one more batch.
+    That costs the device the memory of one more batch. To make a pair must draw no random numbers: when a step is
+    saved, the next pair has been made already.
     (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-streams)
     """
     streams = torch.get_device_module(device)
-    stream = streams.Stream()
+    stream = streams.Stream(device) if device.type != "cpu" else streams.Stream()
 
     def begin() -> tuple[Pair | None, Any]:
         with streams.stream(stream):
@@ -58,7 +59,7 @@ def one_ahead(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pair]:
     made, ready = begin()
     while made is not None:
         following = begin()
-        current = streams.current_stream()
+        current = streams.current_stream(device)
         current.wait_event(ready)
         for tensor in _tensors(made):
             if tensor.device.type != "cpu":

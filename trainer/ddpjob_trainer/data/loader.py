@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from ddpjob_trainer.random_state import seed_sample, undisturbed
 
-from .copying import one_ahead, pair
+from .copying import Pair, one_ahead, pair
 
 
 class Loader:
@@ -71,8 +71,9 @@ class Loader:
             TrainerError: A sample cannot be fetched, and the data set has said why.
         """
         self._requests.epoch, self._requests.indices = epoch, indices
-        pairs = map(self._pair, self._loader)
-        yield from one_ahead(pairs, self._device) if self._device.type == "cuda" else pairs
+        pairs = map(self._on_device, self._loader)
+        for samples, target in one_ahead(pairs, self._device) if self._device.type == "cuda" else pairs:
+            yield self._inputs(samples), target
 
     def batch(self, indices: Tensor) -> tuple[Any, Any]:
         """One batch, before there are workers.
@@ -81,13 +82,13 @@ class Loader:
         belong to this process, and all workers would inherit it and share its position.
         """
         requests = [Request(0, indices.tolist() if self._workers else indices)]
-        return self._pair(next(iter(self._loading(requests, min(1, self._workers), stay=False))))
+        samples, target = self._on_device(next(iter(self._loading(requests, min(1, self._workers), stay=False))))
+        return self._inputs(samples), target
 
-    def _pair(self, batch: Any) -> tuple[Any, Any]:
+    def _on_device(self, batch: Any) -> Pair:
         if isinstance(batch, TrainerError):
             raise batch
-        samples, target = pair(batch, self._device)
-        return self._inputs(samples), target
+        return pair(batch, self._device)
 
 
 class Request(NamedTuple):

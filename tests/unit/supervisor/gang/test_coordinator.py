@@ -390,6 +390,12 @@ WITHOUT_AN_OPERATOR: dict[str, Row] = {
         "Farewell to 0 1",
         [],
     ),
+    "one is told to stop while another is awaited, which comes too late": (
+        by_hand().joins(0).leaving(0).joins(1).after(PATIENCE),
+        D,
+        "Leave(0: rank 0 PeerLost) to 0 1",
+        [],
+    ),
     "one is told to stop, and another cannot save": (
         by_hand().starts().leaving(0).idle(0, SAVED).idle(1, End(1, 143, BEGIN)),
         D,
