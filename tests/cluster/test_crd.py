@@ -1,5 +1,4 @@
 import json
-import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -123,10 +122,7 @@ def test_a_rule_refuses_what_it_is_about_and_nothing_beside_it(api: Plant, names
     attempt, name = (change_tried, {}) if case in CHANGES else (tried, {"metadata.name": "another"})
     with pytest.raises(ApiError) as refused:
         attempt(api, namespace, name | case.bad)
-    if case in CHANGES:  # One rule is for all of these fields.
-        assert "spec: Invalid value" in str(refused.value)
-        assert re.search(rf"\b{case.path.removeprefix('spec.')}\b.* {re.escape(case.rule.said)}", str(refused.value))
-    elif case not in BY_CRD:
+    if case not in BY_CRD:
         assert f"{case.path if case.rule.at else '<nil>'}: Invalid value" in str(refused.value)
         assert case.rule.said in str(refused.value)
     attempt(api, namespace, name | case.good)
@@ -136,7 +132,7 @@ def test_a_status_that_is_sent_along_does_not_open_what_is_fixed(api: Plant) -> 
     namespace = api.new_namespace()
     kubectl(api, namespace, "create", {})
     Team(api, namespace).say(message="as it is")
-    another = {"spec.masterPort": 29600, "status.message": "as if another status were written"}
+    another = {"spec.template.spec.hostname": "another", "status.message": "as if another status were written"}
     with pytest.raises(ApiError, match="may change only while the job is suspended"):
         change_tried(api, namespace, another)
     change_tried(api, namespace, another | {"spec.suspend": True})

@@ -10,16 +10,16 @@ from tests.plant import Plant
 from tests.support.jobs import FOR_LONG, STUBBORN, Team, a_job, condition, silent, writes
 
 
-def test_a_job_runs_to_its_end_with_few_writes_and_three_events(fake: Plant, team: Team) -> None:
+def test_a_job_runs_to_its_end_with_few_writes_and_two_events(fake: Plant, team: Team) -> None:
     team.apply(a_job(nodes=4))
     status = team.wait("Succeeded")
     assert (status["attempt"], status["restarts"], status["ready"]) == (1, 0, "4/4")
     pods = team.pods()
     assert sorted(pod["metadata"]["labels"][Label.RANK] for pod in pods) == ["0", "1", "2", "3"]
-    fake.wait("three events", lambda: sum(team.events().values()) == 3)
+    fake.wait("two events", lambda: sum(team.events().values()) == 2)
     assert team.events() == {"Running": 1, "Succeeded": 1}
     once = ("create services", "create secrets", "create networkpolicies", "patch ddpjobs")  # The last one marks it.
-    due = Counter({"create pods": 4, "create events": 3} | dict.fromkeys(once, 1))
+    due = Counter({"create pods": 4, "create events": 2} | dict.fromkeys(once, 1))
     fake.wait("all that it writes", lambda: writes(fake, team.namespace) >= due)
     made = writes(fake, team.namespace)
     assert made.pop("patch ddpjobs/status") <= 4

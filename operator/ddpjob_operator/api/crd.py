@@ -8,7 +8,7 @@ from typing import Any
 
 from .contract import GROUP, KIND, MAX_CONTAINERS, MAX_ENV, VERSION
 from .model import is_empty
-from .rules import FIXED, RULES, Fixed
+from .rules import FIXED, RULES
 from .schema import job_schema, status_schema
 
 PLURAL = "ddpjobs"
@@ -16,6 +16,11 @@ MAX_VOLUMES = 64
 MAX_VARIABLE_NAME = 256
 MAX_RESOURCES = 64
 MAX_QUANTITY = 32
+
+TEMPLATE = "spec.template"
+STATUS_IS_WRITTEN = "has(self.status) && (!has(oldSelf.status) || self.status.message != oldSelf.status.message)"
+"""In CEL: only at the write of a status may one change, and a new one has another message as a rule. To compare two
+templates takes longer than all else that a status costs, and there they cannot differ."""
 
 COLUMNS = (
     ("State", ".status.state", "string", 0),
@@ -157,27 +162,11 @@ def _rules(root: dict[str, Any]) -> None:
             field = rule.path.removeprefix(rule.at) if rule.at else ""  # The API server's own metadata has no fields.
             said = {"rule": rule.cel, "message": rule.said} | ({"fieldPath": field} if field else {})
             _at(root, rule.at).setdefault("x-kubernetes-validations", []).append(said)
-    always, suspended = (tuple(rule for rule in FIXED if rule.while_suspended is so) for so in (False, True))
-    root["x-kubernetes-validations"] += [
-        _fixed(always, ""),
-        _fixed(suspended, "self.spec.suspend || oldSelf.spec.suspend || "),
-    ]
-
-
-def _fixed(rules: tuple[Fixed, ...], unless: str) -> dict[str, Any]:
-    """The rule that these fields stay as they were.
-
-    One for all of them, and not evaluated at the write of a status: to compare the templates takes longer than all
-    else that a status costs. Only there may a status change, and a new one has another message as a rule.
-    """
-    status = "has(self.status) && (!has(oldSelf.status) || self.status.message != oldSelf.status.message)"
-    [said] = {rule.said for rule in rules}
-    return {
-        "rule": f"{status} || {unless}({' && '.join(rule.same for rule in rules)})",
-        # Which of them has changed cannot be said: an expression for that would cost more than a CRD may.
-        "message": f"{', '.join(rule.field for rule in rules)} {said}",
-        "fieldPath": f".{Fixed.at}",
-    }
+    for fixed in FIXED:
+        at, field = (root, fixed.path) if fixed.path == TEMPLATE else (root["properties"]["spec"], fixed.field)
+        unless = f"{STATUS_IS_WRITTEN} || " if fixed.path == TEMPLATE else ""
+        said = {"rule": f"{unless}{fixed.cel(field)}", "message": fixed.said, "fieldPath": f".{field}"}
+        at["x-kubernetes-validations"].append(said)
 
 
 def _at(schema: dict[str, Any], path: str) -> dict[str, Any]:

@@ -83,12 +83,14 @@ class Fixed:
         """Whether suspension lets it change."""
         return self.said == WHILE_SUSPENDED
 
-    @property
-    def same(self) -> str:
-        """In CEL, as the whole job sees it: whether a change leaves the field as it was."""
-        new, old = f"self.{self.path}", f"oldSelf.{self.path}"
+    def cel(self, path: str) -> str:
+        """What the API server checks with each change, where this path leads to the field."""
+        new, old = f"self.{path}", f"oldSelf.{path}"
         same = f"{new} == {old}"
-        return f"(has({new}) ? has({old}) && {same} : !has({old}))" if self.field in _OPTIONAL else same
+        if self.field in _OPTIONAL:
+            same = f"(has({new}) ? has({old}) && {same} : !has({old}))"
+        suspend = f"{path.removesuffix(self.field)}suspend"
+        return f"{same} || oldSelf.{suspend} || self.{suspend}" if self.while_suspended else same
 
     def broken(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
         """Whether the change from one spec to another breaks it; both with their defaults, as from `to_dict`."""
