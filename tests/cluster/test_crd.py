@@ -132,7 +132,10 @@ def test_a_status_that_is_sent_along_does_not_open_what_is_fixed(api: Plant) -> 
     namespace = api.new_namespace()
     kubectl(api, namespace, "create", {})
     Team(api, namespace).say(message="as it is")
-    another = {"spec.template.spec.hostname": "another", "status.message": "as if another status were written"}
+    another = {
+        "spec.template.spec.priorityClassName": "another",
+        "status.message": "as if another status were written",
+    }
     with pytest.raises(ApiError, match="may change only while the job is suspended"):
         change_tried(api, namespace, another)
     change_tried(api, namespace, another | {"spec.suspend": True})

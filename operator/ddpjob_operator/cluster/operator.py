@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import random
@@ -32,7 +33,6 @@ from .kube.api_client import (
 from .kube.backoff import backoff
 from .kube.connection import Connection
 from .kube.lease import LeaderElector
-from .memory import give_back
 from .namespaces import Namespaces
 from .optional_api import BUDGETS, GANGS, KUEUE, VOLCANO, OptionalApi
 from .options import OperatorOptions
@@ -276,7 +276,9 @@ class Operator:
                 break
         for key, _ in self._store.jobs.all():
             self._queue.mark_in(key, random.uniform(0.0, spread))  # noqa: S311  It only spreads work.
-        give_back()  # The lists have left more behind than anything else does.
+        # The lists have left more behind than anything else does. By itself Python would look for circles among its
+        # older objects only once a million new ones have come.
+        gc.collect()
 
     async def _list(self, *, anew: bool = False) -> None:
         """Lists everything, except a namespace that is closed to us: it must not hide the others."""

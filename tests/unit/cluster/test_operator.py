@@ -73,11 +73,11 @@ def listing(*namespaces: str, rounds: tuple[set[str], ...], status: int = 403) -
     return asyncio.run(play())
 
 
-def test_what_the_lists_of_a_resync_leave_behind_is_given_back_once_they_are_read(
+def test_what_the_lists_of_a_resync_leave_behind_is_collected_once_they_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done = list[str]()
-    monkeypatch.setattr(module, "give_back", lambda: done.append("given back"))
+    monkeypatch.setattr(module.gc, "collect", lambda: done.append("collected"))
 
     async def play() -> None:
         operator = an_operator()
@@ -92,7 +92,7 @@ def test_what_the_lists_of_a_resync_leave_behind_is_given_back_once_they_are_rea
             await operator._resync(spread=0.0, anew=False)
 
     asyncio.run(play())
-    assert done == ["listed", "given back"]
+    assert done == ["listed", "collected"]
 
 
 def test_a_closed_namespace_hides_no_other_and_the_log_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
