@@ -66,7 +66,7 @@ def supervise(
     settings = with_secret(read_settings(os.environ, max_restarts), os.environ)
     if patience is not None and settings.patience is not None:
         settings = replace(settings, patience=patience)
-    ours = warm.TRAINER_PRELOADED if program.module and program.name == warm.TRAINER else ()
+    ours = warm.TRAINER_PRELOADED if program.is_trainer else ()
     starter = Cold() if start_method == "cold" else warm.Warm([*warm.PRELOADED, *ours, *preload], program.place)
     open_files.take_all()
     return asyncio.run(take_part(settings, program, starter, os.environ))

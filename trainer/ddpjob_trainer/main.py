@@ -18,7 +18,7 @@ from ddpjob_rank.machine import memory
 from ddpjob_rank.machine.scheduling import run_as_batch
 from ddpjob_rank.machine.storage import check_temporary
 from ddpjob_rank.places.variables import place_variables, presumed
-from ddpjob_rank.running.program import Program
+from ddpjob_rank.running.program import TRAINER, Program
 from ddpjob_rank.stopping import StoppedOnRequest, StopRequest, leave_at_once
 from ddpjob_rank.world import Node, World, read_world
 from ddpjob_supervisor.supervise import supervise
@@ -53,7 +53,7 @@ def main() -> None:
         place = read_world(os.environ, needs_master=meets_at_master)
         config.mode.check_world(place.world_size)
         if isinstance(place, Node) or _is_alone_in_a_pod(os.environ):
-            program = Program(module=True, name="ddpjob_trainer", arguments=tuple(argv))
+            program = Program(module=True, name=TRAINER, arguments=tuple(argv))
             leave_at_once(supervise(program, patience=config.group.joining_seconds))
         world = place
         _train(config, world, position)

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from ddpjob_rank.errors import ConfigError
 
+TRAINER = "ddpjob_trainer"
+"""The module of `ddpjob-train`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -18,6 +21,11 @@ class Program:
     module: bool
     name: str
     arguments: tuple[str, ...] = ()
+
+    @property
+    def is_trainer(self) -> bool:
+        """Whether it is `ddpjob-train`, which can do more than any program."""
+        return self.module and self.name == TRAINER
 
     @property
     def words(self) -> list[str]:

@@ -349,7 +349,8 @@ class Follower:
             self._idle(start, ends)
 
     async def _ends_of(self, ranks: LocalRanks, start: Start) -> Sequence[End]:
-        if not self._settings.leads:
+        # Our trainer waits for rank 0 itself, once it has loaded its data.
+        if not self._settings.leads and not self._program.is_trainer:
             await self._await_store(start.port)
         specs = [self._spec_in(local, spec, start) for local, spec in enumerate(self._specs)]
         try:

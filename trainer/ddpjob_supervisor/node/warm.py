@@ -19,7 +19,6 @@ from .ranks import Place, Rank, StartError, exit_code
 PRELOADED = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
 """What any rank imports until its first step; DistributedDataParallel's constructor needs torch._dynamo."""
 
-TRAINER = "ddpjob_trainer"
 TRAINER_PRELOADED = (
     "ddpjob_trainer.main",
     "ddpjob_trainer.train",
