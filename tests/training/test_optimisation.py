@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from ddpjob_rank.errors import ConfigError
 from ddpjob_trainer.config import TrainConfig, read_config
-from ddpjob_trainer.data.batches import divided, shares
+from ddpjob_trainer.data.batches import divided, shares_of
 from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.model.parallel import averaged
 from ddpjob_trainer.options.optimisation import OptimisationConfig
@@ -100,7 +100,7 @@ def rate(trained: Trained) -> float:
 
 def test_gradients_of_the_parts_of_a_step_add_up_to_that_of_the_whole() -> None:
     values = [1.0, 2.0, 3.0, 4.0, 10.0]
-    whole, parts = trained_by(Mean(TrainConfig())), trained_by(Mean(TrainConfig()), shares=shares(5, 2))
+    whole, parts = trained_by(Mean(TrainConfig())), trained_by(Mean(TrainConfig()), shares=shares_of(5, 2))
     losses = [whole.step(inputs(values)), parts.step(inputs(values[:3], values[3:]))]
     assert weight(whole) == pytest.approx(-4.0)
     assert weight(parts) == pytest.approx(-4.0)
@@ -112,7 +112,7 @@ def test_the_time_of_a_step_is_that_of_all_its_batches(monkeypatch: pytest.Monke
     clock = itertools.count(10)
     monkeypatch.setattr(step_times.time, "monotonic", lambda: next(clock))
     times = StepTimes(nn.Linear(1, 1), CPU)
-    trained = trained_by(Mean(TrainConfig()), shares=shares(4, 2), times=times)
+    trained = trained_by(Mean(TrainConfig()), shares=shares_of(4, 2), times=times)
     times.start()
     trained.step(inputs([1.0, 2.0], [3.0, 4.0]))
     assert times.step() == {"data": 2.0, "forward": 2.0, "backward": 2.0, "optimizer": 1.0}
@@ -164,7 +164,7 @@ def test_processes_exchange_gradients_once_for_all_batches_of_a_step(alone_in_a_
 
     ddp.register_comm_hook(None, hook)
     learner = Learner(ddp.module, ddp, torch.optim.SGD(ddp.parameters(), lr=1.0), None)
-    trained = Trained(task, learner, {"shares": shares(4, 4)})
+    trained = Trained(task, learner, {"shares": shares_of(4, 4)})
     for _ in range(2):
         trained.step(inputs([1.0], [2.0], [3.0], [6.0]))
     assert exchanged == [3.0, 3.0]
@@ -181,12 +181,12 @@ def test_parts_have_the_sizes_of_their_shares() -> None:
     steps = [torch.arange(7), torch.arange(7)]
     sizes = [len(part) for part in divided(iter(steps), 3)]
     assert sizes == [3, 2, 2] * 2
-    assert shares(7, 3) == (3 / 7, 2 / 7, 2 / 7)
+    assert shares_of(7, 3) == (3 / 7, 2 / 7, 2 / 7)
 
 
 def test_more_parts_than_samples_are_an_error() -> None:
     with pytest.raises(ConfigError, match="3 samples per step, too few for --gradient-accumulation-steps 4"):
-        shares(3, 4)
+        shares_of(3, 4)
 
 
 @pytest.mark.parametrize("scaler", [False, True])

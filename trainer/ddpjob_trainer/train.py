@@ -24,8 +24,7 @@ from torch import Tensor
 
 from .checkpoint.saving import Saver
 from .config import TrainConfig
-from .data import batches as batching
-from .data.batches import Batches
+from .data.batches import Batches, shares_of
 from .data.feed import Feed
 from .data.feeding import feeding, loader, total_steps
 from .data.loader import Loader
@@ -103,7 +102,7 @@ def build(
     learner = learner_of(config, task, model, called, compression=compression, total_steps=steps, device=device)
     check_optimizer(learner.optimizer, model, aloud=world.leads)
     parts = config.optimisation.gradient_accumulation_steps
-    shares = batching.shares(feed.batch_size, parts)
+    shares = shares_of(feed.batch_size, parts)
     if saver and saved:
         saver.restore(learner, saved, position.step, device)
     recorder.begin(position.step, facts(config, world, device, total_steps=steps, epochs=epochs))

@@ -11,7 +11,7 @@ from torch import Tensor
 Batches = Iterator[tuple[Any, Any]]
 
 
-def shares(samples: int, parts: int) -> tuple[float, ...]:
+def shares_of(samples: int, parts: int) -> tuple[float, ...]:
     """What part of a step's samples each of its batches has, if `divided` makes this many of it.
 
     Raises:
