@@ -75,6 +75,13 @@ BINARIES = (
         keeps=("config/components/crd/bases", "config/components/webhook"),
     ),
     Binary(
+        "trainer-controller-manager",
+        "trainer",
+        "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+        only=For.BENCH,
+        keeps=("manifests/base/crds", "manifests/base/webhook"),
+    ),
+    Binary(
         "training-operator",
         "training-operator",
         "github.com/kubeflow/training-operator/cmd/training-operator.v1",

@@ -12,25 +12,28 @@ from ddpjob_operator.api.contract import API_VERSION
 
 from tests.plant import Plant
 from tests.plant.api import ADMINS
+from tests.plant.webhooks import create_all
 from tests.support.crd import install_crd
 from tests.support.jobs import a_job, steered
 from tests.support.operators import Operator, an_operator
 
 from .client import BenchError, Manifest
-from .others import JOBSET, TRAINING_OPERATOR, Foreign, installed
+from .others import JOBSET, TRAINER, TRAINING_OPERATOR, Foreign, installed
 
 RUNS = steered(runs_for="1s")
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 MANAGER, SERVER = "kube-controller-manager", "kube-apiserver"
 UNLIMITED = ("--kube-api-qps=10000", "--kube-api-burst=10000")
+UNLIMITED_TRAINER = replace(TRAINER, config=TRAINER.config.replace("qps: 50, burst: 100", "qps: 10000, burst: 10000"))
+TRAINER_API = "trainer.kubeflow.org/v1alpha1"
 
 
 @dataclass
 class Running:
     """A contestant at work."""
 
-    main: psutil.Process
-    """What does most of it."""
+    processes: tuple[psutil.Process, ...]
+    """Of what is installed; what does most of it comes first."""
     operator: Operator | None = None
     """Ours."""
 
@@ -75,21 +78,36 @@ def our_operator(plant: Plant) -> Iterator[Operator]:
 def _ours(plant: Plant) -> Iterator[Running]:
     install_crd(plant)
     with our_operator(plant) as operator:
-        yield Running(psutil.Process(operator.program.process.pid), operator)
+        yield Running((psutil.Process(operator.program.process.pid),), operator)
 
 
 def _foreign(operator: Foreign, *flags: str, binary: str = "") -> Callable[[Plant], AbstractContextManager[Running]]:
     @contextmanager
     def start(plant: Plant) -> Iterator[Running]:
-        with installed(plant, operator, *flags, binary=binary) as program:
-            yield Running(psutil.Process(program.process.pid))
+        with installed(plant, operator, *flags, binary=binary) as found:
+            yield Running((psutil.Process(found.program.process.pid),))
+
+    return start
+
+
+def _trainer(trainer: Foreign, *flags: str) -> Callable[[Plant], AbstractContextManager[Running]]:
+    """With JobSet, which its own manifests install too; flags are JobSet's."""
+
+    @contextmanager
+    def start(plant: Plant) -> Iterator[Running]:
+        with (
+            installed(plant, JOBSET, *flags) as jobset,
+            installed(plant, trainer, authority=jobset.authority) as found,
+        ):
+            create_all(plant, [_RUNTIME])
+            yield Running(tuple(psutil.Process(one.program.process.pid) for one in (found, jobset)))
 
     return start
 
 
 @contextmanager
 def _manager_alone(plant: Plant) -> Iterator[Running]:
-    yield Running(psutil.Process(plant.programs.running[MANAGER].process.pid))
+    yield Running((psutil.Process(plant.programs.running[MANAGER].process.pid),))
 
 
 @cache
@@ -123,6 +141,13 @@ def _jobset(name: str, pods: int, annotations: dict[str, str]) -> Manifest:
     return _manifest("jobset.x-k8s.io/v1alpha2", "JobSet", name, spec)
 
 
+def _trainjob(name: str, pods: int, annotations: dict[str, str]) -> Manifest:
+    if annotations:
+        raise BenchError("what a TrainJob's pods do stands in its runtime")
+    spec = {"runtimeRef": {"name": _RUNTIME["metadata"]["name"]}, "trainer": {"numNodes": pods}}
+    return _manifest(TRAINER_API, "TrainJob", name, spec)
+
+
 def _job(name: str, pods: int, annotations: dict[str, str]) -> Manifest:
     template = _template("trainer", annotations)
     template["spec"]["restartPolicy"] = "Never"
@@ -147,6 +172,23 @@ def _manifest(api: str, kind: str, name: str, spec: Manifest) -> Manifest:
     return {"apiVersion": api, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
+def _runtime() -> Manifest:
+    """The runtime for PyTorch that is installed with the trainer, but for what its pods do."""
+    inner = {
+        "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+        "spec": {"template": _template("node", {})},
+    }
+    spec = {
+        "mlPolicy": {"numNodes": 1, "torch": {}},
+        "template": {"spec": {"replicatedJobs": [{"name": "node", "template": inner}]}},
+    }
+    labels = {"trainer.kubeflow.org/framework": "torch"}
+    runtime = _manifest(TRAINER_API, "ClusterTrainingRuntime", "torch-distributed", spec)
+    return runtime | {"metadata": runtime["metadata"] | {"labels": labels}}
+
+
+_RUNTIME = _runtime()
+
 DDPJOB = Contestant("DDPJob", API_VERSION, "ddpjobs", "Succeeded", frozenset({"ddpjob"}), _ddpjob, _ours)
 _PYTORCHJOB = Contestant(
     "PyTorchJob",
@@ -166,6 +208,16 @@ _JOBSET = Contestant(
     frozenset({JOBSET.user, JOB_CONTROLLER}),
     _jobset,
     _foreign(JOBSET),
+)
+_TRAINJOB = Contestant(
+    "TrainJob",
+    TRAINER_API,
+    "trainjobs",
+    "Complete",
+    frozenset({TRAINER.user, JOBSET.user, JOB_CONTROLLER}),
+    _trainjob,
+    _trainer(TRAINER),
+    at_most={"burst500": 1},
 )
 _JOB = Contestant(
     "Indexed Job",
@@ -193,6 +245,8 @@ CONTESTANTS = {
     ),
     "jobset": _JOBSET,
     "jobset-lifted": _lifted(_JOBSET, _foreign(JOBSET, *UNLIMITED)),
+    "trainjob": _TRAINJOB,
+    "trainjob-lifted": _lifted(_TRAINJOB, _trainer(UNLIMITED_TRAINER, *UNLIMITED)),
     "job": _JOB,
     "job-lifted": _lifted(_JOB, _manager_alone),
 }

@@ -9,11 +9,12 @@ import yaml
 
 from tests.plant import Plant, build
 from tests.plant.api import ADMINS
+from tests.plant.certificates import Authority
 from tests.plant.processes import Program, reserve_port
 from tests.plant.webhooks import Webhooks, certify, create_all, is_ready
 
 CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
-"""Where both look for those of their webhooks. So only one can run on a machine."""
+"""Where all look for those of their webhooks. So only one can run on a machine, and those that it needs."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Foreign:
     authority: str
     flags: str
     """With the ports of its webhooks and its probes, and a file with its configuration."""
+    config: str = ""
+    """What that file says, in YAML, with the same ports."""
     pods_label: str = ""
     """Its webhooks for pods see those that have this label."""
 
@@ -50,6 +53,12 @@ JOBSET = Foreign(
     secret="jobset-webhook-server-cert",
     authority="jobset-ca",
     flags="--config={config} --metrics-bind-address=0 --health-probe-bind-address=127.0.0.1:{probes}",
+    config="""
+apiVersion: config.jobset.x-k8s.io/v1alpha1
+kind: Configuration
+leaderElection: {{leaderElect: false}}
+webhook: {{port: {webhooks}}}
+""",
     pods_label="jobset.sigs.k8s.io/jobset-name",
 )
 TRAINING_OPERATOR = Foreign(
@@ -64,18 +73,59 @@ TRAINING_OPERATOR = Foreign(
     authority="training-operator-ca",
     flags="--webhook-server-port={webhooks} --metrics-bind-address=0 --health-probe-bind-address=127.0.0.1:{probes}",
 )
+TRAINER = Foreign(
+    user="trainer",
+    binary="trainer-controller-manager",
+    crds="manifests/base/crds",
+    webhooks="manifests/base/webhook/manifests.yaml",
+    configurations={
+        "mutating-webhook-configuration": "defaulter.trainer.kubeflow.org",
+        "validating-webhook-configuration": "validator.trainer.kubeflow.org",
+    },
+    namespace="kubeflow-system",
+    service="kubeflow-trainer-controller-manager",
+    secret="kubeflow-trainer-webhook-cert",
+    authority="kubeflow-trainer-ca",
+    flags="--config={config}",
+    config="""
+apiVersion: config.trainer.kubeflow.org/v1alpha1
+kind: Configuration
+health: {{healthProbeBindAddress: "127.0.0.1:{probes}"}}
+metrics: {{bindAddress: "0"}}
+webhook: {{port: {webhooks}}}
+leaderElection: {{leaderElect: false}}
+certManagement: {{enable: false}}
+controller:
+  groupKindConcurrency: {{TrainJob.trainer.kubeflow.org: 5}}
+clientConnection: {{qps: 50, burst: 100}}
+""",
+)
+"""It makes JobSets."""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An operator at work, and whose certificates it shows."""
+
+    program: Program
+    authority: Authority
 
 
 @contextmanager
-def installed(plant: Plant, operator: Foreign, *flags: str, binary: str = "") -> Iterator[Program]:
-    """An operator as its own manifests install it, ready, with more flags or of another binary."""
+def installed(
+    plant: Plant, operator: Foreign, *flags: str, binary: str = "", authority: Authority | None = None
+) -> Iterator[Installed]:
+    """An operator as its own manifests install it, ready, with more flags or of another binary.
+
+    authority  whose certificates are there already, of another operator: both look for them in the same folder
+    """
     files = build.path(operator.binary).parent
     for crd in sorted((files / operator.crds).glob("*_*.yaml")):
         plant.kubectl("create", "-f", crd)
     plant.kubectl("create", "namespace", operator.namespace)
     with reserve_port() as webhooks, reserve_port() as probes:
         ports = {"webhooks": webhooks.getsockname()[1], "probes": probes.getsockname()[1]}
-        authority = certify(
+        authority = authority or certify(
             plant,
             CERTIFICATES,
             authority=operator.authority,
@@ -85,7 +135,8 @@ def installed(plant: Plant, operator: Foreign, *flags: str, binary: str = "") ->
         )
         served = Webhooks(f"https://127.0.0.1:{ports['webhooks']}", authority)
         paths = _register(plant, operator, files, served)
-        config = _configuration(plant, ports["webhooks"])
+        config = plant.directory / f"{operator.user}.yaml"
+        config.write_text(operator.config.format(**ports))
         program = plant.programs.start(
             operator.user,
             "env",
@@ -97,7 +148,7 @@ def installed(plant: Plant, operator: Foreign, *flags: str, binary: str = "") ->
         plant.wait(f"{operator.user} to be ready", lambda: is_ready(ports["probes"]))
         # It says so before its webhooks are there.
         plant.wait(f"the webhooks of {operator.user}", lambda: all(served.serves(path) for path in paths))
-        yield program
+        yield Installed(program, authority)
 
 
 def _register(plant: Plant, operator: Foreign, files: Path, served: Webhooks) -> list[str]:
@@ -113,11 +164,3 @@ def _register(plant: Plant, operator: Foreign, files: Path, served: Webhooks) ->
                 hook["objectSelector"] = {"matchExpressions": [label]}
     create_all(plant, found)
     return paths
-
-
-def _configuration(plant: Plant, webhooks: int) -> Path:
-    file = plant.directory / "jobset.yaml"
-    head = {"apiVersion": "config.jobset.x-k8s.io/v1alpha1", "kind": "Configuration"}
-    settings = {"leaderElection": {"leaderElect": False}, "webhook": {"port": webhooks}}
-    file.write_text(yaml.safe_dump(head | settings))
-    return file

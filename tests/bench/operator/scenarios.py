@@ -193,7 +193,7 @@ async def live(stage: Stage) -> Figures:
     await stage.submit(stage.contestant.job(job_name(number), pods, FOR_LONG) for number in range(jobs))
     await stage.until(stage.contestant.path(stage.namespace), jobs, runs)
     await stage.quiet()
-    before = memory(stage.running.main)
+    before = memory(stage.running.processes[0])
     operator.stop()
     since, began = position(stage.plant), time.monotonic()
     with our_operator(stage.plant) as fresh:
@@ -417,7 +417,7 @@ def churn(minutes: float) -> Callable[[Stage], Awaitable[Figures]]:
     """Jobs that come, run and go, one batch after the other: whether memory grows with them."""
 
     async def measure(stage: Stage) -> Figures:
-        process, samples = stage.running.main, list[tuple[float, float]]()
+        process, samples = stage.running.processes[0], list[tuple[float, float]]()
         await stage.begin()
         began = time.monotonic()
         while time.monotonic() - began < (10 if stage.quick else 60 * minutes):

@@ -60,7 +60,10 @@ class Stage:
 
     def _cpu(self) -> Figures:
         beside = {name: psutil.Process(self.plant.programs.running[name].process.pid) for name in (MANAGER, SERVER)}
-        return {name: cpu_seconds(process) for name, process in {"contestant": self.running.main, **beside}.items()}
+        return {"contestant": self._own(), **{name: cpu_seconds(process) for name, process in beside.items()}}
+
+    def _own(self) -> float:
+        return sum(map(cpu_seconds, self.running.processes))
 
     async def submit(self, jobs: Iterable[Manifest]) -> None:
         """Makes jobs, as fast as it goes."""
@@ -94,9 +97,9 @@ class Stage:
         async with asyncio.timeout(LONGEST_SECONDS):
             busy = True
             while busy:
-                before = cpu_seconds(self.running.main)
+                before = self._own()
                 await asyncio.sleep(LOOK_SECONDS)
-                busy = cpu_seconds(self.running.main) - before > QUIET_SHARE * LOOK_SECONDS
+                busy = self._own() - before > QUIET_SHARE * LOOK_SECONDS
 
 
 @asynccontextmanager
