@@ -1,11 +1,12 @@
 """Whose speed is measured: how each is started, what a job is to it, and how it says that one is done."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from ipaddress import ip_address
 from socket import AF_INET
+from types import MappingProxyType
 
 import psutil
 from ddpjob_operator.api.contract import API_VERSION
@@ -68,9 +69,10 @@ class Contestant:
 
 
 @contextmanager
-def our_operator(plant: Plant) -> Iterator[Operator]:
+def our_operator(plant: Plant, environment: Mapping[str, str] = MappingProxyType({})) -> Iterator[Operator]:
     """A replica of ours, with a name of its own and, as the others here, without a lease."""
-    with an_operator(plant, "--no-leader-elect", kubeconfig=plant.kubeconfig_for("ddpjob", ADMINS)) as operator:
+    kubeconfig = plant.kubeconfig_for("ddpjob", ADMINS)
+    with an_operator(plant, "--no-leader-elect", kubeconfig=kubeconfig, environment=environment) as operator:
         yield operator
 
 

@@ -48,6 +48,8 @@ MOST = (
     Limit("many", "RSS MiB", "memory with these", "MiB", 300),
     Limit("many", "at rest: share of a core", "CPU time with these, at rest, share of a core", "", 0.01),
     Limit("fairness", "created p99 ms", "a job of 4 pods beside one that is being made: all created, p99", "ms", 300),
+    Limit("largest", "loop stood still ms", "one of 4,096, made and restarted: its loop stood still", "ms", 50),
+    Limit("largest", "most MiB", "the most memory meanwhile", "MiB", 512),
     Limit("memory", "RSS MiB, few", "memory with 300 suspended jobs of 91 KiB", "MiB", 150),
     Limit("memory", "most MiB, few", "the most of it, from a start among them on", "MiB", 200),
     Limit("memory", "RSS MiB, many", "the same with 1,000 of them", "MiB", 200),
@@ -110,6 +112,11 @@ def targets(found: Found) -> list[Row]:
     if "big" in ours:
         rows += [_by_hand(ours["big"], *one) for one in BY_HAND]
         rows.append(Row("its statuses until it runs again", _spread(ours["big"], "statuses")))
+    if "largest" in ours:
+        rows += [
+            Row("all of its pods created", _spread(ours["largest"], "created s", "s")),
+            Row("and recreated", _spread(ours["largest"], "recreated s", "s")),
+        ]
     if "fairness" in ours:
         rows += _beside_a_large_one(ours["fairness"])
     if "churn" in ours:

@@ -3,10 +3,12 @@
 import asyncio
 import json
 import math
+import re
 import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 from ddpjob_operator.api import ConditionType
@@ -349,6 +351,42 @@ async def big(stage: Stage) -> Figures:
     }
 
 
+async def largest(stage: Stage) -> Figures:
+    """The largest job, made and made again after a failure: how long the loop stood still, and its memory."""
+    operator = stage.running.operator
+    assert operator
+    await stage.begin()
+    operator.stop()
+    count = _big_count(stage.quick) if stage.quick else MAX_NODES
+    jobs = stage.contestant.path(stage.namespace)
+    with our_operator(stage.plant, {"PYTHONPATH": str(TIMED)}) as timed:
+        process = psutil.Process(timed.program.process.pid)
+        submitted = stage.contestant.job(job_name(0), count, FOR_LONG)
+        submitted["spec"]["restart"] = {"backoffSeconds": 0}
+        await stage.submit([submitted])
+        await stage.until(jobs, 1, runs)
+        life = stage.lives()[job_name(0)]
+        failed = next(name for name in life.played if name.startswith(f"{job_name(0)}-0-"))
+        used = cpu_seconds(process)
+        stage.since = position(stage.plant)
+        await stage.client.merge(f"{stage.pods}/{failed}", FAILS_NOW)
+        await stage.until(jobs, 1, lambda job: runs(job) and job["status"]["attempt"] == 2)
+        restarted = stage.lives()[job_name(0)]
+        return {
+            "pods": count,
+            "created s": max(life.created) - life.submitted,
+            "recreated s": max(restarted.created) - restarted.heard,
+            "loop stood still ms": 1000 * max(map(float, STOOD_STILL.findall(timed.log))),
+            "most MiB": most_memory(process),
+            "CPU s, recreated": cpu_seconds(process) - used,
+        }
+
+
+TIMED = Path(__file__).with_name("timed")
+"""On a Python's path, it times the event loop."""
+STOOD_STILL = re.compile(r"the loop stood still for ([\d.]+) s")
+
+
 async def fairness(stage: Stage) -> Figures:
     """The largest job, first alone, and then recreated with jobs of 4 pods beside it, one after the other."""
     pods = 200 if stage.quick else MAX_NODES
@@ -455,6 +493,9 @@ def scenarios(churn_minutes: float) -> dict[str, Scenario]:
         "many": Scenario("10,000 jobs in 20 namespaces", many, ours_only=True, nodes=12, alone=True, once=True),
         "memory": Scenario("suspended jobs of 91 KiB", resting, ours_only=True, alone=True, once=True),
         "big": Scenario("one job of 1,000 pods", big, ours_only=True, nodes=1002, node_grace_seconds=600, alone=True),
+        "largest": Scenario(
+            "one job of 4,096 pods", largest, ours_only=True, nodes=64, node_grace_seconds=600, alone=True, once=True
+        ),
         "fairness": Scenario(
             "small jobs beside one that is being made", fairness, ours_only=True, alone=True, once=True
         ),
