@@ -140,7 +140,7 @@ class Comparison:
         self.stragglers: tuple[Straggler, ...] = ()
         """Nobody before the present attempt has run for a window."""
         self.slowest: int | None = None
-        """Of several nodes, by rank, the one of the process with the most own work; None: unknown."""
+        """Of several nodes, by number, the one of the process with the most own work; None: unknown."""
         self._attempt: int | None = None
         self._processes: dict[int, _Process] = {}
         self._began = 0.0
@@ -175,5 +175,5 @@ def _sample(beat: Beat, now: float) -> _Sample | None:
     parts = beat.get("seconds") or {}
     alone = [parts[part] for part in ("data", "forward", "optimizer") if parts.get(part) is not None]
     backward, waited = parts.get("backward"), parts.get("communication")
-    own_backward = None if backward is None or waited is None else max(0.0, backward - waited)
-    return _Sample(now, sum(alone), own_backward, beat.get("stepSeconds")) if alone else None
+    working_backward = None if backward is None or waited is None else max(0.0, backward - waited)
+    return _Sample(now, sum(alone), working_backward, beat.get("stepSeconds")) if alone else None

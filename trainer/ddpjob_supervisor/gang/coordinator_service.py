@@ -1,4 +1,4 @@
-"""Rank 0's supervisor as the leader of the gang: passes events to the coordinator, and sends what it decides."""
+"""Rank 0's supervisor as the gang's coordinator: passes events to `Coordinator`, and sends what that decides."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ ENDING = frozenset({Phase.RUNNING, Phase.STOPPING})
 """The phases that may still go on when the ranks of this node have ended by themselves."""
 
 
-class Leader:
+class CoordinatorService:
     """Serves the members of the gang."""
 
     def __init__(self, settings: Settings) -> None:
