@@ -317,7 +317,7 @@ def test_who_runs_is_known_by_local_rank(play: Play) -> None:
     play.run(first_ends)
 
 
-def test_a_seat_has_its_ranks_own_variables(tmp_path: Path) -> None:
+def test_each_rank_of_a_node_has_variables_of_its_own(tmp_path: Path) -> None:
     first, second = rank_specs({"A": "b", "RANK": "?"}, 4, 2, tmp_path)
     assert (first.process, second.process) == (4, 5)
     assert second.env == {
