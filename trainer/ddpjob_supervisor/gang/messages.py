@@ -121,7 +121,7 @@ class Past(_Strict, frozen=True):
     ran: float = 0.0
     """Seconds of running."""
     failures: int = 0
-    """Failed ranks and lost nodes."""
+    """Attempts that a failed rank or a lost node ended."""
 
     @property
     def mean_time_to_failure(self) -> float | None:
