@@ -122,9 +122,12 @@ class _Process:
     node: int
     window: deque[_Sample] = field(default_factory=deque)
 
+    def is_due(self, now: float) -> bool:
+        """Whether another sample is to be taken: most reports are not, and cost next to nothing then."""
+        return not self.window or now - self.window[-1].at >= SAMPLE_SECONDS
+
     def note(self, sample: _Sample) -> None:
-        if not self.window or sample.at - self.window[-1].at >= SAMPLE_SECONDS:
-            self.window.append(sample)
+        self.window.append(sample)
         while sample.at - self.window[0].at > WINDOW_SECONDS:
             self.window.popleft()
 
@@ -152,6 +155,9 @@ class Comparison:
             self._attempt, self.stragglers, self.slowest = attempt, (), None
             self._processes.clear()
         for beat in beats:
+            known = self._processes.get(beat["process"])
+            if known is not None and not known.is_due(now):
+                continue
             sample = _sample(beat, now)
             if sample is not None:
                 if not self._processes:
