@@ -129,8 +129,8 @@ def _in_place(directory: Path, notes: Path, env: dict[str, str], *words: str) ->
 def script_by_two_agents(directory: Path) -> Iterator[Training]:
     """The plain script under two agents of torchrun, as on two nodes."""
     port = free_port()
-    meeting = [f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-backend=c10d", "--rdzv-id=bench", f"--nnodes={NODES}"]
-    yield from _by_torchrun(directory, [[*meeting, f"--node-rank={node}"] for node in range(NODES)], processes=1)
+    rendezvous = [f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-backend=c10d", "--rdzv-id=bench", f"--nnodes={NODES}"]
+    yield from _by_torchrun(directory, [[*rendezvous, f"--node-rank={node}"] for node in range(NODES)], processes=1)
 
 
 @contextmanager

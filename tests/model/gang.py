@@ -1,4 +1,4 @@
-"""The supervisors of a job as they really are, beside what their leader knows of them.
+"""The supervisors of a job as they really are, beside what their coordinator knows of them.
 
 A link keeps the order of what is said on it; nothing is known of the order between two links. A link breaks, and what
 was under way is lost; each side learns of that in its own time.
@@ -41,7 +41,7 @@ class Link:
     """A connection, seen from above."""
 
     node: int
-    to_leader: deque[Message] = field(default_factory=deque)
+    to_coordinator: deque[Message] = field(default_factory=deque)
     to_member: deque[Message] = field(default_factory=deque)
     closed: bool = False
     """Nothing more is said on it; what was said before still arrives."""
@@ -52,12 +52,12 @@ class Link:
     def cut(self) -> None:
         """Ends it, with what is under way."""
         self.closed = self.broken = True
-        self.to_leader.clear()
+        self.to_coordinator.clear()
         self.to_member.clear()
 
 
 @dataclass
-class Crew:
+class Ranks:
     """The ranks of a node in one attempt."""
 
     attempt: int
@@ -84,7 +84,7 @@ class Supervisor:
     process: int = 0
     """Its rank in the present attempt."""
     past: Past = field(default_factory=Past)
-    crew: Crew | None = None
+    ranks: Ranks | None = None
     link: Link | None = None
     leaving: bool = False
     alone: bool = False
@@ -99,47 +99,47 @@ class Supervisor:
         return self.exit_code is None
 
     def tell(self, message: Message) -> None:
-        """Says something to the leader, if there is one."""
+        """Says something to the coordinator, if there is one."""
         if self.link is not None and not self.link.closed:
-            self.link.to_leader.append(message)
+            self.link.to_coordinator.append(message)
 
     def hear(self, message: Message, now: float) -> None:
-        """Does what the leader says."""
+        """Does what the coordinator says."""
         match message:
             case Start(attempt, past=past, check=check, order=order):
-                assert self.crew is None, f"{self} is to start attempt {attempt} while another one runs"
+                assert self.ranks is None, f"{self} is to start attempt {attempt} while another one runs"
                 assert order is None or self.domain is not None, f"{self} does not understand an order"
                 self.attempt, self.past, self.done = attempt, past, False
                 self.process = self.node if order is None else order.index(self.node)
-                self.crew = Crew(attempt, check, now, order)
-            case Stop(attempt) if self.crew and attempt == self.attempt:
-                self.crew.stopped = True
+                self.ranks = Ranks(attempt, check, now, order)
+            case Stop(attempt) if self.ranks and attempt == self.attempt:
+                self.ranks.stopped = True
             case Examine(attempt) if attempt == self.attempt:
                 self.tell(Examined(attempt, (Finding(self.process),)))
             case Leave():
                 self.exit(204)
             case Farewell():
                 self.alone = True
-                if self.crew is None:
+                if self.ranks is None:
                     self.exit(0 if self.done else 205)
 
     def fail(self, end: End) -> None:
         """One of its ranks fails."""
-        assert self.crew is not None
-        self.crew.ends.append(end)
-        if not self.crew.stopped:
+        assert self.ranks is not None
+        self.ranks.ends.append(end)
+        if not self.ranks.stopped:
             self.tell(Failed(self.attempt))
 
     def end_ranks(self, code: int, now: float) -> None:
         """No rank runs any more: those that had not failed end with this code."""
-        crew = self.crew
-        assert crew is not None
-        self.crew = None
-        ends = (*crew.ends, End(self.process, code, now))
-        if crew.order is not None and self.domain is not None:
+        ranks = self.ranks
+        assert ranks is not None
+        self.ranks = None
+        ends = (*ranks.ends, End(self.process, code, now))
+        if ranks.order is not None and self.domain is not None:
             self.tell(Located(self.domain))
-        self.done = code == 0 and not crew.ends and not crew.check
-        self.tell(Finished(crew.attempt) if self.done else Idle(crew.attempt, ends, crew.stepped))
+        self.done = code == 0 and not ranks.ends and not ranks.check
+        self.tell(Finished(ranks.attempt) if self.done else Idle(ranks.attempt, ends, ranks.stepped))
         if self.alone:
             self.exit(0 if self.done else ends[0].exit_code or 143)
         elif self.leaving and (self.link is None or not self.done):
@@ -147,14 +147,14 @@ class Supervisor:
 
     def exit(self, code: int) -> None:
         """It goes; what it has said still arrives."""
-        self.exit_code, self.crew = code, None
+        self.exit_code, self.ranks = code, None
         if self.link is not None:
             self.link.closed = True
 
 
 @dataclass
-class Course:
-    """What the leader has been told of an attempt."""
+class ObservedAttempt:
+    """What the coordinator has been told of an attempt."""
 
     attempt: int
     check: bool
@@ -172,7 +172,7 @@ class Course:
 
 
 class Gang:
-    """All nodes of a job, and its leader if it lives."""
+    """All nodes of a job, and its coordinator if it lives."""
 
     def __init__(self, nodes: int, limits: Limits, *, check: bool, domains: Sequence[str | None] = (None,)) -> None:
         """`domains` are where its pods are, again from the first when there are more of them."""
@@ -182,30 +182,30 @@ class Gang:
         """Whether the machines are still to be tried."""
         self.now = BEGIN
         self.begun = 0
-        """The last attempt that any leader began."""
+        """The last attempt that any coordinator began."""
         self.supervisors: dict[int, Supervisor] = {}
         self.links: dict[int, Link] = {}
-        """The leader's."""
-        self.leader: Coordinator | None = None
-        self.course: Course | None = None
+        """The coordinator's."""
+        self.coordinator: Coordinator | None = None
+        self.observed: ObservedAttempt | None = None
         self.restarts: list[float] = []
         self.fruitless = 0
         self.over = False
-        """Whether a leader has decided that there is no other attempt."""
+        """Whether a coordinator has decided that there is no other attempt."""
         self.told: list[tuple[Supervisor, Link]] = []
         """Who has been sent its last words."""
         self.dismissed: set[int] = set()
-        """Nodes to which the present leader has said farewell."""
+        """Nodes to which the present coordinator has said farewell."""
         self.zombies: list[Supervisor] = []
         """Whose pod the operator has replaced although it lives, somewhere out of reach."""
         for node in range(nodes):
             self.supervisors[node] = Supervisor(node, 1, 1, next(self._domains))
-        self._new_leader()
+        self._new_coordinator()
 
-    def _new_leader(self) -> None:
-        self.links, self.course, self.fruitless, self.restarts = {}, None, 0, []
+    def _new_coordinator(self) -> None:
+        self.links, self.observed, self.fruitless, self.restarts = {}, None, 0, []
         self.dismissed = set()
-        self.leader = Coordinator(self.nodes, self.limits, self.now, check_first=self.check)
+        self.coordinator = Coordinator(self.nodes, self.limits, self.now, check_first=self.check)
 
     @property
     def living(self) -> list[Supervisor]:
@@ -214,26 +214,26 @@ class Gang:
 
     @property
     def _open(self) -> list[Link]:
-        """Connections to the leader, also those that have not been welcomed yet."""
+        """Connections to the coordinator, also those that have not been welcomed yet."""
         return [*self.links.values(), *(one.link for one in self.living if one.link)]
 
-    # What the leader does.
+    # What the coordinator does.
 
-    def tell_leader(self, happens: Callable[[Coordinator], None]) -> None:
-        """Something happens to the leader, and it acts."""
-        leader = self.leader
-        assert leader is not None
-        known, phase = leader.past.incidents, leader.phase
-        happens(leader)
-        if leader.past.incidents != known:
-            self._check_incident(leader, known)
-        said = [(node, message) for nodes, message in leader.drained() for node in nodes]
+    def tell_coordinator(self, happens: Callable[[Coordinator], None]) -> None:
+        """Something happens to the coordinator, and it acts."""
+        coordinator = self.coordinator
+        assert coordinator is not None
+        known, phase = coordinator.past.incidents, coordinator.phase
+        happens(coordinator)
+        if coordinator.past.incidents != known:
+            self._check_incident(coordinator, known)
+        said = [(node, message) for nodes, message in coordinator.drained() for node in nodes]
         start = next((message for _, message in said if isinstance(message, Start)), None)
         if start is not None:
-            self._check_start(leader, start)
+            self._check_start(coordinator, start)
         for node, message in said:
             if isinstance(message, Farewell):
-                going = node not in leader.members or leader.members[node].leaving or node in self.dismissed
+                going = node not in coordinator.members or coordinator.members[node].leaving or node in self.dismissed
                 assert phase is not Phase.STOPPING or going, "what ended the attempt is told to nobody"
                 self.dismissed.add(node)
             link = self.links[node]
@@ -242,166 +242,180 @@ class Gang:
             if isinstance(message, Leave | Farewell):
                 self.told += [(one, link) for one in self.living if one.link is link]
             link.to_member.append(message)
-        self.over |= leader.phase is Phase.DONE
+        self.over |= coordinator.phase is Phase.DONE
         self._may_end()
 
     def _may_end(self) -> None:
-        """Rank 0's supervisor is the leader's process, which goes once all is said."""
+        """Rank 0's supervisor is the coordinator's process, which goes once all is said."""
         first = self.supervisors[0]
-        if self.leader is None or first.lives or (first.exit_code == 0 and self.leader.phase is not Phase.DONE):
+        if (
+            self.coordinator is None
+            or first.lives
+            or (first.exit_code == 0 and self.coordinator.phase is not Phase.DONE)
+        ):
             return
-        self.leader = None
+        self.coordinator = None
         for link in self._open:
             link.closed = True
 
-    def _check_incident(self, leader: Coordinator, known: tuple[Incident, ...]) -> None:
-        *_, new = incidents = leader.past.incidents
+    def _check_incident(self, coordinator: Coordinator, known: tuple[Incident, ...]) -> None:
+        *_, new = incidents = coordinator.past.incidents
         attempts = [incident.attempt for incident in incidents]
         assert attempts == sorted(set(attempts)), f"an attempt has two incidents: {attempts}"
         assert not known or known[-1] in incidents, "incidents are not forgotten"
-        assert self.course is not None
-        assert new.attempt == self.course.attempt, "the incident is the last attempt's"
-        assert self.course.order[new.end.process] == new.node, f"{new} is not of the node that had that rank"
-        assert not self.course.check, "what the trial of the machines finds is the operator's"
+        assert self.observed is not None
+        assert new.attempt == self.observed.attempt, "the incident is the last attempt's"
+        assert self.observed.order[new.end.process] == new.node, f"{new} is not of the node that had that rank"
+        assert not self.observed.check, "what the trial of the machines finds is the operator's"
         assert new.end.cause not in self.limits.left_causes, f"{new} is the operator's"
         assert new.end.exit_code not in self.limits.left_codes, f"{new} is the operator's"
         recent = [time for time in self.restarts if self.now - time < self.limits.window_seconds]
         assert len(recent) < self.limits.restarts, f"{new} is one restart too many: {recent}"
         self.restarts.append(self.now)
-        self.fruitless = 0 if self._got_somewhere(self.course) else self.fruitless + 1
+        self.fruitless = 0 if self._got_somewhere(self.observed) else self.fruitless + 1
         assert self.fruitless < 2, f"{new}: two attempts in a row got nowhere"
         raised = new.end.exception is not None and new.end.cause != "PeerLost"
         assert not (self.fruitless and raised), f"{new}: it would be raised again here"
 
-    def _got_somewhere(self, course: Course) -> bool:
-        ended = self.now if course.ended is None else course.ended
-        return course.stepped or ended - course.began >= LONG_SECONDS
+    def _got_somewhere(self, observed: ObservedAttempt) -> bool:
+        ended = self.now if observed.ended is None else observed.ended
+        return observed.stepped or ended - observed.began >= LONG_SECONDS
 
-    def _check_start(self, leader: Coordinator, start: Start) -> None:
+    def _check_start(self, coordinator: Coordinator, start: Start) -> None:
         """Two attempts never run at once, and none is without an end that is accounted for."""
-        assert set(leader.members) == set(range(self.nodes))
-        for node, member in leader.members.items():
+        assert set(coordinator.members) == set(range(self.nodes))
+        for node, member in coordinator.members.items():
             one = self.supervisors[node]
             if one.incarnation == member.incarnation and one.link is self.links[node]:
-                assert one.crew is None, f"attempt {start.attempt} is to start, and {one} runs"
-        course, passed = self.course, False
-        if course is not None:
-            passed = course.check and not course.failed and not course.excused
-            self._check_accounts(leader, course, passed=passed)
+                assert one.ranks is None, f"attempt {start.attempt} is to start, and {one} runs"
+        observed, passed = self.observed, False
+        if observed is not None:
+            passed = observed.check and not observed.failed and not observed.excused
+            self._check_accounts(coordinator, observed, passed=passed)
         if passed:
-            assert course is not None
-            assert (start.attempt, start.check) == (course.attempt, False), (
+            assert observed is not None
+            assert (start.attempt, start.check) == (observed.attempt, False), (
                 "the attempt for which the machines were tried"
             )
         else:
             assert start.attempt > self.begun, f"attempt {start.attempt} was begun before"
             assert start.check == self.check, "the machines are tried until they are well"
         self.check &= start.check
-        self._check_order(leader, start)
+        self._check_order(coordinator, start)
         order = start.order or tuple(range(self.nodes))
-        self.begun, self.course = start.attempt, Course(start.attempt, start.check, self.now, order)
+        self.begun, self.observed = start.attempt, ObservedAttempt(start.attempt, start.check, self.now, order)
 
-    def _check_order(self, leader: Coordinator, start: Start) -> None:
-        """Ranks follow what the leader knows of placement, if all supervisors can."""
-        domains = [leader.members[node].domain for node in range(self.nodes)]
+    def _check_order(self, coordinator: Coordinator, start: Start) -> None:
+        """Ranks follow what the coordinator knows of placement, if all supervisors can."""
+        domains = [coordinator.members[node].domain for node in range(self.nodes)]
         assert (start.order is None) == (start.check or None in domains), f"{start.order} for {domains}"
         if start.order is not None:
             assert (start.order[0], sorted(start.order)) == (0, [*range(self.nodes)])
             assert len([*groupby(start.order[1:], key=domains.__getitem__)]) <= len({*domains[1:]})
 
-    def _check_accounts(self, leader: Coordinator, course: Course, *, passed: bool) -> None:
+    def _check_accounts(self, coordinator: Coordinator, observed: ObservedAttempt, *, passed: bool) -> None:
         """The end of an attempt has one reason, and it is known."""
-        recorded = any(incident.attempt == course.attempt for incident in leader.past.incidents)
-        assert recorded or not course.failed, f"a rank failed in {course}, and that is no incident"
-        assert recorded or course.excused or passed, f"nothing tells why {course} ended"
-        back = [node for node, lost in course.lost.items() if leader.members[node].incarnation == lost]
-        assert recorded or not back, f"nobody but the gang knows why {course} ended"
-        if not recorded and self._got_somewhere(course):
+        recorded = any(incident.attempt == observed.attempt for incident in coordinator.past.incidents)
+        assert recorded or not observed.failed, f"a rank failed in {observed}, and that is no incident"
+        assert recorded or observed.excused or passed, f"nothing tells why {observed} ended"
+        back = [node for node, lost in observed.lost.items() if coordinator.members[node].incarnation == lost]
+        assert recorded or not back, f"nobody but the gang knows why {observed} ended"
+        if not recorded and self._got_somewhere(observed):
             self.fruitless = 0
 
     def ending(self) -> None:
-        """Notes when the leader ends an attempt."""
-        if self.leader and self.course and self.course.ended is None and self.leader.phase is Phase.STOPPING:
-            self.course.ended = self.now
+        """Notes when the coordinator ends an attempt."""
+        if (
+            self.coordinator
+            and self.observed
+            and self.observed.ended is None
+            and self.coordinator.phase is Phase.STOPPING
+        ):
+            self.observed.ended = self.now
 
     # What happens to links.
 
     def connect(self, one: Supervisor) -> None:
-        """A supervisor finds the leader."""
+        """A supervisor finds the coordinator."""
         one.link = Link(one.node)
         hello = Hello("uid", one.node, one.incarnation, one.attempt, 29502, "0.1.0", domain=one.domain)
-        one.link.to_leader.append(hello)
+        one.link.to_coordinator.append(hello)
 
-    def to_leader(self, link: Link) -> None:
+    def to_coordinator(self, link: Link) -> None:
         """The next message of a link arrives."""
-        message = link.to_leader.popleft()
-        if self.leader is None:
+        message = link.to_coordinator.popleft()
+        if self.coordinator is None:
             return
         if isinstance(message, Hello):
             self._welcome(link, message)
         elif self.links.get(link.node) is link:
             self._note(link.node, message)
-            self.tell_leader(lambda leader: leader.said(link.node, message, self.now))
+            self.tell_coordinator(lambda coordinator: coordinator.said(link.node, message, self.now))
             self.ending()
 
     def _welcome(self, link: Link, hello: Hello) -> None:
-        assert self.leader is not None
-        if self.leader.is_outdated(hello):
+        assert self.coordinator is not None
+        if self.coordinator.is_outdated(hello):
             link.closed = True
             return
         former = self.links.get(link.node)
         if former is not None:
             former.closed = True
-            former.to_leader.clear()
+            former.to_coordinator.clear()
             self._excuse(link.node)
         self.links[link.node] = link
-        self.tell_leader(lambda leader: leader.joined(link.node, hello, "", self.now))
+        self.tell_coordinator(lambda coordinator: coordinator.joined(link.node, hello, "", self.now))
         self.ending()
 
     def _note(self, node: int, message: Message) -> None:
-        """Keeps account of what the leader hears."""
-        course = self.course
-        leader = self.leader
-        if leader is None or course is None or node not in leader.members:
+        """Keeps account of what the coordinator hears."""
+        observed = self.observed
+        coordinator = self.coordinator
+        if coordinator is None or observed is None or node not in coordinator.members:
             return
         match message:
-            case Leaving() if leader.phase is not Phase.GATHERING:
-                course.excused = True
-            case Idle(attempt, ends, progressed) if attempt == course.attempt:
-                course.failed |= any(end.cause not in {"", "PeerLost"} for end in ends)
-                course.stepped |= progressed
-            case Beats(attempt, beats) if attempt == course.attempt:
-                course.stepped |= bool(beats)
+            case Leaving() if coordinator.phase is not Phase.GATHERING:
+                observed.excused = True
+            case Idle(attempt, ends, progressed) if attempt == observed.attempt:
+                observed.failed |= any(end.cause not in {"", "PeerLost"} for end in ends)
+                observed.stepped |= progressed
+            case Beats(attempt, beats) if attempt == observed.attempt:
+                observed.stepped |= bool(beats)
 
     def _excuse(self, node: int) -> None:
-        course, leader = self.course, self.leader
-        if course is None or leader is None or node not in leader.members or leader.phase is Phase.GATHERING:
+        observed, coordinator = self.observed, self.coordinator
+        if (
+            observed is None
+            or coordinator is None
+            or node not in coordinator.members
+            or coordinator.phase is Phase.GATHERING
+        ):
             return
-        course.excused = True
-        if not leader.members[node].leaving:
-            course.lost[node] = leader.members[node].incarnation
+        observed.excused = True
+        if not coordinator.members[node].leaving:
+            observed.lost[node] = coordinator.members[node].incarnation
 
-    def lost_by_leader(self, link: Link) -> None:
-        """The leader finds a connection dead."""
-        if self.leader is None:
+    def lost_by_coordinator(self, link: Link) -> None:
+        """The coordinator finds a connection dead."""
+        if self.coordinator is None:
             return
         del self.links[link.node]
         self._excuse(link.node)
-        self.tell_leader(lambda leader: leader.left(link.node, self.now))
+        self.tell_coordinator(lambda coordinator: coordinator.left(link.node, self.now))
         self.ending()
 
     def to_member(self, one: Supervisor) -> None:
-        """The leader's next message arrives."""
+        """The coordinator's next message arrives."""
         assert one.link is not None
         one.hear(one.link.to_member.popleft(), self.now)
         self._may_end()
 
     def lost_by_member(self, one: Supervisor) -> None:
-        """A supervisor finds its connection dead; without a leader no rank runs, unless it has said farewell."""
+        """A supervisor finds its connection dead; without a coordinator no rank runs, unless it has said farewell."""
         one.link = None
-        if one.crew is not None and not one.alone:
-            one.crew.stopped = True
-        elif one.crew is None and one.leaving:
+        if one.ranks is not None and not one.alone:
+            one.ranks.stopped = True
+        elif one.ranks is None and one.leaving:
             one.exit(205)
             self._may_end()
 
@@ -414,11 +428,11 @@ class Gang:
 
     def dies(self, one: Supervisor, code: int = 137) -> None:
         """A pod ends at once."""
-        one.exit_code, one.crew = code, None
+        one.exit_code, one.ranks = code, None
         if one.link is not None:
             one.link.cut()
-        if one.node == 0 and self.leader is not None:
-            self.leader = None
+        if one.node == 0 and self.coordinator is not None:
+            self.coordinator = None
             for link in self._open:
                 link.cut()
 
@@ -432,13 +446,13 @@ class Gang:
         self.supervisors[node] = Supervisor(node, former.incarnation + 1, attempt, next(self._domains))
         if node == 0:
             self.check = self.asked_to_check
-            self._new_leader()
+            self._new_coordinator()
             if living:
                 self._remember(attempt, Past())
             for one in asked(living):
                 self._remember(one.attempt, one.past)
 
     def _remember(self, attempt: int, past: Past) -> None:
-        assert self.leader is not None
-        self.leader.remember(attempt, past)
-        self.restarts, self.fruitless = [*self.leader.past.recent], self.leader.past.fruitless
+        assert self.coordinator is not None
+        self.coordinator.remember(attempt, past)
+        self.restarts, self.fruitless = [*self.coordinator.past.recent], self.coordinator.past.fruitless

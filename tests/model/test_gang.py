@@ -28,7 +28,7 @@ PLACES = [(None,), ("a", "b"), ("a", "b", "", "a", "b"), ("a", "b", "a", "b", No
 """Topology domains of the pods, in the order in which they are made. None: one of an older version."""
 
 QUIET_ROUNDS = 5
-"""Of a second each: longer than the leader waits for anything."""
+"""Of a second each: longer than the coordinator waits for anything."""
 
 
 def some(name: str) -> Any:
@@ -64,7 +64,7 @@ class Histories(RuleBasedStateMachine):
     def talking(self) -> list[Link]:
         links = [one.link for one in self.gang.living if one.link] + list(self.gang.links.values())
         links += [one.link for one in self.gang.supervisors.values() if one.link]
-        return [link for link in dict.fromkeys(links) if link.to_leader and self.gang.leader]
+        return [link for link in dict.fromkeys(links) if link.to_coordinator and self.gang.coordinator]
 
     @property
     def hearing(self) -> list[Supervisor]:
@@ -72,7 +72,11 @@ class Histories(RuleBasedStateMachine):
 
     @property
     def lost(self) -> list[Link]:
-        return [link for link in self.gang.links.values() if link.closed and not link.to_leader and self.gang.leader]
+        return [
+            link
+            for link in self.gang.links.values()
+            if link.closed and not link.to_coordinator and self.gang.coordinator
+        ]
 
     @property
     def deserted(self) -> list[Supervisor]:
@@ -80,19 +84,19 @@ class Histories(RuleBasedStateMachine):
 
     @property
     def searching(self) -> list[Supervisor]:
-        return [one for one in self.gang.living if not one.link and not one.crew and self.gang.leader]
+        return [one for one in self.gang.living if not one.link and not one.ranks and self.gang.coordinator]
 
     @property
     def running(self) -> list[Supervisor]:
-        return [one for one in self.gang.living if one.crew]
+        return [one for one in self.gang.living if one.ranks]
 
     @property
     def stopping(self) -> list[Supervisor]:
-        return [one for one in self.running if one.crew and one.crew.stopped and not one.crew.stuck]
+        return [one for one in self.running if one.ranks and one.ranks.stopped and not one.ranks.stuck]
 
     @property
     def failing(self) -> list[Supervisor]:
-        return [one for one in self.running if one.crew and one.crew.ends]
+        return [one for one in self.running if one.ranks and one.ranks.ends]
 
     @property
     def far(self) -> list[Supervisor]:
@@ -120,10 +124,10 @@ class Histories(RuleBasedStateMachine):
 
     @some("talking")
     @rule(data=st.data(), many=st.integers(1, 5))
-    def the_leader_hears(self, data: st.DataObject, many: int) -> None:
+    def the_coordinator_hears(self, data: st.DataObject, many: int) -> None:
         for _ in range(many):
             if self.talking:
-                self.gang.to_leader(data.draw(st.sampled_from(self.talking)))
+                self.gang.to_coordinator(data.draw(st.sampled_from(self.talking)))
 
     @some("hearing")
     @rule(data=st.data(), many=st.integers(1, 5))
@@ -138,8 +142,8 @@ class Histories(RuleBasedStateMachine):
             for one in self.searching:
                 self.gang.connect(one)
             for link in self.talking:
-                if link.to_leader:  # It may have been cut by what another one said.
-                    self.gang.to_leader(link)
+                if link.to_coordinator:  # It may have been cut by what another one said.
+                    self.gang.to_coordinator(link)
             for one in self.hearing:
                 self.gang.to_member(one)
 
@@ -148,19 +152,19 @@ class Histories(RuleBasedStateMachine):
         for one in self.deserted:
             self.gang.lost_by_member(one)
         for link in self.lost:
-            self.gang.lost_by_leader(link)
+            self.gang.lost_by_coordinator(link)
         for one in self.stopping:
             self.gang.ends(one, 137)
         self.all_is_heard()
 
     @some("lost")
     @rule(data=st.data())
-    def the_leader_misses_a_member(self, data: st.DataObject) -> None:
-        self.gang.lost_by_leader(data.draw(st.sampled_from(self.lost)))
+    def the_coordinator_misses_a_member(self, data: st.DataObject) -> None:
+        self.gang.lost_by_coordinator(data.draw(st.sampled_from(self.lost)))
 
     @some("deserted")
     @rule(data=st.data())
-    def a_member_misses_the_leader(self, data: st.DataObject) -> None:
+    def a_member_misses_the_coordinator(self, data: st.DataObject) -> None:
         self.gang.lost_by_member(data.draw(st.sampled_from(self.deserted)))
 
     @rule(seconds=st.sampled_from([0.5, 2, 30, 100]))
@@ -182,9 +186,9 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def a_step_is_finished(self) -> None:
         for one in self.running:
-            assert one.crew
-            if not one.crew.check:
-                one.crew.stepped = True
+            assert one.ranks
+            if not one.ranks.check:
+                one.ranks.stepped = True
                 one.tell(Beats(one.attempt, ({"process": one.process, "step": 1},)))
 
     @some("stopping")
@@ -217,9 +221,9 @@ class Histories(RuleBasedStateMachine):
     @some("stopping")
     @rule(data=st.data())
     def a_rank_is_stuck(self, data: st.DataObject) -> None:
-        crew = data.draw(st.sampled_from(self.stopping)).crew
-        assert crew
-        crew.stuck = True
+        ranks = data.draw(st.sampled_from(self.stopping)).ranks
+        assert ranks
+        ranks.stuck = True
 
     @some("running")
     @rule()
@@ -258,10 +262,10 @@ class Histories(RuleBasedStateMachine):
             one.link.cut()
             self._replace(one.node, data)
 
-    @precondition(lambda self: self.gang.leader is not None)
+    @precondition(lambda self: self.gang.coordinator is not None)
     @rule()
     def a_stall_is_found(self) -> None:
-        self.gang.tell_leader(lambda leader: leader.found_stalled(self.gang.now - 10, self.gang.now))
+        self.gang.tell_coordinator(lambda coordinator: coordinator.found_stalled(self.gang.now - 10, self.gang.now))
 
     # How it ends.
 
@@ -275,20 +279,20 @@ class Histories(RuleBasedStateMachine):
         for one, link in self.gang.told:
             assert not one.lives or link.broken, f"{one} was sent its last words, and lives"
         if self.gang.over:
-            assert not any(one.link for one in state.values()), f"the leader is gone, and yet: {state}"
+            assert not any(one.link for one in state.values()), f"the coordinator is gone, and yet: {state}"
             return
-        leader = self.gang.leader
-        assert leader is not None, state
-        if leader.phase is Phase.GATHERING:
+        coordinator = self.gang.coordinator
+        assert coordinator is not None, state
+        if coordinator.phase is Phase.GATHERING:
             done = {node for node, one in self.gang.supervisors.items() if one.exit_code == 0}
-            assert leader.missing, f"all are there, and nothing starts: {state}"
-            assert done >= set(leader.missing), f"they wait for {leader.missing}: {state}"
+            assert coordinator.missing, f"all are there, and nothing starts: {state}"
+            assert done >= set(coordinator.missing), f"they wait for {coordinator.missing}: {state}"
             assert not self.gang.dismissed & done, f"they wait for whom they let go: {state}"
             return
-        assert leader.phase is Phase.RUNNING, f"{leader.phase}: {state}"
-        crews = {node: one.crew.attempt for node, one in state.items() if one.crew}
-        assert set(crews.values()) == {leader.attempt}, (
-            f"attempt {leader.attempt} runs on {crews}: {leader.members} {state}"
+        assert coordinator.phase is Phase.RUNNING, f"{coordinator.phase}: {state}"
+        crews = {node: one.ranks.attempt for node, one in state.items() if one.ranks}
+        assert set(crews.values()) == {coordinator.attempt}, (
+            f"attempt {coordinator.attempt} runs on {crews}: {coordinator.members} {state}"
         )
 
     def _round(self) -> bool:
@@ -298,45 +302,45 @@ class Histories(RuleBasedStateMachine):
             self._replace(node, None)
         self.all_is_heard()
         for link in self.lost:
-            self.gang.lost_by_leader(link)
+            self.gang.lost_by_coordinator(link)
         for one in self.deserted:
             self.gang.lost_by_member(one)
-        saved = self.gang.leader is not None and any(
-            member.state is MemberState.IDLE for member in self.gang.leader.members.values()
+        saved = self.gang.coordinator is not None and any(
+            member.state is MemberState.IDLE for member in self.gang.coordinator.members.values()
         )
         for one in self.running:
-            assert one.crew
-            if one.crew.stopped and one.crew.stuck and one.link:
+            assert one.ranks
+            if one.ranks.stopped and one.ranks.stuck and one.link:
                 self._wait(KILLED_SECONDS)
                 break
-            if one.crew.stopped:
+            if one.ranks.stopped:
                 self.gang.ends(one, 137)
-            elif one.leaving or (saved and not one.crew.ends):
+            elif one.leaving or (saved and not one.ranks.ends):
                 self.gang.ends(one, 205)
-            elif one.alone or one.crew.check:
+            elif one.alone or one.ranks.check:
                 self.gang.ends(one, 0)
         self._wait(1)
         return self._traces() != before
 
     def _traces(self) -> str:
-        leader = self.gang.leader
-        known = (leader.phase, leader.attempt, leader.members) if leader else None
+        coordinator = self.gang.coordinator
+        known = (coordinator.phase, coordinator.attempt, coordinator.members) if coordinator else None
         return repr((known, self.gang.supervisors, self.gang.zombies))
 
     def _wait(self, seconds: float) -> None:
         gang = self.gang
         gang.now += seconds
-        moment = gang.leader.next_moment() if gang.leader else None
-        if moment is not None and moment <= gang.now and gang.leader and gang.leader.phase is Phase.STALLED:
-            gang.tell_leader(lambda leader: leader.blamed(0, "it is stopped", None, gang.now))
+        moment = gang.coordinator.next_moment() if gang.coordinator else None
+        if moment is not None and moment <= gang.now and gang.coordinator and gang.coordinator.phase is Phase.STALLED:
+            gang.tell_coordinator(lambda coordinator: coordinator.blamed(0, "it is stopped", None, gang.now))
             gang.ending()
-        if gang.leader:
-            gang.tell_leader(lambda leader: leader.tick(gang.now))
+        if gang.coordinator:
+            gang.tell_coordinator(lambda coordinator: coordinator.tick(gang.now))
 
     def _ask(self, one: Supervisor) -> None:
         one.leaving = True
         one.tell(Leaving())
-        if one.crew is None:
+        if one.ranks is None:
             one.exit(143)
             self.gang._may_end()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from ddpjob_rank.world import World
 from ddpjob_trainer.group import stores
-from ddpjob_trainer.group.stores import Meeting
+from ddpjob_trainer.group.stores import InitMethod
 
 from tests.support.ports import hold_port
 from tests.support.waiting import patience, wait_for
@@ -251,11 +251,11 @@ def test_processes_that_count_differently_are_told_apart(runs: Runs) -> None:
 
 
 def test_processes_that_have_chosen_other_backends_all_say_so_at_once(tmp_path: Path) -> None:
-    meetings = [Meeting(World(rank=rank, world_size=2), 1, DEADLINE_SECONDS, tmp_path / "meeting") for rank in (0, 1)]
+    methods = [
+        InitMethod(World(rank=rank, world_size=2), 1, DEADLINE_SECONDS, tmp_path / "meeting") for rank in (0, 1)
+    ]
     with ThreadPoolExecutor() as threads:
-        came = [
-            threads.submit(one.join, backend, "") for one, backend in zip(meetings, ("gloo", "nccl"), strict=True)
-        ]
+        came = [threads.submit(one.join, backend, "") for one, backend in zip(methods, ("gloo", "nccl"), strict=True)]
     for one in came:
         assert re.search(r"chosen backend \w+, and others \w+: name one for all with --backend", str(one.exception()))
 
@@ -271,9 +271,9 @@ def test_who_waits_in_vain_asks_once_for_each_rank_whoever_else_does(
             return bool(super().check(keys))
 
     monkeypatch.setattr(stores, "PrefixStore", Asked)
-    meetings = [Meeting(World(rank=rank, world_size=5), 1, 1.0, tmp_path / "meeting") for rank in (0, 1, 3)]
+    methods = [InitMethod(World(rank=rank, world_size=5), 1, 1.0, tmp_path / "meeting") for rank in (0, 1, 3)]
     with ThreadPoolExecutor() as threads:
-        came = [threads.submit(one.join, "gloo", "") for one in meetings]
+        came = [threads.submit(one.join, "gloo", "") for one in methods]
     for one in came:
         assert str(one.exception()).startswith("waited 1 s for rank 2, 4: 3 of 5 processes came to ")
     assert asked == [f"arrived/{rank}" for rank in range(5)]

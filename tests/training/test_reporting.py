@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.node.cold import Cold
-from ddpjob_supervisor.node.ranks import Place
+from ddpjob_supervisor.node.ranks import Launch
 from ddpjob_supervisor.node.warm import Warm
 from ddpjob_supervisor.watch.beat import Beat
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
@@ -37,14 +37,14 @@ def told(directory: Path, programs: Sequence[str], method: str) -> list[Beat | N
 
     async def run() -> list[int]:
         async with Warm(["torch"]) if method == "warm" else Cold() as starter:
-            ranks = [await starter.start(place(local_rank)) for local_rank in range(len(programs))]
+            ranks = [await starter.start(launch(local_rank)) for local_rank in range(len(programs))]
             return [await asyncio.wait_for(rank.ended, patience(DEADLINE_SECONDS)) for rank in ranks]
 
-    def place(local_rank: int) -> Place:
+    def launch(local_rank: int) -> Launch:
         script = directory / f"train_{local_rank}.py"
         script.write_text(programs[local_rank])
         told = {"DDPJOB_HEARTBEAT": str(heartbeats.path(local_rank)), "DDPJOB_ATTEMPT": "2", "RANK": str(local_rank)}
-        return Place(Program(module=False, name=str(script)), {**os.environ, **told})
+        return Launch(Program(module=False, name=str(script)), {**os.environ, **told})
 
     try:
         assert asyncio.run(run()) == [0] * len(programs)

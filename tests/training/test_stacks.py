@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ddpjob_rank.running.program import program_of
 from ddpjob_supervisor.node.cold import Cold
-from ddpjob_supervisor.node.ranks import Place, Rank, Starter
+from ddpjob_supervisor.node.ranks import Launch, Rank, Starter
 from ddpjob_supervisor.node.warm import Warm
 from ddpjob_supervisor.watch.blame import Finding, blame
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
@@ -138,7 +138,7 @@ class Pairs:
         port, heartbeats = hold_port(), Heartbeats(self._directory, 2)
         program = program_of([str(self._directory / "train.py")])
         places = [
-            Place(
+            Launch(
                 program,
                 {
                     **os.environ,
@@ -188,7 +188,7 @@ def pairs(runner: asyncio.Runner, warm: Warm, tmp_path: Path, monkeypatch: pytes
         (SLEEPS, "warm", "S", "it is in stuck (train.py:11)"),
         pytest.param(
             *(SLEEPS, "cold", "S", "it is in stuck (train.py:11)"),
-            marks=pytest.mark.full("ranks install the same witness, whichever way they are started"),
+            marks=pytest.mark.full("ranks answer in the same way, whichever way they are started"),
         ),
         (SPINS, "warm", "R", "it is in stuck (train.py:11)"),
         (STOPS, "warm", "T", "it is stopped (state T)"),

@@ -17,7 +17,7 @@ from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.gang.local_ranks import LocalRanks, RankSpec, rank_specs
 from ddpjob_supervisor.node import strays
 from ddpjob_supervisor.node.cold import Cold
-from ddpjob_supervisor.node.ranks import Place, Starter, StartError
+from ddpjob_supervisor.node.ranks import Launch, Starter, StartError
 from ddpjob_supervisor.node.warm import Warm
 
 from tests.support.waiting import patience
@@ -54,8 +54,8 @@ class Scene:
         return Program(module=False, name=str(script))
 
     @property
-    def place(self) -> Place:
-        return Place(self.program(), dict(os.environ))
+    def launch(self) -> Launch:
+        return Launch(self.program(), dict(os.environ))
 
     @property
     def specs(self) -> list[RankSpec]:
@@ -91,7 +91,7 @@ def importing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 def test_a_rank_that_is_killed_just_after_its_start_ends(scene: Scene) -> None:
     async def killed() -> None:
         for _ in range(TIMES):
-            rank = await scene.starter.start(scene.place)
+            rank = await scene.starter.start(scene.launch)
             rank.kill()
             assert await rank.ended == 128 + signal.SIGKILL
 
@@ -101,7 +101,7 @@ def test_a_rank_that_is_killed_just_after_its_start_ends(scene: Scene) -> None:
 def test_a_rank_that_is_asked_to_stop_just_after_its_start_has_heard_it(scene: Scene) -> None:
     async def asked() -> None:
         for _ in range(TIMES):
-            rank = await scene.starter.start(scene.place)
+            rank = await scene.starter.start(scene.launch)
             rank.tell(signal.SIGTERM)
             assert await rank.ended == 128 + signal.SIGTERM
 
@@ -143,7 +143,7 @@ def test_what_a_zygote_cannot_import_is_the_users_mistake(tmp_path: Path) -> Non
         with pytest.raises(ConfigError, match=message):
             await scene.local_ranks().run(scene.program(), scene.specs)
         with pytest.raises(ConfigError, match=message):
-            await scene.starter.start(scene.place)
+            await scene.starter.start(scene.launch)
 
     scene.play(imported)
 
@@ -161,7 +161,7 @@ def test_a_rank_imports_from_where_its_program_is_and_not_from_where_it_works(
     scene = Scene(source, starter(str(source)))
 
     async def ran() -> None:
-        rank = await scene.starter.start(Place(scene.program("import own"), dict(os.environ)))
+        rank = await scene.starter.start(Launch(scene.program("import own"), dict(os.environ)))
         assert await rank.ended == 0
 
     scene.play(ran)
@@ -169,7 +169,7 @@ def test_a_rank_imports_from_where_its_program_is_and_not_from_where_it_works(
 
 def test_whoever_asked_a_zygote_that_dies_is_told(importing: Scene, caplog: pytest.LogCaptureFixture) -> None:
     async def died() -> None:
-        asking = asyncio.create_task(importing.starter.start(importing.place))
+        asking = asyncio.create_task(importing.starter.start(importing.launch))
         await asyncio.sleep(0)  # It has asked by now, and nobody reads it.
         psutil.Process(importing.starter.zygote).kill()
         with pytest.raises(StartError, match="the process that ranks are forked from has ended"):
@@ -183,11 +183,11 @@ def test_whoever_asked_a_zygote_that_dies_is_told(importing: Scene, caplog: pyte
 
 def test_after_the_death_of_a_zygote_all_ranks_come_from_one_new_one(warm: Scene) -> None:
     async def died() -> None:
-        rank = await warm.starter.start(warm.place)
+        rank = await warm.starter.start(warm.launch)
         for _ in range(2):
             psutil.Process(warm.starter.zygote).kill()
             assert await rank.ended == 128 + signal.SIGKILL
-            rank, other = await asyncio.gather(*(warm.starter.start(warm.place) for _ in range(2)))
+            rank, other = await asyncio.gather(*(warm.starter.start(warm.launch) for _ in range(2)))
             assert {psutil.Process(one.pid).ppid() for one in (rank, other)} == {warm.starter.zygote}
 
     warm.play(died)
@@ -196,10 +196,10 @@ def test_after_the_death_of_a_zygote_all_ranks_come_from_one_new_one(warm: Scene
 def test_whoever_gives_up_asking_for_a_rank_leaves_none_behind(warm: Scene) -> None:
     async def given_up() -> None:
         await warm.starter.ready()
-        asking = asyncio.create_task(warm.starter.start(warm.place))
+        asking = asyncio.create_task(warm.starter.start(warm.launch))
         await asyncio.sleep(0)  # It has asked by now.
         asking.cancel()
-        rank = await warm.starter.start(warm.place)
+        rank = await warm.starter.start(warm.launch)
         zygote = psutil.Process(warm.starter.zygote)
         while [child.pid for child in zygote.children()] != [rank.pid]:  # noqa: ASYNC110  (others end)
             await asyncio.sleep(0.01)

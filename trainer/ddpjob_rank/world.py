@@ -52,14 +52,6 @@ class Node:
     processes: int
     world_size: int
 
-    def process_env(self, local_rank: int) -> dict[str, str]:
-        """The variables that tell the process with this local rank its place."""
-        return {
-            Env.RANK: str(self.node_rank * self.processes + local_rank),
-            Env.LOCAL_RANK: str(local_rank),
-            Env.LOCAL_WORLD_SIZE: str(self.processes),
-        }
-
 
 def read_world(env: Mapping[str, str], *, needs_master: bool = True) -> World | Node:
     """The place that an environment describes. A process need not find the others through a master.

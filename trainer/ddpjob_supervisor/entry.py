@@ -13,10 +13,11 @@ def supervise() -> None:
     try:
         from .main import main  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        if str(error.name).startswith("ddpjob"):
+        library = str(error.name).partition(".")[0]
+        if library.startswith("ddpjob"):
             raise
         complain(
-            f"{sys.executable} lacks {error.name}: ddpjob was installed without its extra cli; install it as"
+            f"{sys.executable} lacks {library}: ddpjob was installed without its extra cli; install it as"
             " ddpjob[cli], from where it came"
         )
         sys.exit(ExitCode.BAD_INPUT)

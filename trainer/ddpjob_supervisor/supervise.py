@@ -10,13 +10,13 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from ddpjob_rank.exit_codes import ExitCode
-from ddpjob_rank.failure.report import leave_last_words, report_path
+from ddpjob_rank.failure.report import leave_final_status, report_path
 from ddpjob_rank.machine.storage import check_temporary
 from ddpjob_rank.running.program import Program
 
 from .gang.control import control_port
+from .gang.coordinator_service import CoordinatorService
 from .gang.follower import Follower
-from .gang.leader import Leader
 from .gang.link import LocalLink
 from .gang.rendezvous import Rendezvous
 from .gang.secret import with_secret
@@ -31,7 +31,7 @@ from .page.server import Page
 from .page.status import Status
 from .preflight.findings import log, verdict
 from .preflight.running import preflight
-from .watch.posts import Posts
+from .watch.post_server import PostServer
 
 REQUESTS = (signal.SIGTERM, signal.SIGINT)
 PR_SET_CHILD_SUBREAPER = 36
@@ -58,7 +58,7 @@ def supervise(
     how many seconds to wait for the other nodes if no operator starts them.
 
     Raises:
-        ConfigError: The environment does not describe a place in a gang, or not one in the leader's.
+        ConfigError: The environment does not describe a place in a gang, or not one in the coordinator's.
         StorageError: There is no directory for temporary files.
         TrainerError: The control port is in use, this node is not fit for training, or others are gone.
     """
@@ -67,7 +67,7 @@ def supervise(
     if patience is not None and settings.patience is not None:
         settings = replace(settings, patience=patience)
     ours = warm.TRAINER_PRELOADED if program.is_trainer else ()
-    starter = Cold() if start_method == "cold" else warm.Warm([*warm.PRELOADED, *ours, *preload], program.place)
+    starter = Cold() if start_method == "cold" else warm.Warm([*warm.PRELOADED, *ours, *preload], program.directory)
     open_files.take_all()
     return asyncio.run(take_part(settings, program, starter, os.environ))
 
@@ -80,34 +80,38 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         rendezvous = Rendezvous(settings)
         fit = asyncio.create_task(_try_this_node(settings, starter, env))
         stack.callback(fit.cancel)
-        posts = await stack.enter_async_context(Posts(directory)) if settings.in_a_job and settings.leads else None
+        posts = (
+            await stack.enter_async_context(PostServer(directory)) if settings.in_a_job and settings.leads else None
+        )
         follower = Follower(
             settings, program, starter, rendezvous, fit=fit, env=env, directory=directory, posts=posts
         )
-        leader = Leader(settings) if settings.leads else None
+        service = CoordinatorService(settings) if settings.leads else None
         _listen_to_signals(follower, starter)
-        status = Status(settings, follower, leader, rendezvous, starter)
+        status = Status(settings, follower, service, rendezvous, starter)
         if settings.in_a_job:
-            await _open_page(stack, settings, status, leader)
+            await _open_page(stack, settings, status, service)
             status.curve = stack.enter_context(recording(directory_of(env)))
         port = 0
         if settings.listens:
-            port = await stack.enter_async_context(control_port(settings, rendezvous, follower, leader))
-        if leader is None:
+            port = await stack.enter_async_context(control_port(settings, rendezvous, follower, service))
+        if service is None:
             return await follower.follow(port)
-        code = await _lead(settings, leader, follower, port)
+        code = await _lead(settings, service, follower, port)
         status.finish(over=code == ExitCode.DONE)
         if settings.in_a_job and code in WELL:
-            leave_last_words(status.document(), report_path(env))
+            leave_final_status(status.document(), report_path(env))
         return code
 
 
-async def _open_page(stack: AsyncExitStack, settings: Settings, status: Status, leader: Leader | None) -> None:
+async def _open_page(
+    stack: AsyncExitStack, settings: Settings, status: Status, service: CoordinatorService | None
+) -> None:
     page = await stack.enter_async_context(Page(settings.status_port, settings.listen, status.document))
     watching = asyncio.create_task(status.watch_memory())
     stack.callback(watching.cancel)
-    if leader is not None:
-        leader.on_change, leader.on_beats = page.changed, status.add
+    if service is not None:
+        service.on_change, service.on_beats = page.changed, status.add
 
 
 async def _try_this_node(settings: Settings, starter: Starter, env: Mapping[str, str]) -> None:
@@ -124,29 +128,29 @@ async def _try_this_node(settings: Settings, starter: Starter, env: Mapping[str,
         raise error
 
 
-async def _lead(settings: Settings, leader: Leader, follower: Follower, port: int) -> int:
+async def _lead(settings: Settings, service: CoordinatorService, follower: Follower, port: int) -> int:
     link = LocalLink()
     following = asyncio.create_task(follower.follow(port, link))
 
     async def join() -> None:
-        await leader.inherit(port)
+        await service.inherit(port)
         await follower.locate()
-        await leader.serve(link.other_end(), follower.hello(port))
+        await service.serve(link.other_end(), follower.hello(port))
 
-    leading = [asyncio.create_task(leader.look_after()), asyncio.create_task(join())]
+    leading = [asyncio.create_task(service.look_after()), asyncio.create_task(join())]
     try:
-        # Leading ends by itself only through a fault of ours, which must not leave a gang without a leader.
+        # Leading ends by itself only through a fault of ours, which must not leave a gang without a coordinator.
         for ended in (await asyncio.wait([following, *leading], return_when=asyncio.FIRST_COMPLETED))[0]:
             ended.result()
         code = await following
         if code == ExitCode.DONE or (code == ExitCode.SAVED_AND_STOPPED and not settings.in_a_job):
-            await leader.finish()
+            await service.finish()
         return code
     finally:
         for task in (following, *leading):
             task.cancel()
         await asyncio.gather(following, return_exceptions=True)
-        await leader.close()
+        await service.close()
 
 
 def _listen_to_signals(follower: Follower, starter: Starter) -> None:

@@ -46,7 +46,7 @@ class Label:
     RANK = f"{GROUP}/rank"
     """On pods only: the node's number, from 0. It is its rank, unless ranks follow placement."""
     INCARNATION = f"{GROUP}/incarnation"
-    """On pods only: which pod of its rank it is, counted from 1."""
+    """On pods only: which pod of its node it is, counted from 1."""
 
 
 FINISHED = f"{GROUP}/finished"
@@ -114,7 +114,7 @@ class Env:
     UID = "DDPJOB_UID"
     """The job's uid."""
     INCARNATION = "DDPJOB_INCARNATION"
-    """Which pod of its rank this is, counted from 1."""
+    """Which pod of its node this is, counted from 1."""
     ATTEMPT = "DDPJOB_ATTEMPT"
     """Which start of the gang it is, counted from 1: `status.attempt` when the pod was created. A supervisor updates
     it for the ranks of each attempt."""

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live picture on a terminal, plain lines elsewhere."""
+"""What a person sees of a run: a live display on a terminal, plain lines elsewhere."""
 
 import os
 import queue
@@ -53,8 +53,8 @@ class Display:
         self._watched: Watched | None = None
         self._lost: Callable[[], None] | None = None
         self._heard: Heard = lambda: None
-        has_picture = screen.is_terminal and not screen.is_dumb_terminal
-        self._live = Live(console=screen, auto_refresh=False, transient=True) if has_picture else None
+        is_live = screen.is_terminal and not screen.is_dumb_terminal
+        self._live = Live(console=screen, auto_refresh=False, transient=True) if is_live else None
 
     def tell(self, event: Event) -> None:
         """Shows an event. While the ranks are followed, this does not wait for the reader."""
@@ -132,7 +132,7 @@ class Display:
             if self._live:
                 with self._printing():
                     self._live.start()
-                    ending.callback(self._end_picture, self._live)
+                    ending.callback(self._end_display, self._live)
             while True:
                 try:
                     told = self._events.get(timeout=REFRESH_SECONDS)
@@ -146,7 +146,7 @@ class Display:
             if self._cut_short.is_set():
                 self._print(CUT_SHORT)
 
-    def _end_picture(self, live: Live) -> None:
+    def _end_display(self, live: Live) -> None:
         with self._printing():
             live.stop()
 
@@ -163,7 +163,7 @@ class Display:
             # time on each line; there may be a million, with nothing to find in them.
             self._print(Segments([Segment(piece)]), end="")
         if self._live:
-            told = _picture(self.progress) if self.progress.ranks else _picture_of(self._heard())
+            told = _display(self.progress) if self.progress.ranks else _display_of(self._heard())
             bars = (_as_one_line(line) for line in self._source.unfinished())
             with self._printing():
                 self._live.update(Group(*bars, told), refresh=True)
@@ -183,7 +183,7 @@ class Display:
             yield "".join(piece)
 
     def _is_shown(self, line: Line) -> bool:
-        """Whether a line is printed: the live picture has the progress."""
+        """Whether a line is printed: the live display has the progress."""
         report = self._take(line)
         return self._live is None or report is None or report.event != "progress"
 
@@ -209,7 +209,7 @@ class Display:
                 lost()
 
 
-def _picture(progress: LoggedProgress) -> Group:
+def _display(progress: LoggedProgress) -> Group:
     """One line per rank and a bar for the whole."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     told = dict.fromkeys(key for report in progress.ranks.values() for key in report.values if key != "rank")
@@ -221,7 +221,7 @@ def _picture(progress: LoggedProgress) -> Group:
     return Group(table, _bar(progress))
 
 
-def _picture_of(heard: DDPJobStatus | None) -> Table | Text:
+def _display_of(heard: DDPJobStatus | None) -> Table | Text:
     """A bar for the whole, and in words what the job's supervisor counts or is told."""
     if heard is None or not (words := ", ".join(how_far(heard))):
         return Text("waiting for the first step", style="dim")

@@ -1,8 +1,8 @@
 """What a trainer says about its progress, read from its log.
 
 A line counts when its first word is one of EVENTS and the rest are `key=value` pairs, so any program can say how far
-it is: `progress step=120/450 loss=0.12`. Such a line of progress is shown in a picture instead, so a line that only
-looks like one must not count: it would not be seen at all.
+it is: `progress step=120/450 loss=0.12`. Such a line is shown in the live display instead, so one that only looks
+like it must not count: it would not be seen at all.
 """
 
 import re

@@ -187,7 +187,7 @@ def test_who_interrupts_the_last_output_gets_the_terminal_back_as_it_was(monkeyp
     assert "\x1b[?25h" in terminal.getvalue()
 
 
-def test_on_a_terminal_progress_is_in_the_live_picture_only() -> None:
+def test_on_a_terminal_progress_is_in_the_live_display_only() -> None:
     terminal = io.StringIO()
     screen = Screen(file=terminal, force_terminal=True, width=80)
     with Display(screen, Lines("begins", "progress step=7/9", "ends")).following(lost=lambda: None):
@@ -197,7 +197,7 @@ def test_on_a_terminal_progress_is_in_the_live_picture_only() -> None:
     assert "78%" in terminal.getvalue()
 
 
-def test_on_a_terminal_no_line_vanishes_that_is_not_in_the_live_picture() -> None:
+def test_on_a_terminal_no_line_vanishes_that_is_not_in_the_live_display() -> None:
     terminal = io.StringIO()
     screen = Screen(file=terminal, force_terminal=True, width=80)
     lines = ("progress step=7/9 lr=0.001", "progress step=abc/xyz loss=nan")
@@ -210,7 +210,7 @@ def test_on_a_terminal_no_line_vanishes_that_is_not_in_the_live_picture() -> Non
     assert "[rank 0] progress step=abc/xyz loss=nan\n" in said
 
 
-def test_on_a_terminal_a_line_that_is_overwritten_is_in_the_live_picture_and_gives_no_orders_to_it() -> None:
+def test_on_a_terminal_a_line_that_is_overwritten_is_in_the_live_display_and_gives_no_orders_to_it() -> None:
     terminal = io.StringIO()
     screen = Screen(file=terminal, force_terminal=True, width=80)
     with Display(screen, Lines()).following(lost=lambda: None):
@@ -231,7 +231,7 @@ def test_on_a_terminal_a_line_that_is_overwritten_is_in_the_live_picture_and_giv
     ],
     ids=["nothing is heard", "no step yet", "nobody knows how many", "all is known"],
 )
-def test_where_no_line_tells_it_the_live_picture_has_what_the_supervisor_says(
+def test_where_no_line_tells_it_the_live_display_has_what_the_supervisor_says(
     heard: dict[str, object] | None, shown: str
 ) -> None:
     status = None if heard is None else DDPJobStatus.model_validate({"progress": heard} if heard else {})
@@ -253,7 +253,7 @@ def test_a_terminal_that_draws_nothing_gets_progress_in_lines(term: str, monkeyp
 
 
 @pytest.mark.parametrize(("no_color", "coloured"), [("1", False), ("", True)])
-def test_where_no_colours_are_wanted_the_live_picture_stays(
+def test_where_no_colours_are_wanted_the_live_display_stays(
     no_color: str, monkeypatch: pytest.MonkeyPatch, *, coloured: bool
 ) -> None:
     monkeypatch.setenv("NO_COLOR", no_color)
@@ -262,5 +262,5 @@ def test_where_no_colours_are_wanted_the_live_picture_stays(
     with display.following(lost=lambda: None, heard=DDPJobStatus):
         display.tell(Event(warning=True, reason="Stalled", message="no step"))
     shown = terminal.getvalue()
-    assert ("waiting for the first step" in shown, "\x1b[?25l" in shown) == (True, True), "a picture that is drawn"
+    assert ("waiting for the first step" in shown, "\x1b[?25l" in shown) == (True, True), "a display that is drawn"
     assert ("\x1b[33m" in shown) is coloured, "yellow, as a warning is"

@@ -94,7 +94,7 @@ def test_what_was_said_is_shown_as_it_was_said(
     assert SHOWN in capsys.readouterr().out
 
 
-def test_the_live_picture_shows_numbers_as_a_program_wrote_them() -> None:
+def test_the_live_display_shows_numbers_as_a_program_wrote_them() -> None:
     terminal = io.StringIO()
     display = Display(Screen(file=terminal, force_terminal=True, width=400), Lines(SAID))
     display.progress.ranks[0] = Report("progress", {"step": "1/2", "loss": SAID})

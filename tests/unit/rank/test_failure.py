@@ -11,7 +11,7 @@ from ddpjob_rank.failure.report import (
     clear,
     is_peer_lost,
     leave,
-    leave_last_words,
+    leave_final_status,
     peer_lost_words,
     report_of,
     report_path,
@@ -150,8 +150,8 @@ def test_the_environment_names_the_file(tmp_path: Path) -> None:
 
 def test_last_words_tell_how_far_training_came_unless_the_file_tells_of_a_failure(tmp_path: Path) -> None:
     status = {"progress": {"step": 400}, "checkpoint": None, "phase": "Done"}
-    leave_last_words(status, tmp_path / "empty")
+    leave_final_status(status, tmp_path / "empty")
     assert json.loads((tmp_path / "empty").read_text()) == {"progress": {"step": 400}, "checkpoint": None}
     leave(OWN, tmp_path / "failed")
-    leave_last_words(status, tmp_path / "failed")
+    leave_final_status(status, tmp_path / "failed")
     assert json.loads((tmp_path / "failed").read_text())["exception"] == "ValueError"

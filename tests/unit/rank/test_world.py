@@ -33,13 +33,6 @@ def test_an_environment_describes_a_place(env: dict[str, str], place: World | No
     assert read_world(env) == place
 
 
-def test_a_node_gives_each_process_its_rank_among_all() -> None:
-    node = read_world(POD)
-    assert isinstance(node, Node)
-    processes = [read_world({**POD, **node.process_env(local_rank)}) for local_rank in range(4)]
-    assert [process.rank for process in processes if isinstance(process, World)] == [4, 5, 6, 7]
-
-
 @pytest.mark.parametrize(
     ("env", "change", "message"),
     [

@@ -4,7 +4,7 @@ import pytest
 from ddpjob_supervisor.watch import frames
 
 SITE = "/opt/venv/lib/python3.12/site-packages"
-WITNESS = f'  File "{SITE}/ddpjob_rank/running/witness.py", line 60 in _answer\n'
+ANSWERING = f'  File "{SITE}/ddpjob_rank/running/answering.py", line 60 in _answer\n'
 
 
 def stack(*calls: tuple[str, int, str], head: str = "Current thread 0x00007f") -> str:
@@ -24,7 +24,7 @@ QUEUE = ("/usr/lib/python3.12/selectors.py", 415, "select")
 OUR_LOOP = (f"{SITE}/ddpjob_trainer/train.py", 77, "train_step")
 OUR_START = (f"{SITE}/ddpjob_rank/running/rank.py", 42, "become")
 RUNPY = ("<frozen runpy>", 88, "_run_code")
-WITNESSED = f"Current thread 0x00007e (most recent call first):\n{WITNESS}\n"
+ANSWERED = f"Current thread 0x00007e (most recent call first):\n{ANSWERING}\n"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_stack_tells_where_the_program_is_and_whether_it_waits_for_others(
         stack(QUEUE, head="Thread 0x00007e") + stack(LOAD, MAIN),
         stack(LOAD, MAIN, head="Current thread 0x00007f [python]")
         + stack(QUEUE, head="Thread 0x00007e [pin_memory]"),
-        WITNESSED + stack(LOAD, MAIN, head="Thread 0x00007f"),
+        ANSWERED + stack(LOAD, MAIN, head="Thread 0x00007f"),
         stack(QUEUE, head="Thread 0x00007e") + stack(LOAD, MAIN, head="Thread 0x00007f"),
     ],
     ids=["it writes them itself", "with names", "our thread writes them", "nobody's thread writes them"],
@@ -91,7 +91,7 @@ def test_the_main_thread_is_found_among_others_and_shown_first(stacks: str) -> N
             stack(QUEUE, head="Thread 0x00007e") + stack(LOAD, MAIN, OUR_START),
             stack(LOAD, MAIN) + stack(QUEUE, head="Thread 0x00007e"),
         ),
-        (WITNESSED + stack(LOAD, MAIN, head="Thread 0x00007f"), stack(LOAD, MAIN, head="Thread 0x00007f")),
+        (ANSWERED + stack(LOAD, MAIN, head="Thread 0x00007f"), stack(LOAD, MAIN, head="Thread 0x00007f")),
         (stack(BACKWARD, OUR_LOOP, OUR_START), stack(BACKWARD, OUR_LOOP)),
         (stack(OUR_START), stack(OUR_START)),
         ("", ""),

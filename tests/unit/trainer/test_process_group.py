@@ -85,7 +85,7 @@ def test_the_kernel_knows_of_infiniband_and_of_ip_over_it(tmp_path: Path) -> Non
     assert fabric(tmp_path / "nothing") == Fabric()
 
 
-def own_addresses() -> list[tuple[str, str]]:
+def local_addresses() -> list[tuple[str, str]]:
     """Names and addresses of this machine's interfaces, as another library finds them."""
     families = {socket.AF_INET, socket.AF_INET6}
     found = psutil.net_if_addrs().items()
@@ -93,9 +93,9 @@ def own_addresses() -> list[tuple[str, str]]:
 
 
 def test_an_address_of_this_machine_belongs_to_an_interface() -> None:
-    for name, address in own_addresses():
+    for name, address in local_addresses():
         found = interface_of(address)
-        shared = [other for other, theirs in own_addresses() if theirs == address]
+        shared = [other for other, theirs in local_addresses() if theirs == address]
         # Others' interfaces, as those of virtual machines, come and go.
         assert found in shared or not shared, (name, address)
         assert is_loopback(address) == (name == "lo")

@@ -152,7 +152,7 @@ def leave(report: Report, path: Path | None) -> None:
     _write(path, report.to_json().encode(errors="replace"))
 
 
-def leave_last_words(status: Mapping[str, Any], path: Path | None) -> None:
+def leave_final_status(status: Mapping[str, Any], path: Path | None) -> None:
     """Writes how far training came, for a reader who last saw the status page some seconds before its end."""
     if path is not None and not (path.exists() and path.read_bytes()):
         _write(path, json.dumps({name: status[name] for name in ("progress", "checkpoint")}).encode())

@@ -14,7 +14,7 @@ from .network import address_towards, interface_of, is_loopback
 VARIABLE = "GLOO_SOCKET_IFNAME"
 
 
-def own_address(world: World) -> str:
+def local_address(world: World) -> str:
     """This machine's address on the way to the master; empty if there is none or nothing should be chosen."""
     if VARIABLE in os.environ or not world.master_addr:
         return ""

@@ -33,7 +33,7 @@ class Program:
         return [*(["-m"] if self.module else []), self.name, *self.arguments]
 
     @property
-    def place(self) -> str:
+    def directory(self) -> str:
         """The directory in which Python first looks for what it imports."""
         return str(Path.cwd() if self.module else Path(self.name).resolve().parent)
 
@@ -50,11 +50,11 @@ class Program:
         """Becomes the program: its `__main__`, its arguments, its place in the search path."""
         if self.module:
             sys.argv = ["-m", *self.arguments]  # runpy puts the module's file in the first place.
-            sys.path[0] = self.place
+            sys.path[0] = self.directory
             runpy.run_module(self.name, run_name="__main__", alter_sys=True)
         else:
             sys.argv = [self.name, *self.arguments]
-            sys.path[0] = self.place
+            sys.path[0] = self.directory
             _run_as_main(Path(self.name))
 
 

@@ -24,7 +24,7 @@ from ddpjob_rank.reporting import bars_seen, request, spawned, steps_seen
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.stopping import leave_at_once
 
-from . import stderr, witness
+from . import answering, stderr
 from .program import Program, program_of
 
 OURS = tuple(str(Path(__file__).parents[2] / package) for package in ("ddpjob_rank", "ddpjob_supervisor"))
@@ -37,7 +37,7 @@ def main() -> None:
     """`python -m ddpjob_rank.running.rank SUPERVISOR'S_PID PROGRAM`, the way to start a rank cold."""
     die_with(int(sys.argv[1]))
     program = program_of(sys.argv[2:])
-    sys.path.insert(0, program.place)
+    sys.path.insert(0, program.directory)
     become(program)
 
 
@@ -49,7 +49,7 @@ def become(program: Program) -> NoReturn:
     steps_seen.install()
     bars_seen.install()
     spawned.install()
-    witness.install()
+    answering.install()
     try:
         code = _exit_code_of(program)
     finally:

@@ -7,7 +7,7 @@ import sys
 from ddpjob_rank.environment import Env
 
 SUFFIX = ".stderr"
-"""The pipe stands beside the heartbeat file. Without it, stderr stays as it is."""
+"""Of the pipe, after the heartbeat file's path. Without a pipe, stderr stays as it is."""
 
 
 def redirect() -> None:

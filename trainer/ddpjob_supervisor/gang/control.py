@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 from ddpjob_rank.errors import TrainerError
 
+from .coordinator_service import CoordinatorService
 from .follower import Follower
-from .leader import Leader
 from .link import FIRST_BYTES, LinkLostError, TcpLink
 from .messages import FIRST_WITH_PROOF, PROTOCOL, Announce, Hello, History, Message, Refused, UnreadableError
 from .once import Once, shown
@@ -29,7 +29,7 @@ PROOF_SECONDS = 20.0
 
 @asynccontextmanager
 async def control_port(
-    settings: Settings, rendezvous: Rendezvous, follower: Follower, leader: Leader | None
+    settings: Settings, rendezvous: Rendezvous, follower: Follower, service: CoordinatorService | None
 ) -> AsyncIterator[int]:
     """Serves on the control port as long as the block runs, and yields its number.
 
@@ -37,7 +37,7 @@ async def control_port(
         TrainerError: Another program uses the port.
     """
     assert settings.secret or not settings.reaches_out, "a gang without a secret stays on its machine"
-    listener = _Listener(settings, rendezvous, follower, leader)
+    listener = _Listener(settings, rendezvous, follower, service)
     try:
         server = await asyncio.start_server(
             listener.serve,
@@ -92,11 +92,13 @@ class _UnprovedLinks:
 class _Listener:
     """Answers the first message of a caller, once it is proved."""
 
-    def __init__(self, settings: Settings, rendezvous: Rendezvous, follower: Follower, leader: Leader | None) -> None:
+    def __init__(
+        self, settings: Settings, rendezvous: Rendezvous, follower: Follower, service: CoordinatorService | None
+    ) -> None:
         self._settings = settings
         self._rendezvous = rendezvous
         self._follower = follower
-        self._leader = leader
+        self._service = service
         self._unproved = _UnprovedLinks(STRANGERS + settings.nodes)
         self._once = Once()
 
@@ -148,12 +150,12 @@ class _Listener:
                 link.send(Refused("this is another job's", for_good=False))
             case Hello(protocol=protocol) if protocol != PROTOCOL:
                 self._refuse_version(link, first)
-            case Hello() if self._leader is not None:
-                await self._leader.serve(link, first)
+            case Hello() if self._service is not None:
+                await self._service.serve(link, first)
             case Hello():
                 where = self._rendezvous.where()
                 link.send(where if where is not None else Refused("this is not rank 0", for_good=False))
-            case Announce() if self._leader is None:
+            case Announce() if self._service is None:
                 link.send(History(self._follower.attempt, self._follower.past))
                 await self._rendezvous.announced(first, link.peer_host)
             case _:

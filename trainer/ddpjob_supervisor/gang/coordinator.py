@@ -1,4 +1,4 @@
-"""The leader's decisions: who has joined, which attempt runs, what ended it, and what comes next.
+"""The coordinator's decisions: who has joined, which attempt runs, what ended it, and what comes next.
 
 Pure: its methods are called with what happens and when, and it leaves the messages to send in its outbox. What
 happens is noted first (`joined`, `left`, `said`, `found_stalled`, `blamed`, `tick`); then `_advance` leaves the state
@@ -73,7 +73,7 @@ EXAMINING_SECONDS = 5.0
 
 
 class Coordinator:
-    """The gang as its leader sees it.
+    """The gang as its coordinator sees it.
 
     Times are seconds of the epoch, by a clock that neither goes back nor jumps.
     """
@@ -135,8 +135,8 @@ class Coordinator:
     # What happens.
 
     def remember(self, attempt: int, past: Past) -> None:
-        """Takes in what a living supervisor knows about the time before this leader: nothing, if it is new itself."""
-        assert isinstance(self.state, Gathering), "a leader asks before its first attempt"
+        """Takes in what a living supervisor knows of the time before this one: nothing, if it is new itself."""
+        assert isinstance(self.state, Gathering), "a coordinator asks before its first attempt"
         self.state = replace(self.state, inherited=True)
         self.current.number = max(self.attempt, attempt)
         self._lowest = max(self._lowest, attempt + 1)
@@ -330,7 +330,7 @@ class Coordinator:
 
     def _next_number(self, state: Gathering) -> int:
         """A number that no attempt has had, and no lower than the operator's."""
-        # After another leader a living supervisor may be in an attempt that those we asked did not know of.
+        # After another coordinator a living supervisor may be in an attempt that those we asked did not know of.
         known = (member.attempt + (state.inherited and node > 0) for node, member in self.members.items())
         return max(self._lowest, *known)
 

@@ -1,10 +1,10 @@
-"""A node's part in the gang: starts and ends this node's ranks as the leader says, and reports on them.
+"""A node's part in the gang: starts and ends this node's ranks as the coordinator says, and reports on them.
 
     Idle --Start--> Running --all ranks have ended--> Idle
                      |   ^
                      +---+ Start of a later attempt: the ranks of the former one are ended first
 
-What follows then is up to the leader, as long as there is one (Membership): another attempt, or an exit code.
+What follows then is up to the coordinator, as long as there is one (Membership): another attempt, or an exit code.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from ddpjob_supervisor.preflight.running import COLLECTIVE
 from ddpjob_supervisor.watch.beat import Beat, BeatFields
 from ddpjob_supervisor.watch.blame import Finding
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
-from ddpjob_supervisor.watch.posts import Posts
+from ddpjob_supervisor.watch.post_server import PostServer
 from ddpjob_supervisor.watch.stacks import collect
 
 from . import messages
@@ -62,8 +62,9 @@ from .ring import Ring, rank_in_words
 from .settings import Settings
 
 BEAT_SECONDS, BEAT_SECONDS_AT_MOST = 0.5, 2.0
-BEATS_PER_SECOND = 4000
-"""Rank 0's supervisor can take no more and still have time for the rest: in a large gang each reports less often."""
+BEATS_PER_SECOND = 2000
+"""Of all ranks together: in a large gang each node reports less often. 4000 cost rank 0's supervisor 10 % of a core
+(tests/bench/coordinator.py), on a node whose ranks need all of them."""
 
 DONE_SECONDS = 60.0
 """Rank 0's pod is usually replaced within this time; if it is not, all ranks may be done."""
@@ -80,9 +81,9 @@ class Membership(Enum):
     """What this supervisor does once its ranks have ended."""
 
     FOLLOWING = "following"
-    """What the leader says: it may have to start them again."""
+    """What the coordinator says: it may have to start them again."""
     LEAVING = "leaving"
-    """It was told to stop, and leaves. If they are done, the leader has to know that first."""
+    """It was told to stop, and leaves. If they are done, the coordinator has to know that first."""
     DISMISSED = "dismissed"
     """Nobody leads any more, or this node is done: it leaves with their exit code."""
 
@@ -104,7 +105,7 @@ class Running:
     start: Start
     ranks: LocalRanks
     task: asyncio.Task[None]
-    """Ends when they have ended, and the leader has been told."""
+    """Ends when they have ended, and the coordinator has been told."""
 
 
 class Follower:
@@ -120,11 +121,11 @@ class Follower:
         fit: asyncio.Task[None],
         env: Mapping[str, str],
         directory: Path,
-        posts: Posts | None = None,
+        posts: PostServer | None = None,
     ) -> None:
         self.attempt = settings.attempt
         self.past = Past()
-        """What the leader has reported about former attempts."""
+        """What the coordinator has reported about former attempts."""
         self._settings = settings
         self._program = program
         self._starter = starter
@@ -143,7 +144,7 @@ class Follower:
         self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def hello(self, port: int) -> Hello:
-        """Its first message to the leader."""
+        """Its first message to the coordinator."""
         settings, domain = self._settings, read_domain(self._settings.domain_file)
         place = (settings.uid, settings.node, settings.incarnation, self.attempt, port, RELEASE)
         return Hello(*place, sent=time.time(), domain=domain)
@@ -159,13 +160,13 @@ class Follower:
             await asyncio.wait([ready], timeout=LOCATING_LOOK_SECONDS)
 
     async def follow(self, port: int, local: Link | None = None) -> int:
-        """Takes part until all is done or given up; `local` connects to the leader if that is in this process.
+        """Takes part until all is done or given up; `local` connects to the coordinator if that is in this process.
 
         `port` is where this supervisor listens.
 
         Raises:
-            ConfigError: The leader does not accept this supervisor.
-            PeerLostError: Without an operator: the leader does not appear, or is gone.
+            ConfigError: The coordinator does not accept this supervisor.
+            PeerLostError: Without an operator: the coordinator does not appear, or is gone.
             PreflightError: This node is not fit for training.
         """
         self._fit.add_done_callback(self._fail_with)
@@ -218,7 +219,7 @@ class Follower:
         return [first if self._posts is None else self._posts.merged(first), *others]
 
     async def _listen(self, port: int, local: Link | None) -> None:
-        """Obeys the leader, and looks for it again when it is lost; without it no rank runs."""
+        """Obeys the coordinator, and looks for it again when it is lost; without it no rank runs."""
         while True:
             link = self._link = local or await self._reach(port)
             try:
@@ -234,12 +235,12 @@ class Follower:
                 self._finish(ExitCode.SAVED_AND_STOPPED)  # It is done, but nobody knows.
                 continue
             if self._settings.patience is not None:
-                self._leave_without_leader()
+                self._leave_without_coordinator()
             self._stop()
             await self._ended()
 
-    def _leave_without_leader(self) -> None:
-        """The leader has disappeared, and nothing will bring it back.
+    def _leave_without_coordinator(self) -> None:
+        """The coordinator has disappeared, and nothing will bring it back.
 
         Raises:
             PeerLostError: The ranks of this node had not finished.
@@ -251,7 +252,7 @@ class Follower:
                 raise PeerLostError("rank 0's supervisor is gone, and its ranks with it")
 
     async def _reach(self, port: int) -> Link:
-        """A connection to the leader; a node that is done gives up on it after a while."""
+        """A connection to the coordinator; a node that is done gives up on it after a while."""
         await self.locate()
         try:
             async with asyncio.timeout(DONE_SECONDS if isinstance(self._state, Idle) and self._state.done else None):
@@ -272,7 +273,7 @@ class Follower:
                     self._send(Beats(self.attempt))
 
     def _handle(self, message: Message) -> None:
-        """Does what the leader says."""
+        """Does what the coordinator says."""
         match message:
             case Start():
                 self._start(message)
@@ -306,7 +307,7 @@ class Follower:
             self._heartbeats.reset(local)
         if self._posts is not None:
             self._posts.begin(start.attempt, lambda: self._heartbeats.read()[0])
-        self._stop()  # As far as the leader knows, nothing runs; but two attempts must never meet on one node.
+        self._stop()  # As far as the coordinator knows, nothing runs; but two attempts must never meet on one node.
         self._assign_ranks(start.order)
         if not self._ring.is_plain:
             numbers = ", ".join(str(spec.process) for spec in self._specs)
@@ -368,7 +369,7 @@ class Follower:
                     await asyncio.sleep(STORE_LOOK_SECONDS)
 
     def _idle(self, start: Start, ends: Sequence[End]) -> None:
-        """All ranks of this node have ended. If all are done, the leader has to know, and says when to leave."""
+        """All ranks of this node have ended. If all are done, the coordinator has to know, and says when to leave."""
         for end in ends:
             if end.cause and end.exception is None and end.exit_code > SIGNAL_BASE:
                 was = "was " if end.message.startswith("killed ") else "failed: "

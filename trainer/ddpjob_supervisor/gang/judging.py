@@ -31,7 +31,7 @@ KILLED_SECONDS = 30.0
 """A process that still exists this long after SIGKILL waits in the kernel, perhaps forever, or frees much memory."""
 
 Ends = Mapping[int, Sequence[End]]
-"""By node rank, how its ranks ended."""
+"""By node number, how its ranks ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A connection between a member and the leader: over TCP, or within rank 0's own supervisor."""
+"""A connection between a member and the coordinator: over TCP, or within rank 0's own supervisor."""
 
 import asyncio
 import os
@@ -233,7 +233,7 @@ async def answers(host: str, port: int) -> bool:
 
 
 class LocalLink:
-    """Between rank 0's supervisor as the leader, and as a member."""
+    """Between rank 0's supervisor as the coordinator, and as a member."""
 
     def __init__(self) -> None:
         self._there: asyncio.Queue[Message | None] = asyncio.Queue()

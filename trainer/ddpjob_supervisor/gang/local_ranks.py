@@ -18,7 +18,7 @@ from ddpjob_rank.running.program import Program
 from msgspec.structs import replace
 
 from ddpjob_supervisor.gpu.nccl_words import CAUSES, Ending, NcclWords
-from ddpjob_supervisor.node.ranks import Place, Rank, Starter
+from ddpjob_supervisor.node.ranks import Launch, Rank, Starter
 from ddpjob_supervisor.watch import devices
 from ddpjob_supervisor.watch.last_words import LastWords
 
@@ -62,7 +62,7 @@ class LocalRanks:
 
     @property
     def pids(self) -> dict[int, int]:
-        """The process number of each rank that runs, by local rank."""
+        """The pid of each rank that runs, by local rank."""
         return {local: rank.pid for local, rank in enumerate(self._ranks) if not rank.ended.done()}
 
     @property
@@ -115,12 +115,12 @@ class LocalRanks:
         threads = {"OMP_NUM_THREADS": str(threads_of_each(len(specs)))}
         cores = cores_of_each(len(specs), near=await devices.nodes(specs[0].env, len(specs)))
         self._heard = [LastWords(spec.env) for spec in specs]
-        places = [
+        launches = [
             # The share is set in the variable, so that nothing divides it again.
-            Place(program, {**threads, **spec.env, **heard.env}, cores[local] if cores else None)
+            Launch(program, {**threads, **spec.env, **heard.env}, cores[local] if cores else None)
             for local, (spec, heard) in enumerate(zip(specs, self._heard, strict=True))
         ]
-        started = await asyncio.gather(*(self._starter.start(place) for place in places), return_exceptions=True)
+        started = await asyncio.gather(*(self._starter.start(launch) for launch in launches), return_exceptions=True)
         ranks = [one for one in started if isinstance(one, Rank)]
         errors = [one for one in started if isinstance(one, BaseException)]
         if errors:

@@ -1,7 +1,7 @@
 """The messages between supervisors over the control port: one JSON object per line.
 
-Rank 0's supervisor leads. A member opens the connection, sends Hello, proves it (`proof`), and receives Welcome,
-Elsewhere or Refused.
+Rank 0's supervisor is the coordinator. A member opens the connection, sends Hello, proves it (`proof`), and receives
+Welcome, Elsewhere or Refused. `node` is a node's number, and `process` a rank among all processes.
 """
 
 import json
@@ -108,20 +108,20 @@ class Incident(_Strict, frozen=True):
 
 
 class Past(_Strict, frozen=True):
-    """What a gang knows about its former attempts. Each member has it, so that a new leader can go on from it."""
+    """What a gang knows of its former attempts. Each member has it, so that a new coordinator can go on from it."""
 
     incidents: tuple[Incident, ...] = ()
     """The last INCIDENTS_KEPT that led to a restart in place, the oldest first."""
     restarts: int = 0
     """All restarts in place."""
     recent: tuple[float, ...] = ()
-    """The times of those that may still be in the window, by the leader's clock."""
+    """The times of those that may still be in the window, by the coordinator's clock."""
     fruitless: int = 0
     """Attempts in a row that got nowhere."""
     ran: float = 0.0
     """Seconds of running."""
     failures: int = 0
-    """Failed ranks and lost nodes."""
+    """Attempts that a failed rank or a lost node ended."""
 
     @property
     def mean_time_to_failure(self) -> float | None:
@@ -156,13 +156,13 @@ class Challenge(_LastingMessage, frozen=True):
 
 
 class Welcome(_Message, frozen=True):
-    """The leader's answer."""
+    """The coordinator's answer."""
 
     release: str
     heard: float = 0.0
-    """When Hello came, by the leader's clock."""
+    """When Hello came, by the coordinator's clock."""
     incarnation: int = 0
-    """The leader's."""
+    """The coordinator's."""
 
 
 class Refused(_LastingMessage, frozen=True):
@@ -174,11 +174,11 @@ class Refused(_LastingMessage, frozen=True):
 
 
 class Elsewhere(_Message, frozen=True):
-    """The answer of one that is not the leader, but knows its address."""
+    """The answer of one that is not the coordinator, but knows its address."""
 
     address: str
     incarnation: int = 0
-    """Of that leader; 0: unknown."""
+    """Of that coordinator; 0: unknown."""
 
 
 class Announce(_LastingMessage, frozen=True):
@@ -206,7 +206,7 @@ class Start(_Message, frozen=True):
     port: int
     """Of this attempt's store, on rank 0's node."""
     members: dict[str, str]
-    """Address of each member by node rank, to tell them about a new leader."""
+    """Address of each member by node number, to tell them about a new coordinator."""
     past: Past = Past()
     check: bool = False
     """Whether it tests the machines instead of running the program."""
@@ -265,7 +265,7 @@ class Leaving(_Message, frozen=True):
 
 
 class Located(_Message, frozen=True):
-    """The topology domain of my machine, which I may not have known before. Only for a leader that orders nodes."""
+    """The topology domain of my machine, which I may not have known before. Only where nodes are ordered."""
 
     domain: str
 
@@ -287,7 +287,7 @@ class Examined(_Message, frozen=True):
 
 
 class Ping(_Message, frozen=True):
-    """The leader is alive."""
+    """The coordinator is alive."""
 
 
 Message = (

@@ -22,7 +22,7 @@ from .settings import DISABLED, Settings
 RELEASE = version("ddpjob")
 
 SOONEST_SECONDS, LATEST_SECONDS = 0.05, 1.0
-"""Waits between two tries to reach the leader; each is longer than the one before."""
+"""Waits between two tries to reach the coordinator; each is longer than the one before."""
 
 PATIENT_SECONDS = 5.0
 """A wait of up to this long is not worth a message."""
@@ -44,15 +44,15 @@ class Rendezvous:
         self.master_addr = settings.master_addr
         """Where rank 0's ranks are."""
         self.members: dict[str, str] = {}
-        """Address of each supervisor by node rank, as last reported by the leader."""
+        """Address of each supervisor by node number, as last reported by the coordinator."""
         self._settings = settings
-        self._leader = ""
-        """The leader's address, if it is not the one that was known from the start."""
+        self._coordinator = ""
+        """The coordinator's address, if it is not the one that was known from the start."""
         self._incarnation = 0
         """The incarnation of the newest rank 0 that is known; 0: none is."""
         self._link: Link | None = None
         self._problem = ""
-        """Why the last try to reach the leader failed."""
+        """Why the last try to reach the coordinator failed."""
         self._mute = False
         """Whether that was because there was no answer of any kind."""
         self._stranger: tuple[float, str] | None = None
@@ -60,24 +60,24 @@ class Rendezvous:
         self._once = Once()
 
     async def reach(self, hello: Hello) -> Link:
-        """A connection to the leader, which has welcomed us. The operator decides how long is too long.
+        """A connection to the coordinator, which has welcomed us. The operator decides how long is too long.
 
         Raises:
-            PeerLostError: There is no operator, and the leader did not come in time; or the others have another
+            PeerLostError: There is no operator, and the coordinator did not come in time; or the others have another
             secret.
-            OtherVersionError: The leader's version cannot work with this one.
-            PreflightError: The gang gathers for the first time, and the leader's address is cut off from here.
+            OtherVersionError: The coordinator's version cannot work with this one.
+            PreflightError: The gang gathers for the first time, and the coordinator's address is cut off from here.
         """
         loop = asyncio.get_running_loop()
         began, pause, turn = loop.time(), SOONEST_SECONDS, 0
         heard = began
         while True:
-            known = [self._leader, *self._settings.peers] if self._leader else self._settings.peers
+            known = [self._coordinator, *self._settings.peers] if self._coordinator else self._settings.peers
             address = known[turn % len(known)]
             turn += 1
-            leader = self._leader
+            coordinator = self._coordinator
             link = await self._try(address, hello)
-            if self._leader != leader:
+            if self._coordinator != coordinator:
                 turn = 0
             if link is not None:
                 self._link = link
@@ -118,7 +118,7 @@ class Rendezvous:
             if self._in_preflight:
                 log(clocks(skew(hello.sent, answer.heard, answer.heard, time.time()), hello.node))
             if answer.incarnation > self._incarnation:
-                self._note_leader(address, answer.incarnation)
+                self._note_coordinator(address, answer.incarnation)
             return link
         await link.close()
         match answer:
@@ -129,7 +129,7 @@ class Rendezvous:
                 self._once.warn(self._problem)
             case Elsewhere(elsewhere, incarnation):
                 self._problem = f"it is not there, but at {shown(elsewhere)}"
-                self._note_leader(elsewhere, incarnation)
+                self._note_coordinator(elsewhere, incarnation)
             case _:
                 self._problem = "what listens there is no supervisor of rank 0"
         return None
@@ -139,19 +139,19 @@ class Rendezvous:
         """Whether problems count as failures of the preflight, which ends with the first welcome."""
         return self._settings.preflight != DISABLED and self._link is None
 
-    def _note_leader(self, address: str, incarnation: int) -> None:
-        """Takes in where the leader is, as it or another one reports: if it is newer, or none is known."""
+    def _note_coordinator(self, address: str, incarnation: int) -> None:
+        """Takes in where the coordinator is, as it or another one reports: if it is newer, or none is known."""
         with contextlib.suppress(ValueError):
             host, _ = host_and_port(address)
             if incarnation > self._incarnation:
                 self._incarnation, self.master_addr = incarnation, host
-            elif self._leader:
+            elif self._coordinator:
                 return
-            self._leader = address
+            self._coordinator = address
 
     def where(self) -> Elsewhere | None:
-        """What to answer a supervisor that takes this one for the leader."""
-        address = self._leader or next(iter(self._settings.peers), "")
+        """What to answer a supervisor that takes this one for the coordinator."""
+        address = self._coordinator or next(iter(self._settings.peers), "")
         return Elsewhere(address, self._incarnation) if address else None
 
     async def announced(self, announce: Announce, host: str) -> None:
@@ -164,7 +164,7 @@ class Rendezvous:
         except ValueError:
             return
         if announce.incarnation > self._incarnation:  # Otherwise we may be connected to it already.
-            self._note_leader(address, announce.incarnation)
+            self._note_coordinator(address, announce.incarnation)
             say(f"rank 0 is at {address} now")
             if self._link is not None:
                 await self._link.close()

@@ -116,7 +116,7 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
 
 
 def _place(env: Mapping[str, str]) -> tuple[int, int, int]:
-    """This node's rank, the number of nodes, and of the processes of each."""
+    """This node's number, the number of nodes, and of the processes of each."""
     if TORCHRUN in env:
         raise ConfigError(
             "torchrun has started this supervisor, which starts the ranks of a node itself: put ddpjob-supervise in"

@@ -5,7 +5,7 @@
         +--to be tested--> Preflight| +--no step for too long--> Stalled--+  |          +--> Done
                             +-------+----------------------------------------+
 
-What is true only in one state is in that state's value. Times are seconds of the epoch, by the leader's clock.
+What is true only in one state is in that state's value. Times are seconds of the epoch, by the coordinator's clock.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ class Gathering(State):
     """Some supervisors are missing, or about to leave."""
 
     inherited: bool = False
-    """Whether there was a leader before, and this one has not started an attempt yet."""
+    """Whether there was a coordinator before, and this one has not started an attempt yet."""
     lost: Mapping[int, int] = field(default_factory=dict)
     """Nodes whose supervisors disappeared in the last attempt, and their incarnations: if these come back, nobody but
     the gang knows of that. Empty if another incident accounts for the attempt's end."""
@@ -125,7 +125,7 @@ class MemberState(Enum):
     IDLE = "idle"
     BUSY = "busy"
     DONE = "done"
-    """They have ended well, and the leader has let the member go."""
+    """They have ended well, and the coordinator has let the member go."""
 
 
 @dataclass(slots=True)
@@ -140,6 +140,6 @@ class Member:
     state: MemberState = MemberState.IDLE
     leaving: bool = False
     beats: tuple[dict[str, Any], ...] = ()
-    """The last reports of its processes, each with `node`, the node's rank."""
+    """The last reports of its processes, each with `node`, the node's number."""
     running: tuple[int, ...] = ()
     """Its processes that have not ended."""

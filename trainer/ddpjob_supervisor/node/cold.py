@@ -7,7 +7,7 @@ import sys
 from typing import Self
 
 from . import open_files
-from .ranks import Place, Rank, StartError, exit_code
+from .ranks import Launch, Rank, StartError, exit_code
 
 COMMAND = (sys.executable, "-P", "-m", "ddpjob_rank.running.rank")
 """Without the working directory in the search path: a queue.py there is not ours."""
@@ -24,7 +24,7 @@ class Cold:
     async def ready(self) -> None:
         """Returns at once."""
 
-    async def start(self, place: Place) -> Rank:
+    async def start(self, launch: Launch) -> Rank:
         """Starts one.
 
         Raises:
@@ -32,19 +32,19 @@ class Cold:
         """
         try:
             process = await asyncio.create_subprocess_exec(
-                *COMMAND, str(os.getpid()), *place.program.words, env=place.env, start_new_session=True
+                *COMMAND, str(os.getpid()), *launch.program.words, env=launch.env, start_new_session=True
             )
         except OSError as error:
-            raise StartError(f"cannot start {place.program.name}: {error.strerror}") from error
+            raise StartError(f"cannot start {launch.program.name}: {error.strerror}") from error
         open_files.give_back(process.pid)
         rank = Rank(process.pid)
         self.pids.add(process.pid)
         task = asyncio.create_task(self._report_end(process, rank))
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
-        if place.cores is not None:
+        if launch.cores is not None:
             with contextlib.suppress(ProcessLookupError):  # It has already ended.
-                os.sched_setaffinity(process.pid, place.cores)
+                os.sched_setaffinity(process.pid, launch.cores)
         return rank
 
     async def __aenter__(self) -> Self:

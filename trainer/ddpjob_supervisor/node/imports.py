@@ -30,20 +30,20 @@ def check_imports(program: Program) -> None:
         ConfigError: Some are not.
     """
     missing: dict[str, str] = {}
-    for name, line in () if program.module else _missing(Path(program.name), Path(program.place)):
+    for name, line in () if program.module else _missing(Path(program.name), Path(program.directory)):
         missing.setdefault(name, f"{program.name}:{line}")
     if missing:
         raise not_there(missing)
 
 
-def _missing(script: Path, place: Path) -> Iterator[tuple[str, int]]:
+def _missing(script: Path, directory: Path) -> Iterator[tuple[str, int]]:
     """Names and lines."""
-    with _searching(place):
+    with _searching(directory):
         for module, line in _imported(script):
             name = module.partition(".")[0]
             if not _is_there(name):
                 yield name, line
-            elif not _is_harmless(module, name, place):
+            elif not _is_harmless(module, name, directory):
                 return
 
 
@@ -68,10 +68,10 @@ def _imported(script: Path) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def _searching(place: Path) -> Iterator[None]:
+def _searching(directory: Path) -> Iterator[None]:
     """Python searches where it will in the rank."""
     path = sys.path[:]
-    sys.path.insert(0, str(place))
+    sys.path.insert(0, str(directory))
     importlib.invalidate_caches()
     try:
         yield
@@ -86,6 +86,6 @@ def _is_there(name: str) -> bool:
         return True
 
 
-def _is_harmless(module: str, name: str, place: Path) -> bool:
-    own = (place / name).exists() or (place / f"{name}.py").exists()
+def _is_harmless(module: str, name: str, directory: Path) -> bool:
+    own = (directory / name).exists() or (directory / f"{name}.py").exists()
     return not own and (name in sys.stdlib_module_names or HARMLESS.fullmatch(module) is not None)

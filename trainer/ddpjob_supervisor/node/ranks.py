@@ -14,7 +14,7 @@ from ddpjob_rank.running.program import Program
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Launch:
     """A rank's program, environment and cores."""
 
     program: Program
@@ -70,7 +70,7 @@ class Starter(Protocol):
             StartError: None can be.
         """
 
-    async def start(self, place: Place) -> Rank:
+    async def start(self, launch: Launch) -> Rank:
         """Starts one.
 
         Raises:

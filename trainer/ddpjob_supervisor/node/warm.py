@@ -14,7 +14,7 @@ from typing import Any, Self
 from ddpjob_rank.errors import ConfigError, TrainerError
 
 from . import open_files
-from .ranks import Place, Rank, StartError, exit_code
+from .ranks import Launch, Rank, StartError, exit_code
 
 PRELOADED = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
 """What any rank imports until its first step; DistributedDataParallel's constructor needs torch._dynamo."""
@@ -36,10 +36,10 @@ LINE_BYTES = 1 << 20
 class Warm:
     """Starts ranks by asking the zygote; its imports begin at once, and the first rank waits for them."""
 
-    def __init__(self, preloaded: Sequence[str] = PRELOADED, place: str = "") -> None:
-        """`place` is where the program's imports are first looked for; by default the working directory."""
+    def __init__(self, preloaded: Sequence[str] = PRELOADED, directory: str = "") -> None:
+        """`directory` is where the program's imports are first looked for; by default the working directory."""
         self._preloaded = preloaded
-        self._place = place
+        self._directory = directory
         self._zygote: _Zygote | None = None
         self._replacing = asyncio.Lock()
 
@@ -67,14 +67,14 @@ class Warm:
         """
         await (await self._living()).ready()
 
-    async def start(self, place: Place) -> Rank:
+    async def start(self, launch: Launch) -> Rank:
         """Starts one, from a new zygote if the last one has ended.
 
         Raises:
             ConfigError: The zygote cannot import what it was told to.
             StartError: The zygote ended before it could.
         """
-        return await (await self._living()).fork(place)
+        return await (await self._living()).fork(launch)
 
     async def __aexit__(self, *_: object) -> None:
         """Ends the zygote, whatever it is doing, and with it what it has started."""
@@ -84,14 +84,16 @@ class Warm:
     async def _living(self) -> "_Zygote":
         async with self._replacing:  # The ranks of a node are started at the same time, and from one zygote.
             if self._zygote is None or self._zygote.ended:
-                self._zygote = await _Zygote.spawn(self._preloaded, self._place)
+                self._zygote = await _Zygote.spawn(self._preloaded, self._directory)
             return self._zygote
 
 
-async def start_zygote(connection: socket.socket, preloaded: Sequence[str], place: str) -> asyncio.subprocess.Process:
+async def start_zygote(
+    connection: socket.socket, preloaded: Sequence[str], directory: str
+) -> asyncio.subprocess.Process:
     """Starts a zygote that imports these modules, and reads requests from its end of a connection.
 
-    It looks for them where the program would, in `place` first.
+    It looks for them where the program would, in `directory` first.
     """
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -100,7 +102,7 @@ async def start_zygote(connection: socket.socket, preloaded: Sequence[str], plac
         ZYGOTE,
         str(connection.fileno()),
         str(os.getpid()),
-        place,
+        directory,
         *preloaded,
         pass_fds=[connection.fileno()],
         start_new_session=True,
@@ -126,10 +128,10 @@ class _Zygote:
         self._listening = asyncio.create_task(self._listen(reader))
 
     @classmethod
-    async def spawn(cls, preloaded: Sequence[str], place: str) -> Self:
+    async def spawn(cls, preloaded: Sequence[str], directory: str) -> Self:
         ours, theirs = socket.socketpair()
         with theirs:
-            process = await start_zygote(theirs, preloaded, place)
+            process = await start_zygote(theirs, preloaded, directory)
         open_files.give_back(process.pid)
         return cls(process, *await asyncio.open_connection(sock=ours, limit=LINE_BYTES))
 
@@ -138,14 +140,14 @@ class _Zygote:
         if self.ended:
             raise self._failure
 
-    def fork(self, place: Place) -> asyncio.Future[Rank]:
+    def fork(self, launch: Launch) -> asyncio.Future[Rank]:
         number = next(self._numbers)
         asked = self._asked[number] = asyncio.get_running_loop().create_future()
         request = {
             "id": number,
-            "program": place.program.words,
-            "env": dict(place.env),
-            "cores": None if place.cores is None else sorted(place.cores),
+            "program": launch.program.words,
+            "env": dict(launch.env),
+            "cores": None if launch.cores is None else sorted(launch.cores),
         }
         self._writer.write(json.dumps(request).encode() + b"\n")
         return asked

@@ -56,7 +56,7 @@ class Gang:
     order: Sequence[int] = ()
     """The nodes in the order of their ranks; empty: by number."""
     missing: Sequence[int] = ()
-    """Nodes, by rank, whose supervisor is not connected."""
+    """Nodes, by number, whose supervisor is not connected."""
     in_place_restarts: int = 0
     incidents: Sequence[Incident] = ()
     """All, or at least the last 16; the oldest first."""

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 Beat = Mapping[str, Any]
-"""The last report of a process, with `node`, its node's rank."""
+"""The last report of a process, with `node`, its node's number."""
 
 POINT_SECONDS = 1.0
 """At most one point in this time: beats come about once a second from each node, and a gang may have a thousand."""

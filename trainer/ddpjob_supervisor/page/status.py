@@ -1,12 +1,12 @@
-"""What the status page shows, from the state of the gang, which only its leader knows fully, and from its beats."""
+"""What the status page shows, from the gang's state, which only its coordinator knows fully, and from its beats."""
 
 import asyncio
 import os
 import time
 from collections.abc import Sequence
 
+from ddpjob_supervisor.gang.coordinator_service import CoordinatorService
 from ddpjob_supervisor.gang.follower import Follower
-from ddpjob_supervisor.gang.leader import Leader
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gang.states import Phase
@@ -25,11 +25,16 @@ class Status:
     """Follows one supervisor, and its gang if it leads one."""
 
     def __init__(
-        self, settings: Settings, follower: Follower, leader: Leader | None, rendezvous: Rendezvous, starter: Starter
+        self,
+        settings: Settings,
+        follower: Follower,
+        service: CoordinatorService | None,
+        rendezvous: Rendezvous,
+        starter: Starter,
     ) -> None:
         self._settings = settings
         self._follower = follower
-        self._leader = leader
+        self._service = service
         self._rendezvous = rendezvous
         self._starter = starter
         self._pace = Pace()
@@ -48,9 +53,9 @@ class Status:
 
     def finish(self, *, over: bool) -> None:
         """The gang ends here; `over`: whether it is done."""
-        if self._leader is not None:
+        if self._service is not None:
             self._pace.look()
-            self._note(self._leader.coordinator.attempt, over=over)
+            self._note(self._service.coordinator.attempt, over=over)
             if over:
                 self.curve.finish(time.time())
 
@@ -62,10 +67,10 @@ class Status:
 
     def document(self) -> Document:
         """What there is to report now."""
-        return document(self._of_this_node() if self._leader is None else self._of_all(self._leader))
+        return document(self._of_this_node() if self._service is None else self._of_all(self._service))
 
-    def _of_all(self, leader: Leader) -> Gang:
-        coordinator, settings = leader.coordinator, self._settings
+    def _of_all(self, service: CoordinatorService) -> Gang:
+        coordinator, settings = service.coordinator, self._settings
         current = coordinator.current
         return Gang(
             uid=settings.uid,
@@ -81,7 +86,7 @@ class Status:
             missing=coordinator.missing,
             in_place_restarts=coordinator.past.restarts,
             incidents=coordinator.past.incidents,
-            beats=list(leader.beats().values()) if settings.nodes * settings.processes <= PROCESSES else (),
+            beats=list(service.beats().values()) if settings.nodes * settings.processes <= PROCESSES else (),
             progress=self._pace.progress(time.monotonic(), time.time(), over=coordinator.succeeded),
             slowest_node=self._comparison.slowest,
             checkpoint=self._pace.checkpoint,

@@ -122,9 +122,12 @@ class _Process:
     node: int
     window: deque[_Sample] = field(default_factory=deque)
 
+    def is_due(self, now: float) -> bool:
+        """Whether another sample is to be taken: most reports are not, and cost next to nothing then."""
+        return not self.window or now - self.window[-1].at >= SAMPLE_SECONDS
+
     def note(self, sample: _Sample) -> None:
-        if not self.window or sample.at - self.window[-1].at >= SAMPLE_SECONDS:
-            self.window.append(sample)
+        self.window.append(sample)
         while sample.at - self.window[0].at > WINDOW_SECONDS:
             self.window.popleft()
 
@@ -140,7 +143,7 @@ class Comparison:
         self.stragglers: tuple[Straggler, ...] = ()
         """Nobody before the present attempt has run for a window."""
         self.slowest: int | None = None
-        """Of several nodes, by rank, the one of the process with the most own work; None: unknown."""
+        """Of several nodes, by number, the one of the process with the most own work; None: unknown."""
         self._attempt: int | None = None
         self._processes: dict[int, _Process] = {}
         self._began = 0.0
@@ -152,6 +155,9 @@ class Comparison:
             self._attempt, self.stragglers, self.slowest = attempt, (), None
             self._processes.clear()
         for beat in beats:
+            known = self._processes.get(beat["process"])
+            if known is not None and not known.is_due(now):
+                continue
             sample = _sample(beat, now)
             if sample is not None:
                 if not self._processes:
@@ -175,5 +181,5 @@ def _sample(beat: Beat, now: float) -> _Sample | None:
     parts = beat.get("seconds") or {}
     alone = [parts[part] for part in ("data", "forward", "optimizer") if parts.get(part) is not None]
     backward, waited = parts.get("backward"), parts.get("communication")
-    own_backward = None if backward is None or waited is None else max(0.0, backward - waited)
-    return _Sample(now, sum(alone), own_backward, beat.get("stepSeconds")) if alone else None
+    working_backward = None if backward is None or waited is None else max(0.0, backward - waited)
+    return _Sample(now, sum(alone), working_backward, beat.get("stepSeconds")) if alone else None

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from ddpjob_rank.environment import Env
 from ddpjob_rank.running.program import Program
 
-from ddpjob_supervisor.node.ranks import Place, Starter
+from ddpjob_supervisor.node.ranks import Launch, Starter
 from ddpjob_supervisor.watch import devices
 from ddpjob_supervisor.watch.threads import in_thread
 
@@ -72,7 +72,7 @@ async def _count_gpus(env: Mapping[str, str], starter: Starter) -> list[Finding]
         answer = Path(directory) / "gpus.json"
         program = Program(module=True, name=COUNTING, arguments=(str(answer),))
         # The finding reports whatever ends it, not a failure report of its own.
-        rank = await starter.start(Place(program, {**env, Env.TERMINATION_LOG: str(Path(directory) / "report")}))
+        rank = await starter.start(Launch(program, {**env, Env.TERMINATION_LOG: str(Path(directory) / "report")}))
         try:
             async with asyncio.timeout(GPU_SECONDS):
                 code = await asyncio.shield(rank.ended)

@@ -1,4 +1,4 @@
-"""Asks a stuck rank what it is doing: the other end of its witness (ddpjob_rank/running/witness.py)."""
+"""Asks a stuck rank what it is doing: the other end of its answering thread (ddpjob_rank/running/answering.py)."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddpjob_rank.running.witness import ASK, END, QUESTION, SIGNAL, STACK, STACKS_TOO, TOLD
+from ddpjob_rank.running.answering import ASK, END, QUESTION, SIGNAL, STACK, STACKS_TOO, TOLD
 
 from .procfs import handles, is_handling
 
@@ -41,42 +41,42 @@ class Answer:
         return next((waits["name"] for said in self.told for waits in said.get("unfinished", [])), None)
 
 
-async def ask_rank(pid: int, beats: Path) -> Answer:
+async def ask_rank(pid: int, heartbeat: Path) -> Answer:
     """Asks a rank for its stacks and its collectives; takes at most a second."""
-    told = _none_told(beats)
-    asked = _write(beats, QUESTION)
-    answer = await ask_for_stacks(pid, beats)
-    begin = _size(beats)
+    told = _none_told(heartbeat)
+    asked = _write(heartbeat, QUESTION)
+    answer = await ask_for_stacks(pid, heartbeat)
+    begin = _size(heartbeat)
     if not answer.stacks:
-        _none_told(beats)
-        _write(beats, STACKS_TOO)
+        _none_told(heartbeat)
+        _write(heartbeat, STACKS_TOO)
     await _until(lambda: END in _lines(told), THREAD_SECONDS if asked else 0.0)
-    stacks = answer.stacks or _text(beats, begin)
+    stacks = answer.stacks or _text(heartbeat, begin)
     return Answer(asked or answer.asked, stacks, tuple(line for line in _lines(told) if line != END))
 
 
-async def ask_for_stacks(pid: int, beats: Path) -> Answer:
+async def ask_for_stacks(pid: int, heartbeat: Path) -> Answer:
     """Makes a rank, or a process that it has forked, write its stacks, if it can; takes at most half a second."""
     if SIGNAL is None or not handles(pid, SIGNAL):
         return Answer(asked=False)
-    begin, number = _size(beats), SIGNAL
+    begin, number = _size(heartbeat), SIGNAL
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    await _until(lambda: _size(beats) > begin and not is_handling(pid, number), HANDLER_SECONDS)
-    return Answer(asked=True, stacks=_text(beats, begin))
+    await _until(lambda: _size(heartbeat) > begin and not is_handling(pid, number), HANDLER_SECONDS)
+    return Answer(asked=True, stacks=_text(heartbeat, begin))
 
 
-def _none_told(beats: Path) -> Path:
+def _none_told(heartbeat: Path) -> Path:
     """The file for the thread's answers, which does not exist yet."""
-    told = Path(f"{beats}{TOLD}")
+    told = Path(f"{heartbeat}{TOLD}")
     told.unlink(missing_ok=True)
     return told
 
 
-def _write(beats: Path, question: bytes) -> bool:
+def _write(heartbeat: Path, question: bytes) -> bool:
     """Whether there is anything to ask."""
     try:
-        pipe = os.open(f"{beats}{ASK}", os.O_WRONLY | os.O_NONBLOCK)
+        pipe = os.open(f"{heartbeat}{ASK}", os.O_WRONLY | os.O_NONBLOCK)
     except OSError:
         return False
     with contextlib.suppress(OSError):
@@ -85,14 +85,14 @@ def _write(beats: Path, question: bytes) -> bool:
     return True
 
 
-def _size(beats: Path) -> int:
+def _size(heartbeat: Path) -> int:
     with contextlib.suppress(OSError):
-        return Path(f"{beats}{STACK}").stat().st_size
+        return Path(f"{heartbeat}{STACK}").stat().st_size
     return 0
 
 
-def _text(beats: Path, begin: int) -> str:
-    with contextlib.suppress(OSError), Path(f"{beats}{STACK}").open("rb") as file:
+def _text(heartbeat: Path, begin: int) -> str:
+    with contextlib.suppress(OSError), Path(f"{heartbeat}{STACK}").open("rb") as file:
         file.seek(begin)
         return file.read().decode(errors="replace")
     return ""

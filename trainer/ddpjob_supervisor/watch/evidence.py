@@ -46,7 +46,7 @@ async def _keep(content: bytes, attempt: int, name: str, what: str) -> None:
         await asyncio.wait_for(written.wait(), WRITE_SECONDS)
 
 
-def places(env: Mapping[str, str]) -> Iterator[Path]:
+def directories(env: Mapping[str, str]) -> Iterator[Path]:
     """The possible directories, the best first."""
     if checkpoints := env.get(Env.CHECKPOINT_DIR):
         yield Path(checkpoints) / "stalls"
@@ -63,7 +63,7 @@ def _own(parent: str) -> Path:
 
 
 def _write(content: bytes, attempt: int, name: str, what: str) -> None:
-    for directory in places(os.environ):
+    for directory in directories(os.environ):
         file = directory / f"attempt-{attempt}" / name
         try:
             file.parent.mkdir(parents=True, exist_ok=True)

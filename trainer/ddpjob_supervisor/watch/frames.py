@@ -15,7 +15,7 @@ OURS = ("/ddpjob_rank/", "/ddpjob_supervisor/", "/ddpjob_trainer/")
 STARTERS = ("/ddpjob_rank/running/", "/ddpjob_supervisor/")
 """What becomes a program; the rest of ours may be one."""
 
-WITNESS = "/ddpjob_rank/running/witness.py"
+ANSWERING = "/ddpjob_rank/running/answering.py"
 
 COMMUNICATION = "/torch/distributed/"
 """A thread in one of its functions, and in none of the program's that it has called, waits for others."""
@@ -65,7 +65,7 @@ def _main_first(stacks: str) -> list[str]:
 
 def without_ours(stacks: str) -> str:
     """The same without the thread that wrote them and the calls that started the program."""
-    left = (_without_start(thread) for thread in _main_first(stacks) if WITNESS not in thread)
+    left = (_without_start(thread) for thread in _main_first(stacks) if ANSWERING not in thread)
     return "\n\n".join(thread for thread in left if FRAME.search(thread)) or main_first(stacks)
 
 
@@ -89,7 +89,7 @@ def _main(threads: Sequence[str]) -> str:
     Usually it is the current one, since the kernel lets it handle the signal. If it cannot, our own thread writes the
     stacks, and the main thread is the last, being the oldest.
     """
-    current = (thread for thread in threads if thread.startswith("Current") and WITNESS not in thread)
+    current = (thread for thread in threads if thread.startswith("Current") and ANSWERING not in thread)
     return next(current, threads[-1] if threads else "")
 
 

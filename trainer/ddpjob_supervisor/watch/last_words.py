@@ -15,7 +15,7 @@ from . import evidence
 from .relay import Relay
 
 DUMP = ".trace-"
-"""The flight recorder's dump stands beside the heartbeat file; the rank's number completes the name."""
+"""Of the flight recorder's dump, after the heartbeat file's path; the rank's number completes the name."""
 
 NCCL_DEBUG, NCCL_DEBUG_FILE = "NCCL_DEBUG", "NCCL_DEBUG_FILE"
 """NCCL writes to stdout, unless it is told otherwise."""

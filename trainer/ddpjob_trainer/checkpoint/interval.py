@@ -40,7 +40,7 @@ def best_interval(time_to_failure: float, cost: float | None, writing: float) ->
     Args:
         time_to_failure: Mean seconds between failures.
         cost: Seconds that training loses by a save; None if there was none.
-        writing: Seconds until a save is on the disk, beside training.
+        writing: Seconds until a save is on the disk, while training goes on.
     """
     if cost is None:
         return FIRST_SECONDS

@@ -27,7 +27,7 @@ class Manifest:
     step: int
     epoch: int
     samples: int
-    """The cursor: samples of the epoch that all processes together have seen."""
+    """Samples of the epoch that all processes together have seen."""
     worldSize: int  # noqa: N815  (a JSON key)
     globalBatchSize: int  # noqa: N815
     uid: str

@@ -1,7 +1,7 @@
 """Saving and resuming: when a checkpoint is due, and what all ranks do for it.
 
-Only rank 0 reads and writes files, and writes them beside training. The others send it their random states and get a
-checkpoint's bytes from it, so they need not see the directory. Of these bytes there is one copy on each node.
+Only rank 0 reads and writes files, and writes them while training goes on. The others send it their random states
+and get a checkpoint's bytes from it, so they need not see the directory. Each node has one copy of these bytes.
 """
 
 import time

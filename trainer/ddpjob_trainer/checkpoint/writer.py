@@ -1,4 +1,4 @@
-"""Writing checkpoints beside training: training waits for a copy of the state, and a thread writes the copy.
+"""Writing checkpoints while training goes on: it waits for a copy of the state, and a thread writes the copy.
 
 The thread hardly disturbs training, since its work is done outside Python's lock: hashing, writing, waiting for the
 disk.

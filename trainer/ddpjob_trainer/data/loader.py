@@ -1,4 +1,4 @@
-"""Batches: samples fetched in a given order, by this process or by workers beside it, and moved to the device.
+"""Batches: samples fetched in a given order, by this process or by workers that it starts, and moved to the device.
 
 Each sample is fetched with random generators seeded by the run's seed, the epoch and the sample's number. So what is
 drawn for it, for example an augmentation, is the same whichever process fetches it: a rank or its worker, before a

@@ -1,7 +1,7 @@
 """How all ranks come to the same decision at the same step, at next to no cost.
 
-Now and then every rank proposes a wish. Rank 0 gathers the proposals beside the next step, and after it tells all the
-greatest wish, beside the step that follows. So all see the same wish at the same step, and none waits for a message.
+Now and then every rank proposes a wish. Rank 0 gathers the proposals during the next step, and after it tells all the
+greatest wish, during the step that follows. So all see the same wish at the same step, and none waits for a message.
 The two exchanges cost about a millisecond if processes share cores, so short steps do not all have them: rank 0
 measures the pace, and tells after how many steps the next proposals are due. Where that is after each step, steps are
 so long that all wait for rank 0's word rather than for one more of them.

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from ddpjob_rank.console import say
 from ddpjob_rank.errors import ConfigError
-from ddpjob_rank.machine.interface import VARIABLE, choose_interface, own_address
+from ddpjob_rank.machine.interface import VARIABLE, choose_interface, local_address
 from ddpjob_rank.stopping import StoppedOnRequest
 from ddpjob_rank.world import World
 from torch.distributed.distributed_c10d import Store
@@ -17,7 +17,7 @@ from ddpjob_trainer.config import TrainConfig
 
 from .backend import backend_of, device_of, settings
 from .fitting import MPI, NCCL
-from .stores import Meeting, address_of
+from .stores import InitMethod, address_of
 
 _KEPT: list[Store] = []
 """A store of a file removes the file at its end, maybe while others still use it: it stays as long as the process."""
@@ -56,9 +56,9 @@ def process_group(world: World, config: TrainConfig) -> Iterator[torch.device]:
 
 
 def _join(world: World, config: TrainConfig, backend: str, device: torch.device) -> None:
-    meeting = Meeting(world, config.attempt, config.group.joining_seconds, config.place.init_file)
-    address = own_address(world)
-    store = meeting.join(backend, address)
+    method = InitMethod(world, config.attempt, config.group.joining_seconds, config.place.init_file)
+    address = local_address(world)
+    store = method.join(backend, address)
     _KEPT.append(store)
     interface = choose_interface(address, _addresses(store, world))
     if world.leads:

@@ -28,8 +28,8 @@ TAKEN = "EADDRINUSE"
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """Where and when a world meets."""
+class InitMethod:
+    """How a world finds together, as in torch.distributed: where, and for how long it waits."""
 
     world: World
     attempt: int
@@ -74,15 +74,15 @@ class Meeting:
             self._refuse(store, f"rank {rank} has come to {self.place} already: {self._told_apart}")
         if sizes != size:
             theirs = f"{counted(sizes, 'process')} {'is' if sizes == 1 else 'are'}"
-            meeting = f"{theirs} to meet at {self.place}: {self._told_apart}"
-            self._refuse(store, f"rank {rank} is one of {size}, but {meeting}")
+            expected = f"{theirs} to meet at {self.place}: {self._told_apart}"
+            self._refuse(store, f"rank {rank} is one of {size}, but {expected}")
         if backends != backend:
             chosen = f"rank {rank} has chosen backend {backend}, and others {backends}"
             self._refuse(store, f"{chosen}: name one for all with --backend")
         store.set(f"{ADDRESS}/{rank}", address)
 
     def _refuse(self, store: Store, message: str) -> NoReturn:
-        """Calls off the meeting, for all that have come and will come."""
+        """Calls it off, for all that have come and will come."""
         store.set(REFUSED, message)
         for phase in (ARRIVED, CONFIRMED):
             store.set(f"{phase}/all", "1")
@@ -121,9 +121,9 @@ def address_of(store: Store, rank: int) -> str:
     return address.decode()
 
 
-def _tcp_store(meeting: Meeting) -> Store:
+def _tcp_store(method: InitMethod) -> Store:
     """The store that rank 0 (or torchrun) serves."""
-    world, timeout = meeting.world, timedelta(seconds=meeting.seconds)
+    world, timeout = method.world, timedelta(seconds=method.seconds)
     serves = world.leads and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     if not serves:
         await_rank_0(world, timeout)
@@ -140,7 +140,7 @@ def _tcp_store(meeting: Meeting) -> Store:
                 f" {_port_setting()}"
             ) from error
         raise TrainerError(
-            f"rank {world.rank} cannot use {meeting.place}: {str(error).splitlines()[0]}; if another program has the"
+            f"rank {world.rank} cannot use {method.place}: {str(error).splitlines()[0]}; if another program has the"
             f" port, set another {_port_setting()}"
         ) from error
 
@@ -150,10 +150,10 @@ def _port_setting() -> str:
     return "spec.masterPort" if Env.UID in os.environ else f"{Env.MASTER_PORT} (--master-port) for all processes"
 
 
-def _file_store(meeting: Meeting) -> Store:
-    assert meeting.file is not None, "the caller has seen to it"
+def _file_store(method: InitMethod) -> Store:
+    assert method.file is not None, "the caller has seen to it"
     try:
-        meeting.file.open("ab").close()
+        method.file.open("ab").close()
     except OSError as error:
-        raise ConfigError(f"cannot write {meeting.file}, where the processes are to meet: {error.strerror}") from None
-    return dist.FileStore(str(meeting.file))  # type: ignore[attr-defined]
+        raise ConfigError(f"cannot write {method.file}, where the processes are to meet: {error.strerror}") from None
+    return dist.FileStore(str(method.file))  # type: ignore[attr-defined]

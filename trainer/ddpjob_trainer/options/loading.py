@@ -11,7 +11,7 @@ EXPLAINED_STEPS = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadingConfig:
-    """Who fetches samples, beside training."""
+    """Who fetches samples while training goes on."""
 
     workers: int | None = None
     """Processes of each rank that fetch and decode samples; 0: the rank itself does; None: the workload's default."""

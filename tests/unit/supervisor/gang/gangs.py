@@ -1,4 +1,4 @@
-"""A gang whose leader is told what happens, one thing after the other."""
+"""A gang whose coordinator is told what happens, one thing after the other."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def hello(node: int, incarnation: int = 1, attempt: int = 1, domain: str | None 
 
 @dataclass
 class Gang:
-    """A leader, what it says, and the time."""
+    """A coordinator, what it says, and the time."""
 
     nodes: int = 2
     limits: Limits = field(default_factory=limits)
@@ -67,7 +67,7 @@ class Gang:
     """In answer to what happened last."""
 
     def __post_init__(self) -> None:
-        self.leader = Coordinator(
+        self.coordinator = Coordinator(
             self.nodes,
             self.limits,
             self.now,
@@ -87,17 +87,17 @@ class Gang:
     @property
     def incidents(self) -> list[str]:
         """As `1: rank 0 Application`."""
-        return [_named(incident) for incident in self.leader.past.incidents]
+        return [_named(incident) for incident in self.coordinator.past.incidents]
 
     def _hear(self) -> Gang:
-        self.said = [(node, message) for nodes, message in self.leader.drained() for node in nodes]
+        self.said = [(node, message) for nodes, message in self.coordinator.drained() for node in nodes]
         return self
 
     def joins(self, *nodes: int, incarnation: int = 1, attempt: int = 1) -> Gang:
         for node in nodes:
             domain = self.domains[node].replace("?", "") if self.domains else None
             said = hello(node, incarnation, attempt, domain)
-            self.leader.joined(node, said, f"10.0.0.{node}:29502", self.now)
+            self.coordinator.joined(node, said, f"10.0.0.{node}:29502", self.now)
         return self._hear()
 
     def starts(self) -> Gang:
@@ -105,52 +105,52 @@ class Gang:
         return self.joins(*range(self.nodes))
 
     def says(self, node: int, message: Message) -> Gang:
-        self.leader.said(node, message, self.now)
+        self.coordinator.said(node, message, self.now)
         return self._hear()
 
     def steps(self, node: int = 0, step: int = 1) -> Gang:
-        process = self.leader.current.ring.first_process(node)
-        return self.says(node, Beats(self.leader.attempt, (beat(process, step),)))
+        process = self.coordinator.current.ring.first_process(node)
+        return self.says(node, Beats(self.coordinator.attempt, (beat(process, step),)))
 
     def fails(self, node: int, end: End = KILLED) -> Gang:
-        return self.says(node, Failed(self.leader.attempt, end.cause, bool(end.waited)))
+        return self.says(node, Failed(self.coordinator.attempt, end.cause, bool(end.waited)))
 
     def idle(self, node: int, *ends: End) -> Gang:
-        return self.says(node, Idle(self.leader.attempt, ends or (STOPPED,)))
+        return self.says(node, Idle(self.coordinator.attempt, ends or (STOPPED,)))
 
     def done(self, node: int) -> Gang:
-        return self.says(node, Finished(self.leader.attempt))
+        return self.says(node, Finished(self.coordinator.attempt))
 
     def leaving(self, node: int) -> Gang:
         return self.says(node, Leaving())
 
     def lost(self, node: int) -> Gang:
-        self.leader.left(node, self.now)
+        self.coordinator.left(node, self.now)
         return self._hear()
 
     def after(self, seconds: float) -> Gang:
         self.now += seconds
-        self.leader.tick(self.now)
+        self.coordinator.tick(self.now)
         return self._hear()
 
     def stalls(self) -> Gang:
-        self.leader.found_stalled(self.now - 30, self.now)
+        self.coordinator.found_stalled(self.now - 30, self.now)
         return self._hear()
 
     def blames(self, process: int | None) -> Gang:
-        self.leader.blamed(process, "it is stopped", 7, self.now)
+        self.coordinator.blamed(process, "it is stopped", 7, self.now)
         return self._hear()
 
     def breaks(self, node: int, end: End = KILLED, other: End = STOPPED) -> Gang:
         """A rank fails, and all are ended."""
         self.fails(node).idle(node, end)
-        for one in [*self.leader.members]:
+        for one in [*self.coordinator.members]:
             if one != node:
                 self.idle(one, other)
         return self
 
     def remembers(self, attempt: int, past: Past = Past()) -> Gang:  # noqa: B008  (it is frozen)
-        self.leader.remember(attempt, past)
+        self.coordinator.remember(attempt, past)
         return self._hear()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ddpjob_supervisor.gang import control, link
 from ddpjob_supervisor.gang.control import STRANGERS, control_port
-from ddpjob_supervisor.gang.leader import Leader
+from ddpjob_supervisor.gang.coordinator_service import CoordinatorService
 from ddpjob_supervisor.gang.link import FIRST_BYTES, SILENT_SECONDS, LinkLostError, TcpLink, connect
 from ddpjob_supervisor.gang.messages import (
     PROTOCOL,
@@ -66,15 +66,15 @@ async def a_port(*, leads: bool = True, nodes: int = 2) -> AsyncIterator[str]:
         peers=("job-0:29502",),
         secret=SECRET,
     )
-    leader = Leader(settings) if leads else None
+    service = CoordinatorService(settings) if leads else None
     member: Any = Member()
     async with (
         asyncio.timeout(patience(DEADLINE_SECONDS)),
-        control_port(settings, Rendezvous(settings), member, leader),
+        control_port(settings, Rendezvous(settings), member, service),
     ):
         yield f"127.0.0.1:{port}"
-        if leader is not None:
-            await leader.close()
+        if service is not None:
+            await service.close()
 
 
 async def answer(address: str, words: Hello | Announce, secret: bytes = SECRET) -> Message | None:

@@ -1,4 +1,4 @@
-"""What the leader makes of what happens: its phase, what it says to whom, and the incidents that it records."""
+"""What the coordinator makes of what happens: its phase, what it says to whom, and the incidents that it records."""
 
 import pytest
 from ddpjob_supervisor.gang.coordinator import EXAMINING_SECONDS, SETTLING_SECONDS
@@ -58,7 +58,7 @@ STARTING: dict[str, Row] = {
     "nobody is there": (Gang(), G, "", []),
     "not all are there": (Gang().joins(0), G, "", []),
     "all are there": (Gang().joins(0, 1), R, "Start(1) to 0 1", []),
-    "a leader alone": (Gang(1).joins(0), R, "Start(1) to 0", []),
+    "a coordinator alone": (Gang(1).joins(0), R, "Start(1) to 0", []),
     "the first attempt has the operator's number": (Gang().joins(0, 1, attempt=7), R, "Start(7) to 0 1", []),
     "it may know none": (Gang(1).joins(0, attempt=0), R, "Start(1) to 0", []),
     "one comes and goes before the start": (Gang().joins(1).lost(1).joins(1), G, "", []),
@@ -77,7 +77,7 @@ RESTARTING: dict[str, Row] = {
     "some ranks still run": (trains().fails(1).idle(1, KILLED), X, "", []),
     "all have ended": (trains().breaks(1), R, "Start(2) to 0 1", [KILL]),
     "a node that could not start its ranks": (trains().idle(1, KILLED), X, "Stop(1) to 0", []),
-    "a leader alone": (trains(1).breaks(0), R, "Start(2) to 0", ["1: rank 0 Application"]),
+    "a coordinator alone": (trains(1).breaks(0), R, "Start(2) to 0", ["1: rank 0 Application"]),
     "a failure of its own comes before its consequence": (
         trains().fails(0).idle(0, LOST).idle(1, KILLED),
         *(R, "Start(2) to 0 1", [KILL]),
@@ -441,9 +441,9 @@ TABLES = {
     "row",
     [pytest.param(row, id=f"{name}: {title}") for name, table in TABLES.items() for title, row in table.items()],
 )
-def test_the_leader_decides(row: Row) -> None:
+def test_the_coordinator_decides(row: Row) -> None:
     gang, phase, words, incidents = row
-    assert (gang.leader.phase, gang.words, gang.incidents) == (phase, words, incidents)
+    assert (gang.coordinator.phase, gang.words, gang.incidents) == (phase, words, incidents)
 
 
 @pytest.mark.parametrize(
@@ -462,8 +462,17 @@ def test_what_belongs_to_an_attempt_that_is_over_changes_nothing(message: Messag
         return changed[gang]()
 
     def state(gang: Gang) -> str:
-        leader = gang.leader
-        return repr((leader.phase, leader.attempt, leader.members, leader.past, leader.current.progressed, gang.said))
+        coordinator = gang.coordinator
+        return repr(
+            (
+                coordinator.phase,
+                coordinator.attempt,
+                coordinator.members,
+                coordinator.past,
+                coordinator.current.progressed,
+                gang.said,
+            )
+        )
 
     told = made()
     told.said.clear()
@@ -482,29 +491,29 @@ def test_the_first_failure_is_the_one_that_was_heard_of_first_whatever_the_clock
     ahead, behind = replace(KILLED, process=0, time=BEGIN + 900), replace(KILLED, process=1, time=BEGIN - 900)
     gang = trains().fails(0).after(0.1).fails(1).idle(1, behind).idle(0, ahead)
     assert gang.incidents == ["1: rank 0 Application"]
-    incident = gang.leader.past.incidents[0]
+    incident = gang.coordinator.past.incidents[0]
     assert (incident.end, incident.tied, incident.consequence_nodes) == (ahead, False, (1,))
 
 
-def test_a_leader_of_several_processes_names_the_first_one_of_a_node_that_was_out_of_reach() -> None:
+def test_a_coordinator_of_several_processes_names_the_first_one_of_a_node_that_was_out_of_reach() -> None:
     gang = Gang(3, limits(), processes=4).starts().lost(2).idle(0).idle(1).joins(2)
-    assert [(incident.node, incident.end.process) for incident in gang.leader.past.incidents] == [(2, 8)]
+    assert [(incident.node, incident.end.process) for incident in gang.coordinator.past.incidents] == [(2, 8)]
 
 
 def test_a_stall_names_its_process_and_all_other_nodes_go_with_it() -> None:
     gang = Gang(3, limits(), processes=2).starts().stalls()
-    assert gang.leader.current.stall is not None
-    assert gang.leader.current.stall.since == BEGIN - 30
+    assert gang.coordinator.current.stall is not None
+    assert gang.coordinator.current.stall.since == BEGIN - 30
     gang.blames(3).idle(0).idle(1).idle(2)
-    (incident,) = gang.leader.past.incidents
+    (incident,) = gang.coordinator.past.incidents
     assert (incident.node, incident.end.process, incident.end.exit_code, incident.end.step) == (1, 3, 203, 7)
     assert (incident.consequences, incident.consequence_nodes) == (2, (0, 2))
-    assert gang.leader.current.stall is None, "the next attempt has not stalled"
+    assert gang.coordinator.current.stall is None, "the next attempt has not stalled"
 
 
 def test_nobody_is_a_consequence_of_itself() -> None:
     gang = trains(3).stalls().blames(None).idle(0).idle(1).idle(2)
-    assert gang.leader.past.incidents[0].consequence_nodes == (1, 2)
+    assert gang.coordinator.past.incidents[0].consequence_nodes == (1, 2)
 
 
 WAITING: dict[str, Row] = {
@@ -530,13 +539,13 @@ WAITING: dict[str, Row] = {
 @pytest.mark.parametrize("row", WAITING.values(), ids=WAITING)
 def test_if_a_rank_waits_for_another_until_it_gives_up_the_other_is_looked_for(row: Row) -> None:
     gang, phase, words, incidents = row
-    assert (gang.leader.phase, gang.words, gang.incidents) == (phase, words, incidents)
+    assert (gang.coordinator.phase, gang.words, gang.incidents) == (phase, words, incidents)
 
 
 def test_those_that_gave_up_are_found_waiting_although_they_have_ended() -> None:
     gang = trains().fails(0, WAITED).idle(0, WAITED).says(1, Examined(1, (Finding(1, "S"),)))
-    assert gang.leader.examined
-    findings = gang.leader.findings()
+    assert gang.coordinator.examined
+    findings = gang.coordinator.findings()
     assert (findings[0].state, findings[0].where) == ("S", "NCCL's ALLREDUCE number 7")
     assert findings[1] == Finding(1, "S")
 
@@ -544,12 +553,12 @@ def test_those_that_gave_up_are_found_waiting_although_they_have_ended() -> None
 def test_all_have_been_examined_once_each_node_with_ranks_has_answered() -> None:
     gang = trains(3).done(2).stalls()
     assert gang.words == "Examine(1) to 0 1"
-    assert not gang.leader.examined
+    assert not gang.coordinator.examined
     gang.says(0, Examined(1, (Finding(0),)))
-    assert not gang.leader.examined
+    assert not gang.coordinator.examined
     gang.says(1, Examined(1, (Finding(1),)))
-    assert gang.leader.examined
-    assert gang.leader.findings() == {0: Finding(0), 1: Finding(1), 2: Finding(2, "X")}
+    assert gang.coordinator.examined
+    assert gang.coordinator.findings() == {0: Finding(0), 1: Finding(1), 2: Finding(2, "X")}
 
 
 @pytest.mark.parametrize("goes", ["stays", "goes"])
@@ -558,7 +567,7 @@ def test_of_a_node_that_is_done_all_processes_have_ended(goes: str) -> None:
     if goes == "goes":
         gang.lost(1)
     gang.stalls()
-    assert gang.leader.findings() == {process: Finding(process, "X") for process in (2, 3)}
+    assert gang.coordinator.findings() == {process: Finding(process, "X") for process in (2, 3)}
 
 
 @pytest.mark.parametrize("process", [0, 2, -1])
@@ -567,38 +576,38 @@ def test_nobody_speaks_of_processes_that_are_not_its_own(process: int) -> None:
     for message in Beats(1, (beat(process, 5),)), Examined(1, (Finding(process),)):
         with pytest.raises(UnreadableError, match="is no process of node 1"):
             gang.says(1, message)
-    assert gang.leader.members[1].beats == ()
+    assert gang.coordinator.members[1].beats == ()
 
 
 def test_findings_that_never_come_are_not_waited_for_beyond_a_moment() -> None:
     gang = trains().stalls().says(0, Examined(1, (Finding(0),)))
-    assert gang.leader.next_moment() == BEGIN + EXAMINING_SECONDS
-    assert gang.leader.findings() == {0: Finding(0)}
+    assert gang.coordinator.next_moment() == BEGIN + EXAMINING_SECONDS
+    assert gang.coordinator.findings() == {0: Finding(0)}
 
 
 def test_it_wants_to_look_again_only_where_time_alone_changes_something() -> None:
     gang = trains()
-    assert gang.leader.next_moment() is None
+    assert gang.coordinator.next_moment() is None
     unseen(gang)
-    assert gang.leader.next_moment() == BEGIN + SETTLING_SECONDS
+    assert gang.coordinator.next_moment() == BEGIN + SETTLING_SECONDS
     gang.lost(1)
-    assert gang.leader.next_moment() is None
+    assert gang.coordinator.next_moment() is None
 
 
 def test_each_phase_says_since_when() -> None:
     gang = trains().after(5).fails(1).after(2)
-    assert gang.leader.state.since == BEGIN + 5
+    assert gang.coordinator.state.since == BEGIN + 5
     gang.idle(0).idle(1, KILLED)
-    assert (gang.leader.phase, gang.leader.state.since) == (Phase.RUNNING, BEGIN + 7)
+    assert (gang.coordinator.phase, gang.coordinator.state.since) == (Phase.RUNNING, BEGIN + 7)
     gang.breaks(1).after(1)
-    assert (gang.leader.phase, gang.leader.state.since) == (Phase.DONE, BEGIN + 7)
+    assert (gang.coordinator.phase, gang.coordinator.state.since) == (Phase.DONE, BEGIN + 7)
 
 
 def test_it_says_who_is_missing_and_not_who_is_done() -> None:
     gang = Gang(4).joins(0, 2)
-    assert gang.leader.missing == (1, 3)
+    assert gang.coordinator.missing == (1, 3)
     gang.joins(1, 3).done(3).lost(3)
-    assert gang.leader.missing == ()
+    assert gang.coordinator.missing == ()
 
 
 def test_a_start_says_who_is_there_and_what_was() -> None:
@@ -612,27 +621,29 @@ def test_a_start_says_who_is_there_and_what_was() -> None:
 def test_the_mean_time_to_failure_counts_lost_nodes_and_neither_waiting_nor_stops_on_request() -> None:
     gang = trains().steps().after(100).breaks(1)
     gang.steps().after(50).lost(1).idle(0).after(1000).joins(1, incarnation=2)
-    assert gang.leader.past.mean_time_to_failure == 75
+    assert gang.coordinator.past.mean_time_to_failure == 75
     gang.after(50).leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED).joins(1, incarnation=3)
-    assert gang.leader.past.mean_time_to_failure == 100
+    assert gang.coordinator.past.mean_time_to_failure == 100
     gang.steps().lost(1).idle(0).joins(1, incarnation=3)
-    assert gang.leader.past.mean_time_to_failure == 200 / 3, "a supervisor that comes back is one failure, not two"
+    assert gang.coordinator.past.mean_time_to_failure == 200 / 3, (
+        "a supervisor that comes back is one failure, not two"
+    )
 
 
 def test_a_step_of_the_former_attempt_is_none_of_this_one() -> None:
     gang = trains().steps()
-    assert gang.leader.current.progressed
-    assert not gang.breaks(1).leader.current.progressed
-    assert gang.leader.members[0].beats == ()
+    assert gang.coordinator.current.progressed
+    assert not gang.breaks(1).coordinator.current.progressed
+    assert gang.coordinator.members[0].beats == ()
 
 
 def test_the_last_incidents_are_kept_and_all_restarts_counted() -> None:
     gang = trains(restarts=100)
     for _ in range(INCIDENTS_KEPT + 4):
         gang.steps().breaks(1)
-    attempts = [incident.attempt for incident in gang.leader.past.incidents]
+    attempts = [incident.attempt for incident in gang.coordinator.past.incidents]
     assert attempts == list(range(5, INCIDENTS_KEPT + 5))
-    assert gang.leader.past.restarts == INCIDENTS_KEPT + 4
+    assert gang.coordinator.past.restarts == INCIDENTS_KEPT + 4
 
 
 def past(restarts: int, seconds_ago: float = 10) -> Past:
@@ -641,31 +652,31 @@ def past(restarts: int, seconds_ago: float = 10) -> Past:
     return Past((*incidents,)[-INCIDENTS_KEPT:], restarts, (BEGIN - seconds_ago,) * restarts)
 
 
-def test_restarts_under_the_former_leader_count() -> None:
+def test_restarts_under_the_former_coordinator_count() -> None:
     gang = Gang(2, limits(restarts=2)).remembers(3, past(2)).starts().steps().breaks(1)
     assert gang.words == "Leave(4: rank 1 Application) to 0 1"
     old = Gang(2, limits(restarts=2, window=60)).remembers(3, past(2, 61)).starts()
     assert old.steps().breaks(1).words == "Start(5) to 0 1"
-    assert old.leader.past.restarts == 3
+    assert old.coordinator.past.restarts == 3
 
 
 def test_they_count_also_where_there_were_more_than_incidents_are_kept() -> None:
     many = INCIDENTS_KEPT + 4
     gang = Gang(2, limits(restarts=many)).remembers(many + 1, past(many)).starts().steps().breaks(1)
     assert gang.words == f"Leave({many + 2}: rank 1 Application) to 0 1"
-    assert gang.leader.past.restarts == many
+    assert gang.coordinator.past.restarts == many
 
 
-def test_a_new_leader_knows_all_that_the_former_one_knew() -> None:
+def test_a_new_coordinator_knows_all_that_the_former_one_knew() -> None:
     former = trains().steps().after(100).breaks(1)
     (_, start), *_ = former.said
     assert isinstance(start, Start)
-    assert start.past == former.leader.past
+    assert start.past == former.coordinator.past
     assert (start.past.ran, start.past.failures, start.past.mean_time_to_failure) == (100, 1, 100)
-    assert Gang().remembers(2, start.past).leader.past == former.leader.past
+    assert Gang().remembers(2, start.past).coordinator.past == former.coordinator.past
 
 
-def test_attempts_that_got_nowhere_under_the_former_leader_count() -> None:
+def test_attempts_that_got_nowhere_under_the_former_coordinator_count() -> None:
     (_, start), *_ = trains().breaks(1).said
     assert isinstance(start, Start)
     assert Gang().remembers(2, start.past).starts().breaks(1).words == "Leave(3: rank 1 Application) to 0 1"
@@ -675,31 +686,31 @@ def test_the_newest_of_what_the_living_know_is_remembered_whoever_answers_first(
     older, newer = past(2), past(3)
     for first, second in [(older, newer), (newer, older)]:
         gang = Gang().remembers(3, first).remembers(4, Past()).remembers(4, second)
-        assert gang.leader.past == newer
+        assert gang.coordinator.past == newer
         assert gang.starts().words == "Start(5) to 0 1"
 
 
 def test_a_pod_that_was_replaced_is_not_to_come_back() -> None:
     gang = trains().lost(1).idle(0).joins(1, incarnation=3)
-    assert gang.leader.is_outdated(hello(1, incarnation=2))
-    assert not gang.leader.is_outdated(hello(1, incarnation=3))
-    assert not gang.leader.is_outdated(hello(0, incarnation=1))
+    assert gang.coordinator.is_outdated(hello(1, incarnation=2))
+    assert not gang.coordinator.is_outdated(hello(1, incarnation=3))
+    assert not gang.coordinator.is_outdated(hello(0, incarnation=1))
     gang.lost(1).idle(0)
-    assert gang.leader.is_outdated(hello(1, incarnation=2)), "nor while its successor is away"
+    assert gang.coordinator.is_outdated(hello(1, incarnation=2)), "nor while its successor is away"
 
 
 def test_a_rank_that_does_not_end_although_it_was_killed_is_named_and_left_to_the_operator() -> None:
     gang = Gang(3, limits(), processes=4).starts()
     gang.says(1, Beats(1, (), running=(4, 5, 6, 7))).fails(2).idle(2, KILLED).idle(0)
     gang.after(1).says(1, Beats(1, (), running=(7, 6)))
-    assert gang.leader.next_moment() == BEGIN + KILLED_SECONDS
-    assert gang.after(KILLED_SECONDS - 2).leader.phase is Phase.STOPPING
+    assert gang.coordinator.next_moment() == BEGIN + KILLED_SECONDS
+    assert gang.after(KILLED_SECONDS - 2).coordinator.phase is Phase.STOPPING
     assert gang.after(1).words == "Leave(1: rank 1 Stalled) to 0 1 2"
     ((_, leave), *_) = gang.said
     assert isinstance(leave, Leave)
     assert (leave.incident.end.process, leave.incident.end.exit_code) == (6, 203)
     assert leave.incident.end.message.startswith("SIGKILL has not ended rank 6, 7 within 30 s")
-    assert gang.leader.next_moment() is None
+    assert gang.coordinator.next_moment() is None
 
 
 def test_where_only_what_the_ranks_had_started_does_not_end_its_node_is_named() -> None:
@@ -722,7 +733,7 @@ def orders(gang: Gang) -> set[tuple[int, ...] | None]:
 
 def test_where_ranks_follow_placement_each_start_says_in_which_order_nodes_stand() -> None:
     gang = placed()
-    assert (orders(gang), gang.leader.current.ring.order) == ({(0, 2, 1, 3)}, (0, 2, 1, 3))
+    assert (orders(gang), gang.coordinator.current.ring.order) == ({(0, 2, 1, 3)}, (0, 2, 1, 3))
 
 
 def test_otherwise_it_says_nothing_about_that() -> None:
@@ -731,7 +742,7 @@ def test_otherwise_it_says_nothing_about_that() -> None:
 
 def test_a_supervisor_that_knows_of_no_order_gets_none() -> None:
     gang = Gang(3, limits(), domains="aba").joins(0, 1)
-    gang.leader.joined(2, hello(2), "10.0.0.2:29502", gang.now)
+    gang.coordinator.joined(2, hello(2), "10.0.0.2:29502", gang.now)
     assert orders(gang._hear()) == {None}
 
 
@@ -740,14 +751,14 @@ def test_machines_are_tested_by_their_numbers_and_only_then_ordered() -> None:
     assert orders(gang) == {None}
     for node in range(4):
         gang.idle(node, WELL)
-    assert (gang.leader.phase, orders(gang)) == (R, {(0, 2, 1, 3)})
+    assert (gang.coordinator.phase, orders(gang)) == (R, {(0, 2, 1, 3)})
 
 
 def test_what_a_node_knows_of_its_place_only_later_counts_from_the_next_attempt_on() -> None:
     gang = placed("a?ab")
     assert orders(gang) == {(0, 2, 3, 1)}
     gang.steps().says(1, Located("b"))
-    assert gang.leader.current.ring.order == (0, 2, 3, 1)
+    assert gang.coordinator.current.ring.order == (0, 2, 3, 1)
     assert orders(gang.breaks(1)) == {(0, 2, 1, 3)}
 
 
@@ -763,25 +774,25 @@ def test_a_new_pod_elsewhere_changes_the_order() -> None:
 def test_whoever_fails_the_incident_is_of_its_node_and_names_the_rank_that_it_had(processes: int) -> None:
     for node in range(4):
         gang = placed(processes=processes).steps()
-        process = gang.leader.current.ring.first_process(node)
+        process = gang.coordinator.current.ring.first_process(node)
         gang.breaks(node, replace(KILLED, process=process))
-        incident = gang.leader.past.incidents[-1]
+        incident = gang.coordinator.past.incidents[-1]
         assert (incident.node, incident.end.process) == (node, [0, 2, 1, 3][node] * processes)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_stall_is_of_the_node_that_has_the_rank_that_is_to_blame(processes: int) -> None:
     gang = placed(processes=processes).steps().stalls().blames(1 * processes)
-    assert gang.leader.current.stall is not None
-    assert (gang.leader.current.stall.node, gang.leader.current.stall.process) == (2, processes)
+    assert gang.coordinator.current.stall is not None
+    assert (gang.coordinator.current.stall.node, gang.coordinator.current.stall.process) == (2, processes)
     for node in range(4):
         gang.idle(node)
-    assert gang.leader.past.incidents[-1].node == 2
+    assert gang.coordinator.past.incidents[-1].node == 2
 
 
 def test_of_a_node_that_is_done_the_ranks_that_it_had_have_ended() -> None:
     gang = placed().steps().done(1).stalls()
-    ended = [process for process, found in gang.leader.findings().items() if found.state == "X"]
+    ended = [process for process, found in gang.coordinator.findings().items() if found.state == "X"]
     assert ended == [2]
 
 
@@ -794,7 +805,7 @@ def test_a_node_that_was_out_of_reach_is_named_by_the_rank_that_it_had() -> None
     gang = placed().steps().lost(1)
     for node in (0, 2, 3):
         gang.idle(node)
-    incident = gang.joins(1).leader.past.incidents[-1]
+    incident = gang.joins(1).coordinator.past.incidents[-1]
     assert (incident.node, incident.end.process, incident.end.cause) == (1, 2, "PeerLost")
 
 

@@ -17,7 +17,7 @@ from ddpjob_rank.running.stderr import SUFFIX
 from ddpjob_supervisor.gang import local_ranks as module
 from ddpjob_supervisor.gang.local_ranks import LocalRanks, rank_specs
 from ddpjob_supervisor.gang.messages import End
-from ddpjob_supervisor.node.ranks import Place, Rank, StartError
+from ddpjob_supervisor.node.ranks import Launch, Rank, StartError
 from ddpjob_supervisor.watch import devices
 
 from tests.unit.supervisor.gpu.transcripts import transcript
@@ -53,8 +53,8 @@ class Puppets:
     async def ready(self) -> None:
         """At once."""
 
-    async def start(self, place: Place) -> Rank:
-        if int(place.env["LOCAL_RANK"]) == self.fails_at:
+    async def start(self, launch: Launch) -> Rank:
+        if int(launch.env["LOCAL_RANK"]) == self.fails_at:
             raise StartError("no more processes")
         self.started.append(Puppet(len(self.started) + 1))
         return self.started[-1]
@@ -146,10 +146,10 @@ def test_who_goes_on_after_a_second_request_is_ended_and_that_is_no_failure(
 def test_what_was_told_while_ranks_were_starting_they_hear_once_they_run(play: Play) -> None:
     start = play.starter.start
 
-    async def told_meanwhile(place: Place) -> Rank:
+    async def told_meanwhile(launch: Launch) -> Rank:
         if not play.starter.started:
             play.local.tell(signal.SIGUSR1)
-        return await start(place)
+        return await start(launch)
 
     play.starter.start = told_meanwhile  # type: ignore[method-assign]
     play.run(lambda _: None)
@@ -317,7 +317,7 @@ def test_who_runs_is_known_by_local_rank(play: Play) -> None:
     play.run(first_ends)
 
 
-def test_a_seat_has_its_ranks_own_variables(tmp_path: Path) -> None:
+def test_each_rank_of_a_node_has_variables_of_its_own(tmp_path: Path) -> None:
     first, second = rank_specs({"A": "b", "RANK": "?"}, 4, 2, tmp_path)
     assert (first.process, second.process) == (4, 5)
     assert second.env == {

@@ -87,9 +87,9 @@ def run(test: Coroutine[object, object, None]) -> None:
 
 def test_who_says_welcome_is_followed() -> None:
     async def test() -> None:
-        async with listening(Welcome("0.1.0")) as leader:
-            link = await rendezvous(leader.address).reach(HELLO)
-            (hello,) = leader.heard
+        async with listening(Welcome("0.1.0")) as coordinator:
+            link = await rendezvous(coordinator.address).reach(HELLO)
+            (hello,) = coordinator.heard
             assert isinstance(hello, Hello)
             assert (hello.uid, hello.node, hello.incarnation) == ("uid", 1, 1)
             await link.close()
@@ -99,9 +99,9 @@ def test_who_says_welcome_is_followed() -> None:
 
 def test_it_is_tried_again_until_somebody_answers() -> None:
     async def test() -> None:
-        async with listening(Welcome("0.1.0")) as leader:
-            link = await rendezvous(nobody(), leader.address).reach(HELLO)
-            assert len(leader.heard) == 1
+        async with listening(Welcome("0.1.0")) as coordinator:
+            link = await rendezvous(nobody(), coordinator.address).reach(HELLO)
+            assert len(coordinator.heard) == 1
             await link.close()
 
     run(test())
@@ -112,9 +112,9 @@ def test_who_says_anything_else_is_not_followed_and_the_next_is_tried(
     answer: Message | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def test() -> None:
-        async with listening(answer) as stranger, listening(Welcome("0.1.0")) as leader:
-            link = await rendezvous(stranger.address, leader.address).reach(HELLO)
-            assert len(leader.heard) == 1
+        async with listening(answer) as stranger, listening(Welcome("0.1.0")) as coordinator:
+            link = await rendezvous(stranger.address, coordinator.address).reach(HELLO)
+            assert len(coordinator.heard) == 1
             await link.close()
             if isinstance(answer, Refused):
                 refusal = f"warning: {stranger.address} refuses this supervisor: this is another job's\n"
@@ -138,9 +138,9 @@ def test_nobody_without_the_secret_is_believed(capsys: pytest.CaptureFixture[str
                 writer.close()
 
             server = await asyncio.start_server(stranger, "127.0.0.1", 0)
-            async with server, listening(Welcome("0.1.0")) as leader:
+            async with server, listening(Welcome("0.1.0")) as coordinator:
                 its_address = address_of("127.0.0.1", server.sockets[0].getsockname()[1])
-                known = rendezvous(its_address, leader.address)
+                known = rendezvous(its_address, coordinator.address)
                 link = await known.reach(HELLO)
                 assert known.where() == Elsewhere(its_address), "it has heard of no other rank 0"
                 await link.close()
@@ -155,8 +155,8 @@ def test_who_has_another_secret_than_all_others_gives_up_so_that_the_gang_starts
     monkeypatch.setattr("ddpjob_supervisor.gang.rendezvous.ANOTHER_SECRET_SECONDS", 0.2)
 
     async def test() -> None:
-        async with listening(Welcome("0.1.0")) as leader:
-            settings = Settings(node=1, nodes=4, peers=(leader.address, nobody()), secret=b"another")
+        async with listening(Welcome("0.1.0")) as coordinator:
+            settings = Settings(node=1, nodes=4, peers=(coordinator.address, nobody()), secret=b"another")
             with pytest.raises(PeerLostError, match=r"take this one for a stranger: .* need the same secret$"):
                 await Rendezvous(settings).reach(HELLO)
 
@@ -166,12 +166,12 @@ def test_who_has_another_secret_than_all_others_gives_up_so_that_the_gang_starts
 def test_another_version_is_a_clear_error_and_not_tried_again() -> None:
     async def test() -> None:
         why = "its version 0.1 cannot work with rank 0's 0.2: all nodes must run the same image"
-        async with listening(Refused(why, for_good=True)) as leader:
+        async with listening(Refused(why, for_good=True)) as coordinator:
             with pytest.raises(
                 OtherVersionError, match=r"^127\.0\.0\.1:\d+ refuses this supervisor: its version 0\.1 cannot"
             ):
-                await rendezvous(leader.address).reach(HELLO)
-            assert len(leader.heard) == 1
+                await rendezvous(coordinator.address).reach(HELLO)
+            assert len(coordinator.heard) == 1
 
     run(test())
 
@@ -181,7 +181,7 @@ def test_another_version_is_a_clear_error_and_not_tried_again() -> None:
     [("Fast", 1, True), ("Disabled", 1, False), ("Fast", 2, False)],
     ids=["a gang that gathers", "without preflight", "a pod that was replaced"],
 )
-def test_a_leader_whose_address_swallows_all_is_cut_off(
+def test_a_coordinator_whose_address_swallows_all_is_cut_off(
     preflight: str, peers: int, monkeypatch: pytest.MonkeyPatch, *, ends: bool
 ) -> None:
     async def swallowed(*_: object) -> TcpLink:
@@ -205,13 +205,13 @@ def test_a_leader_whose_address_swallows_all_is_cut_off(
 
 
 @pytest.mark.parametrize(("preflight", "warned"), [("Fast", True), ("Disabled", False)])
-def test_a_clock_that_is_off_the_leaders_is_told_of_in_the_preflight(
+def test_a_clock_that_is_off_the_coordinators_is_told_of_in_the_preflight(
     preflight: str, capsys: pytest.CaptureFixture[str], *, warned: bool
 ) -> None:
     async def test() -> None:
-        async with listening(Welcome("0.1.0", heard=time.time() + 1000)) as leader:
+        async with listening(Welcome("0.1.0", heard=time.time() + 1000)) as coordinator:
             settings = Settings(
-                uid="uid", node=1, nodes=4, peers=(leader.address,), preflight=preflight, secret=SECRET
+                uid="uid", node=1, nodes=4, peers=(coordinator.address,), preflight=preflight, secret=SECRET
             )
             link = await Rendezvous(settings).reach(HELLO)
             await link.close()
@@ -220,11 +220,11 @@ def test_a_clock_that_is_off_the_leaders_is_told_of_in_the_preflight(
     assert ("preflight: the clock of node 1 is" in capsys.readouterr().err) == warned
 
 
-def test_who_knows_the_leader_sends_there() -> None:
+def test_who_knows_the_coordinator_sends_there() -> None:
     async def test() -> None:
-        async with listening(Welcome("0.1.0")) as leader, listening(Elsewhere(leader.address)) as peer:
+        async with listening(Welcome("0.1.0")) as coordinator, listening(Elsewhere(coordinator.address)) as peer:
             link = await rendezvous(peer.address).reach(HELLO)
-            assert (len(peer.heard), len(leader.heard)) == (1, 1)
+            assert (len(peer.heard), len(coordinator.heard)) == (1, 1)
             await link.close()
 
     run(test())
@@ -284,16 +284,16 @@ def test_another_job_and_an_older_rank_0_change_nothing(announce: Announce) -> N
     run(test())
 
 
-def test_the_connection_to_the_former_leader_ends() -> None:
+def test_the_connection_to_the_former_coordinator_ends() -> None:
     async def test() -> None:
-        async with listening(Welcome("0.1.0")) as former, listening(Welcome("0.1.0")) as leader:
+        async with listening(Welcome("0.1.0")) as former, listening(Welcome("0.1.0")) as coordinator:
             known = rendezvous(former.address)
             link = await known.reach(HELLO)
-            await known.announced(Announce("uid", 2, leader.address), "127.0.0.1")
+            await known.announced(Announce("uid", 2, coordinator.address), "127.0.0.1")
             with pytest.raises(LinkLostError):
                 await link.receive()
             again = await known.reach(HELLO)
-            assert len(leader.heard) == 1
+            assert len(coordinator.heard) == 1
             await again.close()
 
     run(test())
@@ -301,15 +301,17 @@ def test_the_connection_to_the_former_leader_ends() -> None:
 
 def test_the_connection_to_a_new_rank_0_stays_where_it_announces_itself_after_it_was_found() -> None:
     async def test() -> None:
-        async with listening(Welcome("0.1.0", incarnation=2)) as leader, listening(History(3)) as third:
-            known = rendezvous(leader.address)
+        async with listening(Welcome("0.1.0", incarnation=2)) as coordinator, listening(History(3)) as third:
+            known = rendezvous(coordinator.address)
             link = await known.reach(HELLO)
             known.members = {"3": third.address}
-            port = leader.address.rpartition(":")[2]
+            port = coordinator.address.rpartition(":")[2]
             await known.announced(Announce("uid", 2, f":{port}"), "127.0.0.1")
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(link.receive(), 0.1)
-            assert third.heard == [Announce("uid", 2, leader.address)], "who has not found it is told all the same"
+            assert third.heard == [Announce("uid", 2, coordinator.address)], (
+                "who has not found it is told all the same"
+            )
             await link.close()
 
     run(test())
@@ -317,25 +319,25 @@ def test_the_connection_to_a_new_rank_0_stays_where_it_announces_itself_after_it
 
 def test_where_a_newer_rank_0_was_found_its_ranks_are_too() -> None:
     async def test() -> None:
-        async with listening(Welcome("0.1.0", incarnation=3)) as leader:
-            known = rendezvous(leader.address)
+        async with listening(Welcome("0.1.0", incarnation=3)) as coordinator:
+            known = rendezvous(coordinator.address)
             await known.announced(Announce("uid", 2, f"127.0.0.2:{nobody().rpartition(':')[2]}"), "10.0.0.3")
             assert known.master_addr == "127.0.0.2"
             await (await known.reach(HELLO)).close()
             assert known.master_addr == "127.0.0.1"
-            assert known.where() == Elsewhere(leader.address, 3)
+            assert known.where() == Elsewhere(coordinator.address, 3)
 
     run(test())
 
 
 def test_a_search_that_goes_on_finds_a_new_rank_0() -> None:
     async def test() -> None:
-        async with listening(Welcome("0.1.0")) as leader:
+        async with listening(Welcome("0.1.0")) as coordinator:
             known = rendezvous(nobody())
             search = asyncio.create_task(known.reach(HELLO))
-            await known.announced(Announce("uid", 2, leader.address), "127.0.0.1")
+            await known.announced(Announce("uid", 2, coordinator.address), "127.0.0.1")
             await (await search).close()
-            assert len(leader.heard) == 1
+            assert len(coordinator.heard) == 1
 
     run(test())
 
@@ -360,8 +362,8 @@ def test_an_address_has_brackets_where_its_host_has_colons(host: str, address: s
 def test_an_address_of_version_6_is_reached_and_told_as_it_is() -> None:
     async def test() -> None:
         try:
-            async with listening(Welcome("0.1.0"), "::1") as leader:
-                link = await connect(leader.address)
+            async with listening(Welcome("0.1.0"), "::1") as coordinator:
+                link = await connect(coordinator.address)
                 assert link.peer_host == "::1"
                 assert await link.say_first(HELLO, SECRET) == Welcome("0.1.0")
                 await link.close()
@@ -373,13 +375,13 @@ def test_an_address_of_version_6_is_reached_and_told_as_it_is() -> None:
 
 def test_what_others_say_never_replaces_a_rank_0_that_has_announced_itself() -> None:
     async def test() -> None:
-        async with listening(Welcome("0.1.0")) as leader, listening(Elsewhere("127.0.0.1:1", 2)) as peer:
+        async with listening(Welcome("0.1.0")) as coordinator, listening(Elsewhere("127.0.0.1:1", 2)) as peer:
             known = rendezvous(peer.address)
-            await known.announced(Announce("uid", 2, leader.address), "127.0.0.1")
-            leader.answers = lambda _: None if len(leader.heard) == 1 else Welcome("0.1.0")
+            await known.announced(Announce("uid", 2, coordinator.address), "127.0.0.1")
+            coordinator.answers = lambda _: None if len(coordinator.heard) == 1 else Welcome("0.1.0")
             link = await known.reach(HELLO)
             assert len(peer.heard) == 1
-            assert known.where() == Elsewhere(leader.address, 2)
+            assert known.where() == Elsewhere(coordinator.address, 2)
             await link.close()
 
     run(test())
@@ -387,11 +389,11 @@ def test_what_others_say_never_replaces_a_rank_0_that_has_announced_itself() -> 
 
 def test_who_has_heard_of_a_newer_rank_0_is_believed() -> None:
     async def test() -> None:
-        async with listening(Welcome("0.1.0")) as leader, listening(Elsewhere(leader.address, 3)) as peer:
+        async with listening(Welcome("0.1.0")) as coordinator, listening(Elsewhere(coordinator.address, 3)) as peer:
             known = rendezvous(peer.address)
             await known.announced(Announce("uid", 2, nobody()), "127.0.0.1")
             link = await known.reach(HELLO)
-            assert known.where() == Elsewhere(leader.address, 3)
+            assert known.where() == Elsewhere(coordinator.address, 3)
             assert known.master_addr == "127.0.0.1"
             await link.close()
 
@@ -401,8 +403,8 @@ def test_who_has_heard_of_a_newer_rank_0_is_believed() -> None:
 @pytest.mark.parametrize("address", ["", "nowhere", "host:", ":29502", "host:port", "host:99999"])
 def test_what_is_no_address_leads_nobody_astray(address: str) -> None:
     async def test() -> None:
-        async with listening(Welcome("0.1.0")) as leader, listening(Elsewhere(address, 9)) as peer:
-            known = rendezvous(peer.address, leader.address)
+        async with listening(Welcome("0.1.0")) as coordinator, listening(Elsewhere(address, 9)) as peer:
+            known = rendezvous(peer.address, coordinator.address)
             link = await known.reach(HELLO)
             assert known.where() == Elsewhere(peer.address)
             await link.close()
@@ -427,8 +429,8 @@ def test_who_waits_for_long_says_why(monkeypatch: pytest.MonkeyPatch, capsys: py
 
     async def test() -> None:
         gone = nobody()
-        async with listening(Welcome("0.1.0")) as leader:
-            link = await rendezvous(gone, leader.address).reach(HELLO)
+        async with listening(Welcome("0.1.0")) as coordinator:
+            link = await rendezvous(gone, coordinator.address).reach(HELLO)
             await link.close()
         said = capsys.readouterr().err.splitlines()
         assert said[0] == f"warning: waiting for rank 0's supervisor at {gone}: Connection refused"
@@ -436,7 +438,7 @@ def test_who_waits_for_long_says_why(monkeypatch: pytest.MonkeyPatch, capsys: py
     run(test())
 
 
-def test_without_an_operator_the_leader_is_not_waited_for_for_ever() -> None:
+def test_without_an_operator_the_coordinator_is_not_waited_for_for_ever() -> None:
     async def test() -> None:
         address = nobody()
         lonely = Rendezvous(Settings(uid="uid", node=1, nodes=4, peers=(address,), patience=0.1))

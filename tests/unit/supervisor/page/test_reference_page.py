@@ -42,12 +42,12 @@ def names(document: Document) -> set[str]:
 
 def test_the_page_names_each_field_of_the_document() -> None:
     told = set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8")))
-    told_of_all = names(document(FULL)) | names(document(_as_leader()))
+    told_of_all = names(document(FULL)) | names(document(_as_coordinator()))
     assert told_of_all <= told
 
 
 def test_the_page_lists_each_metric_with_its_meaning() -> None:
-    metrics, told = Metrics(), document(_as_leader())
+    metrics, told = Metrics(), document(_as_coordinator())
     metrics.note(told)
     meanings = re.findall(r"^# HELP ddpjob_trainer_(\w+) (.*)$", metrics.exposition(told).decode(), re.MULTILINE)
     rows = re.findall(
@@ -58,5 +58,5 @@ def test_the_page_lists_each_metric_with_its_meaning() -> None:
     assert rows == meanings
 
 
-def _as_leader() -> Gang:
+def _as_coordinator() -> Gang:
     return Gang(**{name: getattr(FULL, name) for name in Gang.__slots__ if name != "coordinator"})

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from ddpjob_supervisor.gang.leader import Leader
+from ddpjob_supervisor.gang.coordinator_service import CoordinatorService
 from ddpjob_supervisor.gang.messages import Beats, Hello
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.page.status import Status
@@ -12,25 +12,25 @@ from ddpjob_supervisor.page.status import Status
 PROCESSES = 8
 
 
-def a_leader(settings: Settings) -> Leader:
+def a_service(settings: Settings) -> CoordinatorService:
     """One that has heard of all processes."""
-    leader = Leader(settings)
+    service = CoordinatorService(settings)
     for node in range(settings.nodes):
-        leader.coordinator.joined(node, Hello("u", node, 1, 1, 29502, "r"), f"10.0.0.{node}:29502", 0.0)
+        service.coordinator.joined(node, Hello("u", node, 1, 1, 29502, "r"), f"10.0.0.{node}:29502", 0.0)
     for node in range(settings.nodes):
         first = node * PROCESSES
         told = tuple(
             {"process": one, "attempt": 1, "activity": "training"} for one in range(first, first + PROCESSES)
         )
-        leader.coordinator.said(node, Beats(1, told), 0.0)
-    return leader
+        service.coordinator.said(node, Beats(1, told), 0.0)
+    return service
 
 
 @pytest.mark.parametrize(("nodes", "beats"), [(1, 8), (8, 64), (9, 0)])
 def test_what_a_page_does_not_show_is_not_gathered_for_it(nodes: int, beats: int) -> None:
     async def gathered() -> int:
         settings, nothing = Settings(uid="u", nodes=nodes, processes=PROCESSES), cast("Any", None)
-        leader = a_leader(settings)
-        return len(Status(settings, nothing, leader, nothing, nothing)._of_all(leader).beats)
+        service = a_service(settings)
+        return len(Status(settings, nothing, service, nothing, nothing)._of_all(service).beats)
 
     assert asyncio.run(gathered()) == beats

@@ -9,7 +9,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from ddpjob_rank.console import counted
-from ddpjob_rank.machine.interface import choose_interface, own_address
+from ddpjob_rank.machine.interface import choose_interface, local_address
 from ddpjob_rank.world import World
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
@@ -73,7 +73,7 @@ def _join(group: Group, world: World, device: torch.device, seconds: float) -> N
 
 def _choose_interface(store: Store, group: Group, world: World) -> None:
     """The one that training will choose."""
-    own = own_address(world)
+    own = local_address(world)
     store.set(f"address/{group.rank}", own)
     others = (rank for rank in range(group.size) if rank != group.rank)
     choose_interface(own, (store.get(f"address/{rank}").decode() for rank in others))

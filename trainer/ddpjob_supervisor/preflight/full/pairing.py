@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 Pair = tuple[int, int]
-"""Two nodes, the lower rank first."""
+"""Two nodes, the lower number first."""
 
 ALL_PAIRS_UP_TO = 16
 """The largest gang in which every node meets every other; in larger ones that would take too long."""
@@ -21,10 +21,10 @@ def rounds(nodes: int) -> Iterator[tuple[Pair, ...]]:
 
 def _tournament(nodes: int) -> Iterator[tuple[Pair, ...]]:
     """The circle method: one stays, the others go round it. (https://en.wikipedia.org/wiki/Round-robin_tournament)."""
-    seats = nodes + nodes % 2
-    for turn in range(seats - 1):
-        circle = [0, *((turn + seat) % (seats - 1) + 1 for seat in range(seats - 1))]
-        met = zip(circle[: seats // 2], reversed(circle[seats // 2 :]), strict=True)
+    even = nodes + nodes % 2
+    for number in range(even - 1):
+        circle = [0, *((number + step) % (even - 1) + 1 for step in range(even - 1))]
+        met = zip(circle[: even // 2], reversed(circle[even // 2 :]), strict=True)
         yield tuple(sorted(_pair(one, other) for one, other in met if max(one, other) < nodes))
 
 

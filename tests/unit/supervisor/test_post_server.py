@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ddpjob_supervisor.watch import posts as module
+from ddpjob_supervisor.watch import post_server as module
 from ddpjob_supervisor.watch.beat import Beat
-from ddpjob_supervisor.watch.posts import Posts
+from ddpjob_supervisor.watch.post_server import PostServer
 
 from tests.support.waiting import patience
 
@@ -34,11 +34,11 @@ def post(env: dict[str, str], body: bytes | None = None, *, method: str = "POST"
             return refusal.code
 
 
-def asked(directory: Path, ask: Callable[[Posts, dict[str, str]], int]) -> tuple[int, Beat | None]:
+def asked(directory: Path, ask: Callable[[PostServer, dict[str, str]], int]) -> tuple[int, Beat | None]:
     """What a client in a thread is answered in the first attempt, and what rank 0 tells after that."""
 
     async def serve() -> tuple[int, Beat | None]:
-        async with Posts(directory) as posts, asyncio.timeout(patience(DEADLINE_SECONDS)):
+        async with PostServer(directory) as posts, asyncio.timeout(patience(DEADLINE_SECONDS)):
             posts.begin(1, lambda: None)
             status = await asyncio.to_thread(ask, posts, posts.env({}))
             return status, posts.merged(None)
@@ -67,7 +67,7 @@ def test_who_has_the_token_is_believed(tmp_path: Path) -> None:
     ids=["a guess", "not in ASCII", "another path", "a former attempt", "PUT", "too much", "something else"],
 )
 def test_who_has_not_or_says_something_else_is_refused(
-    tmp_path: Path, ask: Callable[[Posts, dict[str, str]], int], status: int
+    tmp_path: Path, ask: Callable[[PostServer, dict[str, str]], int], status: int
 ) -> None:
     assert asked(tmp_path, ask) == (status, None)
 
@@ -76,7 +76,7 @@ def test_who_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(module, "READ_SECONDS", 0.05)
 
     async def slow() -> bytes:
-        async with Posts(tmp_path) as posts, asyncio.timeout(patience(DEADLINE_SECONDS)):
+        async with PostServer(tmp_path) as posts, asyncio.timeout(patience(DEADLINE_SECONDS)):
             posts.begin(1, lambda: None)
             port = int(posts.env({})[module.URL].split(":")[2].split("/")[0])
             reader, writer = await asyncio.open_connection(module.LOOPBACK, port)
@@ -93,7 +93,7 @@ def test_who_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.
 
 def test_it_listens_on_this_machine_only_and_its_token_is_this_users(tmp_path: Path) -> None:
     async def look() -> tuple[str, int]:
-        async with Posts(tmp_path) as posts:
+        async with PostServer(tmp_path) as posts:
             assert posts._listener
             return posts._listener.getsockname()[0], stat.S_IMODE((tmp_path / "token").stat().st_mode)
 
@@ -112,7 +112,7 @@ def test_it_listens_on_this_machine_only_and_its_token_is_this_users(tmp_path: P
 )
 def test_a_proxy_is_not_asked_for_this_machine(tmp_path: Path, env: dict[str, str], spared: str | None) -> None:
     async def look() -> dict[str, str]:
-        async with Posts(tmp_path) as posts:
+        async with PostServer(tmp_path) as posts:
             return posts.env(env)
 
     assert asyncio.run(look()).get("no_proxy") == spared
@@ -120,7 +120,7 @@ def test_a_proxy_is_not_asked_for_this_machine(tmp_path: Path, env: dict[str, st
 
 def test_a_program_that_is_led_elsewhere_goes_there(tmp_path: Path) -> None:
     async def look() -> dict[str, str]:
-        async with Posts(tmp_path) as posts:
+        async with PostServer(tmp_path) as posts:
             return posts.env({module.URL: "https://kubeflow"})
 
     assert asyncio.run(look()) == {}

@@ -1,4 +1,4 @@
-"""The leader with one member, which is in the same process as rank 0's own."""
+"""The coordinator with one member, which is in the same process as rank 0's own."""
 
 import asyncio
 import socket
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from ddpjob_supervisor import listening
-from ddpjob_supervisor.gang import leader as leading
-from ddpjob_supervisor.gang.leader import Leader
+from ddpjob_supervisor.gang import coordinator_service
+from ddpjob_supervisor.gang.coordinator_service import CoordinatorService
 from ddpjob_supervisor.gang.link import Link, LocalLink
 from ddpjob_supervisor.gang.messages import (
     Beats,
@@ -45,22 +45,22 @@ class Told:
             pass
 
 
-Scene = Callable[[Leader, LocalLink, Told], Awaitable[None]]
+Scene = Callable[[CoordinatorService, LocalLink, Told], Awaitable[None]]
 
 
 def lead(scene: Scene) -> None:
-    """Plays a scene of one member and its leader, which ends with the scene."""
+    """Plays a scene of one member and its coordinator, which ends with the scene."""
 
     async def all_of_it() -> None:
-        leader, link = Leader(Settings(uid="u")), LocalLink()
-        serving = asyncio.create_task(leader.serve(link.other_end(), Hello("u", 0, 1, 1, 29502, "r")))
+        service, link = CoordinatorService(Settings(uid="u")), LocalLink()
+        serving = asyncio.create_task(service.serve(link.other_end(), Hello("u", 0, 1, 1, 29502, "r")))
         try:
             async with asyncio.timeout(patience(DEADLINE_SECONDS)):
-                await scene(leader, link, Told(link))
+                await scene(service, link, Told(link))
         finally:
             serving.cancel()
             await asyncio.wait([serving])
-            await leader.close()
+            await service.close()
         assert serving.cancelled(), serving.exception()
 
     asyncio.run(all_of_it())
@@ -68,15 +68,15 @@ def lead(scene: Scene) -> None:
 
 @pytest.mark.parametrize("state", ["S", "a state of a newer kernel", None])
 def test_a_stalled_attempt_ends_whatever_was_found(state: str | None) -> None:
-    async def scene(leader: Leader, member: LocalLink, told: Told) -> None:
+    async def scene(service: CoordinatorService, member: LocalLink, told: Told) -> None:
         await told.until(Start)
-        leader.coordinator.found_stalled(0.0, 1.0)
-        leader._act()
+        service.coordinator.found_stalled(0.0, 1.0)
+        service._act()
         await told.until(Examine)
         member.send(Examined(1, (Finding(0, state),)))
         await told.until(Stop)
-        stall = leader.coordinator.current.stall
-        assert leader.coordinator.phase is Phase.STOPPING
+        stall = service.coordinator.current.stall
+        assert service.coordinator.phase is Phase.STOPPING
         assert stall
         assert stall.message
 
@@ -85,15 +85,15 @@ def test_a_stalled_attempt_ends_whatever_was_found(state: str | None) -> None:
 
 def test_who_stalls_a_gang_is_named_with_the_node_where_ranks_follow_placement() -> None:
     async def all_of_it() -> None:
-        leader = Leader(Settings(uid="u", nodes=3))
-        coordinator = leader.coordinator
+        service = CoordinatorService(Settings(uid="u", nodes=3))
+        coordinator = service.coordinator
         for node, domain in enumerate("aba"):
             coordinator.joined(node, Hello("u", node, 1, 1, 29502, "r", domain=domain), "", 0.0)
         coordinator.found_stalled(0.0, 1.0)
         for node, process in enumerate(coordinator.current.ring.first_process(node) for node in range(3)):
             finding = Finding(process, "T" if node == 1 else "S", communicates=True)
             coordinator.said(node, Examined(1, (finding,)), 2.0)
-        leader._blame()
+        service._blame()
         stall = coordinator.current.stall
         assert stall is not None
         assert (stall.node, stall.process) == (1, 2)
@@ -103,14 +103,14 @@ def test_who_stalls_a_gang_is_named_with_the_node_where_ranks_follow_placement()
 
 
 def test_beats_are_passed_on_with_the_node_that_they_came_from() -> None:
-    async def scene(leader: Leader, member: LocalLink, told: Told) -> None:
+    async def scene(service: CoordinatorService, member: LocalLink, told: Told) -> None:
         passed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        leader.on_beats = lambda attempt, beats: passed.set_result((attempt, list(beats)))
+        service.on_beats = lambda attempt, beats: passed.set_result((attempt, list(beats)))
         await told.until(Start)
         member.send(Beats(0, (BEAT,)))
         member.send(Beats(1, (BEAT,)))
         assert await passed == (1, [{**BEAT, "node": 0}])
-        assert leader.beats() == {0: {**BEAT, "node": 0}}
+        assert service.beats() == {0: {**BEAT, "node": 0}}
 
     lead(scene)
 
@@ -129,10 +129,10 @@ class Lingering(LocalLink):
 
 def test_a_member_that_comes_again_while_the_last_one_joins_is_started_once() -> None:
     async def scene() -> list[Message]:
-        leader, first, again = Leader(Settings(uid="u", nodes=3)), Lingering(), LocalLink()
+        service, first, again = CoordinatorService(Settings(uid="u", nodes=3)), Lingering(), LocalLink()
         serving = []
         for node, link in [(0, LocalLink()), (1, first), (1, again.other_end()), (2, LocalLink())]:
-            serving.append(asyncio.create_task(leader.serve(link, Hello("u", node, 1, 1, 29502, "r"))))
+            serving.append(asyncio.create_task(service.serve(link, Hello("u", node, 1, 1, 29502, "r"))))
             await asyncio.sleep(0)
         first.may_close.set()
         for _ in range(5):
@@ -140,8 +140,8 @@ def test_a_member_that_comes_again_while_the_last_one_joins_is_started_once() ->
         for task in serving:
             task.cancel()
         await asyncio.gather(*serving, return_exceptions=True)
-        await leader.close()
-        assert (leader.coordinator.phase, leader.coordinator.attempt) == (Phase.RUNNING, 1)
+        await service.close()
+        assert (service.coordinator.phase, service.coordinator.attempt) == (Phase.RUNNING, 1)
         heard = []
         while (message := again._here.get_nowait()) is not None:
             heard.append(message)
@@ -158,12 +158,12 @@ def test_of_all_that_it_says_to_all_each_is_made_once(monkeypatch: pytest.Monkey
         for link in links:
             link.send(message)
 
-    monkeypatch.setattr("ddpjob_supervisor.gang.leader.send_all", send_all)
+    monkeypatch.setattr("ddpjob_supervisor.gang.coordinator_service.send_all", send_all)
 
     async def scene() -> None:
-        leader = Leader(Settings(uid="u", nodes=50))
+        service = CoordinatorService(Settings(uid="u", nodes=50))
         serving = [
-            asyncio.create_task(leader.serve(LocalLink(), Hello("u", node, 1, 1, 29502, "r"))) for node in range(50)
+            asyncio.create_task(service.serve(LocalLink(), Hello("u", node, 1, 1, 29502, "r"))) for node in range(50)
         ]
         await asyncio.sleep(0)
         for task in serving:
@@ -180,8 +180,8 @@ def test_of_all_that_it_says_to_all_each_is_made_once(monkeypatch: pytest.Monkey
 def test_a_port_for_the_next_attempt_is_found_on_any_address(listen: str | None) -> None:
     if listen == "::1" and not _has("::1"):
         pytest.skip("no IPv6 here")
-    leader = Leader(Settings(listen=listen))
-    ports = {leader._port() for _ in range(3)}
+    service = CoordinatorService(Settings(listen=listen))
+    ports = {service._port() for _ in range(3)}
     assert len(ports) == 3
     assert max(ports) < FIRST_OF_THE_SYSTEM, "any program could have it before the rank does"
 
@@ -209,18 +209,18 @@ def test_a_new_rank_0_announces_itself_until_those_that_live_have_answered(monke
         asked.append(address)
         return History(3, Past()) if address == "answers" or len(asked) > 3 else None
 
-    monkeypatch.setattr(leading, "announce_to", announce_to)
-    monkeypatch.setattr(leading, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(leading, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(coordinator_service, "announce_to", announce_to)
+    monkeypatch.setattr(coordinator_service, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(coordinator_service, "AGAIN_SECONDS", 0.01)
 
     async def play() -> None:
-        leader = Leader(Settings(uid="u", nodes=3, peers=("job-0", "answers", "busy")))
-        await leader.inherit(29502)
-        looking = asyncio.create_task(leader.look_after())
+        service = CoordinatorService(Settings(uid="u", nodes=3, peers=("job-0", "answers", "busy")))
+        await service.inherit(29502)
+        looking = asyncio.create_task(service.look_after())
         await asyncio.sleep(patience(0.3))
         looking.cancel()
-        await leader.close()
-        assert leader.coordinator.attempt == 3
+        await service.close()
+        assert service.coordinator.attempt == 3
 
     asyncio.run(play())
     assert asked == ["answers", "busy", "busy", "busy"]

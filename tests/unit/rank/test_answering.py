@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddpjob_rank.running.witness import _testimony
+from ddpjob_rank.running.answering import _collectives_told
 
 BEGUN = {"sequences": {"0 gloo": 7}}
 ENTRY = {
@@ -42,7 +42,7 @@ def told(monkeypatch: pytest.MonkeyPatch, native: dict[str, Any]) -> list[dict[s
     modules = {"torch.distributed.distributed_c10d": c10d, "torch._C._distributed_c10d": SimpleNamespace(**native)}
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
-    return [*_testimony()]
+    return [*_collectives_told()]
 
 
 @pytest.mark.parametrize("native", [{"_dump_fr_trace_json": dump}])

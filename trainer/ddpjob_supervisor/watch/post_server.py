@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ddpjob_supervisor.listening import Closed, listen_on
 
 from .beat import Beat
-from .posted import Post, merged, read_post
+from .post import Post, merged, read_post
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -38,7 +38,7 @@ READ_SECONDS = 5.0
 CLOSING_SECONDS = 1.0
 
 
-class Posts:
+class PostServer:
     """Listens as long as its context lasts, and keeps the last post of the present attempt."""
 
     def __init__(self, directory: Path) -> None:

@@ -7,8 +7,9 @@ fork is as safe as before: the thread holds no lock while it waits, and does not
 such as a worker of a DataLoader, keeps the handler, and so can be asked for its stack as well; a spawned one has
 neither.
 
-Beside the heartbeat file, whose path the supervisor gives, there are: `.stack`, to which the handler appends; `.ask`,
-a pipe into which the supervisor writes; and `.told`, a JSON object in a line for each thing that the thread tells.
+The files' names are that of the heartbeat file, whose path the supervisor gives, with a suffix: `.stack`, to which
+the handler appends; `.ask`, a pipe into which the supervisor writes; and `.told`, a JSON object in a line for each
+thing that the thread tells.
 """
 
 import contextlib
@@ -57,7 +58,7 @@ def install() -> None:
         os.mkfifo(pipe, 0o600)
         asked = os.open(pipe, os.O_RDWR)  # Also for writing: then it never ends, even without a writer.
         told = Path(f"{heartbeat}{TOLD}")
-        threading.Thread(target=_answer, args=(asked, stack, told), name="witness", daemon=True).start()
+        threading.Thread(target=_answer, args=(asked, stack, told), name="answering", daemon=True).start()
 
 
 def _answer(asked: int, stack: int, told: Path) -> None:
@@ -65,12 +66,12 @@ def _answer(asked: int, stack: int, told: Path) -> None:
         if STACKS_TOO in question:
             faulthandler.dump_traceback(stack, all_threads=True)
         with contextlib.suppress(OSError), told.open("w", encoding="utf-8") as file:
-            for said in (*_testimony(), END):
+            for said in (*_collectives_told(), END):
                 file.write(json.dumps(said) + "\n")
                 file.flush()
 
 
-def _testimony() -> Iterator[dict[str, Any]]:
+def _collectives_told() -> Iterator[dict[str, Any]]:
     c10d: Any = sys.modules.get("torch.distributed.distributed_c10d")
     if c10d is None or not c10d.is_initialized():
         return

@@ -1,4 +1,4 @@
-"""Rank 0's supervisor as the leader of the gang: passes events to the coordinator, and sends what it decides."""
+"""Rank 0's supervisor as the gang's coordinator: passes events to `Coordinator`, and sends what that decides."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 LOOK_SECONDS = 0.5
-"""Between two looks at what the ranks are doing."""
+"""Between two looks at the gang."""
+
+STALL_LOOK_SECONDS = 1.0
+"""Between two looks for a stall: each goes through all ranks of the gang, and none stalls that fast."""
 
 PATIENT_SECONDS = 5.0
 """A wait of up to this long for a node that is started by hand is not worth a message."""
@@ -37,7 +40,7 @@ ENDING = frozenset({Phase.RUNNING, Phase.STOPPING})
 """The phases that may still go on when the ranks of this node have ended by themselves."""
 
 
-class Leader:
+class CoordinatorService:
     """Serves the members of the gang."""
 
     def __init__(self, settings: Settings) -> None:
@@ -163,7 +166,7 @@ class Leader:
 
     async def look_after(self) -> None:
         """Looks at the ranks' heartbeats now and then, and shows the members that it is alive."""
-        pinged = announced = 0.0
+        pinged = announced = looked = 0.0
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             now = time.monotonic()
@@ -173,7 +176,9 @@ class Leader:
             if now - announced >= AGAIN_SECONDS:
                 announced = now
                 self._announce_again()
-            self._look_for_stalls(now)
+            if now - looked >= STALL_LOOK_SECONDS:
+                looked = now
+                self._look_for_stalls(now)
             self._look_for_nodes()
             self.on_change()  # Some news, such as stragglers, comes with beats: too many to call it for each.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ddpjob_supervisor.watch.beat import Beat
-from ddpjob_supervisor.watch.posted import METRICS, Post, merged, read_post
+from ddpjob_supervisor.watch.post import METRICS, Post, merged, read_post
 
 NOW = 1000.0
 COUNTED = Beat(process=0, attempt=2, activity="training", step=20, step_age=0.5, counted=True)
