@@ -4,7 +4,6 @@ Each process of pytest has one template, a fork server of multiprocessing's. A s
 turn from the supervisor, which makes it as warm. How both are started cold, tests say that name it.
 """
 
-import asyncio
 import multiprocessing
 import os
 import runpy
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ddpjob_supervisor.node import warm, zygote
+from ddpjob_supervisor.node import zygote, zygote_process
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.training.template"])
@@ -113,25 +112,30 @@ def _supervise(
     settle(environment, [(1, output), (2, output)])
     sys.path.insert(0, str(directory))
     sys.argv = [module, *words]
-    warm.start_zygote = fork_zygote  # type: ignore[assignment]
+    zygote_process.start = fork_zygote  # type: ignore[assignment]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 class _Zygote:
-    """A zygote that was forked, as asyncio has processes."""
+    """A zygote that was forked, as subprocess has processes."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
 
-    async def wait(self) -> int:
-        _, status = await asyncio.to_thread(os.waitpid, self.pid, 0)
-        self.returncode = os.waitstatus_to_exitcode(status)
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        if self.returncode is None:
+            _, status = os.waitpid(self.pid, 0)
+            self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
 
-async def fork_zygote(connection: socket.socket, preloaded: Sequence[str], place: str) -> _Zygote:
-    """Stands for `warm.start_zygote`."""
+def fork_zygote(connection: socket.socket, preloaded: Sequence[str], place: str) -> _Zygote:
+    """Stands for `zygote_process.start`."""
     supervisor = os.getpid()
     if pid := os.fork():
         return _Zygote(pid)

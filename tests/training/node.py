@@ -9,7 +9,7 @@ from ddpjob_rank.running.program import program_of
 from ddpjob_supervisor.gang.settings import read_settings
 from ddpjob_supervisor.node.cold import Cold
 from ddpjob_supervisor.node.warm import Warm
-from ddpjob_supervisor.supervise import take_part
+from ddpjob_supervisor.taking_part import take_part
 
 NODE = {
     "NNODES": "1",

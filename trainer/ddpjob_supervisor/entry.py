@@ -12,6 +12,8 @@ def supervise() -> None:
     leave_on_request()
     try:
         from .main import main  # noqa: PLC0415
+
+        main()  # It imports most of what it needs only once the zygote is started.
     except ModuleNotFoundError as error:
         library = str(error.name).partition(".")[0]
         if library.startswith("ddpjob"):
@@ -21,4 +23,3 @@ def supervise() -> None:
             " ddpjob[cli], from where it came"
         )
         sys.exit(ExitCode.BAD_INPUT)
-    main()

@@ -21,7 +21,6 @@ from ddpjob_rank.places.variables import place_variables, presumed
 from ddpjob_rank.running.program import TRAINER, Program
 from ddpjob_rank.stopping import StoppedOnRequest, StopRequest, leave_at_once
 from ddpjob_rank.world import Node, World, read_world
-from ddpjob_supervisor.supervise import supervise
 
 from .config import TrainConfig, read_config
 from .inference import commands
@@ -53,6 +52,9 @@ def main() -> None:
         place = read_world(os.environ, needs_master=meets_at_master)
         config.mode.check_world(place.world_size)
         if isinstance(place, Node) or _is_alone_in_a_pod(os.environ):
+            # Here, since a rank needs none of it.
+            from ddpjob_supervisor.supervise import supervise  # noqa: PLC0415
+
             program = Program(module=True, name=TRAINER, arguments=tuple(argv))
             leave_at_once(supervise(program, patience=config.group.joining_seconds))
         world = place

@@ -62,9 +62,9 @@ def test_without_a_place_for_temporary_files_it_is_said_before_anything_is_start
 ) -> None:
     nowhere = FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
     monkeypatch.setattr(tempfile, "gettempdir", Mock(side_effect=nowhere))
-    monkeypatch.setattr("ddpjob_supervisor.supervise.asyncio.run", Mock(side_effect=AssertionError))
+    monkeypatch.setattr("ddpjob_supervisor.supervise.start_zygote", Mock(side_effect=AssertionError))
     program = Program(module=False, name="train.py", arguments=())
     with pytest.raises(
         StorageError, match=r"^No usable .*\['/tmp'\]: set TMPDIR to a directory of yours that has room"
     ):
-        supervise(program, "cold")
+        supervise(program)

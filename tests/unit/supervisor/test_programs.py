@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 from ddpjob_supervisor.node.cold import COMMAND
-from ddpjob_supervisor.node.warm import ZYGOTE
+from ddpjob_supervisor.node.zygote_process import ZYGOTE
 from ddpjob_supervisor.preflight.running import COLLECTIVE, COUNTING
 
 

@@ -6,29 +6,16 @@ import itertools
 import json
 import os
 import signal
-import socket
-import sys
 from collections.abc import Sequence
 from typing import Any, Self
 
 from ddpjob_rank.errors import ConfigError, TrainerError
 
+from ddpjob_supervisor.watch.threads import in_thread
+
 from . import open_files
 from .ranks import Launch, Rank, StartError, exit_code
-
-PRELOADED = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
-"""What any rank imports until its first step; DistributedDataParallel's constructor needs torch._dynamo."""
-
-TRAINER_PRELOADED = (
-    "ddpjob_trainer.main",
-    "ddpjob_trainer.train",
-    "ddpjob_trainer.recording.tensorboard",
-    "ddpjob_trainer.workloads.convnet",
-    "ddpjob_trainer.workloads.mlp",
-)
-"""What a rank of `ddpjob-train` imports as well."""
-
-ZYGOTE = f"{__package__}.zygote"
+from .zygote_process import PRELOADED, ZygoteProcess, start_zygote
 
 LINE_BYTES = 1 << 20
 
@@ -36,10 +23,16 @@ LINE_BYTES = 1 << 20
 class Warm:
     """Starts ranks by asking the zygote; its imports begin at once, and the first rank waits for them."""
 
-    def __init__(self, preloaded: Sequence[str] = PRELOADED, directory: str = "") -> None:
-        """`directory` is where the program's imports are first looked for; by default the working directory."""
+    def __init__(
+        self, preloaded: Sequence[str] = PRELOADED, directory: str = "", zygote: ZygoteProcess | None = None
+    ) -> None:
+        """`directory` is where the program's imports are first looked for; by default the working directory.
+
+        `zygote` is one that was started with the same, if there is one already.
+        """
         self._preloaded = preloaded
         self._directory = directory
+        self._started = zygote
         self._zygote: _Zygote | None = None
         self._replacing = asyncio.Lock()
 
@@ -84,37 +77,15 @@ class Warm:
     async def _living(self) -> "_Zygote":
         async with self._replacing:  # The ranks of a node are started at the same time, and from one zygote.
             if self._zygote is None or self._zygote.ended:
-                self._zygote = await _Zygote.spawn(self._preloaded, self._directory)
+                process, self._started = self._started or start_zygote(self._preloaded, self._directory), None
+                self._zygote = await _Zygote.of(process)
             return self._zygote
-
-
-async def start_zygote(
-    connection: socket.socket, preloaded: Sequence[str], directory: str
-) -> asyncio.subprocess.Process:
-    """Starts a zygote that imports these modules, and reads requests from its end of a connection.
-
-    It looks for them where the program would, in `directory` first.
-    """
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",  # Not in the working directory: a queue.py there is neither ours nor, usually, the program's.
-        "-m",
-        ZYGOTE,
-        str(connection.fileno()),
-        str(os.getpid()),
-        directory,
-        *preloaded,
-        pass_fds=[connection.fileno()],
-        start_new_session=True,
-    )
 
 
 class _Zygote:
     """One zygote, with its requests and the ranks forked from it: they end when it does."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def __init__(self, process: ZygoteProcess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.pid = process.pid
         self.ended = False
         self._process = process
@@ -128,12 +99,9 @@ class _Zygote:
         self._listening = asyncio.create_task(self._listen(reader))
 
     @classmethod
-    async def spawn(cls, preloaded: Sequence[str], directory: str) -> Self:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = await start_zygote(theirs, preloaded, directory)
+    async def of(cls, process: ZygoteProcess) -> Self:
         open_files.give_back(process.pid)
-        return cls(process, *await asyncio.open_connection(sock=ours, limit=LINE_BYTES))
+        return cls(process, *await asyncio.open_connection(sock=process.connection, limit=LINE_BYTES))
 
     async def ready(self) -> None:
         await self._decided.wait()
@@ -153,13 +121,8 @@ class _Zygote:
         return asked
 
     async def end(self) -> None:
-        self._kill()
+        self._process.kill()
         await asyncio.wait([self._listening])
-
-    def _kill(self) -> None:
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)  # Process.kill() would reap one that has ended before asyncio does.
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -167,8 +130,8 @@ class _Zygote:
                 while (line := await reader.readline()).endswith(b"\n"):
                     self._heed(json.loads(line))
         finally:
-            self._kill()
-            await self._process.wait()
+            self._process.kill()
+            await in_thread(self._process.wait)
             self._writer.close()
             self._fall()
 

@@ -1,0 +1,42 @@
+"""The zygote's imports take longest, and so they begin before the supervisor's own."""
+
+import subprocess
+import sys
+
+import pytest
+
+LATER = ("asyncio", "msgspec", "ddpjob_supervisor.gang", "ddpjob_supervisor.taking_part")
+
+SCRIPT = f"""
+import sys
+from ddpjob_supervisor.node import zygote_process
+
+def start(*_):
+    print("imported before it:", [name for name in {LATER} if name in sys.modules])
+    sys.exit()
+
+zygote_process.start = start
+sys.argv = {{argv}}
+{{begin}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("begin", "argv"),
+    [
+        ("from ddpjob_supervisor.entry import supervise; supervise()", ["ddpjob-supervise", "-m", "json"]),
+        ("from ddpjob_trainer.entry import train; train()", ["ddpjob-train"]),
+    ],
+    ids=["ddpjob-supervise", "ddpjob-train"],
+)
+def test_the_zygote_is_started_before_the_supervisor_imports_its_own_parts(begin: str, argv: list[str]) -> None:
+    node = {"NNODES": "2", "NODE_RANK": "1", "NPROC_PER_NODE": "1", "WORLD_SIZE": "2"}
+    place = {"MASTER_ADDR": "master", "MASTER_PORT": "29500", "DDPJOB_CONTROL_PORT": "29502", "DDPJOB_UID": "a-uid"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(argv=argv, begin=begin)],
+        env={**node, **place, "RANK": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "imported before it: []\n", done.stderr

@@ -1,0 +1,153 @@
+"""A supervisor while it takes part in its gang: brings up its parts in the order in which they need each other."""
+
+import asyncio
+import ctypes
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from ddpjob_rank.exit_codes import ExitCode
+from ddpjob_rank.failure.report import leave_final_status, report_path
+from ddpjob_rank.running.program import Program
+
+from .gang.control import control_port
+from .gang.coordinator_service import CoordinatorService
+from .gang.follower import Follower
+from .gang.link import LocalLink
+from .gang.rendezvous import Rendezvous
+from .gang.secret import with_secret
+from .gang.settings import DISABLED, Settings, read_settings
+from .node import open_files
+from .node.directory import private_directory
+from .node.ranks import Starter
+from .node.strays import reap_strays
+from .page.curve import directory_of, recording
+from .page.server import Page
+from .page.status import Status
+from .preflight.findings import log, verdict
+from .preflight.running import preflight
+from .watch.post_server import PostServer
+
+REQUESTS = (signal.SIGTERM, signal.SIGINT)
+PR_SET_CHILD_SUBREAPER = 36
+
+NAME_SECONDS = 300.0
+"""For this pod's own name, which is known soon after the pod has an address."""
+
+REAPING_SECONDS = 1.0
+"""Time for whoever started a process to say so, before it is taken for an orphan."""
+
+WELL = frozenset({ExitCode.DONE, ExitCode.SAVED_AND_STOPPED})
+
+
+def run(
+    program: Program,
+    starter: Starter,
+    env: Mapping[str, str],
+    max_restarts: int | None = None,
+    patience: float | None = None,
+) -> int:
+    """Takes part as the environment says, and returns the exit code for all.
+
+    Raises:
+        ConfigError: It does not describe a place in a gang, or not one in the coordinator's.
+        TrainerError: The control port is in use, this node is not fit for training, or others are gone.
+    """
+    settings = with_secret(read_settings(env, max_restarts), env)
+    if patience is not None and settings.patience is not None:
+        settings = replace(settings, patience=patience)
+    open_files.take_all()
+    return asyncio.run(take_part(settings, program, starter, env))
+
+
+async def take_part(settings: Settings, program: Program, starter: Starter, env: Mapping[str, str]) -> int:
+    """Runs this node's ranks as a part of its gang, and returns the exit code for all."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(starter)  # First: what it imports takes longest.
+        directory = stack.enter_context(private_directory())
+        rendezvous = Rendezvous(settings)
+        fit = asyncio.create_task(_try_this_node(settings, starter, env))
+        stack.callback(fit.cancel)
+        posts = (
+            await stack.enter_async_context(PostServer(directory)) if settings.in_a_job and settings.leads else None
+        )
+        follower = Follower(
+            settings, program, starter, rendezvous, fit=fit, env=env, directory=directory, posts=posts
+        )
+        service = CoordinatorService(settings) if settings.leads else None
+        _listen_to_signals(follower, starter)
+        status = Status(settings, follower, service, rendezvous, starter)
+        if settings.in_a_job:
+            await _open_page(stack, settings, status, service)
+            status.curve = stack.enter_context(recording(directory_of(env)))
+        port = 0
+        if settings.listens:
+            port = await stack.enter_async_context(control_port(settings, rendezvous, follower, service))
+        if service is None:
+            return await follower.follow(port)
+        code = await _lead(settings, service, follower, port)
+        status.finish(over=code == ExitCode.DONE)
+        if settings.in_a_job and code in WELL:
+            leave_final_status(status.document(), report_path(env))
+        return code
+
+
+async def _open_page(
+    stack: AsyncExitStack, settings: Settings, status: Status, service: CoordinatorService | None
+) -> None:
+    page = await stack.enter_async_context(Page(settings.status_port, settings.listen, status.document))
+    watching = asyncio.create_task(status.watch_memory())
+    stack.callback(watching.cancel)
+    if service is not None:
+        service.on_change, service.on_beats = page.changed, status.add
+
+
+async def _try_this_node(settings: Settings, starter: Starter, env: Mapping[str, str]) -> None:
+    """The fast preflight, which is finished long before the zygote is ready. Meanwhile the gang gathers.
+
+    Raises:
+        PreflightError: This node is not fit for training.
+    """
+    if settings.preflight == DISABLED:
+        return
+    findings = await preflight(env, starter, settings.host_name, NAME_SECONDS)
+    log(findings)
+    if error := verdict(findings):
+        raise error
+
+
+async def _lead(settings: Settings, service: CoordinatorService, follower: Follower, port: int) -> int:
+    link = LocalLink()
+    following = asyncio.create_task(follower.follow(port, link))
+
+    async def join() -> None:
+        await service.inherit(port)
+        await follower.locate()
+        await service.serve(link.other_end(), follower.hello(port))
+
+    leading = [asyncio.create_task(service.look_after()), asyncio.create_task(join())]
+    try:
+        # Leading ends by itself only through a fault of ours, which must not leave a gang without a coordinator.
+        for ended in (await asyncio.wait([following, *leading], return_when=asyncio.FIRST_COMPLETED))[0]:
+            ended.result()
+        code = await following
+        if code == ExitCode.DONE or (code == ExitCode.SAVED_AND_STOPPED and not settings.in_a_job):
+            await service.finish()
+        return code
+    finally:
+        for task in (following, *leading):
+            task.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await service.close()
+
+
+def _listen_to_signals(follower: Follower, starter: Starter) -> None:
+    """Passes signals to the ranks, and adopts the processes that ranks leave behind, even if this is not PID 1."""
+    loop = asyncio.get_running_loop()
+    for number in REQUESTS:
+        loop.add_signal_handler(number, follower.request, number)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        loop.add_signal_handler(signal.SIGCHLD, loop.call_later, REAPING_SECONDS, lambda: reap_strays(starter.pids))
