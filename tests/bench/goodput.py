@@ -308,7 +308,7 @@ MIXED: dict[str, Fault] = {**KILLS, "SIGSTOP of a rank": stop, "pod deleted": de
 def kills(directory: Path, *, minutes: float, every: float, calm: float) -> list[Row]:
     """Kills only, with two ranks and, shorter, with three."""
     times = max(1, round(minutes * 60 / every))
-    found = rows(carry_out(Plan("kills only", KILLS, 2, times, every, calm), directory / "two"), 0.94)
+    found = rows(carry_out(Plan("kills only", KILLS, 2, times, every, calm), directory / "two"), 0.97)
     short = Plan("kills only", KILLS, 3, min(times, 4), min(every, 20), 0)
     return found + rows(carry_out(short, directory / "three"), None)
 
