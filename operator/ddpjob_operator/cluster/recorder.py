@@ -19,7 +19,9 @@ WRITERS = 8
 a slow API server."""
 WAITING_EVENTS = 250
 """For each writer."""
-REMEMBERED_EVENTS = 5000
+REMEMBERED_EVENTS = 1000
+"""An event that repeats itself does so soon. Of one that is forgotten the API server tells the count, which takes two
+more requests."""
 TRIES = 4
 MESSAGE_LENGTH = 1024
 
