@@ -149,6 +149,9 @@ bench-recovery: $(READY) ## How soon training goes on after a fault, and what fa
 bench-operator: plant ## The operator beside other controllers, as fast as they go (most of an hour; QUICK=1: to try it)
 	@$(BIN)/python -m tests.bench.operator $(if $(QUICK),--quick)
 
+bench-coordinator: $(READY) ## What the supervisors of 2,048 ranks cost rank 0's, and how soon all know (1 min)
+	@$(BIN)/python -m tests.bench.coordinator
+
 bench-start: plant ## How soon a submitted script makes its first step on real nodes, by parts (3 min; QUICK=1: one job)
 	@$(BIN)/python -m tests.bench.start $(if $(QUICK),--quick)
 
@@ -180,4 +183,4 @@ mutants: $(READY) ## How sharp the tests are: put 300 small faults in, one at a 
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test test-full test-changed e2e e2e-kind wheel plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator bench-start bench-gangs gpu scheduling fault-table faults mutants clean
+.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test test-full test-changed e2e e2e-kind wheel plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator bench-coordinator bench-start bench-gangs gpu scheduling fault-table faults mutants clean

@@ -191,7 +191,6 @@ async def _measure(nodes: int, port: int, pipe: Connection) -> str:
     gang = Gang()
     _, empty = _asked(pipe)
     seconds = beat_seconds(nodes * PROCESSES)
-    following: list[asyncio.Task[None]] = []
     for node in range(1, nodes):
         link = await connect(f"{HOST}:{port}")
         await link.say_first(Hello("uid", node, 1, 1, port, RELEASE), SECRET)

@@ -134,13 +134,13 @@ class _Zygote:
         return self.returncode
 
 
-def fork_zygote(connection: socket.socket, preloaded: Sequence[str], place: str) -> _Zygote:
+def fork_zygote(connection: socket.socket, preloaded: Sequence[str], directory: str) -> _Zygote:
     """Stands for `zygote_process.start`."""
     supervisor = os.getpid()
     if pid := os.fork():
         return _Zygote(pid)
     try:
-        _become_zygote(connection, supervisor, [place, *preloaded])
+        _become_zygote(connection, supervisor, [directory, *preloaded])
     finally:
         os._exit(1)
 

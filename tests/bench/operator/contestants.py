@@ -19,13 +19,14 @@ from tests.support.jobs import a_job, steered
 from tests.support.operators import Operator, an_operator
 
 from .client import BenchError, Manifest
-from .others import JOBSET, TRAINER, TRAINING_OPERATOR, Foreign, installed
+from .others import JOBSET, TRAINING_OPERATOR, Foreign, installed, trainer
 
 RUNS = steered(runs_for="1s")
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 MANAGER, SERVER = "kube-controller-manager", "kube-apiserver"
 UNLIMITED = ("--kube-api-qps=10000", "--kube-api-burst=10000")
-UNLIMITED_TRAINER = replace(TRAINER, config=TRAINER.config.replace("qps: 50, burst: 100", "qps: 10000, burst: 10000"))
+TRAINER, UNLIMITED_TRAINER = trainer(50, 100), trainer(10_000, 10_000)
+"""As it is shipped, and lifted."""
 TRAINER_API = "trainer.kubeflow.org/v1alpha1"
 
 
@@ -92,14 +93,14 @@ def _foreign(operator: Foreign, *flags: str, binary: str = "") -> Callable[[Plan
     return start
 
 
-def _trainer(trainer: Foreign, *flags: str) -> Callable[[Plant], AbstractContextManager[Running]]:
+def _trainer(operator: Foreign, *flags: str) -> Callable[[Plant], AbstractContextManager[Running]]:
     """With JobSet, which its own manifests install too; flags are JobSet's."""
 
     @contextmanager
     def start(plant: Plant) -> Iterator[Running]:
         with (
             installed(plant, JOBSET, *flags) as jobset,
-            installed(plant, trainer, authority=jobset.authority) as found,
+            installed(plant, operator, authority=jobset.authority) as found,
         ):
             create_all(plant, [_RUNTIME])
             yield Running(tuple(psutil.Process(one.program.process.pid) for one in (found, jobset)))

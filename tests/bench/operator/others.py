@@ -73,21 +73,25 @@ TRAINING_OPERATOR = Foreign(
     authority="training-operator-ca",
     flags="--webhook-server-port={webhooks} --metrics-bind-address=0 --health-probe-bind-address=127.0.0.1:{probes}",
 )
-TRAINER = Foreign(
-    user="trainer",
-    binary="trainer-controller-manager",
-    crds="manifests/base/crds",
-    webhooks="manifests/base/webhook/manifests.yaml",
-    configurations={
-        "mutating-webhook-configuration": "defaulter.trainer.kubeflow.org",
-        "validating-webhook-configuration": "validator.trainer.kubeflow.org",
-    },
-    namespace="kubeflow-system",
-    service="kubeflow-trainer-controller-manager",
-    secret="kubeflow-trainer-webhook-cert",
-    authority="kubeflow-trainer-ca",
-    flags="--config={config}",
-    config="""
+
+
+def trainer(qps: int, burst: int) -> Foreign:
+    """Kubeflow's trainer, which makes JobSets, with these limits on its requests."""
+    return Foreign(
+        user="trainer",
+        binary="trainer-controller-manager",
+        crds="manifests/base/crds",
+        webhooks="manifests/base/webhook/manifests.yaml",
+        configurations={
+            "mutating-webhook-configuration": "defaulter.trainer.kubeflow.org",
+            "validating-webhook-configuration": "validator.trainer.kubeflow.org",
+        },
+        namespace="kubeflow-system",
+        service="kubeflow-trainer-controller-manager",
+        secret="kubeflow-trainer-webhook-cert",
+        authority="kubeflow-trainer-ca",
+        flags="--config={config}",
+        config="""
 apiVersion: config.trainer.kubeflow.org/v1alpha1
 kind: Configuration
 health: {{healthProbeBindAddress: "127.0.0.1:{probes}"}}
@@ -97,10 +101,9 @@ leaderElection: {{leaderElect: false}}
 certManagement: {{enable: false}}
 controller:
   groupKindConcurrency: {{TrainJob.trainer.kubeflow.org: 5}}
-clientConnection: {{qps: 50, burst: 100}}
-""",
-)
-"""It makes JobSets."""
+"""
+        f"clientConnection: {{{{qps: {qps}, burst: {burst}}}}}\n",
+    )
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from tests.plant.audit import kind, position, seconds, writes
 from tests.support.jobs import a_job, steered
 from tests.support.operators import Operator
 
-from .audit import job_name
+from .audit import Life, job_name
 from .client import Manifest
-from .contestants import our_operator
+from .contestants import Running, our_operator
 from .stage import LONGEST_SECONDS, Figures, Stage, cpu_seconds, memory, most_memory, quantile
 
 FOR_LONG = steered(runs_for="24h")
@@ -320,21 +320,10 @@ async def big(stage: Stage) -> Figures:
     pod = await a_pod(stage)
     pod["metadata"]["annotations"] |= FOR_LONG
     await stage.begin()
-    submitted = stage.contestant.job(job_name(0), count, FOR_LONG)
-    submitted["spec"]["restart"] = {"backoffSeconds": 0}
-    await stage.submit([submitted])
-    jobs = stage.contestant.path(stage.namespace)
-    await stage.until(jobs, 1, runs)
-    await stage.quiet()
-    job = await stage.client.get(f"{jobs}/{job_name(0)}")
-    life = stage.lives()[job_name(0)]
+    life = await _comes_up(stage, count)
+    job = await stage.client.get(f"{stage.contestant.path(stage.namespace)}/{job_name(0)}")
     created, writes = max(life.created) - life.submitted, life.others
-    failed = next(name for name in life.played if name.startswith(f"{job_name(0)}-0-"))
-    stage.since = position(stage.plant)
-    await stage.client.merge(f"{stage.pods}/{failed}", FAILS_NOW)
-    await stage.until(jobs, 1, lambda job: runs(job) and job["status"]["attempt"] == 2)
-    await stage.quiet()
-    restarted = stage.lives()[job_name(0)]
+    restarted = await _restarts(stage, life)
     by_hand, again = await _by_hand(stage, pod, count)
     recreated = max(restarted.created) - restarted.heard
     return {
@@ -351,6 +340,27 @@ async def big(stage: Stage) -> Figures:
     }
 
 
+async def _comes_up(stage: Stage, count: int) -> Life:
+    """Submits a job of so many pods that starts again without a pause; its life until it runs."""
+    job = stage.contestant.job(job_name(0), count, FOR_LONG)
+    job["spec"]["restart"] = {"backoffSeconds": 0}
+    await stage.submit([job])
+    await stage.until(stage.contestant.path(stage.namespace), 1, runs)
+    await stage.quiet()
+    return stage.lives()[job_name(0)]
+
+
+async def _restarts(stage: Stage, life: Life) -> Life:
+    """Has node 0's pod of this job fail; the job's life from then until it runs again."""
+    failed = next(name for name in life.played if name.startswith(f"{job_name(0)}-0-"))
+    stage.since = position(stage.plant)
+    await stage.client.merge(f"{stage.pods}/{failed}", FAILS_NOW)
+    jobs = stage.contestant.path(stage.namespace)
+    await stage.until(jobs, 1, lambda job: runs(job) and job["status"]["attempt"] == 2)
+    await stage.quiet()
+    return stage.lives()[job_name(0)]
+
+
 async def largest(stage: Stage) -> Figures:
     """The largest job, made and made again after a failure: how long the loop stood still, and its memory."""
     operator = stage.running.operator
@@ -358,20 +368,12 @@ async def largest(stage: Stage) -> Figures:
     await stage.begin()
     operator.stop()
     count = _big_count(stage.quick) if stage.quick else MAX_NODES
-    jobs = stage.contestant.path(stage.namespace)
     with our_operator(stage.plant, {"PYTHONPATH": str(TIMED)}) as timed:
         process = psutil.Process(timed.program.process.pid)
-        submitted = stage.contestant.job(job_name(0), count, FOR_LONG)
-        submitted["spec"]["restart"] = {"backoffSeconds": 0}
-        await stage.submit([submitted])
-        await stage.until(jobs, 1, runs)
-        life = stage.lives()[job_name(0)]
-        failed = next(name for name in life.played if name.startswith(f"{job_name(0)}-0-"))
+        stage.running = Running((process,), timed)
+        life = await _comes_up(stage, count)
         used = cpu_seconds(process)
-        stage.since = position(stage.plant)
-        await stage.client.merge(f"{stage.pods}/{failed}", FAILS_NOW)
-        await stage.until(jobs, 1, lambda job: runs(job) and job["status"]["attempt"] == 2)
-        restarted = stage.lives()[job_name(0)]
+        restarted = await _restarts(stage, life)
         return {
             "pods": count,
             "created s": max(life.created) - life.submitted,
