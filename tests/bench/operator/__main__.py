@@ -32,11 +32,15 @@ NODES_AT_MOST = 60
 class Bench:
     """Everyone on stage, in random order, so often."""
 
-    def __init__(self, chosen: dict[str, Scenario], *, quick: bool) -> None:
+    def __init__(self, chosen: dict[str, Scenario], kept: Path | None, *, quick: bool) -> None:
         self.found: defaultdict[str, defaultdict[str, list[Figures]]] = defaultdict(lambda: defaultdict(list))
         self.left_out: dict[str, str] = {}
         self._chosen = chosen
+        self._kept = kept
         self._quick = quick
+        if kept is not None and kept.exists():
+            for title, scenarios_of_it in json.loads(kept.read_text()).items():
+                self.found[title].update(scenarios_of_it)
 
     def measure(self, who: list[Contestant], repeats: int) -> None:
         """Measures them all; one of the others that cannot be measured is left out, and why is told."""
@@ -61,6 +65,7 @@ class Bench:
             for name, one in self._chosen.items()
             if (contestant is DDPJOB or not one.ours_only)
             and repeat < contestant.at_most.get(name, 1 if one.once else repeat + 1)
+            and repeat >= len(self.found.get(contestant.title, {}).get(name, ()))
         }
         together = {name: one for name, one in due.items() if not one.alone}
         groups = [together, *({name: one} for name, one in due.items() if one.alone)]
@@ -80,6 +85,14 @@ class Bench:
                 self.found[contestant.title][name].append(figures)
                 for what, figure in figures.items():
                     print(f"  {what}: {figure:.3f}", flush=True)
+                self._keep()
+
+    def _keep(self) -> None:
+        """A whole run takes more than an hour: what ends it loses one scenario."""
+        if self._kept is not None:
+            whole = self._kept.with_suffix(".new")
+            whole.write_text(json.dumps(self.found, indent=1))
+            whole.replace(self._kept)
 
 
 def main() -> None:
@@ -87,7 +100,7 @@ def main() -> None:
     flags = _flags()
     everything = scenarios(flags.churn)
     chosen = {name: one for name, one in everything.items() if name in (flags.only or everything)}
-    bench = Bench(chosen, quick=flags.quick)
+    bench = Bench(chosen, flags.json, quick=flags.quick)
     load = os.getloadavg()[0]
     try:
         if set(flags.contestant) - {"ddpjob"}:
@@ -95,8 +108,6 @@ def main() -> None:
         bench.measure([CONTESTANTS[name] for name in flags.contestant], 1 if flags.quick else flags.repeats)
     except (BenchError, PlantError) as error:
         sys.exit(str(error))
-    if flags.json:
-        flags.json.write_text(json.dumps(bench.found, indent=1))
     rows = report.targets(bench.found)
     beside = report.side_by_side(bench.found, bench.left_out)
     table.show(rows)
@@ -133,7 +144,9 @@ def _flags() -> argparse.Namespace:
     parser.add_argument(
         "--contestant", nargs="+", choices=CONTESTANTS, default=[*CONTESTANTS], help="whom to measure"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the figures of each repeat")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="keeps the figures of each repeat; goes on with those that it has"
+    )
     return parser.parse_args()
 
 
