@@ -11,7 +11,7 @@ from ddpjob_rank.reporting import heartbeat
 from ddpjob_rank.world import World
 from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.model.compression import PowerSGD, compress
-from ddpjob_trainer.model.parallel import laid_out, parallel
+from ddpjob_trainer.model.parallel import parallel, prepare_model
 from ddpjob_trainer.options.communication import CommunicationConfig, Hook
 from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor, nn
@@ -161,8 +161,8 @@ def test_a_parameter_without_a_gradient_is_named_with_the_flag_that_allows_it(ru
 def test_synchronised_batch_normalisation_is_refused_on_a_cpu() -> None:
     config = TrainConfig(communication=CommunicationConfig(sync_bn=True))
     with pytest.raises(ConfigError, match="--sync-bn: torch has no synchronised batch normalisation for the CPU"):
-        laid_out(nn.BatchNorm1d(2), config, World(world_size=2), torch.device("cpu"))
-    assert type(laid_out(nn.BatchNorm1d(2), config, World(), torch.device("cpu"))) is nn.BatchNorm1d
+        prepare_model(nn.BatchNorm1d(2), config, World(world_size=2), torch.device("cpu"))
+    assert type(prepare_model(nn.BatchNorm1d(2), config, World(), torch.device("cpu"))) is nn.BatchNorm1d
 
 
 @pytest.mark.parametrize(

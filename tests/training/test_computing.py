@@ -9,7 +9,7 @@ import pytest
 import torch
 from ddpjob_rank.world import World
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.model.parallel import laid_out
+from ddpjob_trainer.model.parallel import prepare_model
 from ddpjob_trainer.options.computing import ComputingConfig
 from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor, nn
@@ -72,7 +72,7 @@ class Layout(nn.Module):
 @pytest.mark.parametrize("asked", [False, True])
 def test_weights_and_images_are_laid_out_with_their_channels_last_if_asked_to(*, asked: bool) -> None:
     config = TrainConfig(computing=ComputingConfig(channels_last=asked))
-    model = laid_out(Layout(), config, World(), CPU)
+    model = prepare_model(Layout(), config, World(), CPU)
     model(torch.zeros(2, 3, 8, 8))
     for tensor in (model.seen, model.convolution.weight):
         assert tensor.is_contiguous(memory_format=torch.channels_last) == asked

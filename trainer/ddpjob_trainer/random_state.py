@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-State = dict[str, Any]
 SEED_RANGE = 2**32
 
 
@@ -37,7 +36,7 @@ def seed_sample(*parts: int) -> None:
     torch.default_generator.manual_seed(seed)
 
 
-def capture() -> State:
+def capture() -> dict[str, Any]:
     """The state of all generators of this process."""
     kind, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002  (as above)
     return {
@@ -48,7 +47,7 @@ def capture() -> State:
     }
 
 
-def restore(state: State) -> None:
+def restore(state: dict[str, Any]) -> None:
     """Restores all generators."""
     random.setstate(state["python"])
     kind, keys, *rest = state["numpy"]

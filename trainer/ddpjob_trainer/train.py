@@ -1,7 +1,8 @@
 """A run, read from top to bottom: it is built, and trains by epochs of steps; after each epoch it is evaluated.
 
     train --> build --> Trainer.train --> epoch --> train_step
-                                   |          +---> after_step: report, save, stop
+                                   |          +---> report
+                                   |          +---> after_step: save, stop
                                    +--> evaluate
 
 What a step computes is `train_step`. All else in the loop is a part with a room of its own: where batches come from
@@ -33,8 +34,8 @@ from .group.joining import process_group
 from .model import amp, exactness, modes
 from .model.buffers import buffers_kept
 from .model.evaluation import evaluate
-from .model.learner import Learner, check_optimizer, learner_of
-from .model.parallel import laid_out, warm_up, wrapped
+from .model.learner import Learner, build_learner, check_optimizer
+from .model.parallel import prepare_model, warm_up, wrap
 from .random_state import seed_all
 from .recording.facts import facts
 from .recording.position import Position
@@ -88,18 +89,18 @@ def build(
     The order matters: each part may draw random numbers, and every start of a run must draw the same.
     """
     feed, test_data = feed_on(modes.output_device(config.mode, device)), task.test_data()
-    model = laid_out(task.model(), config, world, device)
-    called, compression = wrapped(model, config, world, device)
+    model = prepare_model(task.model(), config, world, device)
+    wrapped, compression = wrap(model, config, world, device)
     seed_all(config.seed, world.rank, 0)
     if not world.alone:
-        warm_up(called, task, iter([feed.first()]), amp.autocast(config.computing.precision, device))
+        warm_up(wrapped, task, iter([feed.first()]), amp.autocast(config.computing.precision, device))
     recorder = Recorder(config.recording.directory if world.leads else None, config.attempt)
     saver = Saver(config, config.checkpoint, world, feed.global_batch, recorder) if config.checkpoint else None
     saved = saver.resume(position) if saver else None
     epochs = config.epochs or (None if feed.left() is None else task.epochs)
     steps = total_steps(position, feed, epochs, config.max_steps)
     task.steps_per_epoch = feed.left() or steps
-    learner = learner_of(config, task, model, called, compression=compression, total_steps=steps, device=device)
+    learner = build_learner(config, task, model, wrapped, compression=compression, total_steps=steps, device=device)
     check_optimizer(learner.optimizer, model, aloud=world.leads)
     parts = config.optimisation.gradient_accumulation_steps
     shares = shares_of(feed.batch_size, parts)
@@ -108,7 +109,7 @@ def build(
     recorder.begin(position.step, facts(config, world, device, total_steps=steps, epochs=epochs))
     if world.leads and position.step >= steps:
         say(f"complete: all {steps} steps have been trained before")
-    agreement, times = Agreement(world), StepTimes(called, device, parts)
+    agreement, times = Agreement(world), StepTimes(wrapped, device, parts)
     progress = Progress(
         position,
         epochs,
@@ -201,7 +202,7 @@ class Trainer:
         """Trains what is left of the epoch, or of the run if that ends earlier."""
         before = self.position.step
         clip_grad_norm = self.config.optimisation.clip_grad_norm
-        self.learner.called.train()
+        self.learner.wrapped.train()
         with self.reporter.training():
             for step in self.feed.steps(self.position.epoch, self.position.samples, self.total_steps - before):
                 loss = train_step(
@@ -300,7 +301,7 @@ def train_step(
     lap = times.lap if times else _nothing
     scaler = learner.scaler
 
-    def backward(share: float) -> Tensor:
+    def forward_backward(share: float) -> Tensor:
         """Adds the gradients of the next batch, and returns what it adds to the mean loss."""
         inputs, target = next(batches)
         lap("data")
@@ -320,8 +321,8 @@ def train_step(
         losses: list[Tensor] = []
         if earlier:
             with learner.no_sync():
-                losses = [backward(share) for share in earlier]
-        loss = sum(losses, start=backward(last))  # Only now are gradients exchanged, all that have added up.
+                losses = [forward_backward(share) for share in earlier]
+        loss = sum(losses, start=forward_backward(last))  # Only now are gradients exchanged, all that have added up.
     learner.update(clip_grad_norm)
     lap("optimizer")
     return loss if weight else None

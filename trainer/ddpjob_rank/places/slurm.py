@@ -32,7 +32,7 @@ SUGGESTION = "set MASTER_ADDR, or start the processes without srun"
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SlurmTask:
     """One of several processes of a step. All count from 0."""
 
     rank: int
@@ -60,7 +60,7 @@ class Task:
             raise ConfigError(f"Slurm's node list {self.host_list!r} cannot be read: {SUGGESTION}") from None
 
 
-def task(env: Mapping[str, str]) -> Task | None:
+def task(env: Mapping[str, str]) -> SlurmTask | None:
     """This process among those that Slurm has started; None: it is on its own.
 
     Raises:
@@ -77,7 +77,7 @@ def task(env: Mapping[str, str]) -> Task | None:
         raise ConfigError(
             f"SLURM_NODEID is {node}, but Slurm tells of {counted(len(of_nodes), 'node')}: {SUGGESTION}"
         )
-    return Task(
+    return SlurmTask(
         rank=_number(env, "SLURM_PROCID"),
         tasks=tasks,
         local_rank=_number(env, "SLURM_LOCALID"),

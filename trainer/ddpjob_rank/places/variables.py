@@ -95,7 +95,7 @@ def presumed(place: PlaceConfig, env: Mapping[str, str]) -> tuple[int, int]:
     return rank, (place.nodes or size // procs) * (place.procs_per_node or procs)
 
 
-def _task(env: Mapping[str, str]) -> slurm.Task | None:
+def _task(env: Mapping[str, str]) -> slurm.SlurmTask | None:
     """The place according to Slurm, unless `mpirun` has used `srun` to get to other nodes."""
     return slurm.task(env) if mpi.variables(env) is None else None
 
@@ -145,7 +145,7 @@ def _process(place: PlaceConfig, known: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _of_slurm(place: PlaceConfig, task: slurm.Task) -> dict[str, str]:
+def _of_slurm(place: PlaceConfig, task: slurm.SlurmTask) -> dict[str, str]:
     """One of Slurm's tasks: a process of the world, or a node if it should start further processes."""
     procs = place.procs_per_node
     if procs in (None, task.local_tasks):
@@ -158,7 +158,7 @@ def _of_slurm(place: PlaceConfig, task: slurm.Task) -> dict[str, str]:
     return _node_variables(task.nodes, procs, task.node)
 
 
-def _task_variables(task: slurm.Task) -> dict[str, str]:
+def _task_variables(task: slurm.SlurmTask) -> dict[str, str]:
     return {
         Env.RANK: str(task.rank),
         Env.WORLD_SIZE: str(task.tasks),
@@ -187,7 +187,7 @@ def _node_variables(nodes: int, procs: int, rank: int) -> dict[str, str]:
     }
 
 
-def _master(known: Mapping[str, str], found: Mapping[str, str], task: slurm.Task | None) -> dict[str, str]:
+def _master(known: Mapping[str, str], found: Mapping[str, str], task: slurm.SlurmTask | None) -> dict[str, str]:
     """Where rank 0 is: as given, or as Slurm says, or on this machine if all are."""
     here = found.get(Env.LOCAL_WORLD_SIZE, found.get(Env.NPROC_PER_NODE)) == found[Env.WORLD_SIZE]
     # If processes are started one by one, not every shell knows of a Slurm job.

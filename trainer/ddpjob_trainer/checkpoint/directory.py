@@ -39,19 +39,19 @@ TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 """What rename(2) of a directory says if something has its new name."""
 
 
-State = TypeVar("State")
-Decode = Callable[[Path], State]
+Decoded = TypeVar("Decoded")
+Decode = Callable[[Path], Decoded]
 """Reads a state; raises if it cannot be read, though whole."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[State]):
+class Found(Generic[Decoded]):
     """A valid checkpoint that has been read."""
 
     path: Path
     manifest: Manifest
     content: SharedFile
-    state: State
+    state: Decoded
     """The decoded content."""
 
 
@@ -79,7 +79,7 @@ class Checkpoints:
                 f"the checkpoint directory {self.directory} cannot be used: {error.strerror}; {ADVICE[kind]}"
             ) from error
 
-    def newest(self, decode: Decode[State]) -> Found[State] | None:
+    def newest(self, decode: Decode[Decoded]) -> Found[Decoded] | None:
         """The newest valid checkpoint; a warning is given for invalid ones, and they are skipped."""
         paths = self._paths()
         found = newest(paths, decode)
@@ -202,7 +202,7 @@ def checkpoints_in(directory: Path) -> list[Path]:
     return [path for path in directory.iterdir() if NAME.fullmatch(path.name)]
 
 
-def newest(checkpoints: Iterable[Path], decode: Decode[State]) -> Found[State] | None:
+def newest(checkpoints: Iterable[Path], decode: Decode[Decoded]) -> Found[Decoded] | None:
     """The newest valid one of some checkpoints; a warning is given for invalid ones, and they are skipped.
 
     It only reads: training may go on there.
@@ -243,7 +243,7 @@ def _sync(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _read(path: Path, decode: Decode[State]) -> Found[State]:
+def _read(path: Path, decode: Decode[Decoded]) -> Found[Decoded]:
     manifest, content, checksum = read_manifest(path), SharedFile.opened(path / STATE), hashlib.sha256()
     if content.size != manifest.size:
         raise ValueError(f"{STATE} has {counted(content.size, 'byte')}, its manifest says {manifest.size}")

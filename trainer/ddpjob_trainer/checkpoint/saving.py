@@ -49,7 +49,7 @@ class Saver:
         self._cost: float | None = None
         self._writing = 0.0
 
-    def resume(self, position: Position) -> state.State | None:
+    def resume(self, position: Position) -> state.StateDict | None:
         """Moves the position to the newest valid checkpoint's and returns its state; None if there is none."""
         found = None
         if self._files:
@@ -65,7 +65,7 @@ class Saver:
         position.step, position.epoch, position.samples = decoded["position"]
         return decoded
 
-    def restore(self, learner: Learner, saved: state.State, step: int, device: torch.device) -> None:
+    def restore(self, learner: Learner, saved: state.StateDict, step: int, device: torch.device) -> None:
         """Goes on where a checkpoint was made: with its weights, and with all that determines the next steps."""
         others = state.load(learner, saved)
         if others and self._world.leads:

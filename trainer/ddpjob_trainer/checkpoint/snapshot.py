@@ -3,7 +3,7 @@
 import torch
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
-from .state import State
+from .state import StateDict
 
 
 class Snapshots:
@@ -21,7 +21,7 @@ class Snapshots:
             )
         )
 
-    def take(self, state: State) -> State:
+    def take(self, state: StateDict) -> StateDict:
         """A copy of a state as it is now. It holds until the next one is taken."""
         copy = self._stager.stage(state)
         assert isinstance(copy, dict), "staging is not asynchronous"

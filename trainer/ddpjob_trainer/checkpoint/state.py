@@ -19,7 +19,7 @@ from ddpjob_trainer.model.learner import Learner
 
 from .content import Sink
 
-State = dict[str, Any]
+StateDict = dict[str, Any]
 RATES = ("lr", "initial_lr")
 """What a schedule has of each group of an optimizer."""
 
@@ -27,7 +27,7 @@ Where = tuple[int, int, int]
 """Step, epoch, samples of a position."""
 
 
-def shared(learner: Learner) -> State:
+def shared(learner: Learner) -> StateDict:
     """What is the same on all ranks; its tensors are those that training goes on with."""
     return {
         "model": learner.model.state_dict(),
@@ -38,7 +38,7 @@ def shared(learner: Learner) -> State:
     }
 
 
-def of_rank(learner: Learner) -> State:
+def of_rank(learner: Learner) -> StateDict:
     """What is each rank's own."""
     return {
         "random": random_state.capture(),
@@ -46,26 +46,26 @@ def of_rank(learner: Learner) -> State:
     }
 
 
-def of_ranks(each: list[State], where: Where) -> State:
+def of_ranks(each: list[StateDict], where: Where) -> StateDict:
     """The rest of the state: what is each rank's own, by rank, already copies; and the position."""
     return {key: [one[key] for one in each] for key in ("random", "compression")} | {"position": where}
 
 
-def evaluated(state: State) -> dict[str, Tensor]:
+def evaluated(state: StateDict) -> dict[str, Tensor]:
     """The weights and buffers in a decoded state that were evaluated: the moving average's, if there is one."""
     average = state.get("average")
     weights: dict[str, Tensor] = average["model"] if average else state["model"]
     return weights
 
 
-def encode(state: State, file: Sink) -> None:
+def encode(state: StateDict, file: Sink) -> None:
     """Writes a state as bytes."""
     torch.save(state, cast("IO[bytes]", file))
 
 
-def decode(file: Path) -> State:
+def decode(file: Path) -> StateDict:
     """A state as it was encoded; runs no code from it (weights_only). Its tensors are read from the file on use."""
-    state: State = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
+    state: StateDict = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
     return state
 
 
@@ -86,7 +86,7 @@ def prove(file: Path) -> None:
         ) from error
 
 
-def load(learner: Learner, state: State) -> list[str]:
+def load(learner: Learner, state: StateDict) -> list[str]:
     """Puts a decoded state into a learner; returns the settings of its optimizer that differed from the state's.
 
     Nothing of the state is referred to afterwards, so that its memory can go.
@@ -128,7 +128,7 @@ def _own(optimizer: Optimizer) -> None:
                 known[name] = value.clone()
 
 
-def load_compression(learner: Learner, state: State, world: World, device: torch.device) -> None:
+def load_compression(learner: Learner, state: StateDict, world: World, device: torch.device) -> None:
     """Gives each rank back what it had left out of the gradients that it sent."""
     saved = state.get("compression")
     if learner.compression is None or not saved or saved[0] is None:
@@ -160,7 +160,7 @@ def _settings(learner: Learner) -> dict[str, float]:
     return {name: value for name, value in known.items() if isinstance(value, int | float)}
 
 
-def _average(average: AveragedModel) -> State:
+def _average(average: AveragedModel) -> StateDict:
     """By the model's own names."""
     return {"updates": int(average.n_averaged), "model": average.module.state_dict()}
 

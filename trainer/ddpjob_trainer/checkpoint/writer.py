@@ -35,7 +35,7 @@ class Writer:
         self._writing: Future[Written] | None = None
         self._proved = False
 
-    def begin(self, manifest: Manifest, current: state.State, rest: state.State) -> None:
+    def begin(self, manifest: Manifest, current: state.StateDict, rest: state.StateDict) -> None:
         """Copies a state as it is now, and begins to write the copy and the rest, which will not change.
 
         The save before it must have been finished.
@@ -58,7 +58,7 @@ class Writer:
         writing, self._writing = self._writing, None
         return writing.result()
 
-    def _write(self, manifest: Manifest, copy: state.State) -> Written:
+    def _write(self, manifest: Manifest, copy: state.StateDict) -> Written:
         began = time.monotonic()
         path = self._files.write(manifest, lambda file: state.encode(copy, file), self._check)
         return Written(path, manifest, time.monotonic() - began)

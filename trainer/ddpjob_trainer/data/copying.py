@@ -42,6 +42,11 @@ def moved(batch: Any, device: torch.device) -> Any:
             return batch
 
 
+def ahead(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pair]:
+    """The same pairs, `one_ahead` if the device is a GPU: elsewhere nothing can be copied meanwhile."""
+    return one_ahead(pairs, device) if device.type == "cuda" else pairs
+
+
 def one_ahead(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pair]:
     """The same pairs, each copied by a stream of its own while the device computes with the one before it.
 

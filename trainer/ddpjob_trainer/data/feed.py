@@ -15,7 +15,7 @@ from ddpjob_trainer.group.collectives import all_gather
 from ddpjob_trainer.random_state import seed_all, undisturbed
 
 from .batches import Batches, divided
-from .copying import pair
+from .copying import ahead, pair
 from .loader import Loader
 from .order import Order
 
@@ -136,7 +136,7 @@ class Uneven:
     def steps(self, epoch: int, samples: int, most: int) -> Iterator[Step]:
         """Until no process has a batch left."""
         begun = samples // self.global_batch
-        batches = self._from(epoch, begun)
+        batches = ahead(self._from(epoch, begun), self._device)
         for number in range(begun, begun + most):
             batch = next(batches, None)
             having = self._having(number, mine=batch is not None)

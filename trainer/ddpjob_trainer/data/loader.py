@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from ddpjob_trainer.random_state import seed_sample, undisturbed
 
-from .copying import Pair, one_ahead, pair
+from .copying import Pair, ahead, pair
 
 
 class Loader:
@@ -72,7 +72,7 @@ class Loader:
         """
         self._requests.epoch, self._requests.indices = epoch, indices
         pairs = map(self._on_device, self._loader)
-        for samples, target in one_ahead(pairs, self._device) if self._device.type == "cuda" else pairs:
+        for samples, target in ahead(pairs, self._device):
             yield self._inputs(samples), target
 
     def batch(self, indices: Tensor) -> tuple[Any, Any]:

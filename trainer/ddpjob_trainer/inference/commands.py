@@ -7,12 +7,11 @@ flag that is given again wins.
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 from ddpjob_rank.parsing import Parser
 
-Format = Literal["state-dict", "torch-export"]
-STATE_DICT: Final = "state-dict"
+from .formats import STATE_DICT, Format
 
 EXPORT: Final = "export"
 PREDICT: Final = "predict"

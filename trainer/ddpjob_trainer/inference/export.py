@@ -19,7 +19,7 @@ from ddpjob_trainer.data.loader import Loader
 from ddpjob_trainer.task import Task
 
 from . import trained
-from .commands import STATE_DICT, Format
+from .formats import STATE_DICT, Format
 
 SAMPLES = 2
 """Samples in the example that torch traces: with one sample torch would assume that there is never another number."""

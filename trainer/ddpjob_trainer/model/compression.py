@@ -16,8 +16,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpjob_trainer.options.communication import CommunicationConfig
 
-State = dict[str, Any]
-
 BEGINS_AFTER = 10
 """PowerSGD begins after one step in this many, as torch's documentation suggests: early gradients bear it badly."""
 LEAST_STEPS = 2
@@ -52,7 +50,7 @@ class PowerSGD:
         self._state.start_powerSGD_iter = max(LEAST_STEPS, total_steps // BEGINS_AFTER)
         self._state.iter = 0
 
-    def capture(self) -> State:
+    def capture(self) -> dict[str, Any]:
         """What this process keeps: as much as its gradients, and a little more."""
         state = self._state
         return {
@@ -63,7 +61,7 @@ class PowerSGD:
             "qs": {index: q.cpu() for index, q in state.q_memory_dict.items()},
         }
 
-    def restore(self, saved: list[State], world: World, device: torch.device) -> bool:
+    def restore(self, saved: list[dict[str, Any]], world: World, device: torch.device) -> bool:
         """Restores what the processes kept; returns whether it could.
 
         With another number of processes each gets the mean of what all had left out, so that nothing is lost. With

@@ -32,7 +32,7 @@ class Learner:
 
     model: nn.Module
     """Without a wrapper, so that its names are the task's own."""
-    called: nn.Module
+    wrapped: nn.Module
     """The same as a step calls it: it may be wrapped, so that gradients are exchanged."""
     optimizer: Optimizer
     scheduler: LRScheduler | None
@@ -56,7 +56,7 @@ class Learner:
             ConfigError: Parameters had no gradient in the step before.
         """
         try:
-            return self.called(inputs)
+            return self.wrapped(inputs)
         except RuntimeError as error:
             if mistake := unused(error, self.model):
                 raise mistake from error
@@ -64,7 +64,7 @@ class Learner:
 
     def no_sync(self) -> AbstractContextManager[object]:
         """A context in which this process keeps its gradients."""
-        return self.called.no_sync() if isinstance(self.called, DistributedDataParallel) else nullcontext()
+        return self.wrapped.no_sync() if isinstance(self.wrapped, DistributedDataParallel) else nullcontext()
 
     def modules_without_exchange(self) -> Iterator[nn.Module]:
         """The parts of the model that compute their statistics without the other processes."""
@@ -89,11 +89,11 @@ class Learner:
             self.average.update_parameters(self.model)
 
 
-def learner_of(
+def build_learner(
     config: TrainConfig,
     task: Task,
     model: nn.Module,
-    called: nn.Module,
+    wrapped: nn.Module,
     *,
     compression: PowerSGD | None,
     total_steps: int,
@@ -105,7 +105,7 @@ def learner_of(
         compression.begin(total_steps)
     return Learner(
         model,
-        called,
+        wrapped,
         optimizer,
         task.scheduler(optimizer, total_steps),
         amp.scaler(config.computing.precision, device),

@@ -31,7 +31,7 @@ UNUSED = "Expected to have finished reduction in the prior iteration"
 """How DistributedDataParallel begins to say that parameters had no gradient."""
 
 
-def laid_out(model: nn.Module, config: TrainConfig, world: World, device: torch.device) -> nn.Module:
+def prepare_model(model: nn.Module, config: TrainConfig, world: World, device: torch.device) -> nn.Module:
     """The model on its device, as the options ask for it. Its names stay the same.
 
     Raises:
@@ -52,7 +52,7 @@ def laid_out(model: nn.Module, config: TrainConfig, world: World, device: torch.
     return model
 
 
-def wrapped(
+def wrap(
     model: nn.Module, config: TrainConfig, world: World, device: torch.device
 ) -> tuple[nn.Module, PowerSGD | None]:
     """The model as a step calls it, and the part of its communication that has a state."""

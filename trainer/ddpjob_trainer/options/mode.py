@@ -10,7 +10,6 @@ from ddpjob_rank.errors import ConfigError
 Mode = Literal["ddp", "data-parallel", "single"]
 DDP: Final = "ddp"
 DATA_PARALLEL: Final = "data-parallel"
-SINGLE: Final = "single"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

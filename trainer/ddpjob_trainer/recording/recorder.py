@@ -19,7 +19,7 @@ RANKS = 64
 """How many ranks' times are recorded."""
 
 
-class Sink(Protocol):
+class MetricsWriter(Protocol):
     """A file of events."""
 
     path: Path
@@ -41,7 +41,7 @@ class Recorder:
     def __init__(self, directory: Path | None, attempt: int) -> None:
         self._directory = directory
         self._attempt = attempt
-        self._sinks: list[Sink] = []
+        self._writers: list[MetricsWriter] = []
         self._queue: EventQueue | None = None
 
     def begin(self, step: int, facts: Mapping[str, Any]) -> None:
@@ -56,7 +56,7 @@ class Recorder:
 
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            self._sinks = [JsonLines(self._directory), EventFile(self._directory, step)]
+            self._writers = [JsonLines(self._directory), EventFile(self._directory, step)]
         except OSError as error:
             raise ConfigError(
                 f"the directory for metrics {self._directory} cannot be written: {error.strerror};"
@@ -73,21 +73,21 @@ class Recorder:
         self._queue.add(Event(word, time.time(), self._attempt, step, known))
 
     def _write(self, event: Event) -> None:
-        for sink in tuple(self._sinks):
+        for writer in tuple(self._writers):
             try:
-                sink.write(event)
+                writer.write(event)
             except OSError as error:
-                self._sinks.remove(sink)
-                sink.close()
-                warn(f"{sink.path} is no longer written: {error.strerror}. Training goes on without it")
+                self._writers.remove(writer)
+                writer.close()
+                warn(f"{writer.path} is no longer written: {error.strerror}. Training goes on without it")
 
     def close(self) -> None:
         """Nothing more will happen."""
         queue, self._queue = self._queue, None
         if queue is None or not queue.close():
             return
-        while self._sinks:
-            self._sinks.pop().close()
+        while self._writers:
+            self._writers.pop().close()
 
 
 def by_rank(seconds: Sequence[float]) -> dict[str, float]:

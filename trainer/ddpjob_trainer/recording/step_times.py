@@ -58,8 +58,8 @@ class StepTimes:
             return None
         self._window_began = self._mark
         parts = self._laps.take() | (self._ddp.times.take() if self._ddp is not None else {})
-        if self._ddp is None or "backward" in parts:  # Long steps: for none in this
-            # window is everything known. Backward contains communication.
+        # Of long steps a window may have none of which everything is known. Backward contains communication.
+        if self._ddp is None or "backward" in parts:
             self.busy_seconds = sum(parts.values()) - 2 * parts.get("communication", 0.0)
         return parts
 

@@ -1,0 +1,6 @@
+"""What `ddpjob-train export` can write."""
+
+from typing import Final, Literal
+
+Format = Literal["state-dict", "torch-export"]
+STATE_DICT: Final = "state-dict"
