@@ -29,7 +29,7 @@ OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Without it torchrun's workers meet in its own store, where they find the addresses of those that are gone, and most
 restarts fail at first. It is measured as who knows that would run it: https://github.com/pytorch/pytorch/issues/135712.
 """
-MEDIAN_SECONDS, WORST_SECONDS, TIMES_TORCHRUN = 0.5, 1.5, 10
+MEDIAN_SECONDS, WORST_SECONDS, TIMES_TORCHRUN = 0.2, 1.5, 10
 
 
 @dataclass(frozen=True)

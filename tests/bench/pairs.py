@@ -42,8 +42,12 @@ def ratio(
     *,
     least: float | None = None,
     most: float | None = None,
+    goal: float | None = None,
 ) -> Row:
-    """The ratio of each pair's first to its second; it misses its target if its interval lies wholly beyond it."""
+    """The ratio of each pair's first to its second; it misses its target if its interval lies wholly beyond it.
+
+    A goal is beyond the target, and is not judged.
+    """
     ratios = [mine / other for mine, other in pairs]
     low, high = interval(ratios)
     ours, theirs = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
@@ -51,8 +55,9 @@ def ratio(
         f"{ours:.3g} beside {theirs:.3g} {unit}, ratio {statistics.median(ratios):.3f}"
         f" ({low:.3f} to {high:.3f} by {len(pairs)} pairs)"
     )
+    beyond = "" if goal is None else f", goal {goal:g}"
     if least is not None:
-        return Row(what, found, f"ratio ≥ {least:.2f}", met=high >= least)
+        return Row(what, found, f"ratio ≥ {least:.2f}{beyond}", met=high >= least)
     if most is not None:
-        return Row(what, found, f"ratio ≤ {most:.2f}", met=low <= most)
+        return Row(what, found, f"ratio ≤ {most:.2f}{beyond}", met=low <= most)
     return Row(what, found)

@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 from tempfile import mkdtemp
 
-from tests.bench import flood, goodput, kills, table, watching
+from tests.bench import flood, goodput, kills, resuming, table, watching
 from tests.bench.table import Part
 
 
@@ -22,8 +22,9 @@ def parts(flags: argparse.Namespace, directory: Path) -> dict[str, Part]:
     saves = 2 if quick else 15
     faults = f"a fault every {every:.0f} s for {minutes:g} min, {calm:.0f} s undisturbed before and after"
     pairs = 1 if quick else 7
-    kill, strangers, watch, lose, mix = (
-        directory / name for name in ("kills", "flood", "watching", "goodput", "mixed")
+    megabytes = 48 if quick else 768
+    kill, strangers, watch, resume, lose, mix = (
+        directory / name for name in ("kills", "flood", "watching", "resume", "goodput", "mixed")
     )
     return {
         "kills": Part(f"{rounds} rounds in turn", lambda: kills.measure(kill, rounds=rounds, kills=each)),
@@ -31,6 +32,7 @@ def parts(flags: argparse.Namespace, directory: Path) -> dict[str, Part]:
         "flood": Part(f"{pairs} pairs in turn", lambda: flood.measure(strangers, pairs=pairs)),
         "watching": Part(f"CPU over {seconds:.0f} s", lambda: watching.measure(watch, seconds=seconds, stops=stops)),
         "saves": Part(f"{saves} saves", lambda: watching.saves(saves)),
+        "resume": Part("once", lambda: resuming.measure(resume, megabytes=megabytes)),
         "goodput": Part(faults, lambda: goodput.kills(lose, minutes=minutes, every=every, calm=calm)),
         "mixed": Part(faults, lambda: goodput.mixed(mix, minutes=minutes, every=every, calm=calm)),
     }

@@ -27,7 +27,9 @@ class Page:
     """Of the bench and of the page, in the order in which they are measured."""
 
 
-RECOVERY = Page(REFERENCE / "recovery.md", ("kills", "pods", "flood", "watching", "saves", "goodput", "mixed"))
+RECOVERY = Page(
+    REFERENCE / "recovery.md", ("kills", "pods", "flood", "watching", "saves", "resume", "goodput", "mixed")
+)
 PERFORMANCE = Page(REFERENCE / "performance.md", ("start", "fairness", "memory", "churn", "targets", "contestants"))
 TRAINING = Page(REFERENCE / "training-speed.md", ("loop", "launch", "scaling", "input"))
 SHARING = Page(HOW_TO / "share-a-cluster.md", ("gangs",))

@@ -1,0 +1,105 @@
+"""How much memory a resume takes on a node, beyond what training then keeps.
+
+Four ranks of one node build a model, save it with Adam's state, end, and begin again from there.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+import torch.distributed as dist
+from ddpjob_operator.local.machine import free_port
+from ddpjob_rank.world import World
+from ddpjob_trainer.checkpoint.saving import Saver
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.model.learner import Learner
+from ddpjob_trainer.options.checkpoints import CheckpointConfig
+from ddpjob_trainer.recording.position import Position
+from ddpjob_trainer.recording.recorder import Recorder
+from torch import nn
+from torch.multiprocessing.spawn import spawn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Adam
+
+from tests.bench.checkpoint import BATCH, STATE_BYTES_PER_WEIGHT, WIDTH
+from tests.bench.table import Row
+from tests.training.ranks import world
+
+RANKS = 4
+KEPT = 4 / 3
+"""What each of them keeps, as a multiple of the checkpoint: the weights, Adam's two means, and the gradients."""
+MOST_BEYOND = 1.0
+"""Copies of the checkpoint for all ranks of a node together, beyond what they keep."""
+SAMPLE_SECONDS = 0.02
+DEADLINE_SECONDS = 300
+
+
+def measure(directory: Path, *, megabytes: int) -> list[Row]:
+    """One save, and one resume from it, in processes of their own."""
+    _all_ranks(directory, megabytes, resumes=False)
+    size = max(one.stat().st_size for one in directory.rglob("state.pt"))
+    most, kept = _all_ranks(directory, megabytes, resumes=True) / size, RANKS * KEPT
+    what = f"{RANKS} ranks of a node resume from {size / 2**20:.0f} MiB: the most memory beyond what they keep"
+    found = f"{most - kept:.2f} times the checkpoint ({most:.2f} at the peak, {kept:.2f} kept)"
+    return [Row(what, found, f"≤ {MOST_BEYOND:g} times", most - kept <= MOST_BEYOND)]
+
+
+def _all_ranks(directory: Path, megabytes: int, *, resumes: bool) -> int:
+    """Bytes of all ranks together, at most, beyond those before they have a model."""
+    together = get_context("spawn").Barrier(RANKS + 1)
+    ranks = spawn(_rank, (free_port(), (directory, megabytes, resumes), together), RANKS, join=False)
+    together.wait(DEADLINE_SECONDS)
+    before = peak = _bytes(ranks.pids())
+    together.wait(DEADLINE_SECONDS)
+    while together.n_waiting < RANKS:
+        peak = max(peak, _bytes(ranks.pids()))
+        time.sleep(SAMPLE_SECONDS)
+    together.wait(DEADLINE_SECONDS)
+    while not ranks.join():
+        pass
+    return peak - before
+
+
+def _bytes(pids: Sequence[int | None]) -> int:
+    """What processes take up together: pages that they share count once."""
+    taken = 0
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            taken += psutil.Process(pid).memory_full_info().pss
+    return taken
+
+
+def _rank(number: int, port: int, job: tuple[Path, int, bool], together: Any) -> None:
+    directory, megabytes, resumes = job
+    os.environ.update(world(number, RANKS, port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    place, position = World(number, number, RANKS, RANKS), Position()
+    together.wait(DEADLINE_SECONDS)
+    together.wait(DEADLINE_SECONDS)
+    layers = max(1, megabytes * 2**20 // (STATE_BYTES_PER_WEIGHT * WIDTH * WIDTH))
+    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(layers)))
+    wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    learner = Learner(model, wrapped, Adam(model.parameters()), None)
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        saver = Saver(TrainConfig(), CheckpointConfig(directory=directory), place, BATCH * RANKS, Recorder(None, 0))
+        saved = saver.resume(position)
+        assert (saved is not None) is resumes, f"there is {'no' if resumes else 'a'} checkpoint in {directory}"
+        if saved:
+            saver.restore(learner, saved, position.step, torch.device("cpu"))
+            del saved
+        wrapped(torch.randn(BATCH, WIDTH)).square().mean().backward()
+        learner.optimizer.step()
+        if not resumes:
+            position.advance(BATCH * RANKS)
+            saver.save(learner, position, lambda _: None)
+            saver.finish()
+    together.wait(DEADLINE_SECONDS)
+    dist.barrier()
+    dist.destroy_process_group()
