@@ -90,7 +90,7 @@ def pod_of(seen: PodObject) -> Pod | None:
         deleting=metadata.deletion_timestamp is not None,
         told_at=_told_at(metadata),
         told_by=_told_by(metadata),
-        node=spec.node_name,
+        machine=spec.node_name,
         domain=metadata.annotations.domain,
         nominated=bool(status.nominated_node_name),
         priority=spec.priority,

@@ -78,7 +78,7 @@ def _flavors_in_question(view: View) -> frozenset[str]:
 
 def _nodes_to_locate(view: View) -> frozenset[str]:
     """Nodes of pods that are still to be told where they are."""
-    nodes = {pod.node for pod in view.unlocated if pod.node}
+    nodes = {pod.machine for pod in view.unlocated if pod.machine}
     return frozenset(sorted(nodes)[:MOST_DOMAINS])
 
 
@@ -91,6 +91,6 @@ def _nodes_in_question(view: View) -> frozenset[str]:
     if view.winds_down:
         return frozenset()
     lost = members_lost(view)
-    taken = {pod.node for pod in view.restless.values() if pod.deleting and (pod.active or pod.disruption)}
-    unheard = {pod.node for pod in (view.current[rank] for rank in lost) if pod.active}
+    taken = {pod.machine for pod in view.restless.values() if pod.deleting and (pod.active or pod.disruption)}
+    unheard = {pod.machine for pod in (view.current[rank] for rank in lost) if pod.active}
     return frozenset(sorted(filter(None, taken | unheard))[:MOST_NODES])

@@ -79,7 +79,7 @@ class Pod:
     """When a pod that is being deleted was told to stop, if that is known."""
     told_by: datetime | None = None
     """If not, the latest moment at which that can have been."""
-    node: str | None = None
+    machine: str | None = None
     nominated: bool = False
     """Whether it has been promised a node: others are being preempted there, or an autoscaler expects that node."""
     domain: str | None = None
@@ -118,7 +118,7 @@ class Pod:
     def __post_init__(self) -> None:
         asked_to_go = self.deleting or self.gone_by is not None or self.stopped or self.disruption is not None
         runs = self.running and self.exit is None and not self.sandbox_lost
-        steady = runs and self.waiting is None and self.node is not None and not asked_to_go
+        steady = runs and self.waiting is None and self.machine is not None and not asked_to_go
         object.__setattr__(self, "steady", steady)
 
     @property

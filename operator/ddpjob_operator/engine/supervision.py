@@ -154,7 +154,7 @@ def _stalled(view: View, stall: Stall | None) -> Say:
 def _told(view: View, stall: Stall) -> str:
     """A stall in a sentence, with the machine of the rank that is to blame."""
     pod = view.current.get(stall.rank) if stall.rank is not None else None
-    where = f" (node {pod.node})" if pod and pod.node else ""
+    where = f" (node {pod.machine})" if pod and pod.machine else ""
     return f"No step finishes any more: {stall.message or 'its supervisors are looking for the reason'}{where}"
 
 
@@ -205,7 +205,7 @@ def _checkpoint(view: View, status: DDPJobStatus, last: CheckpointSeen | None) -
 
 
 def _stragglers(view: View, heard: Heard) -> tuple[Straggler, ...]:
-    nodes = {rank: pod.node for rank, pod in view.current.items()}
+    nodes = {rank: pod.machine for rank, pod in view.current.items()}
     return tuple(
         Straggler(rank=one.rank, node=nodes.get(one.rank), slowdown=one.slowdown) for one in heard.stragglers
     )

@@ -154,7 +154,7 @@ class View:
         """Pods that have a node, and whose supervisors are still to be told in which topology domain it is."""
         if self.winds_down or self.status.finished or domain_key(self.snapshot.job) is None:
             return ()
-        placed = (pod for pod in self.current.values() if pod.node and pod.active and not pod.deleting)
+        placed = (pod for pod in self.current.values() if pod.machine and pod.active and not pod.deleting)
         return tuple(pod for pod in placed if pod.domain is None)
 
     @cached
@@ -178,7 +178,7 @@ class View:
     def found(self) -> tuple[Pod, ...]:
         """Those of them that have been given a node, and keep it."""
         staying = (pod for pod in self.reserves.values() if pod.active and not pod.deleting)
-        return tuple(pod for pod in staying if pod.node is not None)
+        return tuple(pod for pod in staying if pod.machine is not None)
 
     @cached
     def previous(self) -> tuple[Pod, ...]:
@@ -221,7 +221,7 @@ class View:
     def placed(self) -> int:
         """How many of the ranks have a machine, or no longer need one."""
         gone = len(self.finished - self.current.keys())
-        return gone + len(self.current) - sum(pod.node is None for pod in self.restless.values())
+        return gone + len(self.current) - sum(pod.machine is None for pod in self.restless.values())
 
     @cached
     def running(self) -> int:

@@ -191,7 +191,7 @@ class Moment:
         return self._each(
             ranks,
             lambda pod: replace(
-                pod, node=pod.node or f"node-{pod.rank}", scheduled_at=pod.scheduled_at or self.snapshot.now
+                pod, machine=pod.machine or f"node-{pod.rank}", scheduled_at=pod.scheduled_at or self.snapshot.now
             ),
         )
 

@@ -594,7 +594,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
 
 @pytest.mark.parametrize(("what", "nodes", "cause", "message"), TAKEN.values(), ids=TAKEN)
 def test_a_pod_that_is(what: dict[str, Any], nodes: dict[str, str], cause: Cause, message: str) -> None:
-    failure = facts_of(Pod("digits-0-x", "uid", 0, 1, node="node-1", **what), 1, START, nodes)
+    failure = facts_of(Pod("digits-0-x", "uid", 0, 1, machine="node-1", **what), 1, START, nodes)
     assert (failure.cause, failure.message, failure.node) == (cause, message, "node-1")
 
 

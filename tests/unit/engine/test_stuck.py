@@ -165,7 +165,7 @@ def test_a_lost_node_is_avoided_for_an_hour() -> None:
 def test_a_node_that_does_not_take_a_pod_is_avoided_too() -> None:
     reason = "UnexpectedAdmissionError"
     moment = two.running().fails(1, code=None, reason=reason)
-    turned_away = moment._each((1,), lambda pod: replace(pod, reason=reason, node="node-1")).decided()
+    turned_away = moment._each((1,), lambda pod: replace(pod, reason=reason, machine="node-1")).decided()
     assert avoided(turned_away) == {"node-1": hour}
 
 

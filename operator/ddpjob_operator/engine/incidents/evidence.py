@@ -179,7 +179,7 @@ def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Facts:
 def unheard_of(pod: Pod, attempt: int, now: datetime, seconds: float, problem: str | None) -> Facts:
     """The facts of a pod that runs, but whose supervisor is missed; `problem` is what is wrong with its node."""
     if problem:
-        return _facts(pod, attempt, now, Cause.NODE_LOST, f"node {pod.node} {problem}")
+        return _facts(pod, attempt, now, Cause.NODE_LOST, f"node {pod.machine} {problem}")
     whom = "rank 0's" if pod.rank > 0 else "the operator or the others"
     message = f"rank {pod.rank}'s supervisor has not answered {whom} for {seconds:.0f} s"
     return _facts(pod, attempt, now, Cause.PEER_LOST, message)
@@ -205,12 +205,12 @@ def incident_told(pod: Pod, now: datetime) -> Facts | None:
 def with_pod(view: View, said: Facts) -> Facts:
     """What supervisors report, with the pod that it is about."""
     pod = view.current.get(said.rank)
-    return replace(said, pod=present_pod_name(view.snapshot.job, said.rank), node=pod.node if pod else None)
+    return replace(said, pod=present_pod_name(view.snapshot.job, said.rank), node=pod.machine if pod else None)
 
 
 def lost_with_its_node(pod: Pod, attempt: int, now: datetime) -> Facts:
     """The facts of a pod that was told to stop, and that nobody has reported to have ended."""
-    return _facts(pod, attempt, pod.gone_by or now, Cause.NODE_LOST, f"node {pod.node} does not answer")
+    return _facts(pod, attempt, pod.gone_by or now, Cause.NODE_LOST, f"node {pod.machine} does not answer")
 
 
 def lost_pod(name: str, rank: int, incarnation: int) -> Pod:
@@ -234,14 +234,14 @@ def _taken_away(pod: Pod, nodes: Mapping[str, str]) -> tuple[Cause, str] | None:
     """What the cluster did to a pod; None if the pod ran out of memory, since that came first."""
     if pod.exit is not None and pod.exit.reason == OOM_KILLED:
         return None
-    problem = nodes.get(pod.node or "", "")
-    on_node = f"node {pod.node}: {problem}" if problem else ""
+    problem = nodes.get(pod.machine or "", "")
+    on_node = f"node {pod.machine}: {problem}" if problem else ""
     disruption = pod.disruption
     # A kubelet whose machine shuts down sets it, too, with a reason that alone would mean an eviction.
     # While a pod keeps running, the condition only announces what may still be called off.
     if disruption is not None and pod.reason not in SHUTDOWN and (pod.deleting or not pod.active):
         cause = DISRUPTIONS.get(disruption.reason, Cause.EVICTED)
-        if disruption.reason == "DeletionByTaintManager" and nodes.get(pod.node or "") == "":
+        if disruption.reason == "DeletionByTaintManager" and nodes.get(pod.machine or "") == "":
             cause = Cause.EVICTED  # The node is healthy: somebody is draining it.
         said = pod.message or disruption.message or disruption.reason
         return cause, (on_node or said) if cause is Cause.NODE_LOST else said
@@ -264,15 +264,15 @@ def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
     if not pod.deleting and (lost := _lost_by_its_node(pod)):
         return Cause.NODE_LOST, on_node or lost
     if was_turned_away(pod):
-        return Cause.EVICTED, f"node {pod.node} did not take the pod: {pod.reason}: {pod.message}"
+        return Cause.EVICTED, f"node {pod.machine} did not take the pod: {pod.reason}: {pod.message}"
     return None
 
 
 def _lost_by_its_node(pod: Pod) -> str:
     """How a healthy node lost a pod's containers; empty if it did not."""
     if pod.exit is not None and pod.exit.reason in FORGOTTEN:
-        return f"node {pod.node} does not know how the trainer ended: {pod.exit.message or pod.exit.reason}"
-    return f"node {pod.node} lost the pod's sandbox while the trainer ran" if pod.sandbox_lost else ""
+        return f"node {pod.machine} does not know how the trainer ended: {pod.exit.message or pod.exit.reason}"
+    return f"node {pod.machine} lost the pod's sandbox while the trainer ran" if pod.sandbox_lost else ""
 
 
 def was_turned_away(pod: Pod) -> bool:
@@ -318,7 +318,7 @@ def _facts(pod: Pod, attempt: int, time: datetime, cause: Cause, message: str, *
         attempt=attempt,
         rank=pod.rank,
         pod=pod.name,
-        node=pod.node,
+        node=pod.machine,
         cause=cause,
         message=text_of(message),
         **more,

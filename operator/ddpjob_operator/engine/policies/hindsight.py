@@ -29,7 +29,7 @@ def hindsight(view: View, entry: Entry | None) -> StatusChanges:
     else: a pod that hangs while it stops is overdue as well.
     """
     fields: StatusChanges = {}
-    silent = tuple(pod.node for pod in view.overdue if pod.node)
+    silent = tuple(pod.machine for pod in view.overdue if pod.machine)
     # They displace none: after the loss of a rack, each look would displace what the previous look had added.
     if avoided := avoiding(view, silent, at_most=MAX_AVOIDED - len(view.avoided)):
         fields["avoided_nodes"] = avoided

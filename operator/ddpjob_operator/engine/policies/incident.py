@@ -121,7 +121,7 @@ def _failures(view: View) -> list[Facts]:
         found += [facts_of(pod, attempt, now, noun=noun) for pod in gone]
     known, patience = {failure.rank for failure in found}, MEMBER_LOST_AFTER.total_seconds()
     unheard = (view.current[rank] for rank in members_lost(view) if rank not in known)
-    found += [unheard_of(pod, attempt, now, patience, nodes.get(pod.node or "")) for pod in unheard]
+    found += [unheard_of(pod, attempt, now, patience, nodes.get(pod.machine or "")) for pod in unheard]
     return found + _blamed(view, found)
 
 

@@ -98,7 +98,9 @@ def _waiting_for(view: View) -> str:
     if not waiting:
         return ""
     first = next((pod for pod in waiting if pod.waiting), waiting[0])
-    alike = sum(pod.waiting == first.waiting and (pod.node is None) == (first.node is None) for pod in waiting) - 1
+    alike = (
+        sum(pod.waiting == first.waiting and (pod.machine is None) == (first.machine is None) for pod in waiting) - 1
+    )
     more = f" and {alike} more" if alike else ""
     what = first.waiting or _silent(view, first)
     return f"rank {first.rank}{more}: {what}{_volumes(view, first)}{_topology(view, first)}"
@@ -128,8 +130,8 @@ def _topology(view: View, pod: Pod) -> str:
 
 def _silent(view: View, pod: Pod) -> Waiting:
     """What a pod is waiting for if neither the scheduler nor its kubelet says why."""
-    if pod.node is not None:
-        return Waiting(f"starting on node {pod.node}")
+    if pod.machine is not None:
+        return Waiting(f"starting on node {pod.machine}")
     scheduler = view.spec.template["spec"].get("schedulerName", DEFAULT_SCHEDULER)
     if scheduler == DEFAULT_SCHEDULER:
         return Waiting("waiting for a node")

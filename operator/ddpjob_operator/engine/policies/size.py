@@ -78,7 +78,7 @@ def given_back(view: View) -> Verdict | None:
         return None
     # Ranks that wait for rank 0 are not stuck because of their nodes. If all are stuck, it is no node's fault.
     blamed = [pod for pod in view.restless.values() if pod.active and not pod.running and not _waits_for_master(pod)]
-    avoided = avoiding(view, tuple(pod.node for pod in blamed if pod.node)) if len(blamed) < view.nodes else ()
+    avoided = avoiding(view, tuple(pod.machine for pod in blamed if pod.machine)) if len(blamed) < view.nodes else ()
     seconds = SLOWER * view.spec.schedule_timeout_seconds
     said = f"{awaited(view)}; not all were running within {seconds} s ({SLOWER} times scheduleTimeoutSeconds)"
     kept_away: StatusChanges = {"avoided_nodes": avoided} if avoided else {}
@@ -154,13 +154,13 @@ def _since_first_place(view: View, seconds: float) -> datetime | None:
 
     If a running gang is waiting for replacements, counted from when these were created, or refused.
     """
-    placed = (pod.scheduled_at or pod.created_at for pod in view.current.values() if pod.node is not None)
+    placed = (pod.scheduled_at or pod.created_at for pod in view.current.values() if pod.machine is not None)
     since = min((time for time in placed if time is not None), default=None)
     for replaced in view.status.incarnations.exceptions:
         pod = view.current.get(replaced.rank)
         if since is None or (pod is None and view.snapshot.refusal is None):
             return None
-        if pod is None or pod.node is None:
+        if pod is None or pod.machine is None:
             since = max(since, (pod.created_at if pod else _since_restart(view)) or since)
     return after(since, seconds)
 
