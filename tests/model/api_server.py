@@ -131,7 +131,7 @@ class Server:
     def _manifest(self, pod: Pod) -> bytes:
         """A pod as a kubelet speaks of it."""
         labels = {Label.MANAGED_BY: MANAGER, Label.JOB_NAME: self._name, Label.JOB_UID: self._uid}
-        labels |= {Label.RANK: str(pod.rank), Label.INCARNATION: str(pod.incarnation)}
+        labels |= {Label.NODE: str(pod.node), Label.INCARNATION: str(pod.incarnation)}
         own: dict[str, Any] = {"name": pod.name, "namespace": self._namespace, "uid": pod.uid}
         own |= {"ownerReferences": self._owners}
         own |= {"creationTimestamp": pod.created_at, "labels": labels}

@@ -45,7 +45,7 @@ def _whom_else_to_ask(view: View) -> Asked | None:
     """The status page of another supervisor, which knows if rank 0's still leads it; None if rank 0's answers."""
     if not is_silent(view):
         return None
-    others = (_at(view.snapshot, pod) for rank, pod in view.current.items() if rank > 0)
+    others = (_at(view.snapshot, pod) for node, pod in view.current.items() if node > 0)
     return next((asked for asked in others if asked is not None), None)
 
 
@@ -92,5 +92,5 @@ def _nodes_in_question(view: View) -> frozenset[str]:
         return frozenset()
     lost = members_lost(view)
     taken = {pod.machine for pod in view.restless.values() if pod.deleting and (pod.active or pod.disruption)}
-    unheard = {pod.machine for pod in (view.current[rank] for rank in lost) if pod.active}
+    unheard = {pod.machine for pod in (view.current[node] for node in lost) if pod.active}
     return frozenset(sorted(filter(None, taken | unheard))[:MOST_NODES])

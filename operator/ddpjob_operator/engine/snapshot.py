@@ -67,8 +67,8 @@ class Pod:
 
     name: str
     uid: str
-    rank: int
-    """The node's rank."""
+    node: int
+    """The node's number."""
     incarnation: int
     running: bool = False
     """Whether the trainer container runs."""

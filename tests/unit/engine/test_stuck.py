@@ -152,7 +152,7 @@ def test_stuck_pods(moment: Moment, expected: tuple[str, str, str]) -> None:
 
 def avoided(moment: Moment) -> dict[str, Any]:
     """The nodes that the job keeps away from, and for how long from the start of all moments."""
-    return {one.node: one.until - START for one in moment.status.avoided_nodes}
+    return {one.node_name: one.until - START for one in moment.status.avoided_nodes}
 
 
 def test_a_lost_node_is_avoided_for_an_hour() -> None:

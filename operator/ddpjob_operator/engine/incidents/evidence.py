@@ -11,7 +11,7 @@ from ddpjob_operator.api.contract import ExitCode
 from ddpjob_operator.api.restart import signal_name
 from ddpjob_operator.engine.foreign import attempt_of, count_of, document_of, peer_lost_words, text_of, words_of
 from ddpjob_operator.engine.manifests.names import present_pod_name
-from ddpjob_operator.engine.reports import CLAIMABLE, incident_of, process_of
+from ddpjob_operator.engine.reports import CLAIMABLE, incident_of, rank_of
 from ddpjob_operator.engine.snapshot import Exit, Pod
 from ddpjob_operator.engine.view import View
 
@@ -114,18 +114,18 @@ def facts_of(
     messages call it.
     """
     by_cluster = _taken_away(pod, nodes or {})
-    ended, process = of_its_rank(pod.exit) if pod.exit else (None, None)
+    ended, rank = of_its_rank(pod.exit) if pod.exit else (None, None)
     signal = _signal(ended.code) if ended else None
     report = _read(ended.message) if ended else _Report()
     how: dict[str, Any] = {}
     if ended is not None:
-        known = report.process if process is None else process
-        how = {"process": process_of(known, pod.rank, placed=report.node == pod.rank)}
+        known = report.rank if rank is None else rank
+        how = {"rank": rank_of(known, pod.node, placed=report.node == pod.node)}
         how |= {"exit_code": ended.code, "signal": signal_name(signal) if signal else None, "step": report.step}
     time = (ended.finished_at if ended else None) or now
     first = incident_told(pod, now)
-    if first is not None and first.rank == pod.rank:
-        how |= {"tied": first.tied, "consequences": first.consequences, "consequence_ranks": first.consequence_ranks}
+    if first is not None and first.node == pod.node:
+        how |= {"tied": first.tied, "consequences": first.consequences, "consequence_nodes": first.consequence_nodes}
     # Supervisors may have started attempts that the status does not know of yet.
     attempt = max(attempt, report.attempt or 0)
     # Before the pod's own report: told to stop by the cluster, it ends by a signal, or saves and reports that.
@@ -176,12 +176,13 @@ def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Facts:
     return _facts(pod, attempt, now, Cause.STALLED, message)
 
 
-def unheard_of(pod: Pod, attempt: int, now: datetime, seconds: float, problem: str | None) -> Facts:
-    """The facts of a pod that runs, but whose supervisor is missed; `problem` is what is wrong with its node."""
+def unheard_of(view: View, pod: Pod, seconds: float) -> Facts:
+    """The facts of a pod that runs, but whose supervisor is missed."""
+    attempt, now, problem = view.status.attempt, view.now, view.snapshot.node_problems.get(pod.machine or "")
     if problem:
         return _facts(pod, attempt, now, Cause.NODE_LOST, f"node {pod.machine} {problem}")
-    whom = "rank 0's" if pod.rank > 0 else "the operator or the others"
-    message = f"rank {pod.rank}'s supervisor has not answered {whom} for {seconds:.0f} s"
+    whom = "rank 0's" if pod.node > 0 else "the operator or the others"
+    message = f"{view.called} {pod.node}'s supervisor has not answered {whom} for {seconds:.0f} s"
     return _facts(pod, attempt, now, Cause.PEER_LOST, message)
 
 
@@ -199,13 +200,13 @@ def attempt_told(pod: Pod) -> int | None:
 def incident_told(pod: Pod, now: datetime) -> Facts | None:
     """What ended the attempt, as reported by the supervisor of a failed pod: which rank failed first, and why."""
     report = document_of(pod.exit.message) if pod.exit is not None else None
-    return incident_of(report.get("incident"), now) if report is not None else None
+    return incident_of(report, now) if report is not None else None
 
 
 def with_pod(view: View, said: Facts) -> Facts:
     """What supervisors report, with the pod that it is about."""
-    pod = view.current.get(said.rank)
-    return replace(said, pod=present_pod_name(view.snapshot.job, said.rank), node=pod.machine if pod else None)
+    pod = view.current.get(said.node)
+    return replace(said, pod=present_pod_name(view.snapshot.job, said.node), node_name=pod.machine if pod else None)
 
 
 def lost_with_its_node(pod: Pod, attempt: int, now: datetime) -> Facts:
@@ -213,9 +214,9 @@ def lost_with_its_node(pod: Pod, attempt: int, now: datetime) -> Facts:
     return _facts(pod, attempt, pod.gone_by or now, Cause.NODE_LOST, f"node {pod.machine} does not answer")
 
 
-def lost_pod(name: str, rank: int, incarnation: int) -> Pod:
+def lost_pod(name: str, node: int, incarnation: int) -> Pod:
     """A stand-in for a pod that no longer exists."""
-    return Pod(name=name, uid="", rank=rank, incarnation=incarnation)
+    return Pod(name=name, uid="", node=node, incarnation=incarnation)
 
 
 def unstartable_at(pod: Pod) -> datetime | None:
@@ -316,9 +317,9 @@ def _facts(pod: Pod, attempt: int, time: datetime, cause: Cause, message: str, *
     return Facts(
         time=time,
         attempt=attempt,
-        rank=pod.rank,
+        node=pod.node,
         pod=pod.name,
-        node=pod.machine,
+        node_name=pod.machine,
         cause=cause,
         message=text_of(message),
         **more,
@@ -379,7 +380,7 @@ class _Report:
     message: str = ""
     step: int | None = None
     attempt: int | None = None
-    process: Any = None
+    rank: Any = None
     node: Any = None
     """Only where ranks follow placement."""
 

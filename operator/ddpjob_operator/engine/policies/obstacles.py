@@ -103,13 +103,13 @@ def _waiting_for(view: View) -> str:
     )
     more = f" and {alike} more" if alike else ""
     what = first.waiting or _silent(view, first)
-    return f"rank {first.rank}{more}: {what}{_volumes(view, first)}{_topology(view, first)}"
+    return f"{view.called} {first.node}{more}: {what}{_volumes(view, first)}{_topology(view, first)}"
 
 
 def _lacking(view: View, said: Waiting) -> str:
     """What the first pod lacks of which the scheduler says more than what it says of the whole group."""
-    own = ((rank, pod.waiting.message) for rank, pod in view.current.items() if pod.waiting is not None)
-    return next((f"; rank {rank}: {words}" for rank, words in own if words not in said.message), "")
+    own = ((node, pod.waiting.message) for node, pod in view.current.items() if pod.waiting is not None)
+    return next((f"; {view.called} {node}: {words}" for node, words in own if words not in said.message), "")
 
 
 def _volumes(view: View, pod: Pod) -> str:

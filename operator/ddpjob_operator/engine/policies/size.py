@@ -157,7 +157,7 @@ def _since_first_place(view: View, seconds: float) -> datetime | None:
     placed = (pod.scheduled_at or pod.created_at for pod in view.current.values() if pod.machine is not None)
     since = min((time for time in placed if time is not None), default=None)
     for replaced in view.status.incarnations.exceptions:
-        pod = view.current.get(replaced.rank)
+        pod = view.current.get(replaced.node)
         if since is None or (pod is None and view.snapshot.refusal is None):
             return None
         if pod is None or pod.machine is None:
@@ -181,16 +181,16 @@ def look_out(view: View) -> tuple[Action, ...]:
     """
     wanted = _wanted_beside(view)
     # Deleted without a grace period: no trainer runs in them, and their places are free at once.
-    surplus = (pod for rank, pod in view.reserves.items() if rank not in wanted)
+    surplus = (pod for node, pod in view.reserves.items() if node not in wanted)
     if view.refused:
         return delete(view, surplus, grace=0)
-    made = (CreatePod(rank, view.snapshot.job, placement=view.placement, reserve=True) for rank in lacking(view))
+    made = (CreatePod(node, view.snapshot.job, placement=view.placement, reserve=True) for node in lacking(view))
     return (*delete(view, surplus, grace=0), *made)
 
 
 def lacking(view: View) -> tuple[int, ...]:
-    """The ranks of reserves that are wanted and do not exist."""
-    return tuple(rank for rank in _wanted_beside(view) if rank not in view.reserves)
+    """The nodes whose reserves are wanted and do not exist."""
+    return tuple(node for node in _wanted_beside(view) if node not in view.reserves)
 
 
 def _wanted_beside(view: View) -> range:
