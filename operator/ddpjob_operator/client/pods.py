@@ -68,7 +68,7 @@ class JobPod:
 
 
 def present(pods: Iterable[JobPod], status: DDPJobStatus) -> list[JobPod]:
-    """The pods of the present attempt by rank: neither those kept from former ones, nor those beyond its size.
+    """The pods of the present attempt by node: neither those kept from former ones, nor those beyond its size.
 
     A pod beyond the present size waits for room to grow; its trainer never starts.
     """
@@ -83,7 +83,7 @@ def previous_attempt(pods: Iterable[JobPod], status: DDPJobStatus) -> int:
 
 
 def of_attempt(pods: Iterable[JobPod], status: DDPJobStatus, attempt: int) -> list[JobPod]:
-    """The pods that took part in an attempt, by rank."""
+    """The pods that took part in an attempt, by node."""
     return _by_node(pod for pod in pods if pod.attempt <= attempt <= pod.last_attempt(status))
 
 

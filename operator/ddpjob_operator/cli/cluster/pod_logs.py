@@ -10,7 +10,7 @@ from ddpjob_operator.cli.run_logs import Line, shown_last
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, RefusedError, UnreachableError
 
 FOLLOWED = 64
-"""Ranks whose logs are followed at once if no rank is asked for: each takes a connection."""
+"""Nodes whose logs are followed at once if none is asked for: each takes a connection."""
 EVERYTHING = Which()
 RETRY_SECONDS = 1.0
 SETTLE_SECONDS = 20.0

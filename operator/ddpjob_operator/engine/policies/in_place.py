@@ -43,7 +43,7 @@ def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
     """Ranks whose pods were lost, if the others live on and wait for new ones; empty if the whole gang has to go."""
     nodes = {failure.node for failure in failures}
     others = [pod for node, pod in view.current.items() if node not in nodes]
-    # One must be running, to let the new pods join; and a rank that has finished takes part in no more attempts.
+    # One must be running, to let the new pods join; and a node that has finished takes part in no more attempts.
     wait = not view.succeeded and all(pod.active for pod in others) and any(pod.running for pod in others)
     possible = view.spec.restart.mode is RestartMode.IN_PLACE and view.supervised
     # The status names them one by one and has room for only so many; after that, all are replaced.
@@ -101,7 +101,7 @@ def lost_together(view: View, alone: tuple[int, ...], failures: list[Facts]) -> 
 
 
 def waits_in_vain(view: View) -> Verdict | None:
-    """A new pod that finds another rank finished has nobody to train with: all start again, at no further cost.
+    """A new pod that finds another node finished has nobody to train with: all start again, at no further cost.
 
     Its replacement was decided before it was known that the rank would finish. Not if only rank 0 counts and is done.
     """
@@ -131,7 +131,7 @@ def _rank_zero_is_done(view: View) -> bool:
 
 
 def _in_vain(view: View, known: Incident, pod: Pod | None) -> bool:
-    """Whether a rank's new pod comes too late for those that are done.
+    """Whether a node's new pod comes too late for those that are done.
 
     The last report counts: an attempt too short to be reported looks like none, and is made once more. If an operator
     cannot read reports, or has not read any yet, the pods' times have to prove it.

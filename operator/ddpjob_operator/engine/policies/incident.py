@@ -128,7 +128,7 @@ def _failures(view: View) -> list[Facts]:
 
 
 def _finish_timeout(view: View) -> datetime | None:
-    """When ranks that have not finished, although others have, count as stalled."""
+    """When nodes that have not finished, although others have, count as stalled."""
     if not 0 < view.succeeded < view.nodes or view.spec.success_policy is not SuccessPolicy.ALL_RANKS:
         return None
     return after(max(view.finish_times, default=None), view.spec.finish_timeout_seconds)

@@ -90,7 +90,7 @@ def ungrouped(view: View) -> str:
 
 
 def _waiting_for(view: View) -> str:
-    """What the scheduler says of the whole gang or, once it is placed, which rank it is waiting for and why."""
+    """What the scheduler says of the whole gang or, once it is placed, which node it is waiting for and why."""
     group = view.pod_group
     if group is not None and group.waiting is not None and not view.placed:
         return f"no room for the gang yet: {group.waiting}{_lacking(view, group.waiting)}"

@@ -19,8 +19,8 @@ from .steps import budget, delete, give_back, restarting, short_grace, stamped, 
 from .verdict import Times, Verdict
 
 SETTLING = timedelta(seconds=5)
-"""How long to wait before growing onto a machine with room: a rank of this gang may just have left it, and the room
-may be reported before the rank's end is."""
+"""How long to wait before growing onto a machine with room: a pod of this gang may just have left it, and the room
+may be reported before the pod's end is."""
 
 SLOWER = 3
 """Volumes and images take longer than scheduling: this many times scheduleTimeoutSeconds."""
@@ -137,7 +137,7 @@ def shrink_time(view: View) -> datetime | None:
 def _growth_time(view: View) -> datetime | None:
     """When an elastic gang starts again with the reserves that have machines: soon if it is complete with them.
 
-    Never once a rank has finished: the others are about to.
+    Never once a node has finished: the others are about to.
     """
     elastic = view.spec.elastic
     found = [pod.scheduled_at or view.now for pod in view.found]
@@ -177,7 +177,7 @@ def _waits_for_master(pod: Pod) -> bool:
 def look_out(view: View) -> tuple[Action, ...]:
     """Creates the reserves of a gang that is smaller than it may be, and deletes those that are too many.
 
-    One that has failed is not recreated in this attempt, and none is wanted any more once a rank has finished.
+    One that has failed is not recreated in this attempt, and none is wanted any more once a node has finished.
     """
     wanted = _wanted_beside(view)
     # Deleted without a grace period: no trainer runs in them, and their places are free at once.
