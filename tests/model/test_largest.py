@@ -60,7 +60,7 @@ def with_a_long_past() -> Moment:
     failure = Incident(
         time=START, attempt=1, node=4095, pod="p" * 63, node_name="n" * 253, cause=Cause.APPLICATION, message=words
     )
-    failure = failure.model_copy(update={"consequences": 4095, "consequence_ranks": tuple(range(8))})
+    failure = failure.model_copy(update={"consequences": 4095, "consequence_nodes": tuple(range(8))})
     said = {
         "history": (failure,) * 10,
         "last_failure": failure,

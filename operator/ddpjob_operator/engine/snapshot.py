@@ -283,10 +283,10 @@ class Needs:
 
     pods: bool = False
     """A fresh list of its pods: a watch may have missed one."""
-    nodes: frozenset[str] = frozenset()
-    """What is wrong with these nodes, if anything."""
+    machines: frozenset[str] = frozenset()
+    """What is wrong with these machines, if anything."""
     domains: frozenset[str] = frozenset()
-    """In which topology domains these nodes are, by the label that the job names."""
+    """In which topology domains these machines are, by the label that the job names."""
     flavors: frozenset[str] = frozenset()
     """What these kinds of machines of a queue are."""
     supervisor: Asked | None = None
@@ -302,7 +302,7 @@ class Needs:
     def __or__(self, more: "Needs") -> "Needs":
         return Needs(
             pods=self.pods or more.pods,
-            nodes=self.nodes | more.nodes,
+            machines=self.machines | more.machines,
             domains=self.domains | more.domains,
             flavors=self.flavors | more.flavors,
             supervisor=more.supervisor or self.supervisor,
@@ -326,10 +326,10 @@ class Snapshot:
     """Set if the last try to create what is missing was refused."""
     settings: Settings = DEFAULTS
     _: KW_ONLY
-    node_problems: Mapping[str, str] = field(default_factory=dict)
-    """What is wrong with the nodes that were asked about, in a sentence; empty if nothing is."""
+    machine_problems: Mapping[str, str] = field(default_factory=dict)
+    """What is wrong with the machines that were asked about, in a sentence; empty if nothing is."""
     domains: Mapping[str, str] = field(default_factory=dict)
-    """The topology domains of the nodes that were asked about; empty for one that is in none."""
+    """The topology domains of the machines that were asked about; empty for one that is in none."""
     network_policy: bool = False
     """Whether the job's own NetworkPolicy exists."""
     disruption_budget: bool | None = None

@@ -151,7 +151,7 @@ class View:
 
     @cached
     def unlocated(self) -> tuple[Pod, ...]:
-        """Pods that have a node, and whose supervisors are still to be told in which topology domain it is."""
+        """Pods that have a machine, and whose supervisors are still to be told in which topology domain it is."""
         if self.winds_down or self.status.finished or domain_key(self.snapshot.job) is None:
             return ()
         placed = (pod for pod in self.current.values() if pod.machine and pod.active and not pod.deleting)

@@ -288,7 +288,7 @@ class Moment:
 
     def node_has(self, node: str, problem: str) -> "Moment":
         """A node that was asked about has this problem."""
-        return Moment(replace(self.snapshot, node_problems={node: problem}))
+        return Moment(replace(self.snapshot, machine_problems={node: problem}))
 
     def nodes_are_in(self, **domains: str) -> "Moment":
         """In which topology domains the nodes of these ranks are: `rank0="a"`."""

@@ -230,7 +230,7 @@ def test_nodes_are_asked_about_only_where_pods_are_taken_away() -> None:
         "the end is decided": running.succeeds(0, 1).decided(),
         "both go": running.node_dies(0, 1),
     }
-    asked = {what: sorted(moment.asked.answered.nodes) for what, moment in questions.items()}
+    asked = {what: sorted(moment.asked.answered.machines) for what, moment in questions.items()}
     assert asked == {
         "nobody goes": [],
         "one goes": ["node-1"],
@@ -240,4 +240,4 @@ def test_nodes_are_asked_about_only_where_pods_are_taken_away() -> None:
         "both go": ["node-0", "node-1"],
     }
     rack = a_job(nodes=20).running().node_dies(*range(20))
-    assert len(rack.asked.answered.nodes) == 8
+    assert len(rack.asked.answered.machines) == 8

@@ -402,7 +402,7 @@ ASKED: dict[str, tuple[Moment, frozenset[str]]] = {
 @pytest.mark.parametrize(("moment", "nodes"), ASKED.values(), ids=ASKED)
 def test_which_nodes_are_asked_about(moment: Moment, nodes: frozenset[str]) -> None:
 
-    assert moment.asked.answered.nodes == nodes
+    assert moment.asked.answered.machines == nodes
 
 
 def whom(moment: Moment) -> Any:

@@ -103,17 +103,17 @@ def facts_of(
     pod: Pod,
     attempt: int,
     now: datetime,
-    nodes: Mapping[str, str] | None = None,
+    problems: Mapping[str, str] | None = None,
     *,
     by_us: bool = False,
     noun: str = "pod",
 ) -> Facts:
     """The facts of a pod that ended badly, cannot start, is being deleted, or vanished.
 
-    `nodes` says what is wrong with nodes; `by_us`, whether it is this operator that deletes the pod; `noun`, what
-    messages call it.
+    `problems` says what is wrong with machines; `by_us`, whether it is this operator that deletes the pod; `noun`,
+    what messages call it.
     """
-    by_cluster = _taken_away(pod, nodes or {})
+    by_cluster = _taken_away(pod, problems or {})
     ended, rank = of_its_rank(pod.exit) if pod.exit else (None, None)
     signal = _signal(ended.code) if ended else None
     report = _read(ended.message) if ended else _Report()
@@ -178,7 +178,7 @@ def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Facts:
 
 def unheard_of(view: View, pod: Pod, seconds: float) -> Facts:
     """The facts of a pod that runs, but whose supervisor is missed."""
-    attempt, now, problem = view.status.attempt, view.now, view.snapshot.node_problems.get(pod.machine or "")
+    attempt, now, problem = view.status.attempt, view.now, view.snapshot.machine_problems.get(pod.machine or "")
     if problem:
         return _facts(pod, attempt, now, Cause.NODE_LOST, f"node {pod.machine} {problem}")
     whom = "rank 0's" if pod.node > 0 else "the operator or the others"
@@ -231,18 +231,18 @@ def unstartable_at(pod: Pod) -> datetime | None:
     return pod.scheduled_at + PATIENCE if waiting.reason in NO_CONTAINER else None
 
 
-def _taken_away(pod: Pod, nodes: Mapping[str, str]) -> tuple[Cause, str] | None:
+def _taken_away(pod: Pod, problems: Mapping[str, str]) -> tuple[Cause, str] | None:
     """What the cluster did to a pod; None if the pod ran out of memory, since that came first."""
     if pod.exit is not None and pod.exit.reason == OOM_KILLED:
         return None
-    problem = nodes.get(pod.machine or "", "")
+    problem = problems.get(pod.machine or "", "")
     on_node = f"node {pod.machine}: {problem}" if problem else ""
     disruption = pod.disruption
     # A kubelet whose machine shuts down sets it, too, with a reason that alone would mean an eviction.
     # While a pod keeps running, the condition only announces what may still be called off.
     if disruption is not None and pod.reason not in SHUTDOWN and (pod.deleting or not pod.active):
         cause = DISRUPTIONS.get(disruption.reason, Cause.EVICTED)
-        if disruption.reason == "DeletionByTaintManager" and nodes.get(pod.machine or "") == "":
+        if disruption.reason == "DeletionByTaintManager" and problems.get(pod.machine or "") == "":
             cause = Cause.EVICTED  # The node is healthy: somebody is draining it.
         said = pod.message or disruption.message or disruption.reason
         return cause, (on_node or said) if cause is Cause.NODE_LOST else said

@@ -107,12 +107,12 @@ def _failures(view: View) -> list[Facts]:
 
     And of those that run, but whose supervisors are missed.
     """
-    attempt, now, nodes, noun = view.status.attempt, view.now, view.snapshot.node_problems, view.noun
+    attempt, now, problems, noun = view.status.attempt, view.now, view.snapshot.machine_problems, view.noun
     troubled = [pod for pod in view.restless.values() if _is_in_trouble(view, pod)]
     ends = [pod.exit.finished_at + TICK for pod in troubled if pod.exit and pod.exit.finished_at]
     # Those that have yet to end come after: as time passes they would, and with it another would be the first.
     later = max([now, *ends])
-    found = [facts_of(pod, attempt, later if pod.active else now, nodes, noun=noun) for pod in troubled]
+    found = [facts_of(pod, attempt, later if pod.active else now, problems, noun=noun) for pod in troubled]
     limit = _finish_timeout(view)
     if limit is not None and now >= limit:
         seconds = view.spec.finish_timeout_seconds
