@@ -54,7 +54,7 @@ def service() -> str:
 
 
 def _pod() -> dict[str, Any]:
-    return next(action.build() for action in _actions() if isinstance(action, CreatePod) and action.rank == 1)
+    return next(action.build() for action in _actions() if isinstance(action, CreatePod) and action.node == 1)
 
 
 def _actions() -> tuple[Action, ...]:

@@ -143,7 +143,7 @@ def named_after(job: Job, rank: int) -> float:
 def _names(status: Mapping[str, Any], attempt: int, rank: int) -> bool:
     """Whether the stall is known with the rank that is to blame: once it is, the gang starts again at once."""
     failure = status.get("lastFailure", {})
-    return (failure.get("cause"), failure.get("attempt"), failure.get("rank")) == ("Stalled", attempt, rank)
+    return (failure.get("cause"), failure.get("attempt"), failure.get("node")) == ("Stalled", attempt, rank)
 
 
 def pods() -> list[Row]:

@@ -21,7 +21,7 @@ class Page:
         self.port = 0
         self.questions = 0
         self._changed = threading.Condition()
-        self._document: dict[str, Any] = {"version": 1, "mark": "0", "attempt": 1, "phase": "Running", "since": NOON}
+        self._document: dict[str, Any] = {"version": 2, "mark": "0", "attempt": 1, "phase": "Running", "since": NOON}
         self.open()
 
     def says(self, **what: Any) -> None:

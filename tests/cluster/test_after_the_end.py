@@ -13,7 +13,7 @@ from tests.support.jobs import FOR_LONG, Team, a_job, condition, meanwhile, writ
 def left(team: Team) -> dict[str, str]:
     """The phase of each rank's pod that is there and is not on its way out."""
     return {
-        pod["metadata"]["labels"][Label.RANK]: pod["status"]["phase"]
+        pod["metadata"]["labels"][Label.NODE]: pod["status"]["phase"]
         for pod in team.pods()
         if "deletionTimestamp" not in pod["metadata"]
     }

@@ -244,12 +244,12 @@ def test_waiting_tells_what_becomes_of_the_job_and_ends_with_its_success(user: U
 def test_waiting_ends_with_the_exit_code_of_the_rank_that_failed_first(user: User) -> None:
     waiting = user.start("submit", "--wait", EXAMPLE)
     user.wait("the job", user.job)
-    failure = {"time": "2026-01-01T00:00:00.000000Z", "attempt": 1, "rank": 1, "pod": "digits-1-x"}
+    failure = {"time": "2026-01-01T00:00:00.000000Z", "attempt": 1, "node": 1, "rank": 1, "pod": "digits-1-x"}
     failure |= {"cause": "Application", "message": "ValueError: no", "exitCode": 7}
     user.say("Failed", state="Failed", message="Rank 1 failed", lastFailure=failure)
     assert waiting.wait(patience(60)) == 7
     assert "digits: Failed. Rank 1 failed\n" in user.printed
-    assert f"Look at its log with: ddpjob logs digits -n {user.namespace} --rank 1\n" in user.printed
+    assert f"Look at its log with: ddpjob logs digits -n {user.namespace} --node 1\n" in user.printed
 
 
 def test_ctrl_c_leaves_the_job_running_and_says_so(user: User) -> None:
@@ -273,7 +273,7 @@ def test_waiting_ends_when_the_job_is_deleted(user: User) -> None:
 
 def test_logs_say_what_they_wait_for(user: User) -> None:
     user.call("submit", EXAMPLE)
-    assert user.call("logs", "digits", "--rank", "2") == (2, "error: no rank 2; digits has 0 to 1\n")
+    assert user.call("logs", "digits", "--node", "2") == (2, "error: no node 2; digits has 0 to 1\n")
     user.say("Created", state="Starting", message="0 of 2 pods running; rank 1 waits: no node has a free GPU")
     code, said = user.call("logs")
     assert (code, said) == (
@@ -288,7 +288,7 @@ def test_logs_say_what_they_wait_for(user: User) -> None:
 
 def test_deleting_waits_for_the_pods_unless_told_otherwise(user: User) -> None:
     user.call("submit", EXAMPLE)
-    labels = {"ddpjob.dev/job-uid": user.job()["metadata"]["uid"], "ddpjob.dev/rank": "0"}
+    labels = {"ddpjob.dev/job-uid": user.job()["metadata"]["uid"], "ddpjob.dev/node": "0"}
     labels |= {"ddpjob.dev/incarnation": "1"}
     metadata = {"name": "digits-0", "namespace": user.namespace, "labels": labels}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
@@ -391,7 +391,7 @@ def test_previous_logs_are_those_of_the_pods_that_are_kept(user: User) -> None:
     for arguments, pod in (
         (["--previous"], "digits-1-2"),
         (["--attempt", "1"], "digits-0-1"),
-        (["--attempt", "3", "--rank", "1"], "digits-1-3"),
+        (["--attempt", "3", "--node", "1"], "digits-1-3"),
     ):
         code, said = user.call("logs", "digits", *arguments)
         # There is no node that has the log; what is asked for shows in the answer.
@@ -400,13 +400,13 @@ def test_previous_logs_are_those_of_the_pods_that_are_kept(user: User) -> None:
         assert user.asked_for_log_of(pod)
     left = "error: no log of attempt 7 is left; there is 1, 2, 3\n"
     assert user.call("logs", "digits", "--attempt", "7") == (2, left)
-    left = "error: no log of rank 0 is left of attempt 2; there is 1\n"
-    assert user.call("logs", "digits", "--previous", "--rank", "0") == (2, left)
+    left = "error: no log of node 0 is left of attempt 2; there is 1\n"
+    assert user.call("logs", "digits", "--previous", "--node", "0") == (2, left)
 
 
 def a_pod_that_ran(user: User, rank: int, attempt: int) -> None:
     """A pod as a kubelet leaves it whose trainer has failed."""
-    labels = {"ddpjob.dev/job-uid": user.job()["metadata"]["uid"], "ddpjob.dev/rank": str(rank)}
+    labels = {"ddpjob.dev/job-uid": user.job()["metadata"]["uid"], "ddpjob.dev/node": str(rank)}
     labels |= {"ddpjob.dev/incarnation": str(attempt)}
     metadata = {"name": f"digits-{rank}-{attempt}", "namespace": user.namespace, "labels": labels}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}

@@ -56,7 +56,7 @@ def test_eviction_through_the_api(team: Team) -> None:
     pod = team.pod(1)
     evict(team, pod)
     failure = taken(team, "Evicted")["lastFailure"]
-    assert (failure["rank"], failure["pod"]) == (1, pod)
+    assert (failure["node"], failure["pod"]) == (1, pod)
     assert failure["message"] == "Eviction API: evicting"
     team.wait("Running")
 
@@ -82,7 +82,7 @@ def test_a_drain_waits_for_a_checkpoint_if_the_job_asks_for_that(fake: Plant, te
         team.wait("Running")
         fake.wait("the pods to be protected", lambda: team.all("poddisruptionbudgets"))
         pod = team.pods()[1]
-        selector = f"--pod-selector={Label.JOB_UID}={pod['metadata']['labels'][Label.JOB_UID]},{Label.RANK}=1"
+        selector = f"--pod-selector={Label.JOB_UID}={pod['metadata']['labels'][Label.JOB_UID]},{Label.NODE}=1"
         drain = ("drain", pod["spec"]["nodeName"], selector, "--delete-emptydir-data")
         try:
             # As drain asks; itself it may wait for longer than its --timeout.
@@ -122,7 +122,7 @@ def test_a_lost_node_is_named_and_kept_away_from(fake: Plant, team: Team) -> Non
     with silent(fake, node):
         status = taken(team, "NodeLost")
         assert node in status["message"] or node in status["lastFailure"]["message"]
-        avoided = {one["node"]: datetime.fromisoformat(one["until"]) for one in status["avoidedNodes"]}
+        avoided = {one["nodeName"]: datetime.fromisoformat(one["until"]) for one in status["avoidedNodes"]}
         assert set(avoided) == {node}
         assert team.wait("Running", seconds=120)["attempt"] == 2
     team.delete("pods", team.pod(0))

@@ -15,7 +15,7 @@ def test_a_job_runs_to_its_end_with_few_writes_and_two_events(fake: Plant, team:
     status = team.wait("Succeeded")
     assert (status["attempt"], status["restarts"], status["ready"]) == (1, 0, "4/4")
     pods = team.pods()
-    assert sorted(pod["metadata"]["labels"][Label.RANK] for pod in pods) == ["0", "1", "2", "3"]
+    assert sorted(pod["metadata"]["labels"][Label.NODE] for pod in pods) == ["0", "1", "2", "3"]
     fake.wait("two events", lambda: sum(team.events().values()) == 2)
     assert team.events() == {"Running": 1, "Succeeded": 1}
     once = ("create services", "create secrets", "create networkpolicies", "patch ddpjobs")  # The last one marks it.
@@ -33,7 +33,7 @@ def test_a_failed_rank_restarts_the_gang_and_costs_one_restart(team: Team) -> No
     team.until("{.status.attempt}=2")
     status = team.wait("Running")
     assert (status["restarts"], status["disruptions"]) == (1, 0)
-    assert (status["lastFailure"]["rank"], status["lastFailure"]["exitCode"]) == (1, 3)
+    assert (status["lastFailure"]["node"], status["lastFailure"]["exitCode"]) == (1, 3)
     assert status["lastFailure"]["pod"] == pod
     team.finish()
     team.wait("Succeeded")

@@ -15,7 +15,7 @@ from tests.support.waiting import patience
 from .pages import NOON, Page, a_page, supervised
 
 PROGRESS = {"epoch": 1, "step": 120, "totalSteps": 400, "percent": 30.0, "etaSeconds": 56, "lastStepTime": NOON}
-SPEED = {"loss": 0.25, "samplesPerSecond": 1234.5, "slowestRank": 1}
+SPEED = {"loss": 0.25, "samplesPerSecond": 1234.5, "slowestNode": 1}
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_progress_that_never_stops_is_written_every_ten_seconds_and_news_at_once
             time.sleep(0.1)
         assert 1 <= written.result() <= 30 / 10 + 1
     said = time.monotonic()
-    page.says(phase="Stalled", stall={"since": NOON, "rank": 1, "process": 1, "message": "rank 1 is stopped"})
+    page.says(phase="Stalled", stall={"since": NOON, "node": 1, "rank": 1, "message": "rank 1 is stopped"})
     team.until("{.status.state}=Stalled")
     assert time.monotonic() - said < patience(5.0), "not when the next progress is due"
     status = team.status()
@@ -73,14 +73,14 @@ def writes_within(team: Team, seconds: int) -> int:
 def test_a_restart_in_place_is_an_incident_like_any_other_and_touches_no_pod(team: Team, page: Page) -> None:
     start(team, page)
     pods = {pod["metadata"]["uid"] for pod in team.pods()}
-    incident = {"attempt": 1, "time": NOON, "rank": 1, "process": 1, "cause": "Application", "exitCode": 137}
+    incident = {"attempt": 1, "time": NOON, "node": 1, "rank": 1, "cause": "Application", "exitCode": 137}
     killed = {"signal": 9, "exception": None, "message": "killed by SIGKILL", "step": 120, "tied": False}
     page.says(attempt=2, inPlaceRestarts=1, incidents=[incident | killed])
     team.until("{.status.attempt}=2", seconds=20)
     status = team.wait("Running", seconds=20)
     assert (status["restarts"], status["disruptions"]) == (1, 0)
     failure = status["lastFailure"]
-    assert (failure["attempt"], failure["rank"], failure["signal"], failure["step"]) == (1, 1, "SIGKILL", 120)
+    assert (failure["attempt"], failure["node"], failure["signal"], failure["step"]) == (1, 1, "SIGKILL", 120)
     assert {pod["metadata"]["uid"] for pod in team.pods()} == pods
     assert team.events()["Restarting"] == 1
 
@@ -89,15 +89,15 @@ def test_another_operator_listens_again_and_counts_nothing_twice(unattended: Pla
     team = Team(unattended)
     with team.operator() as first:
         start(team, page)
-        page.says(attempt=2, inPlaceRestarts=1, incidents=[{"attempt": 1, "time": NOON, "rank": 0, "exitCode": 1}])
+        page.says(attempt=2, inPlaceRestarts=1, incidents=[{"attempt": 1, "time": NOON, "node": 0, "exitCode": 1}])
         team.until("{.status.attempt}=2", seconds=20)
         first.kill()
     page.says(
         attempt=3,
         inPlaceRestarts=2,
         incidents=[
-            {"attempt": 1, "time": NOON, "rank": 0, "exitCode": 1},
-            {"attempt": 2, "time": NOON, "rank": 1, "exitCode": 1},
+            {"attempt": 1, "time": NOON, "node": 0, "exitCode": 1},
+            {"attempt": 2, "time": NOON, "node": 1, "exitCode": 1},
         ],
     )
     with team.operator() as second:
@@ -132,7 +132,7 @@ def test_a_page_that_tells_nonsense_breaks_nothing(team: Team, page: Page) -> No
     }
     page.says(**nonsense)
     start(team, page)
-    page.says(attempt=10**30, incidents=[{"attempt": 1, "rank": 10**9}])
+    page.says(attempt=10**30, incidents=[{"attempt": 1, "node": 10**9}])
     page.says(attempt=1, progress={"step": -1, "percent": "NaN"}, missing=[5000])
     questions = page.questions
     team.plant.wait("a question after that", lambda: page.questions > questions)

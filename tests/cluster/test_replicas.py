@@ -31,7 +31,7 @@ def a_replica(team: Team, *flags: str) -> Iterator[Operator]:
 
 def places(team: Team) -> Counter[tuple[str, str, str]]:
     """The live pods: job, rank and incarnation, and how many there are of each."""
-    names = (Label.JOB_NAME, Label.RANK, Label.INCARNATION)
+    names = (Label.JOB_NAME, Label.NODE, Label.INCARNATION)
     pods = team.plant.get(f"/api/v1/namespaces/{team.namespace}/pods")["items"]
     labels = [pod["metadata"]["labels"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
     return Counter((one[names[0]], one[names[1]], one[names[2]]) for one in labels)

@@ -67,8 +67,8 @@ def test_the_first_rule_that_matches_decides(team: Team, case: Case) -> None:
         team.until("{.status.attempt}=2")
         status = team.wait("Running")
     failure = status["lastFailure"]
-    found = {name: failure[name] for name in ("rank", "pod", "cause", "action", "rule")}
-    wanted = {"rank": 1, "pod": pod, "cause": case.cause, "action": case.action, "rule": case.rule}
+    found = {name: failure[name] for name in ("node", "pod", "cause", "action", "rule")}
+    wanted = {"node": 1, "pod": pod, "cause": case.cause, "action": case.action, "rule": case.rule}
     assert found == wanted
     counts = {"Restart": (1, 0), "RestartFree": (0, 1), "Fail": (0, 0)}
     assert (status.get("restarts", 0), status.get("disruptions", 0)) == counts[case.action]
@@ -146,14 +146,16 @@ def test_one_fault_that_takes_all_ranks_down_costs_one_restart(unattended: Plant
 def test_the_pod_that_failed_first_stays_and_is_judged_though_another_one_is_heard_of_before(team: Team) -> None:
     """As supervisors end a gang: each pod tells which rank it was, and the operator hears of one after the other."""
     cause = {"rank": 1, "exitCode": 2, "cause": "ConfigError", "message": "there is no workload nonsense"}
-    incident = {**cause, "attempt": 1}
+    incident = {"node": 1, **cause, "attempt": 1}
     team.apply(a_job(annotations=FOR_LONG))
     team.wait("Running")
-    peer = json.dumps({"cause": "PeerLost", "message": "rank 1 failed: ConfigError", "incident": incident})
+    peer = json.dumps(
+        {"cause": "PeerLost", "message": "rank 1 failed: ConfigError", "incident": incident, "version": 2}
+    )
     team.fails(0, exit_code="204", message=peer)
     message = lambda: team.status().get("message", "")  # noqa: E731
     team.plant.wait("the peer to be heard of", lambda: message().startswith("Rank 1 failed: ConfigError"))
-    pod = team.fails(1, exit_code="2", message=json.dumps({**cause, "incident": incident}))
+    pod = team.fails(1, exit_code="2", message=json.dumps({**cause, "incident": incident, "version": 2}))
     status = team.wait("Failed")
     assert (status["lastFailure"]["pod"], status["attempt"], status.get("restarts", 0)) == (pod, 1, 0)
     assert pod in {one["metadata"]["name"] for one in team.pods()}, "its log can be read"

@@ -34,7 +34,7 @@ def test_a_hundred_jobs_finish_with_few_requests(unattended: Plant) -> None:
         labels = [
             pod["metadata"]["labels"] for pod in unattended.get(f"/api/v1/namespaces/{team.namespace}/pods")["items"]
         ]
-        places = Counter((label[Label.JOB_NAME], int(label[Label.RANK])) for label in labels)
+        places = Counter((label[Label.JOB_NAME], int(label[Label.NODE])) for label in labels)
         assert places == {(job_name(job), rank): 1 for job in range(JOBS) for rank in range(NODES)}
         events = f"/api/v1/namespaces/{team.namespace}/events?fieldSelector=reason=Succeeded"
         unattended.wait("the last event of each", lambda: len(unattended.get(events)["items"]) == JOBS)

@@ -16,7 +16,7 @@ def world(team: Team) -> dict[str, str]:
     """The present pods: for each rank the number of nodes that it is told; every one of one attempt."""
     newest = max(incarnation(pod) for pod in team.pods())
     return {
-        pod["metadata"]["labels"][Label.RANK]: variable(pod, Env.NNODES)
+        pod["metadata"]["labels"][Label.NODE]: variable(pod, Env.NNODES)
         for pod in team.pods()
         if incarnation(pod) == newest and not looks_out(pod)
     }

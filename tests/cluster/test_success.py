@@ -59,7 +59,7 @@ def test_a_rank_that_lingers_after_the_others_is_stalled(team: Team) -> None:
     team.tell(team.pod(0), runs_for="0s")
     team.until("{.status.attempt}=2")
     failure = team.wait("Running")["lastFailure"]
-    assert (failure["rank"], failure["cause"], failure["action"]) == (1, "Stalled", "Restart")
+    assert (failure["node"], failure["cause"], failure["action"]) == (1, "Stalled", "Restart")
     assert failure["message"] == "has not finished 2 s after the other ranks (finishTimeoutSeconds)"
 
 

@@ -36,10 +36,10 @@ def test_a_pod_whose_labels_were_changed_is_replaced(api: Plant) -> None:
     with team.operator():
         team.apply(a_job())
         api.wait("the pods", lambda: created(team))
-        changed(team, team.pods()[0]["metadata"]["name"], labels={Label.RANK: None})
+        changed(team, team.pods()[0]["metadata"]["name"], labels={Label.NODE: None})
         team.until("{.status.attempt}=2")
         api.wait("the second attempt", lambda: created(team))
-        ranks = [pod["metadata"]["labels"].get(Label.RANK) for pod in team.pods() if incarnation(pod) == "2"]
+        ranks = [pod["metadata"]["labels"].get(Label.NODE) for pod in team.pods() if incarnation(pod) == "2"]
         assert sorted(ranks) == ["0", "1"]
 
 

@@ -50,7 +50,7 @@ def test_what_a_newer_operator_has_written_survives_this_one(unattended: Plant) 
         team.wait("Running")
     status = team.status()
     conditions = status["conditions"] + NEWER["conditions"]
-    old = {"attempt": 1, "rank": 0, "pod": "digits-0", "cause": "Sunburn", "time": "2026-01-01T12:00:00Z", "ray": 7}
+    old = {"attempt": 1, "node": 0, "pod": "digits-0", "cause": "Sunburn", "time": "2026-01-01T12:00:00Z", "ray": 7}
     team.say(**NEWER | {"conditions": conditions, "history": [old]})
     with team.operator():
         team.change(nodes=1)

@@ -26,7 +26,7 @@ TOLERANT = tolerating(1)
 
 def pod_of(team: Team, rank: int, name: str = "digits") -> dict[str, Any]:
     """The present pod of a rank."""
-    pods = [pod for pod in team.pods(name) if pod["metadata"]["labels"][Label.RANK] == str(rank)]
+    pods = [pod for pod in team.pods(name) if pod["metadata"]["labels"][Label.NODE] == str(rank)]
     return max(pods, key=lambda pod: int(pod["metadata"]["labels"][Label.INCARNATION]))
 
 

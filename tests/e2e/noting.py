@@ -111,7 +111,7 @@ class Training:
         pods = [pod for pod in self.team.pods() if "deletionTimestamp" not in pod["metadata"]]
         again = [one for pod in pods for one in pod["status"]["containerStatuses"] if one["restartCount"]]
         assert not again
-        return {int(pod["metadata"]["labels"][Label.RANK]): pod["metadata"]["uid"] for pod in pods}
+        return {int(pod["metadata"]["labels"][Label.NODE]): pod["metadata"]["uid"] for pod in pods}
 
     @contextmanager
     def told(self) -> Iterator[None]:

@@ -74,12 +74,12 @@ def test_the_cause_is_told_and_the_gang_starts_again_when(fate: str, told: Told,
 
     failure = status["lastFailure"]
     assert status["history"] == [failure]
-    assert (failure["rank"], failure["cause"], failure["consequences"]) == (1, told.cause, 0), failure
+    assert (failure["node"], failure["cause"], failure["consequences"]) == (1, told.cause, 0), failure
     assert failure["exitCode"] in told.codes
     assert told.message in failure["message"]
 
     kept = next(pod for pod in team.pods("fated") if pod["metadata"]["name"] == failure["pod"])
-    assert (kept["status"]["phase"], kept["spec"]["nodeName"]) == ("Failed", failure["node"])
+    assert (kept["status"]["phase"], kept["spec"]["nodeName"]) == ("Failed", failure["nodeName"])
     assert "[rank 1] last words\n" in ddpjob(team, "logs", "fated", "--previous")
 
 
@@ -141,7 +141,7 @@ def test_the_log_of_the_rank_that_failed_first_can_be_read_when(
     assert (status["state"], status["attempt"], failure["cause"]) == ("Failed", 1, cause), failure
     assert status.get("restarts", 0) == 0
     assert failure["pod"] in {pod["metadata"]["name"] for pod in team.pods("evidence")}
-    assert words in ddpjob(team, "logs", "evidence", "--rank", str(failure["rank"]))
+    assert words in ddpjob(team, "logs", "evidence", "--node", str(failure["node"]))
 
 
 def a_broken_job(name: str, container: dict[str, Any]) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def test_under_torchrun_the_rank_of_the_whole_job_is_named_with_its_node_and_its
     team.apply(job)
     status = ended(team, "elastic")
     failure = status["lastFailure"]
-    assert (status["state"], failure["rank"], failure["process"], failure["cause"]) == ("Failed", 1, 3, "Application")
+    assert (status["state"], failure["node"], failure["rank"], failure["cause"]) == ("Failed", 1, 3, "Application")
     assert "ValueError: shard 3 is empty" in failure["message"], failure
     assert "Rank 3 (node 1) failed: Application: ValueError: shard 3 is empty" in status["message"]
 

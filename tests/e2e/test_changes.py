@@ -121,4 +121,4 @@ def seen(save: dict[str, Any]) -> bool:
 
 def ranks(team: Team) -> list[str]:
     """Of the pods that there are."""
-    return sorted(pod["metadata"]["labels"][Label.RANK] for pod in team.pods())
+    return sorted(pod["metadata"]["labels"][Label.NODE] for pod in team.pods())

@@ -119,6 +119,6 @@ def test_every_line_is_shown_once_through_a_restart_and_the_last_attempt_stays_r
     assert "[rank 1] ValueError: shard 3 is empty\n" in said
     assert "\ntalk: Succeeded. 2 nodes finished\n" in said
     assert set(lines(terminal.call("logs", "talk"))) == whole
-    assert set(lines(terminal.call("logs", "talk", "--rank", "1"))) == {line for line in whole if line[1] == 1}
+    assert set(lines(terminal.call("logs", "talk", "--node", "1"))) == {line for line in whole if line[1] == 1}
     assert "\nEvents:\n" in terminal.call("status", "talk").read_text()
     assert terminal.call("delete", "talk").read_text().endswith("\ntalk: deleted\n")

@@ -80,7 +80,7 @@ def test_a_pod_that_is_stuck_on_a_lost_node_is_in_nobody_s_way_and_the_node_is_a
         assert (rank, cause) == (1, "NodeLost")
         assert message.startswith(f"node {bad}: is not ready: "), message
         [avoided] = status["avoidedNodes"]
-        assert avoided["node"] == bad
+        assert avoided["nodeName"] == bad
 
         assert lost["metadata"]["name"] in names(team.pods("robust")), "the API does not know that it is gone"
         others = present(team, "robust")
@@ -107,7 +107,7 @@ def runs_again(team: Team, name: str) -> dict[str, Any]:
 def told(status: dict[str, Any]) -> tuple[int, str, str]:
     """The rank that was lost first, the cause, and the cluster's words."""
     failure = status["lastFailure"]
-    return failure["rank"], failure["cause"], failure["message"]
+    return failure["node"], failure["cause"], failure["message"]
 
 
 def present(team: Team, name: str) -> list[dict[str, Any]]:

@@ -92,7 +92,7 @@ def test_a_killed_rank_is_started_again_in_its_pod_and_no_pod_is_replaced(traini
     assert cost(before, status) == (1, 0)
     failure = status["lastFailure"]
     assert status["history"][0] == failure
-    assert (failure["attempt"], failure["rank"], failure["cause"]) == (before["attempt"], 1, "Application")
+    assert (failure["attempt"], failure["node"], failure["cause"]) == (before["attempt"], 1, "Application")
     assert (failure["signal"], failure["message"]) == ("SIGKILL", "killed by SIGKILL")
     assert failure["pod"] == pod_of(team, 1)["metadata"]["name"]
     assert condition(status, "Restarting")["reason"] == "Restarted"
@@ -115,7 +115,7 @@ def test_only_the_pod_that_is_deleted_is_replaced(lost: int, training: Training)
         assert now[lost] != pods[lost]
         status = team.status()
         assert cost(before, status) == (0, 1)
-        assert (status["lastFailure"]["rank"], status["lastFailure"]["cause"]) == (lost, "PodDeleted")
+        assert (status["lastFailure"]["node"], status["lastFailure"]["cause"]) == (lost, "PodDeleted")
 
 
 def test_a_pod_whose_sandbox_is_killed_costs_no_restart_and_is_replaced_alone(training: Training) -> None:
@@ -145,7 +145,7 @@ def test_a_rank_that_is_stopped_is_named_by_the_status_and_started_again(trainin
     status = team.status()
     assert cost(before, status) == (1, 0)
     failure = status["lastFailure"]
-    assert (failure["rank"], failure["cause"], failure["message"]) == (1, "Stalled", words)
+    assert (failure["node"], failure["cause"], failure["message"]) == (1, "Stalled", words)
     assert training.pods() == pods
     assert condition(status, "Stalled")["status"] == "False"
 
@@ -160,7 +160,7 @@ def test_what_is_restarted_while_no_operator_runs_is_counted_once_each(host: Rea
     training.begins(before["attempt"] + 2)
     status = training.team.status()
     assert cost(before, status) == (2, 0)
-    told = [(one["attempt"], one["rank"]) for one in status["history"][:2]]
+    told = [(one["attempt"], one["node"]) for one in status["history"][:2]]
     assert told == [(before["attempt"] + 1, 0), (before["attempt"], 1)]
     assert training.pods() == pods
     host.wait("the operators to come back", lambda: len(operators(host)) == 2)
@@ -176,7 +176,7 @@ def test_after_the_last_restart_in_place_all_pods_are_new_and_a_rule_ends_the_jo
     status = ended(team, "limited")
     assert status["state"] == "Failed"
     assert status["incarnations"]["default"] >= 2, "new pods"
-    told = [(one["attempt"], one["rank"], one["exitCode"], one["action"]) for one in status["history"]]
+    told = [(one["attempt"], one["node"], one["exitCode"], one["action"]) for one in status["history"]]
     assert told == [(3, 1, 43, "Fail"), (2, 1, 137, "Restart"), (1, 1, 137, "Restart")], status["history"]
     assert status["lastFailure"]["rule"] == "spec.restart.rules[0]"
     assert status["history"][1]["pod"] == status["history"][2]["pod"] != status["lastFailure"]["pod"]

@@ -77,7 +77,7 @@ def test_a_kubelet_that_stays_away_costs_a_restart_when_its_pods_are_given_up_an
         assert training.pods()[0] == pods[0], "it waits in place"
         status = team.status()
         failure = status["lastFailure"]
-        assert (status["restarts"], status["disruptions"], failure["rank"], failure["cause"]) == (0, 1, 1, "NodeLost")
+        assert (status["restarts"], status["disruptions"], failure["node"], failure["cause"]) == (0, 1, 1, "NodeLost")
         assert failure["message"].startswith(f"node {node.name}: is not ready: "), failure["message"]
         given_up = silent_since(host, node) + timedelta(seconds=A_WHILE)
         assert datetime.fromisoformat(failure["time"]) >= given_up

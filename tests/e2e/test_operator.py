@@ -39,7 +39,7 @@ def leader(plant: Plant) -> str:
 def places(team: Team, name: str) -> Counter[tuple[str, str]]:
     """Ranks and incarnations of the job's pods."""
     labels = (pod["metadata"]["labels"] for pod in team.pods(name))
-    return Counter((one[Label.RANK], one[Label.INCARNATION]) for one in labels)
+    return Counter((one[Label.NODE], one[Label.INCARNATION]) for one in labels)
 
 
 @pytest.mark.full("tests/cluster/test_replicas.py; tests/faults")

@@ -63,7 +63,7 @@ def test_the_other_pods_wait_for_the_master_s_port(team: Team) -> None:
     job["spec"]["waitForMaster"] = True
     team.apply(job)
     team.until("{.status.message}=1 of 2 pods running; rank 1: waiting for the master's port", "wait")
-    rank_1 = next(pod for pod in team.pods("wait") if pod["metadata"]["labels"][Label.RANK] == "1")
+    rank_1 = next(pod for pod in team.pods("wait") if pod["metadata"]["labels"][Label.NODE] == "1")
     assert rank_1["status"]["initContainerStatuses"][0]["name"] == "wait-for-master"
     team.kubectl("delete", "ddpjob", "wait")
 

@@ -31,8 +31,8 @@ import json, socket, sys
 uid, *addresses = sys.argv[1:]
 HELLO = {"kind": "Hello", "uid": uid, "node": 1, "incarnation": 99, "attempt": 99, "port": 29502, "release": "0.1.0"}
 ANNOUNCE = {"kind": "Announce", "uid": uid, "incarnation": 99, "address": ":29502"}
-END = {"process": 0, "exit_code": 2, "time": 0.0, "cause": "ConfigError", "message": "a stranger's words"}
-LEAVE = {"kind": "Leave", "incident": {"attempt": 1, "rank": 0, "end": END}}
+END = {"rank": 0, "exit_code": 2, "time": 0.0, "cause": "ConfigError", "message": "a stranger's words"}
+LEAVE = {"kind": "Leave", "incident": {"attempt": 1, "node": 0, "end": END}}
 for address in addresses:
     knows = HELLO | {"protocol": 3, "nonce": "00"}
     for first in (HELLO | {"protocol": 2}, knows, knows | {"uid": ""}, ANNOUNCE | {"nonce": "00"}):

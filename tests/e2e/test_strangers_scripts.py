@@ -60,7 +60,7 @@ def test_a_strangers_script_goes_on_together_and_says_what_happened_to_it(
 
     script.submit("--replace", "--max-restarts", "0", before=RAISES)
     status = ended(script.team, stranger.name)
-    assert (status["state"], status["lastFailure"]["rank"]) == ("Failed", 1), json.dumps(status)
+    assert (status["state"], status["lastFailure"]["node"]) == ("Failed", 1), json.dumps(status)
     assert "ValueError: batch 30 is broken" in status["lastFailure"]["message"], json.dumps(status)
 
 
@@ -102,7 +102,7 @@ class Submitted:
 
     def epochs(self) -> list[list[int]]:
         """What each of the two nodes has begun, since its pod is there."""
-        pods = {pod["metadata"]["labels"][Label.RANK]: pod["metadata"]["name"] for pod in self._pods()}
+        pods = {pod["metadata"]["labels"][Label.NODE]: pod["metadata"]["name"] for pod in self._pods()}
         path = f"/api/v1/namespaces/{self.team.namespace}/pods"
         logs = [self.team.plant.text(f"{path}/{pods[rank]}/log?container=trainer") for rank in sorted(pods)]
         return [*map(self.stranger.begun, logs), [], []][:2]

@@ -26,7 +26,7 @@ def test_the_example_of_the_readme_trains_on_two_nodes_under_the_restricted_stan
     status = team.wait("Succeeded", seconds=LONG)
     pods = team.pods()
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2, "one on each node"
-    assert {pod["metadata"]["labels"][Label.RANK] for pod in pods} == {"0", "1"}
+    assert {pod["metadata"]["labels"][Label.NODE] for pod in pods} == {"0", "1"}
     assert (status["restarts"], status["disruptions"]) == (0, 0)
     accuracy = re.findall(r"^finished .*accuracy=([0-9.]+)", logs(team, "digits"), re.MULTILINE)
     assert [float(value) >= 0.97 for value in accuracy] == [True], accuracy

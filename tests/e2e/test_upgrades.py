@@ -130,7 +130,7 @@ def test_without_an_operator_jobs_go_on_and_the_next_install_judges_what_has_hap
         team.until("{.status.attempt}=2", "fails", LONG)
         status = team.wait("Running", "fails", LONG)
         [failure] = status["history"]
-        assert (status["restarts"], failure["rank"], failure["exitCode"]) == (1, 1, 3)
+        assert (status["restarts"], failure["node"], failure["exitCode"]) == (1, 1, 3)
 
 
 def uid(team: Team, name: str) -> str:

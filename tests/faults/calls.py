@@ -103,9 +103,9 @@ class Namer:
 def place_of(manifest: dict[str, Any]) -> Place | None:
     """A pod's rank and incarnation by its labels."""
     labels = manifest["metadata"].get("labels", {})
-    if Label.RANK not in labels or Label.INCARNATION not in labels:
+    if Label.NODE not in labels or Label.INCARNATION not in labels:
         return None
-    return int(labels[Label.RANK]), int(labels[Label.INCARNATION])
+    return int(labels[Label.NODE]), int(labels[Label.INCARNATION])
 
 
 def phase_of(pod: dict[str, Any]) -> str:

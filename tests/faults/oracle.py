@@ -37,7 +37,7 @@ PASSING = frozenset(
         "firstRunTime",
         "lastCompletedTime",
         "lastTransitionTime",
-        "node",
+        "nodeName",
         "podGroup",
         "selector",
         "startTime",

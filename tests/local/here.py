@@ -109,7 +109,7 @@ class Here:
 
     def log(self, name: str, rank: int, attempt: int = 1) -> str:
         """What a rank has written."""
-        file = self.run(name) / "logs" / f"attempt-{attempt}" / f"rank-{rank}.log"
+        file = self.run(name) / "logs" / f"attempt-{attempt}" / f"node-{rank}.log"
         return file.read_text() if file.exists() else ""
 
     def trainers(self, name: str) -> dict[int, psutil.Process]:

@@ -48,12 +48,12 @@ def test_a_full_disk_is_named_before_anything_is_started(here: Here, monkeypatch
 
 def test_logs_of_a_rank_that_is_not_there_say_which_are(here: Here) -> None:
     here.ddpjob("run", here.job("two", *script("print('x')"), nodes=2))
-    assert here.says("logs", "two", "--rank", "7") == (2, "error: no log of rank 7 in attempt 1; there is 0, 1\n")
+    assert here.says("logs", "two", "--node", "7") == (2, "error: no log of node 7 in attempt 1; there is 0, 1\n")
     assert here.says("logs", "two", "--previous") == (
         2,
         "error: there is no previous attempt; leave out --previous\n",
     )
-    assert here.says("logs", "--rank", "1") == (0, "[rank 1] x\n")
+    assert here.says("logs", "--node", "1") == (0, "[rank 1] x\n")
 
 
 def test_an_empty_command_and_a_date_that_does_not_exist_are_told_before_anything_starts(here: Here) -> None:

@@ -81,7 +81,7 @@ def test_a_killed_rank_is_started_again_in_place_and_its_pod_stays(here: Here) -
     )
     assert status["attempt"] == 2
     failure = status["lastFailure"]
-    assert (failure["attempt"], failure["rank"], failure["signal"], failure["cause"]) == (
+    assert (failure["attempt"], failure["node"], failure["signal"], failure["cause"]) == (
         1,
         1,
         "SIGKILL",
@@ -90,7 +90,7 @@ def test_a_killed_rank_is_started_again_in_place_and_its_pod_stays(here: Here) -
     output = stop(run)
     assert "ddpjob: Restarting: Rank 1 failed" in output
     assert "in place" in output
-    assert [file.parent.name for file in here.run("place").glob("logs/*/rank-1.log")] == ["attempt-1"]
+    assert [file.parent.name for file in here.run("place").glob("logs/*/node-1.log")] == ["attempt-1"]
     assert here.processes("place") == []
 
 
@@ -160,11 +160,11 @@ def test_a_pod_that_is_lost_is_replaced_alone_and_the_other_one_waits(here: Here
     assert after[1 - lost].pid == before[1 - lost].pid, "the other one stays"
     assert not alive(before[lost])
     assert (status["restarts"], status["disruptions"]) == (0, 1), here.evidence()
-    assert status["incarnations"]["exceptions"] == [{"rank": lost, "incarnation": 2}]
+    assert status["incarnations"]["exceptions"] == [{"node": lost, "incarnation": 2}]
     stop(run)
-    assert [file.name for file in here.run("alone").glob("logs/attempt-1/*")].count(f"rank-{lost}.log") == 1
+    assert [file.name for file in here.run("alone").glob("logs/attempt-1/*")].count(f"node-{lost}.log") == 1
     assert not (here.run("alone") / "logs" / "attempt-2").exists(), "its log goes on"
-    code, text = here.says("logs", "alone", "--rank", str(lost))
+    code, text = here.says("logs", "alone", "--node", str(lost))
     assert (code, text.count(f"rank {lost} of 2: backend gloo")) == (0, 2), text
 
 
@@ -201,7 +201,7 @@ def test_with_mode_recreate_all_pods_are_new(here: Here) -> None:
     after = here.trainers("anew")
     assert {one.pid for one in before.values()}.isdisjoint(one.pid for one in after.values())
     stop(run)
-    assert (here.run("anew") / "logs" / "attempt-2" / "rank-0.log").exists()
+    assert (here.run("anew") / "logs" / "attempt-2" / "node-0.log").exists()
 
 
 @pytest.mark.full("test_runs has two jobs at once, docs/tutorial/first-training a status with its pace")

@@ -36,7 +36,7 @@ def pods(here: Here, name: str) -> list[str]:
     for file in here.run(name).glob("pods/*/pod.json"):
         with contextlib.suppress(FileNotFoundError):  # It is being removed.
             labels = json.loads(file.read_text())["metadata"]["labels"]
-            found.append(f"rank {labels['ddpjob.dev/rank']} of {labels['ddpjob.dev/incarnation']}")
+            found.append(f"rank {labels['ddpjob.dev/node']} of {labels['ddpjob.dev/incarnation']}")
     return sorted(found)
 
 
@@ -109,7 +109,7 @@ def test_training_that_never_gets_further_fails_before_its_restarts_are_used_up(
 
 
 def test_rank_0_is_enough_where_that_is_asked_for(here: Here) -> None:
-    others = "[pathlib.Path(f'{sys.argv[1]}/attempt-1/rank-{rank}.log') for rank in (1, 2)]"
+    others = "[pathlib.Path(f'{sys.argv[1]}/attempt-1/node-{rank}.log') for rank in (1, 2)]"
     waits = f"while not all(log.exists() and 'up' in log.read_text() for log in {others}):\n        time.sleep(0.02)"
     body = f"if os.environ['NODE_RANK'] == '0':\n    {waits}\n    sys.exit(0)\n{SAVES}"
     command = (*script(body), str(here.run("enough") / "logs"))
@@ -124,7 +124,7 @@ def test_a_rank_that_lingers_after_the_others_have_finished_is_stalled(here: Her
     file = here.job("linger", *script(body), nodes=2, finishTimeoutSeconds=1, restart={"maxRestarts": 0})
     code, output = here.ddpjob("run", file)
     failure = here.status("linger")["lastFailure"]
-    assert (code, failure["rank"], failure["cause"]) == (1, 1, "Stalled"), output
+    assert (code, failure["node"], failure["cause"]) == (1, 1, "Stalled"), output
 
 
 def test_of_many_incidents_the_pods_that_failed_first_in_the_last_three_are_kept(here: Here) -> None:
@@ -137,7 +137,7 @@ def test_of_many_incidents_the_pods_that_failed_first_in_the_last_three_are_kept
         time.sleep(0.01)  # The cores are for the pods.
     assert pods(here, "many")[-3:] == ["rank 1 of 4", "rank 1 of 5", "rank 1 of 6"]
     assert most <= 7, "more than 3 that are kept, 2 that go and 2 that come"
-    logs = sorted(file.parent.name for file in here.run("many").glob("logs/*/rank-1.log"))
+    logs = sorted(file.parent.name for file in here.run("many").glob("logs/*/node-1.log"))
     assert logs == [f"attempt-{attempt}" for attempt in range(1, 7)]
 
 

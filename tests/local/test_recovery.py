@@ -33,7 +33,7 @@ def test_a_killed_rank_takes_the_whole_gang_into_a_new_attempt(here: Here) -> No
     assert {process.pid for process in first.values()}.isdisjoint(process.pid for process in second.values())
     status = here.wait("a running job", lambda: s if (s := here.status("kill"))["state"] == "Running" else None)
     assert (status["attempt"], status["restarts"], status["disruptions"]) == (2, 1, 0)
-    assert (status["lastFailure"]["rank"], status["lastFailure"]["signal"]) == (1, "SIGKILL")
+    assert (status["lastFailure"]["node"], status["lastFailure"]["signal"]) == (1, "SIGKILL")
     run.send_signal(signal.SIGINT)
     run.communicate(timeout=patience(60))
 
@@ -203,7 +203,7 @@ def test_a_failed_job_runs_anew_and_leaves_the_old_one_as_evidence(here: Here) -
     assert here.ddpjob("run", here.job("retry", *script("sys.exit('bad')"), restart=restart))[0] == 1
     code, output = here.ddpjob("run", here.job("retry", *script("print('good')"), restart=restart))
     assert code == 0, output
-    former = list(here.run("retry").glob("former-*/logs/attempt-1/rank-0.log"))
+    former = list(here.run("retry").glob("former-*/logs/attempt-1/node-0.log"))
     assert [file.read_text() for file in former] == ["bad\n"]
 
 
@@ -222,12 +222,12 @@ def test_logs_follow_a_job_through_its_restarts_to_its_end(here: Here) -> None:
     done = here.directory / "done"
     run = here.start("run", here.job("tail", *script(body), str(done), nodes=2, restart={"backoffSeconds": 0}))
     here.wait("the first attempt", lambda: up(here, "tail", 1))
-    follower = here.start("logs", "--follow", "--rank", "1")
+    follower = here.start("logs", "--follow", "--node", "1")
     assert follower.stdout is not None
     assert follower.stdout.readline() == "[rank 1] attempt 1\n"
     here.trainers("tail")[0].kill()
     here.wait("the second attempt", lambda: up(here, "tail", 2))
-    assert here.says("logs", "--previous", "--rank", "1")[1].startswith("[rank 1] attempt 1\n")
+    assert here.says("logs", "--previous", "--node", "1")[1].startswith("[rank 1] attempt 1\n")
     done.touch()
     assert run.wait(timeout=patience(60)) == 0
     output, _ = follower.communicate(timeout=patience(60))

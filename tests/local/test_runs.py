@@ -171,9 +171,9 @@ def test_a_job_that_uses_up_its_budget_fails_and_says_who_failed_first_and_why(
     assert returned == code, output
     assert status["state"] == "Failed"
     assert (status["attempt"], status["restarts"]) == (2, 1)
-    assert (failure["rank"], failure["cause"], failure["exitCode"]) == (1, cause, code)
+    assert (failure["node"], failure["cause"], failure["exitCode"]) == (1, cause, code)
     assert failure["message"] == message
-    assert "ddpjob logs sad --rank 1" in output
+    assert "ddpjob logs sad --node 1" in output
     assert all(message in said for said in (output, here.says("status", "sad")[1]))
     assert here.processes("sad") == []
 
@@ -183,7 +183,7 @@ def test_under_torchrun_the_rank_that_failed_first_is_named_and_how_it_ended(her
     command = [str(BIN / "torchrun"), "--no-python", *script(body)]
     code, output = here.ddpjob("run", here.job("elastic", *command, procsPerNode=2, restart={"maxRestarts": 0}))
     failure = here.status("elastic")["lastFailure"]
-    assert (failure["rank"], failure["process"], failure["exitCode"], failure["message"]) == (0, 1, 7, "exit code 7")
+    assert (failure["node"], failure["rank"], failure["exitCode"], failure["message"]) == (0, 1, 7, "exit code 7")
     assert code == 7, output
     assert "elastic: Failed. Rank 1 (node 0) failed: Application: exit code 7;" in output
 

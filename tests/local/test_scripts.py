@@ -38,7 +38,7 @@ def test_a_script_is_a_new_run_each_time_and_goes_on_by_its_name_from_any_direct
     code, output = elsewhere.ddpjob("run", "--resume", "train", **here.state)
     assert code == 0, output
     assert "saved True" in here.log("train", 0, attempt=2)
-    code, output = elsewhere.ddpjob("logs", "train", "--rank", "1", **here.state)
+    code, output = elsewhere.ddpjob("logs", "train", "--node", "1", **here.state)
     assert (code, "[node 1] rank 2 of 4" in output) == (0, True), output
 
     (here.directory / "go").unlink()

@@ -80,7 +80,7 @@ def killed_at_random(here: Here, file: Path, name: str, nodes: int, last_step: i
     status = here.status(name)
     assert run.returncode == 0, output
     assert (status["restarts"], status["disruptions"]) == (1, 0), status
-    assert (status["lastFailure"]["rank"], status["lastFailure"]["signal"]) == (victim, "SIGKILL"), status
+    assert (status["lastFailure"]["node"], status["lastFailure"]["signal"]) == (victim, "SIGKILL"), status
     assert (status["progress"]["step"], status["progress"]["percent"]) == (last_step, 100), status
     assert status["ready"] == f"{nodes}/{nodes}"
     step, end = last_checkpoint(here, name)
@@ -150,7 +150,7 @@ def test_an_error_in_the_training_code_is_told_with_its_step_and_its_last_line(h
     code, output = here.ddpjob("run", file)
     failure = here.status("broken")["lastFailure"]
     assert code == 1, output
-    assert (failure["rank"], failure["cause"]) == (1, "Application"), json.dumps(failure, indent=1)
+    assert (failure["node"], failure["cause"]) == (1, "Application"), json.dumps(failure, indent=1)
     assert failure["message"] == "RuntimeError: the loss is not a number"
     assert failure["step"] == 4  # One pass warms up.
 

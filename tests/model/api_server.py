@@ -131,7 +131,7 @@ class Server:
     def _manifest(self, pod: Pod) -> bytes:
         """A pod as a kubelet speaks of it."""
         labels = {Label.MANAGED_BY: MANAGER, Label.JOB_NAME: self._name, Label.JOB_UID: self._uid}
-        labels |= {Label.RANK: str(pod.rank), Label.INCARNATION: str(pod.incarnation)}
+        labels |= {Label.NODE: str(pod.node), Label.INCARNATION: str(pod.incarnation)}
         own: dict[str, Any] = {"name": pod.name, "namespace": self._namespace, "uid": pod.uid}
         own |= {"ownerReferences": self._owners}
         own |= {"creationTimestamp": pod.created_at, "labels": labels}
@@ -148,7 +148,7 @@ class Server:
             "conditions": [placed] if pod.scheduled_at else [],
             "containerStatuses": [{"name": "trainer", "state": trainer}],
         }
-        document = {"metadata": own, "spec": self._specs[pod.node is not None], "status": status}
+        document = {"metadata": own, "spec": self._specs[pod.machine is not None], "status": status}
         return msgspec.json.encode(self._versioned(document))
 
     @property

@@ -265,7 +265,7 @@ class Gang:
         assert not known or known[-1] in incidents, "incidents are not forgotten"
         assert self.observed is not None
         assert new.attempt == self.observed.attempt, "the incident is the last attempt's"
-        assert self.observed.order[new.end.process] == new.node, f"{new} is not of the node that had that rank"
+        assert self.observed.order[new.end.rank] == new.node, f"{new} is not of the node that had that rank"
         assert not self.observed.check, "what the trial of the machines finds is the operator's"
         assert new.end.cause not in self.limits.left_causes, f"{new} is the operator's"
         assert new.end.exit_code not in self.limits.left_codes, f"{new} is the operator's"

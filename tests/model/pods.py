@@ -81,13 +81,13 @@ class RealPod:
         return Pod(
             name=self.name,
             uid=self.uid,
-            rank=self.rank,
+            node=self.rank,
             incarnation=self.incarnation,
             running=self.running,
             exit=self.exit,
             deleting=self.deleting,
             told_at=self.told_at,
-            node=self.node,
+            machine=self.node,
             address=f"10.0.0.{self.rank}" if self.running else None,
             waiting=self.waiting,
             created_at=self.created_at,
@@ -105,13 +105,13 @@ def made_of(manifest: Manifest, uid: str, now: datetime, start: int) -> RealPod:
     """The pod that a manifest asks for, in this start of the whole gang."""
     labels, containers = manifest["metadata"]["labels"], manifest["spec"]["containers"]
     env = {variable["name"]: variable["value"] for variable in containers[0]["env"]}
-    assert env[Env.NODE_RANK] == labels[Label.RANK]
+    assert env[Env.NODE_RANK] == labels[Label.NODE]
     assert env[Env.INCARNATION] == labels[Label.INCARNATION]
     first = [container["name"] for container in manifest["spec"].get("initContainers", ())][:1]
     return RealPod(
         name=manifest["metadata"]["name"],
         uid=uid,
-        rank=int(labels[Label.RANK]),
+        rank=int(labels[Label.NODE]),
         incarnation=int(labels[Label.INCARNATION]),
         master=env[Env.MASTER_ADDR],
         world_size=int(env[Env.WORLD_SIZE]),

@@ -333,7 +333,7 @@ def _check_blame(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> N
     """
     failure = after.last_failure
     if failure is not None and failure != before.last_failure and not world.supervised:
-        assert failure.rank not in before.completed(), f"who has finished does not fail: {failure}"
+        assert failure.node not in before.completed(), f"who has finished does not fail: {failure}"
     pod = world.pods.get(failure.pod) if failure and failure != before.last_failure else None
     if failure is None or pod is None or not pod.sandbox_lost or world.supervised:
         return

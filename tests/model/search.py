@@ -25,7 +25,7 @@ from .pods import RealPod
 from .world import TEMPLATE, World
 
 WORDS = frozenset(
-    {"message", "ready", "readyNodes", "time", "lastTransitionTime", "lastCompletedTime", "consequenceRanks"}
+    {"message", "ready", "readyNodes", "time", "lastTransitionTime", "lastCompletedTime", "consequenceNodes"}
 )
 """Fields of the status that are for people, or tell moments that the searches' decisions do not rest on."""
 SOON = timedelta(hours=1)
@@ -358,7 +358,7 @@ def _asked(world: World) -> Any:
 
 
 MARK = re.compile("<([0-9])>")
-NUMBERED = re.compile(r'(job-(?=.-)|"rank": )([0-9])')
+NUMBERED = re.compile(r'(job-(?=.-)|"(?:node|rank)": )([0-9])')
 
 
 @cache
@@ -367,9 +367,9 @@ def _said(written: str) -> str:
 
 
 def _marked(said: dict[str, Any]) -> str:
-    """What a status says to programs, with marks where it names ranks."""
+    """What a status says to programs, with marks where it names nodes."""
     status = DDPJobStatus(nodes=said.get("nodes"), completed_indexes=said.get("completedIndexes", ""))
-    finished = {"completedIndexes": [{"rank": rank} for rank in sorted(status.completed())]}
+    finished = {"completedIndexes": [{"node": node} for node in sorted(status.completed())]}
     return NUMBERED.sub(r"\1<\2>", json.dumps({**_stripped(said), **finished}, sort_keys=True))
 
 

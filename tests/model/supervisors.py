@@ -43,7 +43,7 @@ class Supervisors:
 
     def fail(self, rank: int, cause: str, now: datetime) -> None:
         """A rank fails, and the supervisors answer it by a restart in place."""
-        told = {"attempt": self.attempt, "time": now.isoformat(), "rank": rank, "cause": cause, "step": self.attempt}
+        told = {"attempt": self.attempt, "time": now.isoformat(), "node": rank, "cause": cause, "step": self.attempt}
         self.incidents.append({**told, "exitCode": 1, "message": f"in place at {self.attempt}"})
         self.runs, self.since = False, now
 
@@ -60,6 +60,7 @@ class Supervisors:
         there = {pod.rank for pod in gang} - {self.missed}
         missing = [rank for rank in range(first.world_size) if rank not in there]
         said = {
+            "version": 2,
             "job": fingerprint(uid),
             "guarded": True,
             "attempt": self.attempt or first.attempt,

@@ -189,7 +189,7 @@ class Histories(RuleBasedStateMachine):
             assert one.ranks
             if not one.ranks.check:
                 one.ranks.stepped = True
-                one.tell(Beats(one.attempt, ({"process": one.process, "step": 1},)))
+                one.tell(Beats(one.attempt, ({"rank": one.process, "step": 1},)))
 
     @some("stopping")
     @rule(data=st.data())

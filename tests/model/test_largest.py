@@ -58,14 +58,14 @@ def with_a_long_past() -> Moment:
     moment = running()
     status, words = moment.status, "x" * 512
     failure = Incident(
-        time=START, attempt=1, rank=4095, pod="p" * 63, node="n" * 253, cause=Cause.APPLICATION, message=words
+        time=START, attempt=1, node=4095, pod="p" * 63, node_name="n" * 253, cause=Cause.APPLICATION, message=words
     )
-    failure = failure.model_copy(update={"consequences": 4095, "consequence_ranks": tuple(range(8))})
+    failure = failure.model_copy(update={"consequences": 4095, "consequence_nodes": tuple(range(8))})
     said = {
         "history": (failure,) * 10,
         "last_failure": failure,
         "message": words * 2,
-        "avoided_nodes": tuple(AvoidedNode(node=f"{number:n<253}", until=START) for number in range(8)),
+        "avoided_nodes": tuple(AvoidedNode(node_name=f"{number:n<253}", until=START) for number in range(8)),
         "conditions": tuple(one.model_copy(update={"message": words * 2}) for one in status.conditions),
     }
     return moment._with_status(status.model_copy(update=said))

@@ -161,9 +161,9 @@ class World:
                 seen = replace(seen, witness=self.witness)
             if needs.flavors:
                 seen = replace(seen, flavors=self.kueue.flavors)
-            if needs.nodes and self.reads_nodes:
-                problems = {node: self.lost[node] for node in needs.nodes if self.lost.get(node)}
-                seen = replace(seen, node_problems={**seen.node_problems, **problems})
+            if needs.machines and self.reads_nodes:
+                problems = {node: self.lost[node] for node in needs.machines if self.lost.get(node)}
+                seen = replace(seen, machine_problems={**seen.machine_problems, **problems})
         return seen
 
     # What happens by itself.

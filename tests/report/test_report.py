@@ -196,6 +196,7 @@ def test_a_run_that_failed_says_of_what_but_no_secret(tmp_path: Path) -> None:
     failure = {
         "time": "2026-01-01T12:00:30.000000Z",
         "attempt": 1,
+        "node": 1,
         "rank": 1,
         "pod": "digits-1",
         "cause": "OutOfMemory",

@@ -190,7 +190,7 @@ def racks(team: Team) -> None:
 
 def in_racks(team: Team) -> list[str]:
     """The rack of each rank."""
-    nodes = {pod["metadata"]["labels"]["ddpjob.dev/rank"]: pod["spec"]["nodeName"] for pod in team.pods()}
+    nodes = {pod["metadata"]["labels"]["ddpjob.dev/node"]: pod["spec"]["nodeName"] for pod in team.pods()}
     return [f"rack-{int(nodes[rank].removeprefix('node-')) % 2}" for rank in sorted(nodes)]
 
 

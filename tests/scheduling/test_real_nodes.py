@@ -255,7 +255,7 @@ def test_ranks_follow_placement_from_the_first_attempt_on(team: Team) -> None:
     team.apply(job)
     status = team.wait("Succeeded", "close", LONG)
     assert status["attempt"] == 1, status
-    pods = {int(pod["metadata"]["labels"]["ddpjob.dev/rank"]): pod for pod in team.pods("close")}
+    pods = {int(pod["metadata"]["labels"]["ddpjob.dev/node"]): pod for pod in team.pods("close")}
     order = order_of({number: f"rack-of-{pod['spec']['nodeName']}" for number, pod in pods.items()})
     assert order is not None
     assert order != (0, 1, 2, 3), "or there is nothing to see"

@@ -46,7 +46,7 @@ def supervised(job: dict[str, Any]) -> dict[str, Any]:
 
 def by_number(team: Team, name: str) -> list[dict[str, Any]]:
     """The pods of a job in the order of their numbers."""
-    return sorted(team.pods(name), key=lambda pod: int(pod["metadata"]["labels"]["ddpjob.dev/rank"]))
+    return sorted(team.pods(name), key=lambda pod: int(pod["metadata"]["labels"]["ddpjob.dev/node"]))
 
 
 def racks(team: Team, name: str) -> list[str]:

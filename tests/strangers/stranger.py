@@ -90,7 +90,7 @@ class Stranger:
 
     def epochs(self, here: Here, node: int) -> list[int]:
         """All epochs that a node has begun, in all its attempts."""
-        logs = sorted(here.run(self.name).glob(f"logs/attempt-*/rank-{node}.log"))
+        logs = sorted(here.run(self.name).glob(f"logs/attempt-*/node-{node}.log"))
         return [epoch for log in logs for epoch in self.begun(log.read_text(errors="replace"))]
 
     def begun(self, log: str) -> list[int]:

@@ -111,7 +111,7 @@ def test_the_cause_of_an_error_is_named(here: Here, stranger: Stranger, env: dic
     code, output = here.ddpjob(*stranger.command(MANY, "--max-restarts", "0"), **env)
     failure = here.status(stranger.name)["lastFailure"]
     assert code == 1, output
-    assert failure["rank"] == stranger.last, json.dumps(failure)
+    assert failure["node"] == stranger.last, json.dumps(failure)
     assert "ValueError: batch 30 is broken" in failure["message"], json.dumps(failure)
     assert "ValueError: batch 30 is broken" in output
 

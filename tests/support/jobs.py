@@ -160,7 +160,7 @@ class Team:
     def pod(self, rank: int, name: str = "digits") -> str:
         """The name of a rank's present pod."""
         labels = {pod["metadata"]["name"]: pod["metadata"]["labels"] for pod in self.pods(name)}
-        own = [pod for pod, label in labels.items() if label[Label.RANK] == str(rank)]
+        own = [pod for pod, label in labels.items() if label[Label.NODE] == str(rank)]
         return max(own, key=lambda pod: int(labels[pod][Label.INCARNATION]))
 
     def fails(self, rank: int, **how: str) -> str:
@@ -262,7 +262,7 @@ def exit_codes(team: Team) -> dict[str, int]:
     for pod in team.pods():
         ended = pod["status"]["containerStatuses"][0]["state"].get("terminated")
         if ended:
-            codes[pod["metadata"]["labels"][Label.RANK]] = ended["exitCode"]
+            codes[pod["metadata"]["labels"][Label.NODE]] = ended["exitCode"]
     return codes
 
 

@@ -76,7 +76,7 @@ def test_what_is_left_to_the_operator_ends_every_pod_and_each_says_why(tmp_path:
         assert gang.ends() == [204, 137]
         assert (gang.report(1)["cause"], gang.report(1)["message"]) == ("Application", "killed by SIGKILL")
         assert gang.report(0)["cause"] == "PeerLost"
-        assert gang.report(0)["incident"]["rank"] == 1
+        assert gang.report(0)["incident"]["node"] == 1
         assert gang.report(0)["incident"]["message"] == "killed by SIGKILL"
 
 
@@ -87,7 +87,7 @@ def test_a_stopped_rank_is_found_out_named_and_replaced(tmp_path: Path) -> None:
         gang.ranks(1)[0].send_signal(signal.SIGSTOP)
         gang.await_steps(2)
         incident = gang.status()["incidents"][-1]
-        assert (incident["cause"], incident["rank"], incident["attempt"]) == ("Stalled", 1, 1)
+        assert (incident["cause"], incident["node"], incident["attempt"]) == ("Stalled", 1, 1)
         assert incident["message"] == "rank 1 did not enter the collective: it is stopped (state T)"
         assert "train.py" in gang.log(0), "the stack of the rank that waits is in its log"
 
@@ -115,7 +115,7 @@ def test_ranks_follow_placement_and_one_that_is_killed_is_blamed_on_its_node(tmp
         psutil.Process(first[1].pid).send_signal(signal.SIGKILL)
         gang.await_steps(2)
         incident = gang.status()["incidents"][-1]
-        assert (incident["rank"], incident["process"], incident["message"]) == (2, 1, "killed by SIGKILL")
+        assert (incident["node"], incident["rank"], incident["message"]) == (2, 1, "killed by SIGKILL")
         assert "attempt 2 begins in place: rank 1 (node 2) failed" in gang.log(1)
         assert "attempt 2: node 2 has rank 1" in gang.log(2)
 
@@ -152,7 +152,7 @@ def node_of(gang: Gang, pid: int) -> int:
 
 def shown(gang: Gang) -> dict[int, int]:
     """The node of each rank, as rank 0's supervisor shows it."""
-    return {one["process"]: one["node"] for one in gang.status()["ranks"]}
+    return {one["rank"]: one["node"] for one in gang.status()["ranks"]}
 
 
 SAVES = """
@@ -181,7 +181,7 @@ def test_a_rank_that_is_stopped_as_all_begin_to_save_is_missed_as_soon_as_in_a_s
         gang.wait("its page", gang.is_heard)
         gang.wait("an incident", lambda: bool(gang.status()["incidents"]))
         incident = gang.status()["incidents"][-1]
-        assert (incident["cause"], incident["rank"], incident["step"]) == ("Stalled", 1, 9), incident
+        assert (incident["cause"], incident["node"], incident["step"]) == ("Stalled", 1, 9), incident
         assert incident["message"] == "rank 1 did not enter the collective: it is stopped (state T)"
 
 
@@ -215,10 +215,10 @@ def test_the_status_port_tells_what_the_gang_is_doing(gang: Gang) -> None:
         "missing": [],
         "inPlaceRestarts": 1,
     }
-    assert [(one["rank"], one["signal"], one["step"], one["message"]) for one in said["incidents"]] == [
+    assert [(one["node"], one["signal"], one["step"], one["message"]) for one in said["incidents"]] == [
         (0, 9, None, "killed by SIGKILL")
     ], "steps that were counted for the script are no position in its training"
-    assert {rank["process"] for rank in said["ranks"]} == {0, 1}
+    assert {rank["rank"] for rank in said["ranks"]} == {0, 1}
     other = gang.status(1)
     assert (other["attempt"], other["coordinator"]) == (2, gang.control(0))
 

@@ -113,7 +113,7 @@ def test_the_steps_of_scripts_are_seen_whatever_they_call(tmp_path: Path) -> Non
     programs = [f"{OPTIMIZERS}train(5)", f"{OPTIMIZERS}{REPORTS}", f"{OPTIMIZERS}{REPLACES}", f"{OPTIMIZERS}train(0)"]
     counted, reported, replaced, nothing = told(tmp_path, programs, "warm")
     assert counted
-    assert (counted.process, counted.attempt, counted.activity, counted.step) == (0, 2, "ending", 5)
+    assert (counted.rank, counted.attempt, counted.activity, counted.step) == (0, 2, "ending", 5)
     assert counted.anew, "SGD does not know how many there were before attempt 2"
     assert reported
     assert (reported.activity, reported.step, reported.total_steps, reported.samples) == ("ending", 1000, 2000, 64)
@@ -128,11 +128,11 @@ def test_the_steps_of_a_script_that_imports_pytorch_itself_are_seen(tmp_path: Pa
     programs = [f"{OPTIMIZERS}train(5)", SPAWNS, TRAINS_IN_WHAT_IT_SPAWNS, WITHOUT_PYTORCH]
     alone, spawns, trains_there, without = told(tmp_path, programs, "cold")
     assert alone
-    assert (alone.process, alone.attempt, alone.activity, alone.step) == (0, 2, "ending", 5)
+    assert (alone.rank, alone.attempt, alone.activity, alone.step) == (0, 2, "ending", 5)
     assert spawns
-    assert (spawns.process, spawns.step) == (1, 7)
+    assert (spawns.rank, spawns.step) == (1, 7)
     assert trains_there
-    assert (trains_there.process, trains_there.step) == (2, 5)
+    assert (trains_there.rank, trains_there.step) == (2, 5)
     assert without is None
 
 
@@ -183,7 +183,7 @@ def test_our_loop_tells_all_of_itself(runs: Runs, heartbeats: Heartbeats, tmp_pa
     assert other
     total = int(started[0].value("finished", "step"))
     for process, beat in enumerate((leader, other)):
-        assert (beat.process, beat.attempt, beat.epoch, beat.samples) == (process, 3, 2, 64)
+        assert (beat.rank, beat.attempt, beat.epoch, beat.samples) == (process, 3, 2, 64)
         assert beat.step == beat.total_steps == total
         assert beat.loss is not None
         assert beat.memory_bytes

@@ -114,7 +114,7 @@ def test_ranks_that_were_stopped_before_they_start_are_not_started(scene: Scene)
             local_ranks = scene.local_ranks()
             local_ranks.stop()
             ends = await local_ranks.run(scene.program(f"open('{scene.directory}/ran', 'w'); {WAIT}"), scene.specs)
-            assert [(end.process, end.exit_code, end.cause) for end in ends] == [(0, 137, ""), (1, 137, "")]
+            assert [(end.rank, end.exit_code, end.cause) for end in ends] == [(0, 137, ""), (1, 137, "")]
 
     scene.play(stopped)
     assert not (scene.directory / "ran").exists()

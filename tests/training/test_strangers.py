@@ -11,8 +11,8 @@ LONG = "1000000"
 UID: dict[str, Any] = {"uid": "a-uid"}
 HELLO = {"kind": "Hello", **UID, "node": 1, "incarnation": 99, "attempt": 99, "port": 29502, "release": "0.1.0"}
 ANNOUNCE = {"kind": "Announce", **UID, "incarnation": 99}
-END = {"process": 0, "exit_code": 2, "time": 0.0, "cause": "ConfigError", "message": "a stranger's words"}
-LEAVE = {"kind": "Leave", "incident": {"attempt": 1, "rank": 0, "end": END}}
+END = {"rank": 0, "exit_code": 2, "time": 0.0, "cause": "ConfigError", "message": "a stranger's words"}
+LEAVE = {"kind": "Leave", "incident": {"attempt": 1, "node": 0, "end": END}}
 OF_VERSION = ({"protocol": 2}, {"protocol": 3, "nonce": "00"})
 
 

@@ -144,7 +144,7 @@ def test_what_is_made_once_more_is_told() -> None:
 def a_pod(
     time: float, what: str, uid: str, incarnation: int, phase: str = "Running", *, owner: str = "the job"
 ) -> Change:
-    labels = {"ddpjob.dev/rank": "0", "ddpjob.dev/incarnation": str(incarnation)}
+    labels = {"ddpjob.dev/node": "0", "ddpjob.dev/incarnation": str(incarnation)}
     owners = [{"uid": owner, "controller": True}] if owner else []
     metadata = {"uid": uid, "name": uid, "labels": labels, "ownerReferences": owners}
     return Change(time, "pods", what, {"metadata": metadata, "spec": {}, "status": {"phase": phase}})

@@ -20,6 +20,6 @@ def test_the_commands_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
     read(PAGE, reader)
 
     run = reader.directory / "ddpjob-runs" / "train"
-    assert "without a status page" not in (log := (run / "logs" / "attempt-1" / "rank-0.log").read_text()), log
+    assert "without a status page" not in (log := (run / "logs" / "attempt-1" / "node-0.log").read_text()), log
     progress = json.loads((run / "job.json").read_text())["status"]["progress"]
     assert progress["step"] == progress["totalSteps"] == 100, "its page was heard"

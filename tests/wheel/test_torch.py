@@ -107,7 +107,7 @@ def test_a_script_is_tried_counted_restarted_examined_and_stopped_with_torch(
     (project.directory / "hang").touch()
     project.wait("the next restart", lambda: project.status("any")["restarts"] == 2)
     failure = project.status("any")["lastFailure"]
-    assert (failure["cause"], failure["rank"]) == (Cause.STALLED, 1), failure
+    assert (failure["cause"], failure["node"]) == (Cause.STALLED, 1), failure
     assert failure["message"] == "rank 1 did not enter the collective: it is in hang (train.py:11)", failure
     assert 'File "train.py", line 11 in hang' in (log := project.log("any", 1)), log
     assert "does not tell" not in log, log

@@ -23,7 +23,7 @@ DOMAIN_FILE = "topology-domain"
 """Where a trainer that can place its ranks by it finds the pod's annotation DOMAIN."""
 
 MAX_NODES = 4096
-"""Largest `nodes`. With it a rank has at most four digits, which bounds the length of a job's name."""
+"""Largest `nodes`. With it a node's number has at most four digits, which bounds the length of a job's name."""
 
 MAX_PROCS_PER_NODE = 64
 MAX_CONTAINERS = 8
@@ -31,7 +31,7 @@ MAX_ENV = 256
 
 SUFFIX_LENGTH = 5
 MAX_NAME_LENGTH = 63 - len(f"-{MAX_NODES - 1}-") - SUFFIX_LENGTH
-"""A pod's name, `<job>-<rank>-<suffix>`, is also its hostname: a DNS label of at most 63 characters."""
+"""A pod's name, `<job>-<node>-<suffix>`, is also its hostname: a DNS label of at most 63 characters."""
 
 
 class Label:
@@ -43,8 +43,8 @@ class Label:
     """The job's name."""
     JOB_UID = f"{GROUP}/job-uid"
     """The job's uid: a different one if a job is recreated under the same name."""
-    RANK = f"{GROUP}/rank"
-    """On pods only: the node's number, from 0. It is its rank, unless ranks follow placement."""
+    NODE = f"{GROUP}/node"
+    """On pods only: the node's number, from 0."""
     INCARNATION = f"{GROUP}/incarnation"
     """On pods only: which pod of its node it is, counted from 1."""
 

@@ -121,7 +121,7 @@ class DDPJobSpec(Model):
     control_port: PodPort = DEFAULT_CONTROL_PORT
     """Port on which supervisors talk to each other. The three ports must differ."""
     wait_for_master: bool = True
-    """True: pods of rank 1 and above start their trainer only once rank 0 accepts connections; this needs `python` in
+    """True: pods of node 1 and above start their trainer only once rank 0 accepts connections; this needs `python` in
     the image. False: the trainer itself has to retry until then."""
     network_policy: NetworkPolicy | None = None
     """Enabled: only the job's own pods can reach its pods, and the operator their status port, because PyTorch's

@@ -160,34 +160,34 @@ class Condition(_Said):
     """The `metadata.generation` of the spec that the condition refers to."""
 
 
-class RankIncarnation(_Said):
-    """Which pod of one rank is the present one."""
+class NodeIncarnation(_Said):
+    """Which pod of one node is the present one."""
 
-    KEY = "rank"
+    KEY = "node"
 
-    rank: int
-    """The node's rank."""
+    node: int
+    """The node's number."""
     incarnation: int
-    """How many pods the rank has had."""
+    """How many pods the node has had."""
 
 
 class Incarnations(_Said):
-    """Which pod of each rank is the present one."""
+    """Which pod of each node is the present one."""
 
     default: int = 0
-    """How many pods every rank has had. A pod with a lower number is a previous one."""
+    """How many pods every node has had. A pod with a lower number is a previous one."""
     exceptions: Annotated[
-        tuple[RankIncarnation, ...], Field(max_length=MAX_EXCEPTIONS, json_schema_extra=_by("rank"))
+        tuple[NodeIncarnation, ...], Field(max_length=MAX_EXCEPTIONS, json_schema_extra=_by("node"))
     ] = ()
-    """Ranks that have had more, because only their own pod was lost and replaced."""
+    """Nodes that have had more, because only their own pod was lost and replaced."""
     former: int = 0
     """The value of `default` before the gang last started as a whole."""
 
-    def of(self, rank: int) -> int:
-        """The number of a rank's present pod."""
+    def of(self, node: int) -> int:
+        """The number of a node's present pod."""
         if not self.exceptions:  # Nearly always, and this is called for each pod.
             return self.default
-        return next((one.incarnation for one in self.exceptions if one.rank == rank), self.default)
+        return next((one.incarnation for one in self.exceptions if one.node == node), self.default)
 
     @property
     def newest(self) -> int:
@@ -195,13 +195,13 @@ class Incarnations(_Said):
         return max((self.default, *(one.incarnation for one in self.exceptions)))
 
     def renewed(self) -> "Incarnations":
-        """Every rank gets a new pod."""
+        """Every node gets a new pod."""
         return Incarnations(default=self.newest + 1, former=self.default)
 
-    def replaced(self, ranks: Iterable[int]) -> "Incarnations":
-        """These ranks get a new pod."""
-        more = {one.rank: one.incarnation for one in self.exceptions} | {rank: self.of(rank) + 1 for rank in ranks}
-        exceptions = (RankIncarnation(rank=rank, incarnation=more[rank]) for rank in sorted(more))
+    def replaced(self, nodes: Iterable[int]) -> "Incarnations":
+        """These nodes get a new pod."""
+        more = {one.node: one.incarnation for one in self.exceptions} | {node: self.of(node) + 1 for node in nodes}
+        exceptions = (NodeIncarnation(node=node, incarnation=more[node]) for node in sorted(more))
         return self.model_copy(update={"exceptions": tuple(exceptions)})
 
 
@@ -231,14 +231,14 @@ class Incident(_Said):
     """When the rank's process ended or, if that is unknown, when its failure was noticed."""
     attempt: int
     """The attempt that the incident ended."""
-    rank: int
-    """Rank of the node that failed first: the number in its pod's name."""
-    process: int | None = None
-    """Number of the process that failed first, among all of the job, if the program, its supervisor or torchrun says
-    so."""
+    node: int
+    """Number of the node that failed first: the one in its pod's name."""
+    rank: int | None = None
+    """RANK of the process that failed first, if that is known: where a node has several, the program, its supervisor
+    or torchrun has to say it."""
     pod: str
-    """The pod of that rank."""
-    node: str | None = None
+    """The pod of that node."""
+    node_name: str | None = None
     """The machine that it ran on, if known."""
     cause: Annotated[Cause | str, _Open(Cause)]
     """Why."""
@@ -262,30 +262,31 @@ class Incident(_Said):
     """What decided that: a rule, such as `spec.restart.rules[0]`; `default`; or `spec.suspend`, if the job went on
     because it was resumed, or the label of its queue, if it was admitted again."""
     consequences: int = 0
-    """How many other ranks failed with it."""
-    consequence_ranks: Annotated[
+    """How many other nodes failed with it."""
+    consequence_nodes: Annotated[
         tuple[int, ...], Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = ()
-    """The first eight of these ranks."""
+    """The first eight of these nodes, by number."""
 
     @property
     def who(self) -> str:
-        """Which rank failed first, in words: with both of its numbers if a node has several processes."""
-        return in_words(self.rank, self.process)
+        """Which rank failed first, in words: with its node's number if that is another, or all that is known."""
+        return in_words(self.node, self.rank)
 
 
-def in_words(rank: int, process: int | None) -> str:
-    """A node's rank and, if a node has several processes, the rank among all of the job."""
-    several = process is not None and process != rank
-    return f"rank {process} (node {rank})" if several else f"rank {rank}"
+def in_words(node: int, rank: int | None) -> str:
+    """A rank, with its node's number if that is another; the node alone, if it is not known which of its ranks."""
+    if rank is None:
+        return f"node {node}"
+    return f"rank {rank}" if rank == node else f"rank {rank} (node {node})"
 
 
 class AvoidedNode(_Said):
     """A machine that pods are kept away from."""
 
-    KEY = "node"
+    KEY = "node_name"
 
-    node: Annotated[str, Field(max_length=253)]
+    node_name: Annotated[str, Field(max_length=253)]
     """Its name."""
     until: Time
     """When pods may be placed on it again."""
@@ -313,8 +314,8 @@ class Progress(_Said):
     """Samples per second of all ranks together."""
     last_step_time: Time | None = None
     """When the last step finished."""
-    slowest_rank: int | None = None
-    """Rank of the node whose steps take longest."""
+    slowest_node: int | None = None
+    """Number of the node with the most work of its own in a step."""
     display: Annotated[str, Field(max_length=32)] = ""
     """Progress for a table: `30%`; `step 120` if the total is unknown; or `12 since restart`."""
     eta: Annotated[str, Field(max_length=16)] = ""
@@ -333,13 +334,13 @@ class CheckpointSeen(_Said):
 
 
 class Straggler(_Said):
-    """A rank that is slower than the others."""
+    """A node with a process that is slower than the others."""
 
-    KEY = "rank"
+    KEY = "node"
 
-    rank: int
-    """The node's rank."""
-    node: str | None = None
+    node: int
+    """Its number."""
+    node_name: str | None = None
     """The machine that it runs on."""
     slowdown: float
     """How many times as long as usual its own part of a step takes."""
@@ -364,8 +365,8 @@ class DDPJobStatus(_Said):
     completed_indexes: Annotated[
         str, Field(max_length=MAX_INDEXES, pattern=r"^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$")
     ] = ""
-    """Ranks of the nodes that have finished since the gang last started as a whole, in the format of an Indexed Job:
-    `0,3-5`. They remain finished when their pods are removed."""
+    """The nodes that have finished since the gang last started as a whole, by number, in the format of an Indexed
+    Job: `0,3-5`. They remain finished when their pods are removed."""
     last_completed_time: Time | None = None
     """When the last of them finished."""
     attempt: int = 0
@@ -401,8 +402,8 @@ class DDPJobStatus(_Said):
     """How far training has come; updated every ten seconds at most."""
     checkpoint: CheckpointSeen | None = None
     """The last checkpoint that is complete."""
-    stragglers: Annotated[tuple[Straggler, ...], Field(max_length=MAX_STRAGGLERS, json_schema_extra=_by("rank"))] = ()
-    """Ranks that are slow, the slowest first."""
+    stragglers: Annotated[tuple[Straggler, ...], Field(max_length=MAX_STRAGGLERS, json_schema_extra=_by("node"))] = ()
+    """Nodes that are slow, the slowest first."""
     restarts: int = 0
     """Restarts that counted against the budget, in the job's whole life."""
     disruptions: int = 0
@@ -426,7 +427,7 @@ class DDPJobStatus(_Said):
     ] = ()
     """The last ten incidents, the newest first."""
     avoided_nodes: Annotated[
-        tuple[AvoidedNode, ...], Field(max_length=MAX_AVOIDED, json_schema_extra=_by("node"))
+        tuple[AvoidedNode, ...], Field(max_length=MAX_AVOIDED, json_schema_extra=_by("nodeName"))
     ] = ()
     """Machines that were lost lately: pods are placed elsewhere if possible."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra=_by("type"))] = ()
@@ -454,10 +455,10 @@ class DDPJobStatus(_Said):
         return False
 
     def completed(self) -> frozenset[int]:
-        """The node ranks in `completedIndexes` that the job has."""
+        """The numbers of nodes in `completedIndexes` that the job has."""
         ends = (run.partition("-") for run in self.completed_indexes.split(",") if run)
         runs = (range(int(first), min(int(last or first) + 1, self.nodes or 0)) for first, _, last in ends)
-        return frozenset(rank for run in runs for rank in run)
+        return frozenset(node for run in runs for node in run)
 
     @property
     def ending(self) -> bool:

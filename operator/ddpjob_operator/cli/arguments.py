@@ -228,9 +228,9 @@ def _status(command: argparse.ArgumentParser) -> None:
 
 def _logs(command: argparse.ArgumentParser) -> None:
     _named(command, "the job; not needed if there is only one", nargs="?")
-    command.add_argument("--rank", type=_whole, metavar="N", help="only this node's")
+    command.add_argument("--node", type=_whole, metavar="N", help="only this node's")
     command.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
-    command.add_argument("--tail", type=_tail, metavar="N", help="the last N lines of each rank (default: all)")
+    command.add_argument("--tail", type=_tail, metavar="N", help="the last N lines of each node (default: all)")
     command.add_argument(
         "--since", type=_seconds, metavar="DURATION", help="only what is newer, such as 90s or 1h30m (cluster only)"
     )

@@ -7,9 +7,9 @@ from datetime import datetime
 from ddpjob_operator.api import ConditionType, DDPJob, DDPJobStatus, Incident, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted, duration, restarts
-from ddpjob_operator.engine import deadline, expiry, present_budget, start_deadline
+from ddpjob_operator.engine import called, deadline, expiry, present_budget, start_deadline
 
-from .phrases import age, world, writer_of
+from .phrases import age, world
 from .screen import Screen
 
 NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEEDED, Reason.CRASH_LOOP})
@@ -58,8 +58,8 @@ def _training(job: DDPJob, now: datetime) -> dict[str, object]:
     said = job.status
     saved = said.checkpoint
     when = f", {age(saved.time, now)} ago" if saved and saved.time else ""
-    whose = writer_of(job)
-    slow = [f"{whose} {one.rank} on {one.node or '?'} ({one.slowdown:g} x)" for one in said.stragglers]
+    whose = called(job)
+    slow = [f"{whose} {one.node} on {one.node_name or '?'} ({one.slowdown:g} x)" for one in said.stragglers]
     lines = {
         "Progress": ", ".join(how_far(said)),
         "Speed": ", ".join(_how_fast(job, now)),
@@ -92,8 +92,8 @@ def _how_fast(job: DDPJob, now: datetime) -> Iterator[str]:
         return
     if seen.samples_per_second is not None:
         yield f"{seen.samples_per_second:,.0f} samples/s"
-    if seen.slowest_rank is not None:
-        yield f"{writer_of(job)} {seen.slowest_rank} is the slowest"
+    if seen.slowest_node is not None:
+        yield f"{called(job)} {seen.slowest_node} is the slowest"
     if seen.last_step_time is not None:
         yield f"last step {age(seen.last_step_time, now)} ago"
 
@@ -107,7 +107,7 @@ def _left(job: DDPJob, now: datetime) -> dict[str, object]:
         free = max(0, restart.max_disruptions - used.disruptions)
         left += f" and {free} of {counted(restart.max_disruptions, 'disruption')}"
     deadlines = ", ".join(_deadlines(job, now))
-    avoided = [f"{one.node} for {_until(one.until, now)}" for one in said.avoided_nodes if one.until > now]
+    avoided = [f"{one.node_name} for {_until(one.until, now)}" for one in said.avoided_nodes if one.until > now]
     return {
         "Restarts": restarts(said.restarts, said.disruptions),
         "Budget": f"{left} left within {duration(restart.window_seconds)} of healthy running",
@@ -140,7 +140,9 @@ def _last_failure(job: DDPJob) -> dict[str, object]:
         return {}
     code = f", exit code {incident.exit_code}" if incident.exit_code is not None else ""
     step = f", after step {incident.step}" if incident.step is not None else ""
-    more = f"; {counted(incident.consequences, 'more rank')} failed with it" if incident.consequences else ""
+    more = (
+        f"; {counted(incident.consequences, f'more {called(job)}')} failed with it" if incident.consequences else ""
+    )
     failed = job.status.condition(ConditionType.FAILED)
     no_more = incident.action is not RestartAction.FAIL and failed is not None and failed.reason in NO_MORE
     return {
@@ -152,7 +154,7 @@ def _last_failure(job: DDPJob) -> dict[str, object]:
 def _history(job: DDPJob, now: datetime) -> Iterator[str]:
     """One line for each incident, the newest first."""
     for incident in job.status.history:
-        where = f"attempt {incident.attempt:<4} rank {incident.rank:<5}"
+        where = f"attempt {incident.attempt:<4} {incident.who:<10}"
         yield f"{age(incident.time, now):<6}{where}{incident.cause}: {incident.message} ({_decision(incident)})"
 
 

@@ -190,7 +190,7 @@ class Display:
     def _take(self, line: Line) -> Report | None:
         report = parse(line.text)
         if report is not None:
-            self.progress.take(line.rank, report)
+            self.progress.take(line.node, report)
         return report
 
     def _print(self, what: RenderableType, end: str = "\n") -> None:

@@ -21,7 +21,7 @@ POLL_SECONDS = 0.2
 class Which:
     """The logs that are asked for."""
 
-    rank: int | None = None
+    node: int | None = None
     """Only this node's."""
     attempt: int | None = None
     """Only of this attempt; None: of the present one."""
@@ -47,7 +47,7 @@ class Which:
 def which_of(arguments: argparse.Namespace) -> Which:
     """What the arguments ask for."""
     return Which(
-        arguments.rank,
+        arguments.node,
         arguments.attempt,
         previous=arguments.previous,
         tail=arguments.tail,
@@ -60,23 +60,23 @@ def logs(runs: Path, name: str | None, which: Which, *, follow: bool) -> int:
     """Prints the logs of an attempt, the rank that failed first before the others.
 
     Raises:
-        BadInputError: there is no such run, rank or attempt, or times are asked for.
+        BadInputError: there is no such run, node or attempt, or times are asked for.
     """
     _check_needs_no_times(which)
     run = find_run(runs, name)
     job = run.load()
     status = job.status if job else DDPJobStatus()
-    attempt, rank = _attempt(run, status, which), which.rank
+    attempt, node = _attempt(run, status, which), which.node
     gang = max(gang for gang in run.gangs() if gang <= attempt)
-    ranks = sorted(int(file.stem.removeprefix("rank-")) for file in run.logs_of(gang).glob("rank-*.log"))
-    if rank is not None and rank not in ranks:
-        have = ", ".join(map(str, ranks)) or "none yet"
-        raise BadInputError(f"no log of rank {rank} in attempt {attempt}; there is {have}")
+    nodes = sorted(int(file.stem.removeprefix("node-")) for file in run.logs_of(gang).glob("node-*.log"))
+    if node is not None and node not in nodes:
+        have = ", ".join(map(str, nodes)) or "none yet"
+        raise BadInputError(f"no log of node {node} in attempt {attempt}; there is {have}")
     run_logs = RunLogs(
         run.logs,
         from_attempt=gang,
         to_attempt=None if follow and not which.past else gang,
-        ranks=None if rank is None else frozenset({rank}),
+        nodes=None if node is None else frozenset({node}),
         writer=writer(status.procs_per_node),
         first=failed_first(status, attempt),
     )
@@ -102,12 +102,12 @@ def _check_needs_no_times(which: Which) -> None:
 
 
 def _last(lines: Iterable[Line], number: int | None) -> Iterable[Line]:
-    """The last lines of each rank."""
+    """The last lines of each log."""
     if number is None:
         return lines
     kept: defaultdict[int, deque[Line]] = defaultdict(lambda: deque(maxlen=number))
     for line in lines:
-        kept[line.rank].append(line)
+        kept[line.node].append(line)
     return chain.from_iterable(kept.values())
 
 

@@ -7,9 +7,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ddpjob_operator.api import Cause, ConditionType, DDPJob, DDPJobStatus, Incident, State, words
+from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Incident, State, words
 from ddpjob_operator.api.reasons import DEADLINES
-from ddpjob_operator.engine import domain_key
 
 Rest = Callable[[], int]
 """What is left of a command once each of its names has had its turn; returns the exit code."""
@@ -65,13 +64,8 @@ def world(nodes: int, procs_per_node: int) -> str:
 
 
 def writer(procs_per_node: int | None) -> str:
-    """What a log belongs to: if a node has several ranks, they write into one."""
+    """What a log on this machine belongs to: if a node has several ranks, they write into one."""
     return "node" if procs_per_node and procs_per_node > 1 else "rank"
-
-
-def writer_of(job: DDPJob) -> str:
-    """What a pod's log belongs to: where ranks follow placement, the number in the pod's name is its node's alone."""
-    return "node" if domain_key(job) else writer(job.spec.resolved_procs_per_node())
 
 
 def restarts(status: DDPJobStatus) -> str:
@@ -85,9 +79,9 @@ def restarts(status: DDPJobStatus) -> str:
 
 
 def failed_first(status: DDPJobStatus, attempt: int) -> int | None:
-    """The rank that failed first in an attempt, as far back as the history goes."""
+    """The node that failed first in an attempt, by number, as far back as the history goes."""
     incident = incident_of(status, attempt)
-    return incident.rank if incident else None
+    return incident.node if incident else None
 
 
 def incident_of(status: DDPJobStatus, attempt: int) -> Incident | None:

@@ -17,7 +17,7 @@ OTHER = NUMBERS | {"loss", "samples_per_second", "eta_seconds"}
 def printed(logs: Path, moment: datetime) -> Records:
     """The progress of rank 0, from its log. `moment` stands for the time of each line, which no log has."""
     starts: list[Start] = []
-    for line in RunLogs(logs, ranks=frozenset({0})).lines(last=True):
+    for line in RunLogs(logs, nodes=frozenset({0})).lines(last=True):
         said = parse(line.text)
         step = said.number("step") if said else None
         if said is None or said.event not in EVENTS or step is None or said.number("rank"):

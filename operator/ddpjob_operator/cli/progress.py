@@ -65,12 +65,12 @@ class LoggedProgress:
     saved: Report | None = None
     finished: Report | None = None
 
-    def take(self, rank: int, report: Report) -> None:
-        """Takes note of a report. A rank may say which one it is if several write into one log."""
+    def take(self, node: int, report: Report) -> None:
+        """Takes note of a report in a node's log. A rank may say which one it is if several write into one."""
         match report.event:
             case "progress":
                 said = report.number("rank")
-                self.ranks[rank if said is None else int(said)] = report
+                self.ranks[node if said is None else int(said)] = report
             case "evaluated":
                 self.evaluated = report
             case "saved" | "resumed":

@@ -1,4 +1,4 @@
-"""The logs of a run as they grow: whole lines, each with the rank and the attempt that wrote it."""
+"""The logs of a run as they grow: whole lines, each with the node and the attempt that wrote it."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-LOG = re.compile(r"attempt-(\d+)/rank-(\d+)\.log$")
+LOG = re.compile(r"attempt-(\d+)/node-(\d+)\.log$")
 
 PIECE = 1 << 20
 """Bytes that are read at once."""
@@ -22,15 +22,15 @@ SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 class Line:
     """One line of a pod's output."""
 
-    rank: int
-    """The node's rank."""
+    node: int
+    """The node's number."""
     attempt: int
     text: str
     writer: str = "rank"
     """What wrote it: a rank, or a node if several ranks write into one log."""
 
     def __str__(self) -> str:
-        return f"[{self.writer} {self.rank}] {self.text}"
+        return f"[{self.writer} {self.node}] {self.text}"
 
 
 class LineSource(Protocol):
@@ -63,13 +63,13 @@ class RunLogs:
 
     logs: Path
     from_attempt: int = 0
-    ranks: frozenset[int] | None = None
+    nodes: frozenset[int] | None = None
     """Only these; None for all."""
     to_attempt: int | None = None
     """The last one to read; None for all to come."""
     writer: str = "rank"
     first: int | None = None
-    """The rank whose lines come before those of the others, if several have some."""
+    """The node whose lines come before those of the others, if several have some."""
     _read: dict[Path, int] = field(default_factory=dict)
     _open: dict[Path, bytes] = field(default_factory=dict)
     """What has been read and is not a whole line yet; of a line that overwrites itself only the last part."""
@@ -85,26 +85,26 @@ class RunLogs:
 
     def _lines(self, ends: list[tuple[Path, int, int, int]], *, last: bool) -> Iterator[Line]:
         present = max((attempt for _, _, attempt, _ in ends), default=0)
-        for file, rank, attempt, end in ends:
+        for file, node, attempt, end in ends:
             for text in self._new(file, end, last=last or attempt < present):
-                yield Line(rank, attempt, text, self.writer)
+                yield Line(node, attempt, text, self.writer)
 
     def unfinished(self) -> Iterator[Line]:
         """The lines that are being overwritten, as they are now."""
-        for file, rank, attempt in self._files():
+        for file, node, attempt in self._files():
             for part in self._open.get(file, b"").split(b"\n"):
                 shown = shown_last(part.decode(errors="replace")) if b"\r" in part else None
                 if shown:
-                    yield Line(rank, attempt, SEQUENCE.sub("", shown), self.writer)
+                    yield Line(node, attempt, SEQUENCE.sub("", shown), self.writer)
 
     def _files(self) -> list[tuple[Path, int, int]]:
         found = []
-        for file in self.logs.glob("attempt-*/rank-*.log"):
+        for file in self.logs.glob("attempt-*/node-*.log"):
             match = LOG.search(file.as_posix())
-            attempt, rank = (int(match[1]), int(match[2])) if match else (0, -1)
+            attempt, node = (int(match[1]), int(match[2])) if match else (0, -1)
             wanted = self.from_attempt <= attempt and (self.to_attempt is None or attempt <= self.to_attempt)
-            if wanted and (self.ranks is None or rank in self.ranks):
-                found.append((file, rank, attempt))
+            if wanted and (self.nodes is None or node in self.nodes):
+                found.append((file, node, attempt))
         return sorted(found, key=lambda one: (one[2], one[1] != self.first, one[1]))
 
     def _new(self, file: Path, end: int, *, last: bool) -> Iterator[str]:

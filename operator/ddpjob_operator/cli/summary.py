@@ -28,7 +28,7 @@ def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
     """Where to look after a failure; with `flags`, `ddpjob logs` finds the job."""
     incident = job.status.last_failure
     if job.status.state is State.FAILED and incident and incident.cause not in NEVER_RAN:
-        command = f"{itself()} logs {job.metadata.name}{flags} --rank {incident.rank}"
+        command = f"{itself()} logs {job.metadata.name}{flags} --node {incident.node}"
         screen.print(f"Look at its log with: {command}")
         if job.status.backend is Backend.GLOO and "nccl" in incident.message.lower():
             screen.print(NO_NCCL)

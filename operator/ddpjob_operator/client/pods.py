@@ -19,8 +19,8 @@ class JobPod:
     name: str
     namespace: str
     uid: str
-    rank: int
-    """The node's rank."""
+    node: int
+    """The node's number."""
     incarnation: int
     attempt: int
     """The attempt that it was made for. Restarts in place may have added others."""
@@ -43,7 +43,7 @@ class JobPod:
             name=metadata["name"],
             namespace=metadata["namespace"],
             uid=metadata["uid"],
-            rank=int(metadata["labels"][Label.RANK]),
+            node=int(metadata["labels"][Label.NODE]),
             incarnation=incarnation,
             attempt=_attempt(document, incarnation),
             started="running" in state or "terminated" in state,
@@ -60,7 +60,7 @@ class JobPod:
 
     def last_attempt(self, status: DDPJobStatus) -> int:
         """The last attempt that it is known to have taken part in."""
-        if self.incarnation >= status.incarnations.of(self.rank):
+        if self.incarnation >= status.incarnations.of(self.node):
             return max(self.attempt, status.attempt)
         return max(
             (incident.attempt for incident in status.history if incident.pod == self.name), default=self.attempt
@@ -68,12 +68,12 @@ class JobPod:
 
 
 def present(pods: Iterable[JobPod], status: DDPJobStatus) -> list[JobPod]:
-    """The pods of the present attempt by rank: neither those kept from former ones, nor those beyond its size.
+    """The pods of the present attempt by node: neither those kept from former ones, nor those beyond its size.
 
     A pod beyond the present size waits for room to grow; its trainer never starts.
     """
-    now = (pod for pod in pods if pod.incarnation == status.incarnations.of(pod.rank))
-    return _by_rank(pod for pod in now if status.nodes is None or pod.rank < status.nodes)
+    now = (pod for pod in pods if pod.incarnation == status.incarnations.of(pod.node))
+    return _by_node(pod for pod in now if status.nodes is None or pod.node < status.nodes)
 
 
 def previous_attempt(pods: Iterable[JobPod], status: DDPJobStatus) -> int:
@@ -83,12 +83,12 @@ def previous_attempt(pods: Iterable[JobPod], status: DDPJobStatus) -> int:
 
 
 def of_attempt(pods: Iterable[JobPod], status: DDPJobStatus, attempt: int) -> list[JobPod]:
-    """The pods that took part in an attempt, by rank."""
-    return _by_rank(pod for pod in pods if pod.attempt <= attempt <= pod.last_attempt(status))
+    """The pods that took part in an attempt, by node."""
+    return _by_node(pod for pod in pods if pod.attempt <= attempt <= pod.last_attempt(status))
 
 
-def _by_rank(pods: Iterable[JobPod]) -> list[JobPod]:
-    return sorted(pods, key=lambda pod: pod.rank)
+def _by_node(pods: Iterable[JobPod]) -> list[JobPod]:
+    return sorted(pods, key=lambda pod: pod.node)
 
 
 def _attempt(document: Document, incarnation: int) -> int:

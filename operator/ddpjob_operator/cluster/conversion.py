@@ -73,8 +73,8 @@ def pod_of(seen: PodObject) -> Pod | None:
     """The pod, or None if it is not a pod of a job: any pod may have its labels, but not its owner reference."""
     metadata, spec, status = seen.metadata, seen.spec, seen.status
     labels = metadata.labels
-    rank, incarnation = labels.get(Label.RANK, ""), labels.get(Label.INCARNATION, "")
-    if owner_of(seen) != labels.get(Label.JOB_UID) or not (rank.isdecimal() and incarnation.isdecimal()):
+    node, incarnation = labels.get(Label.NODE, ""), labels.get(Label.INCARNATION, "")
+    if owner_of(seen) != labels.get(Label.JOB_UID) or not (node.isdecimal() and incarnation.isdecimal()):
         return None
     state = _trainer(status).state
     ended = _exit(status, state)
@@ -83,14 +83,14 @@ def pod_of(seen: PodObject) -> Pod | None:
     return Pod(
         name=metadata.name,
         uid=metadata.uid,
-        rank=int(rank),
+        node=int(node),
         incarnation=int(incarnation),
         running=running,
         exit=ended,
         deleting=metadata.deletion_timestamp is not None,
         told_at=_told_at(metadata),
         told_by=_told_by(metadata),
-        node=spec.node_name,
+        machine=spec.node_name,
         domain=metadata.annotations.domain,
         nominated=bool(status.nominated_node_name),
         priority=spec.priority,

@@ -385,9 +385,9 @@ class Reconciler:
         found = replace(snapshot, answered=snapshot.answered | needs)
         if needs.pods:
             found = replace(found, pods=self._store.pods.owned_by(stored.uid))
-        if needs.nodes:
-            problems = await self._nodes.problems(needs.nodes)
-            found = replace(found, node_problems={**snapshot.node_problems, **problems})
+        if needs.machines:
+            problems = await self._nodes.problems(needs.machines)
+            found = replace(found, machine_problems={**snapshot.machine_problems, **problems})
         if needs.domains and (key_of_nodes := domain_key(snapshot.job)):
             domains = await self._nodes.domains(needs.domains, key_of_nodes)
             found = replace(found, domains={**snapshot.domains, **domains})

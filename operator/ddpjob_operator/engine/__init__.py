@@ -35,7 +35,7 @@ from .manifests.init_containers import VOLUMES_AND_NETWORK, WAIT_CONTAINER, WAIT
 from .manifests.kueue_workload import KUEUE_API, POD_SET
 from .manifests.names import network_policy_name, pod_name
 from .manifests.pod_groups import SCHEDULING_API, VOLCANO_API, is_volcano
-from .manifests.topology import domain_key
+from .manifests.topology import called, domain_key
 from .manifests.volumes import lost_with_pods
 from .policies.end import deadline, expiry, start_deadline
 from .policies.way import kind_of_nodes
@@ -118,6 +118,7 @@ __all__ = [
     "TellDomain",
     "TellKueue",
     "Waiting",
+    "called",
     "deadline",
     "decide",
     "document_of",

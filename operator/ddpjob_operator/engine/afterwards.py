@@ -35,7 +35,7 @@ def located(view: View, verdict: Verdict) -> Verdict:
     if not domains or view.refused:
         return verdict
     pods = view.with_status(verdict.status).unlocated
-    told = ((pod, domains.get(pod.node or "")) for pod in pods)
+    told = ((pod, domains.get(pod.machine or "")) for pod in pods)
     tells = (TellDomain(pod.name, pod.uid, domain) for pod, domain in told if domain is not None)
     return replace(verdict, actions=(*verdict.actions, *tells))
 

@@ -125,9 +125,9 @@ def _ready_at_end(status: DDPJobStatus) -> int:
 
 
 def _finished(view: View, status: DDPJobStatus) -> StatusChanges:
-    """The fields of the status that record which ranks have finished; in a gang that starts again none has.
+    """The fields of the status that record which nodes have finished; in a gang that starts again none has.
 
-    At the end of a job pods are told to stop and are kept: a rank that exits with 0 then has not finished.
+    At the end of a job pods are told to stop and are kept: one that exits with 0 then has not finished.
     """
     if status.incarnations.default != view.status.incarnations.default:
         return {"completed_indexes": "", "last_completed_time": None}

@@ -165,9 +165,9 @@ class DeleteKueueWorkload:
 
 @dataclass(frozen=True, slots=True)
 class CreatePod:
-    """Create the present pod of a rank. If it exists already, that is success."""
+    """Create the present pod of a node. If it exists already, that is success."""
 
-    rank: int
+    node: int
     job: DDPJob
     living: tuple[str, ...] = ()
     """Addresses of the gang's pods that already run."""
@@ -179,13 +179,13 @@ class CreatePod:
     @property
     def name(self) -> str:
         """The pod's name."""
-        return present_pod_name(self.job, self.rank)
+        return present_pod_name(self.job, self.node)
 
     def build(self) -> Manifest:
         """The pod's manifest."""
         if self.reserve:
-            return build_reserve(self.job, self.rank, self.placement)
-        return build_pod(self.job, self.rank, self.living, self.placement)
+            return build_reserve(self.job, self.node, self.placement)
+        return build_pod(self.job, self.node, self.living, self.placement)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from .snapshot import Asked, Needs, Pod, Snapshot
 from .supervision import is_silent, members_lost
 from .view import View
 
-MOST_NODES = 8
-"""If a whole rack goes down, a few of its nodes are enough to tell why."""
+MOST_MACHINES = 8
+"""If a whole rack goes down, a few of its machines are enough to tell why."""
 
 
 MOST_DOMAINS = 64
@@ -26,8 +26,8 @@ def unmet(view: View) -> Needs:
     supervisor, witness = _whom_to_ask(view), _whom_else_to_ask(view)
     scale_up = _pod_in_question(view)
     return Needs(
-        nodes=_nodes_in_question(view) - met.nodes,
-        domains=_nodes_to_locate(view) - met.domains,
+        machines=_machines_in_question(view) - met.machines,
+        domains=_machines_to_locate(view) - met.domains,
         flavors=_flavors_in_question(view) - met.flavors,
         supervisor=supervisor if supervisor != met.supervisor else None,
         witness=witness if witness != met.witness else None,
@@ -45,7 +45,7 @@ def _whom_else_to_ask(view: View) -> Asked | None:
     """The status page of another supervisor, which knows if rank 0's still leads it; None if rank 0's answers."""
     if not is_silent(view):
         return None
-    others = (_at(view.snapshot, pod) for rank, pod in view.current.items() if rank > 0)
+    others = (_at(view.snapshot, pod) for node, pod in view.current.items() if node > 0)
     return next((asked for asked in others if asked is not None), None)
 
 
@@ -76,21 +76,21 @@ def _flavors_in_question(view: View) -> frozenset[str]:
     return frozenset() if complete else view.admission.flavors
 
 
-def _nodes_to_locate(view: View) -> frozenset[str]:
-    """Nodes of pods that are still to be told where they are."""
-    nodes = {pod.node for pod in view.unlocated if pod.node}
-    return frozenset(sorted(nodes)[:MOST_DOMAINS])
+def _machines_to_locate(view: View) -> frozenset[str]:
+    """Machines of pods that are still to be told where they are."""
+    machines = {pod.machine for pod in view.unlocated if pod.machine}
+    return frozenset(sorted(machines)[:MOST_DOMAINS])
 
 
-def _nodes_in_question(view: View) -> frozenset[str]:
-    """Nodes whose state would explain why pods are being taken away or no longer answer; at most a few of them.
+def _machines_in_question(view: View) -> frozenset[str]:
+    """Machines whose state would explain why pods are being taken away or no longer answer; at most a few of them.
 
-    A pod evicted by a taint may have saved and ended before anybody looks: only its node's state tells it from a lost
-    one. If we take the pods away ourselves, no node is in question.
+    A pod evicted by a taint may have saved and ended before anybody looks: only its machine's state tells it from a
+    lost one. If we take the pods away ourselves, none is in question.
     """
     if view.winds_down:
         return frozenset()
     lost = members_lost(view)
-    taken = {pod.node for pod in view.restless.values() if pod.deleting and (pod.active or pod.disruption)}
-    unheard = {pod.node for pod in (view.current[rank] for rank in lost) if pod.active}
-    return frozenset(sorted(filter(None, taken | unheard))[:MOST_NODES])
+    taken = {pod.machine for pod in view.restless.values() if pod.deleting and (pod.active or pod.disruption)}
+    unheard = {pod.machine for pod in (view.current[node] for node in lost) if pod.active}
+    return frozenset(sorted(filter(None, taken | unheard))[:MOST_MACHINES])

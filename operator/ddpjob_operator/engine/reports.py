@@ -16,6 +16,7 @@ from ddpjob_operator.api.contract import MAX_NODES, MAX_PROCS_PER_NODE
 from ddpjob_operator.api.restart import signal_name
 from ddpjob_operator.api.words import duration
 
+from .first_version import in_second
 from .foreign import attempt_of, count_of, text_of, words_of
 from .incidents.facts import Facts
 
@@ -60,8 +61,8 @@ class Stall:
     """That no step finishes any more."""
 
     since: datetime
-    rank: int | None
-    """The rank of the node that is to blame, if known."""
+    node: int | None
+    """The number of the node that is to blame, if known."""
     message: str
 
 
@@ -69,7 +70,7 @@ class Stall:
 class HeardStraggler:
     """A node that is slower than the others."""
 
-    rank: int
+    node: int
     slowdown: float
 
 
@@ -87,7 +88,7 @@ class Heard:
     order: tuple[int, ...] = ()
     """The nodes by the ranks of their processes in that attempt, where ranks follow placement."""
     missing: tuple[int, ...] = ()
-    """Node ranks whose supervisors are not connected; the first of them."""
+    """Nodes, by number, whose supervisors are not connected; the first of them."""
     incidents: tuple[Facts, ...] = ()
     """The latest ones that supervisors answered with a restart in place, the oldest first."""
     progress: Progress | None = None
@@ -117,6 +118,7 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | N
     """
     if not isinstance(document, Mapping) or document.get("job") != fingerprint(uid):
         return None
+    document = in_second(document)
     attempt = attempt_of(document.get("attempt"))
     if attempt is None:
         return None
@@ -131,7 +133,7 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | N
         phase=phase,
         since=clock.time(document.get("since")) or (last.since if last and same else at),
         order=_order(document.get("order")),
-        missing=_ranks(document.get("missing")),
+        missing=_nodes(document.get("missing")),
         incidents=_incidents(document.get("incidents"), clock),
         progress=_progress(document.get("progress"), clock),
         checkpoint=_checkpoint(document.get("checkpoint"), clock),
@@ -142,26 +144,26 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | N
     )
 
 
-def incident_of(value: Any, at: datetime) -> Facts | None:
+def incident_of(report: Mapping[str, Any], at: datetime) -> Facts | None:
     """The incident that a supervisor describes in a failure report, read at that moment; None if it is not one."""
-    return _incident(value, _Clock(at))
+    return _incident(in_second(report).get("incident"), _Clock(at))
 
 
 def last_words_of(document: Any, at: datetime) -> tuple[Progress | None, CheckpointSeen | None]:
     """How far training came and what it saved last, as rank 0's supervisor reported when it ended at that moment."""
     if not isinstance(document, Mapping):
         return None, None
-    clock = _Clock(at)
+    document, clock = in_second(document), _Clock(at)
     return _progress(document.get("progress"), clock), _checkpoint(document.get("checkpoint"), clock)
 
 
-def process_of(value: Any, node: int, *, placed: bool = False) -> int | None:
+def rank_of(value: Any, node: int, *, placed: bool = False) -> int | None:
     """Which of all ranks a process of that node says it is; a program that does not know says 0.
 
     `placed`: its supervisor says it, and that ranks follow placement: it may be any.
     """
-    process = count_of(value, MOST_PROCESSES - 1)
-    return process if process is not None and (placed or process >= node) else None
+    rank = count_of(value, MOST_PROCESSES - 1)
+    return rank if rank is not None and (placed or rank >= node) else None
 
 
 def unheard(last: Heard | None, error: str, at: datetime, *, pod: str) -> Heard:
@@ -218,24 +220,24 @@ def _incidents(value: Any, clock: _Clock) -> tuple[Facts, ...]:
 def _incident(value: Any, clock: _Clock) -> Facts | None:
     if not isinstance(value, Mapping):
         return None
-    attempt, rank = attempt_of(value.get("attempt")), count_of(value.get("rank"), MAX_NODES - 1)
-    if attempt is None or rank is None:
+    attempt, node = attempt_of(value.get("attempt")), count_of(value.get("node"), MAX_NODES - 1)
+    if attempt is None or node is None:
         return None
     cause = value.get("cause")
-    signal, named = count_of(value.get("signal"), 64), _ranks(value.get("consequenceRanks"))
+    signal, named = count_of(value.get("signal"), 64), _nodes(value.get("consequenceNodes"))
     return Facts(
         attempt=attempt,
         time=clock.time(value.get("time")) or clock.at,
-        rank=rank,
+        node=node,
         cause=next((known for known in CLAIMABLE if known == cause), Cause.APPLICATION),
-        process=count_of(value.get("process"), MOST_PROCESSES - 1),
+        rank=count_of(value.get("rank"), MOST_PROCESSES - 1),
         exit_code=count_of(value.get("exitCode"), 255),
         signal=signal_name(signal) if signal else None,
         message=words_of(value),
         step=count_of(value.get("step")),
         tied=value.get("tied") is True,
         consequences=max(count_of(value.get("consequences"), MOST_PROCESSES) or 0, len(named)),
-        consequence_ranks=named,
+        consequence_nodes=named,
     )
 
 
@@ -255,7 +257,7 @@ def _progress(value: Any, clock: _Clock) -> Progress | None:
         loss=_number(value.get("loss"), negative=True),
         samples_per_second=_number(value.get("samplesPerSecond")),
         last_step_time=clock.time(value.get("lastStepTime")),
-        slowest_rank=count_of(value.get("slowestRank"), MAX_NODES - 1),
+        slowest_node=count_of(value.get("slowestNode"), MAX_NODES - 1),
         display=_shown(step, since, part),
         eta="" if eta is None else duration(eta),
     )
@@ -277,25 +279,25 @@ def _checkpoint(value: Any, clock: _Clock) -> CheckpointSeen | None:
 def _stall(value: Any, clock: _Clock) -> Stall | None:
     if not isinstance(value, Mapping):
         return None
-    rank = count_of(value.get("rank"), MAX_NODES - 1)
-    return Stall(clock.time(value.get("since")) or clock.at, rank, text_of(value.get("message")))
+    node = count_of(value.get("node"), MAX_NODES - 1)
+    return Stall(clock.time(value.get("since")) or clock.at, node, text_of(value.get("message")))
 
 
 def _stragglers(value: Any) -> tuple[HeardStraggler, ...]:
     """The slowest process of each node; the slowest node first."""
     slow: dict[int, float] = {}
     for one in _list(value)[:MOST_PROCESSES]:
-        rank = count_of(one.get("rank"), MAX_NODES - 1) if isinstance(one, Mapping) else None
-        slowdown = _number(one.get("slowdown")) if rank is not None else None
-        if rank is not None and slowdown is not None:
-            slow[rank] = max(slow.get(rank, 0.0), round(slowdown, 1))
-    ordered = sorted(slow, key=lambda rank: (-slow[rank], rank))
-    return tuple(HeardStraggler(rank, slow[rank]) for rank in ordered[:NAMED])
+        node = count_of(one.get("node"), MAX_NODES - 1) if isinstance(one, Mapping) else None
+        slowdown = _number(one.get("slowdown")) if node is not None else None
+        if node is not None and slowdown is not None:
+            slow[node] = max(slow.get(node, 0.0), round(slowdown, 1))
+    ordered = sorted(slow, key=lambda node: (-slow[node], node))
+    return tuple(HeardStraggler(node, slow[node]) for node in ordered[:NAMED])
 
 
-def _ranks(value: Any) -> tuple[int, ...]:
-    ranks = {count_of(one, MAX_NODES - 1) for one in _list(value)[:MAX_NODES]}
-    return tuple(sorted(rank for rank in ranks if rank is not None)[:NAMED])
+def _nodes(value: Any) -> tuple[int, ...]:
+    nodes = {count_of(one, MAX_NODES - 1) for one in _list(value)[:MAX_NODES]}
+    return tuple(sorted(node for node in nodes if node is not None)[:NAMED])
 
 
 def _order(value: Any) -> tuple[int, ...]:

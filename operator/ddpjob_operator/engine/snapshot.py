@@ -67,8 +67,8 @@ class Pod:
 
     name: str
     uid: str
-    rank: int
-    """The node's rank."""
+    node: int
+    """The node's number."""
     incarnation: int
     running: bool = False
     """Whether the trainer container runs."""
@@ -79,7 +79,7 @@ class Pod:
     """When a pod that is being deleted was told to stop, if that is known."""
     told_by: datetime | None = None
     """If not, the latest moment at which that can have been."""
-    node: str | None = None
+    machine: str | None = None
     nominated: bool = False
     """Whether it has been promised a node: others are being preempted there, or an autoscaler expects that node."""
     domain: str | None = None
@@ -118,7 +118,7 @@ class Pod:
     def __post_init__(self) -> None:
         asked_to_go = self.deleting or self.gone_by is not None or self.stopped or self.disruption is not None
         runs = self.running and self.exit is None and not self.sandbox_lost
-        steady = runs and self.waiting is None and self.node is not None and not asked_to_go
+        steady = runs and self.waiting is None and self.machine is not None and not asked_to_go
         object.__setattr__(self, "steady", steady)
 
     @property
@@ -283,10 +283,10 @@ class Needs:
 
     pods: bool = False
     """A fresh list of its pods: a watch may have missed one."""
-    nodes: frozenset[str] = frozenset()
-    """What is wrong with these nodes, if anything."""
+    machines: frozenset[str] = frozenset()
+    """What is wrong with these machines, if anything."""
     domains: frozenset[str] = frozenset()
-    """In which topology domains these nodes are, by the label that the job names."""
+    """In which topology domains these machines are, by the label that the job names."""
     flavors: frozenset[str] = frozenset()
     """What these kinds of machines of a queue are."""
     supervisor: Asked | None = None
@@ -302,7 +302,7 @@ class Needs:
     def __or__(self, more: "Needs") -> "Needs":
         return Needs(
             pods=self.pods or more.pods,
-            nodes=self.nodes | more.nodes,
+            machines=self.machines | more.machines,
             domains=self.domains | more.domains,
             flavors=self.flavors | more.flavors,
             supervisor=more.supervisor or self.supervisor,
@@ -326,10 +326,10 @@ class Snapshot:
     """Set if the last try to create what is missing was refused."""
     settings: Settings = DEFAULTS
     _: KW_ONLY
-    node_problems: Mapping[str, str] = field(default_factory=dict)
-    """What is wrong with the nodes that were asked about, in a sentence; empty if nothing is."""
+    machine_problems: Mapping[str, str] = field(default_factory=dict)
+    """What is wrong with the machines that were asked about, in a sentence; empty if nothing is."""
     domains: Mapping[str, str] = field(default_factory=dict)
-    """The topology domains of the nodes that were asked about; empty for one that is in none."""
+    """The topology domains of the machines that were asked about; empty for one that is in none."""
     network_policy: bool = False
     """Whether the job's own NetworkPolicy exists."""
     disruption_budget: bool | None = None

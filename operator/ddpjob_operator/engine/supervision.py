@@ -8,6 +8,7 @@ from ddpjob_operator.api.reasons import Reason
 from .changes import StatusChanges, changed
 from .conditions import Say, with_conditions
 from .foreign import document_of
+from .manifests.topology import domain_key
 from .manifests.volumes import lost_with_pods
 from .reports import Heard, Phase, Stall, last_words_of
 from .snapshot import Pod
@@ -37,24 +38,24 @@ def comes_up(view: View) -> bool:
 
 
 def missed(view: View) -> str:
-    """The ranks whose supervisors rank 0's is waiting for, in a sentence; empty if there are none."""
+    """The nodes whose supervisors rank 0's is waiting for, in a sentence; empty if there are none."""
     heard = view.heard
     if heard is None or heard.phase is not Phase.GATHERING or not heard.missing:
         return ""
-    ranks = ", ".join(str(rank) for rank in heard.missing)
-    return f"Rank 0's supervisor waits for rank {ranks}"
+    missing = ", ".join(str(node) for node in heard.missing)
+    return f"Rank 0's supervisor waits for {view.called} {missing}"
 
 
 def lost_at(view: View) -> dict[int, datetime]:
-    """For each rank whose pod runs but whose supervisor is missed: when it is given up, unless it answers before."""
+    """For each node whose pod runs but whose supervisor is missed: when it is given up, unless it answers before."""
     first = _first_lost_at(view)
     limits = {} if first is None else {0: first}
     heard = view.heard
     # While rank 0 does not answer, its last report does not say who is missed now.
     if heard is None or heard.error or heard.phase is not Phase.GATHERING:
         return limits
-    missing = {rank: view.current[rank] for rank in heard.missing if rank > 0 and rank in view.current}
-    return limits | {rank: _limit(heard.since, pod) for rank, pod in missing.items() if pod.running}
+    missing = {node: view.current[node] for node in heard.missing if node > 0 and node in view.current}
+    return limits | {node: _limit(heard.since, pod) for node, pod in missing.items() if pod.running}
 
 
 def _first_lost_at(view: View) -> datetime | None:
@@ -73,8 +74,8 @@ def _limit(since: datetime, *pods: Pod) -> datetime:
 
 
 def members_lost(view: View) -> tuple[int, ...]:
-    """Ranks whose pods run, but whose supervisors have been missed for too long."""
-    return tuple(rank for rank, limit in lost_at(view).items() if view.now >= limit)
+    """Nodes whose pods run, but whose supervisors have been missed for too long."""
+    return tuple(node for node, limit in lost_at(view).items() if view.now >= limit)
 
 
 def silent_at(view: View) -> datetime | None:
@@ -117,11 +118,15 @@ def quiet_of(view: View) -> str:
     return heard.error if heard is not None and limit is not None and view.now >= limit else ""
 
 
-def rank_of(view: View, node: int, attempt: int) -> int | None:
-    """The rank that a node's only process had in an attempt, where ranks follow placement; None if not known."""
+def only_rank(view: View, node: int, attempt: int) -> int | None:
+    """The rank that a node's only process had in an attempt; None if it has several, or if that is not known."""
+    if view.status.procs_per_node != 1:
+        return None
+    if domain_key(view.snapshot.job) is None:
+        return node
     heard = view.heard
     known = heard is not None and heard.attempt == attempt and node in heard.order
-    return heard.order.index(node) if heard and known and view.status.procs_per_node == 1 else None
+    return heard.order.index(node) if heard and known else None
 
 
 def stall_of(view: View) -> Stall | None:
@@ -153,8 +158,8 @@ def _stalled(view: View, stall: Stall | None) -> Say:
 
 def _told(view: View, stall: Stall) -> str:
     """A stall in a sentence, with the machine of the rank that is to blame."""
-    pod = view.current.get(stall.rank) if stall.rank is not None else None
-    where = f" (node {pod.node})" if pod and pod.node else ""
+    pod = view.current.get(stall.node) if stall.node is not None else None
+    where = f" (node {pod.machine})" if pod and pod.machine else ""
     return f"No step finishes any more: {stall.message or 'its supervisors are looking for the reason'}{where}"
 
 
@@ -205,9 +210,9 @@ def _checkpoint(view: View, status: DDPJobStatus, last: CheckpointSeen | None) -
 
 
 def _stragglers(view: View, heard: Heard) -> tuple[Straggler, ...]:
-    nodes = {rank: pod.node for rank, pod in view.current.items()}
+    machines = {node: pod.machine for node, pod in view.current.items()}
     return tuple(
-        Straggler(rank=one.rank, node=nodes.get(one.rank), slowdown=one.slowdown) for one in heard.stragglers
+        Straggler(node=one.node, node_name=machines.get(one.node), slowdown=one.slowdown) for one in heard.stragglers
     )
 
 

@@ -10,7 +10,7 @@ from ddpjob_operator.api.words import counted
 from .cached import cached
 from .manifests.kueue_workload import asked, priority_class_ref
 from .manifests.names import kueue_workload_name
-from .manifests.topology import domain_key
+from .manifests.topology import called, domain_key
 from .reports import Heard, Phase
 from .snapshot import Admission, KueueWorkload, Placement, Pod, PodGroup, Service, Snapshot
 
@@ -29,7 +29,7 @@ KEPT_INCIDENTS = 3
 
 @dataclass(frozen=True)
 class View:
-    """The present pod of each rank, the previous pods, and the job's own past from its status."""
+    """The present pod of each node, the previous pods, and the job's own past from its status."""
 
     snapshot: Snapshot
 
@@ -132,8 +132,8 @@ class View:
 
     @cached
     def current(self) -> dict[int, Pod]:
-        """The present attempt's pods by rank."""
-        return {pod.rank: pod for pod in self._present if pod.rank < self.nodes}
+        """The present attempt's pods by node."""
+        return {pod.node: pod for pod in self._present if pod.node < self.nodes}
 
     @cached
     def unsteady(self) -> tuple[Pod, ...]:
@@ -145,16 +145,16 @@ class View:
 
     @cached
     def restless(self) -> dict[int, Pod]:
-        """Those of them that are the present attempt's, by rank."""
-        own = (pod for pod in self.unsteady if self.current.get(pod.rank) is pod)
-        return {pod.rank: pod for pod in sorted(own, key=_rank)}
+        """Those of them that are the present attempt's, by node."""
+        own = (pod for pod in self.unsteady if self.current.get(pod.node) is pod)
+        return {pod.node: pod for pod in sorted(own, key=_node)}
 
     @cached
     def unlocated(self) -> tuple[Pod, ...]:
-        """Pods that have a node, and whose supervisors are still to be told in which topology domain it is."""
+        """Pods that have a machine, and whose supervisors are still to be told in which topology domain it is."""
         if self.winds_down or self.status.finished or domain_key(self.snapshot.job) is None:
             return ()
-        placed = (pod for pod in self.current.values() if pod.node and pod.active and not pod.deleting)
+        placed = (pod for pod in self.current.values() if pod.machine and pod.active and not pod.deleting)
         return tuple(pod for pod in placed if pod.domain is None)
 
     @cached
@@ -171,14 +171,14 @@ class View:
 
     @cached
     def reserves(self) -> dict[int, Pod]:
-        """By rank, pods beyond the present size, which wait for room that the gang could grow into."""
-        return {pod.rank: pod for pod in self._present if pod.rank >= self.nodes}
+        """By node, pods beyond the present size, which wait for room that the gang could grow into."""
+        return {pod.node: pod for pod in self._present if pod.node >= self.nodes}
 
     @cached
     def found(self) -> tuple[Pod, ...]:
         """Those of them that have been given a node, and keep it."""
         staying = (pod for pod in self.reserves.values() if pod.active and not pod.deleting)
-        return tuple(pod for pod in staying if pod.node is not None)
+        return tuple(pod for pod in staying if pod.machine is not None)
 
     @cached
     def previous(self) -> tuple[Pod, ...]:
@@ -197,6 +197,11 @@ class View:
         """A pod, in words."""
         return self.snapshot.settings.noun
 
+    @cached
+    def called(self) -> str:
+        """What nodes are called by their numbers, in words."""
+        return called(self.snapshot.job)
+
     def pods(self, number: int) -> str:
         """A number of pods, in words."""
         return counted(number, self.noun)
@@ -208,8 +213,8 @@ class View:
 
     @cached
     def missing(self) -> tuple[int, ...]:
-        """Ranks of the present attempt that lack a pod: a rank that has finished no longer needs one."""
-        return tuple(rank for rank in range(self.nodes) if rank not in self.current and rank not in self.finished)
+        """Nodes of the present attempt that lack a pod: one that has finished no longer needs one."""
+        return tuple(node for node in range(self.nodes) if node not in self.current and node not in self.finished)
 
     @property
     def pod_group(self) -> PodGroup | None:
@@ -219,9 +224,9 @@ class View:
 
     @cached
     def placed(self) -> int:
-        """How many of the ranks have a machine, or no longer need one."""
+        """How many of the nodes have a machine, or no longer need one."""
         gone = len(self.finished - self.current.keys())
-        return gone + len(self.current) - sum(pod.node is None for pod in self.restless.values())
+        return gone + len(self.current) - sum(pod.machine is None for pod in self.restless.values())
 
     @cached
     def running(self) -> int:
@@ -236,7 +241,7 @@ class View:
             missed.add(0)
         if not missed:
             return self.running
-        return sum(pod.running and pod.active and rank not in missed for rank, pod in self.current.items())
+        return sum(pod.running and pod.active and node not in missed for node, pod in self.current.items())
 
     @property
     def missed_at(self) -> datetime | None:
@@ -244,7 +249,7 @@ class View:
         heard = self.heard
         if heard is None or heard.phase is not Phase.GATHERING:
             return None
-        late = any(pod.running and pod.active and rank in heard.missing for rank, pod in self.current.items())
+        late = any(pod.running and pod.active and node in heard.missing for node, pod in self.current.items())
         return heard.since + QUIET_AFTER if late else None
 
     @cached
@@ -262,11 +267,11 @@ class View:
 
     @cached
     def finished(self) -> frozenset[int]:
-        """Ranks that ended well, even if their pods are gone by now.
+        """Nodes that ended well, even if their pods are gone by now.
 
-        A rank that was seen to end before anybody told it to has finished, whatever becomes of its pod.
+        One that was seen to end before anybody told it to has finished, whatever becomes of its pod.
         """
-        return self.status.completed() | {rank for rank, pod in self.restless.items() if pod.succeeded}
+        return self.status.completed() | {node for node, pod in self.restless.items() if pod.succeeded}
 
     @property
     def finish_times(self) -> tuple[datetime, ...]:
@@ -276,19 +281,19 @@ class View:
 
     @property
     def succeeded(self) -> int:
-        """How many of the ranks ended well."""
+        """How many of the nodes ended well."""
         return len(self.finished)
 
     @property
     def who_left(self) -> str:
-        """Those that ended well, of which there must be one: `rank 1 and 2 more`."""
-        ranks = sorted(self.finished)
-        more = f" and {len(ranks) - 1} more" if ranks[1:] else ""
-        return f"rank {ranks[0]}{more}"
+        """Those that ended well, of which there must be one, in words: `rank 1 and 2 more`."""
+        nodes = sorted(self.finished)
+        more = f" and {len(nodes) - 1} more" if nodes[1:] else ""
+        return f"{self.called} {nodes[0]}{more}"
 
     @property
     def up(self) -> bool:
-        """Whether every rank runs, or has ended well."""
+        """Whether every node runs, or has ended well."""
         return 0 < self.nodes == self.running + self.succeeded
 
     @cached
@@ -359,19 +364,19 @@ class View:
 
     @cached
     def _parted(self) -> tuple[list[Pod], list[Pod]]:
-        """The present pod of each rank, by rank, and all other pods."""
+        """The present pod of each node, by node, and all other pods."""
         pods, incarnations = self.snapshot.pods, self.status.incarnations
         if incarnations.exceptions:
-            present = [pod for pod in pods if pod.incarnation == incarnations.of(pod.rank)]
-            others = [pod for pod in pods if pod.incarnation != incarnations.of(pod.rank)]
+            present = [pod for pod in pods if pod.incarnation == incarnations.of(pod.node)]
+            others = [pod for pod in pods if pod.incarnation != incarnations.of(pod.node)]
         else:  # Nearly always, and to ask for each of thousands takes several times as long.
             present = [pod for pod in pods if pod.incarnation == incarnations.default]
             others = [pod for pod in pods if pod.incarnation != incarnations.default]
-        present.sort(key=_rank)
+        present.sort(key=_node)
         return present, others
 
 
-_rank = attrgetter("rank")
+_node = attrgetter("node")
 
 
 def after(start: datetime | None, seconds: float | None) -> datetime | None:

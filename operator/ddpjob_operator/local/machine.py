@@ -42,9 +42,9 @@ def choose_backend(spec: DDPJobSpec, gpus: list[str]) -> tuple[Backend, str]:
     return Backend.GLOO, f"on CPU: {why}"
 
 
-def share_of_gpus(gpus: list[str], rank: int, procs_per_node: int) -> str:
+def share_of_gpus(gpus: list[str], node: int, procs_per_node: int) -> str:
     """The GPUs of one node."""
-    return ",".join(gpus[rank * procs_per_node : (rank + 1) * procs_per_node])
+    return ",".join(gpus[node * procs_per_node : (node + 1) * procs_per_node])
 
 
 def threads_per_process(processes: int) -> int:

@@ -125,7 +125,7 @@ def _environment(
 
 def address_of(pod: Manifest) -> str:
     """Where a pod listens: rank 0 on 127.0.0.1, the others on the addresses that follow."""
-    return str(IPv4Address(LOOPBACK) + _rank(pod)) if MANY_ADDRESSES else LOOPBACK
+    return str(IPv4Address(LOOPBACK) + _node(pod)) if MANY_ADDRESSES else LOOPBACK
 
 
 def _network(pod: Manifest, container: Manifest, ports: Ports) -> dict[str, str]:
@@ -143,12 +143,12 @@ def _network(pod: Manifest, container: Manifest, ports: Ports) -> dict[str, str]
     }
     if MANY_ADDRESSES:
         return here
-    own = {} if _rank(pod) == 0 else {Env.STATUS_PORT: "0", Env.CONTROL_PORT: "0"}  # Any that are free.
+    own = {} if _node(pod) == 0 else {Env.STATUS_PORT: "0", Env.CONTROL_PORT: "0"}  # Any that are free.
     return here | own | {Env.IN_PLACE_RESTARTS: "0"}
 
 
-def _rank(pod: Manifest) -> int:
-    return int(pod["metadata"]["labels"][Label.RANK])
+def _node(pod: Manifest) -> int:
+    return int(pod["metadata"]["labels"][Label.NODE])
 
 
 def _is_here(host: str) -> bool:

@@ -103,13 +103,13 @@ class LocalPod:
         return Pod(
             name=self.directory.name,
             uid=manifest["metadata"]["uid"],
-            rank=int(labels[Label.RANK]),
+            node=int(labels[Label.NODE]),
             incarnation=int(labels[Label.INCARNATION]),
             running=running,
             exit=self._exit(),
             deleting=self.deleting,
             stopped=self.stopped,
-            node=platform.node() or "this machine",
+            machine=platform.node() or "this machine",
             created_at=datetime.fromtimestamp((self.directory / "pod.json").stat().st_mtime, UTC),
             address=address_of(manifest) if running else None,
         )
@@ -162,7 +162,7 @@ class Pods:
             needed.mkdir(parents=True, exist_ok=True)
         pod = LocalPod(directory)
         logs.mkdir(parents=True, exist_ok=True)
-        log = logs / f"rank-{manifest['metadata']['labels'][Label.RANK]}.log"
+        log = logs / f"node-{manifest['metadata']['labels'][Label.NODE]}.log"
         output = {"log": str(log), "logStart": log.stat().st_size if log.exists() else 0}
         what = {"argv": process.argv, "env": process.env, "cwd": str(process.directory)}
         write_json(directory / "process.json", what | output)
@@ -250,7 +250,7 @@ class Pods:
         labels = pod.manifest["metadata"]["labels"]
         left = {
             Env.UID: labels[Label.JOB_UID],
-            Env.NODE_RANK: labels[Label.RANK],
+            Env.NODE_RANK: labels[Label.NODE],
             Env.INCARNATION: labels[Label.INCARNATION],
         }
         if not pod.ended:

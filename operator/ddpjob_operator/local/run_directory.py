@@ -25,7 +25,7 @@ class RunDirectory:
     begun.json          the program or the YAML file that it is a run of
     work.json           the directory in which the ranks work
     pods/<pod>/         one directory per pod that was not deleted
-    logs/attempt-<n>/   rank-<r>.log of the gang that was made for that attempt, restarts in place included
+    logs/attempt-<n>/   node-<m>.log of the gang that was made for that attempt, restarts in place included
     metrics/            what the supervisor of rank 0 records of progress
     secrets/secret by which the job's supervisors recognize each other
     output.log the output of a `ddpjob run --detach`

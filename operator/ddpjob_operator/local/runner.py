@@ -187,8 +187,8 @@ class Runner:
                 write_json(self._run.service_file, action.build())
             case CreateSecret():
                 self._run.make_secret()
-            case CreatePod(rank):
-                for notice in self._pods.create(action.build(), *self._place(rank)):
+            case CreatePod(node):
+                for notice in self._pods.create(action.build(), *self._place(node)):
                     self._notice(notice)
             case DeletePod():
                 self._pods.delete(action)
@@ -210,7 +210,7 @@ class Runner:
         ended = status.finished or status.state is State.SUSPENDED
         return ended and not any(pod.active for pod in self._pods.observe())
 
-    def _place(self, rank: int) -> tuple[Machine, Path]:
+    def _place(self, node: int) -> tuple[Machine, Path]:
         """What a pod gets of this machine, and where its log goes: the same as for others of its gang."""
         status, work = self._job.status, self._run.work
         assert work is not None, "chosen when the run was opened"
@@ -218,7 +218,7 @@ class Runner:
         assert status.procs_per_node is not None, "an attempt was started"
         devices = None
         if status.backend is Backend.NCCL:
-            devices = share_of_gpus(self._gpus, rank, status.procs_per_node)
+            devices = share_of_gpus(self._gpus, node, status.procs_per_node)
         threads = threads_per_process(status.nodes * status.procs_per_node)
         other = self._pods.one_of_gang(status.incarnations.default)
         if other is not None:

@@ -64,7 +64,7 @@ class Jobs:
         """A job's pods of the newest incarnation, by rank."""
         pods = self.server.pods(job["metadata"]["uid"])
         newest = max((_number(pod, Label.INCARNATION) for pod in pods), default=0)
-        found = {_number(pod, Label.RANK): pod for pod in pods if _number(pod, Label.INCARNATION) == newest}
+        found = {_number(pod, Label.NODE): pod for pod in pods if _number(pod, Label.INCARNATION) == newest}
         return dict(sorted(found.items()))
 
     def lacks(self, name: str, follows: Follows) -> list[str]:

@@ -108,7 +108,7 @@ def _check_incident(scene: Scene, cell: Cell, before: list[dict[str, object]], a
         return
     assert now[:-1] == before[-15:], scene.story()
     last, wanted = now[-1], cell.incident
-    assert (last["rank"], last["cause"], last["attempt"]) == (wanted.node, wanted.cause, attempt), scene.story()
+    assert (last["node"], last["cause"], last["attempt"]) == (wanted.node, wanted.cause, attempt), scene.story()
     assert str(last["message"]).startswith(wanted.message), scene.story()
 
 

@@ -170,10 +170,10 @@ def test_paths_are_written_as_people_write_them() -> None:
 
 
 def test_a_status_is_written_without_what_is_empty_and_read_as_the_same() -> None:
-    failure = {"time": "2026-01-01T12:00:00.000000Z", "attempt": 1, "rank": 0, "pod": "digits-0", "cause": "Evicted"}
+    failure = {"time": "2026-01-01T12:00:00.000000Z", "attempt": 1, "node": 0, "pod": "digits-0", "cause": "Evicted"}
     status = DDPJobStatus.model_validate({"attempt": 2, "lastFailure": failure, "history": [], "supervised": False})
     written = status.to_dict()
     assert not {"history", "supervised", "conditions", "stragglers"} & written.keys()
-    assert not {"atStart", "tied", "consequenceRanks"} & set(written["lastFailure"])  # type: ignore[call-overload]
+    assert not {"atStart", "tied", "consequenceNodes"} & set(written["lastFailure"])  # type: ignore[call-overload]
     assert (written["attempt"], written["restarts"], written["state"], written["reason"]) == (2, 0, "Pending", "")
     assert DDPJobStatus.model_validate(written) == status

@@ -206,8 +206,8 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
         ["line 11: spec.template.spec.hostname: is set by DDPJob itself; remove it"],
     ),
     "a label of ours": (
-        a_file().replace("  template:\n", "  template:\n    metadata: {labels: {ddpjob.dev/rank: '3'}}\n"),
-        ["line 7: spec.template.metadata.labels.ddpjob.dev/rank: ddpjob.dev/ is reserved for DDPJob; choose another"],
+        a_file().replace("  template:\n", "  template:\n    metadata: {labels: {ddpjob.dev/node: '3'}}\n"),
+        ["line 7: spec.template.metadata.labels.ddpjob.dev/node: ddpjob.dev/ is reserved for DDPJob; choose another"],
     ),
     "a volume of ours": (
         a_file(pod="volumes:\n  - name: ddpjob-shm\n    emptyDir: {}"),

@@ -26,7 +26,7 @@ def condition(kind: str, reason: str, seconds: float = -30) -> dict[str, Any]:
 
 
 def failure(attempt: int, **more: Any) -> dict[str, Any]:
-    known = {"time": moment(-90), "attempt": attempt, "rank": 1, "pod": "digits-1-x", "rule": "default"}
+    known = {"time": moment(-90), "attempt": attempt, "node": 1, "rank": 1, "pod": "digits-1-x", "rule": "default"}
     return {**known, "cause": "Application", "message": "ValueError: no", "exitCode": 7, **more}
 
 
@@ -50,7 +50,7 @@ ACTIVE = {"startTime": moment(-60)}
 
 
 PROGRESS = {"epoch": 2, "step": 120, "totalSteps": 400, "percent": 30.0, "display": "30%", "eta": "56s", "loss": 0.25}
-SPEED = {"samplesPerSecond": 1234.56, "slowestRank": 1, "lastStepTime": moment(-3)}
+SPEED = {"samplesPerSecond": 1234.56, "slowestNode": 1, "lastStepTime": moment(-3)}
 SUCCEEDED = {"conditions": [condition("Succeeded", "AllRanksSucceeded")]}
 
 
@@ -102,13 +102,13 @@ SUCCEEDED = {"conditions": [condition("Succeeded", "AllRanksSucceeded")]}
         (
             "who is slow, of such a job",
             PLACED,
-            {"stragglers": [{"rank": 1, "node": "b", "slowdown": 1.8}]},
+            {"stragglers": [{"node": 1, "nodeName": "b", "slowdown": 1.8}]},
             "Stragglers: node 1 on b (1.8 x)",
         ),
         (
             "who is slow",
             {},
-            {"stragglers": [{"rank": 1, "node": "b", "slowdown": 1.8}, {"rank": 3, "slowdown": 1.5}]},
+            {"stragglers": [{"node": 1, "nodeName": "b", "slowdown": 1.8}, {"node": 3, "slowdown": 1.5}]},
             "Stragglers: rank 1 on b (1.8 x), rank 3 on ? (1.5 x)",
         ),
         (
@@ -162,7 +162,7 @@ SUCCEEDED = {"conditions": [condition("Succeeded", "AllRanksSucceeded")]}
         (
             "nodes that are avoided",
             {},
-            {"avoidedNodes": [{"node": "a", "until": moment(-9)}, {"node": "b", "until": moment(3000)}]},
+            {"avoidedNodes": [{"nodeName": "a", "until": moment(-9)}, {"nodeName": "b", "until": moment(3000)}]},
             "Avoids: b for 50m",
         ),
         (
@@ -192,9 +192,9 @@ NOT_NOW = ["Speed", "Stragglers"]
 def test_of_a_finished_job_it_does_not_tell_how_it_goes_on(name: str) -> None:
     status = {
         "progress": SPEED,
-        "stragglers": [{"rank": 1, "slowdown": 1.8}],
+        "stragglers": [{"node": 1, "slowdown": 1.8}],
         "backoffUntil": moment(9),
-        "avoidedNodes": [{"node": "a", "until": moment(9)}],
+        "avoidedNodes": [{"nodeName": "a", "until": moment(9)}],
     }
     assert [line for line in told({}, status) if line.startswith(name)] != []
     assert [line for line in told({}, status | SUCCEEDED) if line.startswith(name)] == []
@@ -205,12 +205,12 @@ def test_of_a_finished_job_it_does_not_tell_how_it_goes_on(name: str) -> None:
     ["Progress", "Checkpoint", *NOT_NOW, "Backoff", "Deadline", "Avoids", "Last failure", "Decided", "History"],
 )
 def test_what_there_is_nothing_to_tell_of_has_no_line(name: str) -> None:
-    past = {"backoffUntil": moment(-9), "avoidedNodes": [{"node": "a", "until": moment(-9)}]}
+    past = {"backoffUntil": moment(-9), "avoidedNodes": [{"nodeName": "a", "until": moment(-9)}]}
     assert [line for line in told({}, past) if line.startswith(name)] == []
 
 
 def test_the_history_has_a_line_for_each_incident_the_newest_first() -> None:
-    lost = {"cause": "NodeLost", "message": "node b: gone", "action": "RestartFree", "rank": 0}
+    lost = {"cause": "NodeLost", "message": "node b: gone", "action": "RestartFree", "node": 0, "rank": 0}
     lines = told({}, {"history": [failure(2, **lost, time=moment(-30)), failure(1, **RULED)]})
     start = lines.index("History:")
     assert lines[start : start + 3] == [

@@ -21,7 +21,7 @@ def _two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         f'{{"metadata": {{"name": "train"}}, "spec": {{"template": {template}}}}}'
     )
     for rank, lines in ((0, "one\ntwo\nthree\n"), (1, "four\n5%\r100%\nsix")):
-        (logs / f"rank-{rank}.log").write_text(lines)
+        (logs / f"node-{rank}.log").write_text(lines)
 
 
 @pytest.mark.usefixtures("_two_ranks")
@@ -54,10 +54,10 @@ def test_lines_of_this_machine_have_no_times(flags: list[str], capsys: pytest.Ca
 
 @pytest.mark.usefixtures("_two_ranks")
 def test_what_the_output_cannot_write_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("ddpjob-runs/train/logs/attempt-1/rank-0.log").write_text("loss → 0\n", encoding="utf-8")
+    Path("ddpjob-runs/train/logs/attempt-1/node-0.log").write_text("loss → 0\n", encoding="utf-8")
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
-    monkeypatch.setattr(sys, "argv", ["ddpjob", "logs", "train", "--local", "--rank=0"])
+    monkeypatch.setattr(sys, "argv", ["ddpjob", "logs", "train", "--local", "--node=0"])
     with pytest.raises(SystemExit, match="0"):
         main()
     assert written.getvalue() == b"[rank 0] loss \\u2192 0\n"

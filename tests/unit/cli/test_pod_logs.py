@@ -15,7 +15,7 @@ from ddpjob_operator.client import JobPod, UnreachableError
 FAILURE = {
     "time": "2026-01-01T12:00:00Z",
     "attempt": 1,
-    "rank": 0,
+    "node": 0,
     "pod": "digits-0-x",
     "cause": "Stalled",
     "message": "has not finished 30 s after the other ranks (finishTimeoutSeconds)",
@@ -73,7 +73,7 @@ def test_it_is_told_that_the_log_that_matters_is_gone_where(
         pods=lambda _: [a_pod(one) for one in left],
         log=lambda *_, **__: [("", "a line")],
     )
-    assert logs(jobs, "digits", Which(rank=rank), follow=False) == 0
+    assert logs(jobs, "digits", Which(node=rank), follow=False) == 0
     printed = capsys.readouterr()
     assert printed.err == said
     assert printed.out == "".join(f"[rank {one}] a line\n" for one in left if rank in {None, one})
@@ -167,7 +167,7 @@ def test_who_follows_gets_the_last_lines_of_what_runs_and_all_of_what_begins_lat
     read: dict[int, Any] = {}
 
     def log(pod: JobPod, _: str, **part: Any) -> list[tuple[str, str]]:
-        read[pod.rank] = part["tail"]
+        read[pod.node] = part["tail"]
         return [("2026-01-01T12:00:00Z", "a line")]
 
     jobs: Any = SimpleNamespace(watch_pods=lambda _: iter([]), pods=lambda _: [runs, begins, former], log=log)

@@ -53,7 +53,7 @@ BAR = "\r 10%\r 20%"
 def test_of_a_line_that_overwrites_itself_the_last_state_counts(
     tmp_path: Path, writes: list[str], lines: list[list[str]], unfinished: list[str]
 ) -> None:
-    log = tmp_path / "attempt-1" / "rank-0.log"
+    log = tmp_path / "attempt-1" / "node-0.log"
     log.parent.mkdir()
     run_logs, read = RunLogs(tmp_path), []
     for text in writes:
@@ -65,7 +65,7 @@ def test_of_a_line_that_overwrites_itself_the_last_state_counts(
 
 
 def test_the_last_look_gives_what_has_no_end(tmp_path: Path) -> None:
-    log = tmp_path / "attempt-1" / "rank-0.log"
+    log = tmp_path / "attempt-1" / "node-0.log"
     log.parent.mkdir()
     log.write_text(f"a\n{BAR}")
     run_logs = RunLogs(tmp_path)
@@ -75,7 +75,7 @@ def test_the_last_look_gives_what_has_no_end(tmp_path: Path) -> None:
 
 
 def test_what_is_taken_late_ends_where_it_was_asked_for(tmp_path: Path) -> None:
-    log = tmp_path / "attempt-1" / "rank-0.log"
+    log = tmp_path / "attempt-1" / "node-0.log"
     log.parent.mkdir()
     log.write_text("before\n")
     run_logs = RunLogs(tmp_path)
@@ -88,7 +88,7 @@ def test_what_is_taken_late_ends_where_it_was_asked_for(tmp_path: Path) -> None:
 def test_what_an_attempt_before_left_without_an_end_is_a_line(tmp_path: Path) -> None:
     run_logs = RunLogs(tmp_path)
     for attempt in (1, 2):
-        log = tmp_path / f"attempt-{attempt}" / "rank-0.log"
+        log = tmp_path / f"attempt-{attempt}" / "node-0.log"
         log.parent.mkdir()
         log.write_text(BAR)
         list(run_logs.lines()) if attempt == 1 else None
@@ -97,7 +97,7 @@ def test_what_an_attempt_before_left_without_an_end_is_a_line(tmp_path: Path) ->
 
 
 def test_a_bar_of_hours_does_not_pile_up_in_memory(tmp_path: Path) -> None:
-    log = tmp_path / "attempt-1" / "rank-0.log"
+    log = tmp_path / "attempt-1" / "node-0.log"
     log.parent.mkdir()
     log.write_text(BAR * 10000)
     run_logs = RunLogs(tmp_path)

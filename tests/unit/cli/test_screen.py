@@ -24,7 +24,7 @@ SAID = "[/pytorch/third_party/gloo/pair.cc:534] [bold]peer[/bold] [red]:warning:
 """A closing tag without an opening one, tags, the name of an emoji, and what would clear the terminal."""
 SHOWN = r"[/pytorch/third_party/gloo/pair.cc:534] [bold]peer[/bold] [red]:warning: lost[0] \x1b[2J\x07"
 
-FAILURE = {"time": "2026-01-01T00:00:00Z", "attempt": 1, "rank": 1, "pod": "digits-1-x", "cause": "PeerLost"}
+FAILURE = {"time": "2026-01-01T00:00:00Z", "attempt": 1, "node": 1, "pod": "digits-1-x", "cause": "PeerLost"}
 CONDITION = {"type": "Running", "status": "False", "reason": "Restarting", "lastTransitionTime": FAILURE["time"]}
 METADATA = {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": FAILURE["time"]}
 DOCUMENT = {
@@ -38,7 +38,7 @@ DOCUMENT = {
         "lastFailure": FAILURE | {"message": SAID},
         "history": [FAILURE | {"message": SAID}],
         "conditions": [CONDITION | {"message": SAID, "observedGeneration": 1}],
-        "stragglers": [{"rank": 0, "node": SAID, "slowdown": 2.0}],
+        "stragglers": [{"node": 0, "nodeName": SAID, "slowdown": 2.0}],
     },
 }
 JOB = DDPJob.from_dict(DOCUMENT)

@@ -9,7 +9,14 @@ from ddpjob_operator.cli.progress import LoggedProgress, Report
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import NO_NCCL, advise, summarise
 
-FAILURE = {"time": "2026-01-01T00:00:00Z", "attempt": 1, "rank": 1, "pod": "digits-1-x", "cause": "Application"}
+FAILURE = {
+    "time": "2026-01-01T00:00:00Z",
+    "attempt": 1,
+    "node": 1,
+    "rank": 1,
+    "pod": "digits-1-x",
+    "cause": "Application",
+}
 FAILED = {
     "type": "Failed",
     "status": "True",
@@ -77,4 +84,4 @@ def test_the_log_to_look_at_is_one_that_there_is(cause: str, *, advised: bool) -
     job = a_job("Failed", "x", lastFailure={**FAILURE, "cause": cause, "message": "no"})
     said_on = io.StringIO()
     advise(Screen(file=said_on, width=200), job)
-    assert said_on.getvalue() == ("Look at its log with: ddpjob logs digits --rank 1\n" if advised else "")
+    assert said_on.getvalue() == ("Look at its log with: ddpjob logs digits --node 1\n" if advised else "")

@@ -64,5 +64,5 @@ def refused(code: int, reason: str = "", **details: str) -> Exception:
 
 
 A_POD = JobPod(
-    name="digits-0", namespace="team", uid="pod-1", rank=0, incarnation=1, attempt=1, started=True, ended=False
+    name="digits-0", namespace="team", uid="pod-1", node=0, incarnation=1, attempt=1, started=True, ended=False
 )

@@ -154,7 +154,7 @@ def test_events_come_the_oldest_first_by_when_they_happened_last() -> None:
 
 
 def pod_document(uid: str) -> dict[str, Any]:
-    labels = {"ddpjob.dev/rank": "0", "ddpjob.dev/incarnation": "1"}
+    labels = {"ddpjob.dev/node": "0", "ddpjob.dev/incarnation": "1"}
     return {"metadata": {"name": "digits-0", "namespace": "team", "uid": uid, "labels": labels}}
 
 

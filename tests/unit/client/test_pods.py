@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import Cause, DDPJobStatus, Incarnations, Incident, RankIncarnation
+from ddpjob_operator.api import Cause, DDPJobStatus, Incarnations, Incident, NodeIncarnation
 from ddpjob_operator.client import JobPod, of_attempt, present, previous_attempt
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -13,7 +13,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 def document(
     rank: int, incarnation: int, state: dict[str, Any] | None = None, attempt: int | None = None
 ) -> dict[str, Any]:
-    labels = {"ddpjob.dev/rank": str(rank), "ddpjob.dev/incarnation": str(incarnation)}
+    labels = {"ddpjob.dev/node": str(rank), "ddpjob.dev/incarnation": str(incarnation)}
     name = f"digits-{rank}-{incarnation}"
     statuses = [{"name": "sidecar", "state": {"running": {}}}, {"name": "trainer", "state": state or {}}]
     env = [] if attempt is None else [{"name": "DDPJOB_ATTEMPT", "value": str(attempt)}]
@@ -59,18 +59,18 @@ def at(attempt: int, nodes: int | None = 11) -> DDPJobStatus:
 def test_pods_of_the_present_attempt_are_told_from_those_that_are_kept_and_those_that_wait_for_room(
     status: DDPJobStatus, now: list[tuple[int, int]], before: list[tuple[int, int]]
 ) -> None:
-    assert [(pod.rank, pod.incarnation) for pod in present(PODS, status)] == now
+    assert [(pod.node, pod.incarnation) for pod in present(PODS, status)] == now
     former = of_attempt(PODS, status, previous_attempt(PODS, status))
-    assert [(pod.rank, pod.incarnation) for pod in former if pod.started] == before
+    assert [(pod.node, pod.incarnation) for pod in former if pod.started] == before
 
 
 def in_place(attempt: int, *failures: tuple[int, int], lost: int | None = None) -> DDPJobStatus:
     """A gang of two that restarted in place when these ranks failed; one pod may have been replaced."""
     history = tuple(
-        Incident(attempt=ended, rank=rank, pod=f"digits-{rank}-1", cause=Cause.APPLICATION, time=NOON)
+        Incident(attempt=ended, node=rank, pod=f"digits-{rank}-1", cause=Cause.APPLICATION, time=NOON)
         for ended, rank in reversed(failures)
     )
-    exceptions = () if lost is None else (RankIncarnation(rank=lost, incarnation=2),)
+    exceptions = () if lost is None else (NodeIncarnation(node=lost, incarnation=2),)
     incarnations = Incarnations(default=1, exceptions=exceptions)
     return DDPJobStatus(attempt=attempt, nodes=2, incarnations=incarnations, history=history)
 
@@ -95,6 +95,6 @@ def test_a_pod_takes_part_in_all_attempts_until_its_end(
     pods: list[JobPod], status: DDPJobStatus, attempts: dict[int, list[tuple[int, int]]]
 ) -> None:
     found = {attempt: of_attempt(pods, status, attempt) for attempt in attempts}
-    assert {attempt: [(pod.rank, pod.incarnation) for pod in found[attempt]] for attempt in found} == attempts
+    assert {attempt: [(pod.node, pod.incarnation) for pod in found[attempt]] for attempt in found} == attempts
     assert previous_attempt(pods, status) == status.attempt - 1
     assert present(pods, status) == found[status.attempt]

@@ -42,7 +42,7 @@ def a_manifest(
                 Label.MANAGED_BY: MANAGER,
                 Label.JOB_NAME: "digits",
                 Label.JOB_UID: UID,
-                Label.RANK: str(rank),
+                Label.NODE: str(rank),
                 Label.INCARNATION: str(incarnation),
             },
         },

@@ -85,7 +85,7 @@ def followed(api: Scripted) -> tuple[list[int], set[Key]]:
             pass
 
     virtual_time.run(follow())
-    return sorted(pod.rank for pod in store.pods.owned_by(UID)), marked
+    return sorted(pod.node for pod in store.pods.owned_by(UID)), marked
 
 
 FIRST = ([a_pod(rank=0, version=3)], 5)

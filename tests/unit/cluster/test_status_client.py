@@ -171,7 +171,7 @@ def test_only_a_mark_that_can_be_sent_back_is_one(mark: str, kept: str) -> None:
 
 
 def test_an_answer_may_be_as_large_as_any_supervisor_s() -> None:
-    ranks = [{"process": process, "node": process, "memoryBytes": 2**40} for process in range(1000)]
+    ranks = [{"rank": rank, "node": rank, "memoryBytes": 2**40} for rank in range(1000)]
     body = json.dumps(a_document(ranks=ranks)).encode()
     assert len(body) < LARGEST_ANSWER
     assert told_by(saying(body)).document["ranks"] == ranks

@@ -110,7 +110,7 @@ def test_a_pod_whose_labels_were_changed_is_the_job_s_no_more() -> None:
     cache = pods()
     cache.saw(a_pod(version=1))
     changed = a_manifest(version=2)
-    del changed["metadata"]["labels"][Label.RANK]
+    del changed["metadata"]["labels"][Label.NODE]
     assert cache.saw(read(changed)), "that is news"
     assert cache.owned_by(UID) == ()
 
@@ -141,7 +141,7 @@ def test_a_list_tells_what_a_watch_has_missed() -> None:
     cache.saw(a_pod(rank=1, version=9))
     assert cache.tells(lambda: listed(cache, [a_pod(rank=2, version=4)], 5, of_owner(UID)))
     assert not cache.tells(lambda: listed(cache, [a_pod(rank=2, version=4)], 5, of_owner(UID))), "no news"
-    assert sorted(pod.rank for pod in cache.owned_by(UID)) == [1, 2], "rank 0 is gone; rank 1 is newer than the list"
+    assert sorted(pod.node for pod in cache.owned_by(UID)) == [1, 2], "rank 0 is gone; rank 1 is newer than the list"
 
 
 def test_a_list_says_nothing_of_what_it_does_not_cover() -> None:

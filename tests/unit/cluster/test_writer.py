@@ -354,7 +354,7 @@ class Silent(Answering):
 def test_a_pod_is_built_when_it_is_sent_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[int] = []
     build = CreatePod.build
-    monkeypatch.setattr(CreatePod, "build", lambda pod: built.append(pod.rank) or build(pod))
+    monkeypatch.setattr(CreatePod, "build", lambda pod: built.append(pod.node) or build(pod))
 
     async def a_while() -> None:
         writing = asyncio.create_task(a_writer(Silent({}), Store(nobody)).carry_out(tuple(GANG), JOB))

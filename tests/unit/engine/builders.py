@@ -183,7 +183,7 @@ class Moment:
         now = self.snapshot.now
         return self.placed(*ranks)._each(
             ranks,
-            lambda pod: replace(pod, running=True, started_at=now, address=f"10.0.{pod.incarnation}.{pod.rank}"),
+            lambda pod: replace(pod, running=True, started_at=now, address=f"10.0.{pod.incarnation}.{pod.node}"),
         )
 
     def placed(self, *ranks: int) -> "Moment":
@@ -191,7 +191,7 @@ class Moment:
         return self._each(
             ranks,
             lambda pod: replace(
-                pod, node=pod.node or f"node-{pod.rank}", scheduled_at=pod.scheduled_at or self.snapshot.now
+                pod, machine=pod.machine or f"node-{pod.node}", scheduled_at=pod.scheduled_at or self.snapshot.now
             ),
         )
 
@@ -217,7 +217,7 @@ class Moment:
 
     def reports(self, rank: int, /, *, code: int = 1, at: float = 0, **report: Any) -> "Moment":
         """The trainer of a rank fails and leaves a failure report."""
-        return self.fails(rank, code=code, message=json.dumps(report), at=at)
+        return self.fails(rank, code=code, message=json.dumps({"version": 2, **report}), at=at)
 
     def hears(
         self, phase: str = "Running", *, attempt: int | None = None, began: float = 0, **document: Any
@@ -225,7 +225,7 @@ class Moment:
         """Rank 0's supervisor says this of its gang; the phase began so many seconds from now."""
         job, now = self.snapshot.job, self.snapshot.now
         said = {
-            "version": 1,
+            "version": 2,
             "job": fingerprint(job.metadata.uid),
             "guarded": True,
             "attempt": attempt or self.status.attempt,
@@ -288,7 +288,7 @@ class Moment:
 
     def node_has(self, node: str, problem: str) -> "Moment":
         """A node that was asked about has this problem."""
-        return Moment(replace(self.snapshot, node_problems={node: problem}))
+        return Moment(replace(self.snapshot, machine_problems={node: problem}))
 
     def nodes_are_in(self, **domains: str) -> "Moment":
         """In which topology domains the nodes of these ranks are: `rank0="a"`."""
@@ -313,7 +313,7 @@ class Moment:
 
     def kept_by_a_finalizer(self, rank: int) -> "Moment":
         """The pods of a rank were removed by force, and somebody's finalizer keeps them."""
-        return self._with_pods(tuple(replace(pod, forced=pod.rank == rank) for pod in self.pods))
+        return self._with_pods(tuple(replace(pod, forced=pod.node == rank) for pod in self.pods))
 
     def lingers(self, *ranks: int) -> "Moment":
         """Other containers go on beside the trainer of these ranks, which has ended."""
@@ -365,7 +365,7 @@ class Moment:
 
     def vanishes(self, *ranks: int) -> "Moment":
         """The pods of these ranks are not there any more."""
-        return self._with_pods(tuple(pod for pod in self.pods if pod.rank not in ranks))
+        return self._with_pods(tuple(pod for pod in self.pods if pod.node not in ranks))
 
     def gone(self) -> "Moment":
         """All that was terminating has ended and is removed; what was stopped has ended and stays."""
@@ -378,7 +378,7 @@ class Moment:
 
     def gone_but(self, *ranks: int) -> "Moment":
         """All that was terminating has ended and is removed, but for pods of these ranks, whose nodes are lost."""
-        return self._with_pods(tuple(pod for pod in self.pods if not pod.deleting or pod.rank in ranks))
+        return self._with_pods(tuple(pod for pod in self.pods if not pod.deleting or pod.node in ranks))
 
     def service(self, service: Service) -> "Moment":
         """Such a Service stands under the job's name."""
@@ -489,8 +489,8 @@ class Moment:
         """All at once: a large gang is thousands."""
         now, pods = self.snapshot.now, [*self.pods]
         for one in made:
-            name, incarnation = one.name, one.job.status.incarnations.of(one.rank)
-            pods.append(Pod(name, f"uid of {name}", one.rank, incarnation, created_at=now))
+            name, incarnation = one.name, one.job.status.incarnations.of(one.node)
+            pods.append(Pod(name, f"uid of {name}", one.node, incarnation, created_at=now))
         return self._with_pods(tuple(pods))
 
     def _without(self, name: str, grace: int | None) -> "Moment":
@@ -507,8 +507,8 @@ class Moment:
     def _each(self, ranks: tuple[int, ...], change: Any) -> "Moment":
         present = self.status.incarnations
         wanted = set(ranks)
-        chosen = [pod.rank in wanted and pod.incarnation == present.of(pod.rank) for pod in self.pods]
-        missing = wanted - {pod.rank for pod, mine in zip(self.pods, chosen, strict=True) if mine}
+        chosen = [pod.node in wanted and pod.incarnation == present.of(pod.node) for pod in self.pods]
+        missing = wanted - {pod.node for pod, mine in zip(self.pods, chosen, strict=True) if mine}
         assert not missing, f"ranks {missing} have no pod in incarnation {present}"
         pods = (change(pod) if mine else pod for pod, mine in zip(self.pods, chosen, strict=True))
         return self._with_pods(tuple(pods))
@@ -617,7 +617,7 @@ def plan(moment: Moment) -> str:
     `!1.0`: it is stopped and stays; `1.0@a`: it is told that it is in domain a; `Failed`: the job is so marked;
     `-job`: the job itself is deleted. The Secret, which is made before any pod (`test_secret.py`), is left out.
     """
-    named = {pod.name: f"{pod.incarnation}.{pod.rank}" for pod in moment.pods}
+    named = {pod.name: f"{pod.incarnation}.{pod.node}" for pod in moment.pods}
     said = []
     for action in moment.decision.actions:
         match action:

@@ -28,7 +28,7 @@ close_and_lost = a_job(nodes=2, **CLOSE).running().node_dies(1).decided().overdu
 BOTH_ACT: dict[str, tuple[str, str, Moment]] = {
     "a gang of which a stall is reported is in the state that follows from it": (
         *("reported", "derived"),
-        gang.hears("Stalled", stall={"rank": 1, "message": "rank 1 is stopped"}),
+        gang.hears("Stalled", stall={"node": 1, "message": "rank 1 is stopped"}),
     ),
     "the queue is told of the end that was decided on": (
         *("derived", "queue_told"),

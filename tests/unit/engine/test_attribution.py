@@ -5,13 +5,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import Cause, DDPJobStatus, Incident, RestartAction
+from ddpjob_operator.api import Cause, Incident, RestartAction
 from ddpjob_operator.engine import Disruption, Exit, Pod, Waiting
 from ddpjob_operator.engine.incidents.evidence import CLAIMABLE, DISRUPTIONS, facts_of
 from ddpjob_operator.engine.incidents.facts import Facts
 from ddpjob_operator.engine.incidents.judgement import Judgement
 from ddpjob_operator.engine.incidents.ledger import noted
 from ddpjob_operator.engine.manifests.names import present_pod_name
+from ddpjob_operator.engine.view import View
 from ddpjob_supervisor.gang.messages import End
 from hypothesis import given
 from hypothesis import strategies as st
@@ -270,17 +271,17 @@ def test_under_torchrun_the_rank_and_its_own_end_are_told(
     told: tuple[str, int | None, int, str | None, Cause, str],
 ) -> None:
     failure = facts_of(Pod("digits-1-x", "uid", 1, 1, exit=Exit(1, "Error", told[0])), 1, START)
-    found = (failure.process, failure.exit_code, failure.signal, failure.cause, failure.message)
-    assert (failure.rank, found) == (1, told[1:])
+    found = (failure.rank, failure.exit_code, failure.signal, failure.cause, failure.message)
+    assert (failure.node, found) == (1, told[1:])
 
 
 two_of_each = a_job(nodes=2, procsPerNode=2).running()
 FIRST_OF_ALL = {
     "a failure report": two_of_each.reports(1, rank=3, message="no"),
     "torchrun": two_of_each.fails(1, message=under_torchrun(1, NO_TRACEBACK)),
-    "the supervisors": two_of_each.hears(attempt=2, incidents=[{"attempt": 1, "rank": 1, "process": 3}]),
+    "the supervisors": two_of_each.hears(attempt=2, incidents=[{"attempt": 1, "node": 1, "rank": 3}]),
     "the report of another node": two_of_each.reports(
-        0, rank=0, at=-10, cause="PeerLost", incident={"attempt": 1, "rank": 1, "process": 3}
+        0, rank=0, at=-10, cause="PeerLost", incident={"attempt": 1, "node": 1, "rank": 3}
     ),
 }
 
@@ -288,13 +289,62 @@ FIRST_OF_ALL = {
 @pytest.mark.parametrize("moment", FIRST_OF_ALL.values(), ids=FIRST_OF_ALL)
 def test_where_a_node_has_several_ranks_the_one_that_failed_first_and_its_node_are_named_by(moment: Moment) -> None:
     failure = incident(moment)
-    assert (failure.rank, failure.process, failure.pod) == (1, 3, present_pod_name(moment.snapshot.job, 1))
+    assert (failure.node, failure.rank, failure.pod) == (1, 3, present_pod_name(moment.snapshot.job, 1))
     assert moment.decided().status.message.startswith("Rank 3 (node 1) failed: Application: ")
 
 
 def test_a_program_that_does_not_know_its_rank_is_not_taken_at_its_word() -> None:
     failure = incident(two_of_each.reports(1, rank=0, cause="ConfigError", message="no such option"))
-    assert (failure.rank, failure.process, failure.who) == (1, None, "rank 1")
+    assert (failure.node, failure.rank, failure.who) == (1, None, "node 1")
+
+
+one_of_each = a_job(nodes=2).running()
+UNSAID: dict[str, tuple[Moment, int | None]] = {
+    "its pod ended": (one_of_each.fails(1, code=137, reason="OOMKilled"), 1),
+    "its pod vanished": (one_of_each.vanishes(1), 1),
+    "its supervisor is not heard": (one_of_each.after(70).hears("Gathering", missing=[1], began=-65), 1),
+    "the job was suspended": (one_of_each.fails(1, at=-5).asks(suspend=True), 1),
+    "it ended on a node of two": (two_of_each.fails(1, code=137, reason="OOMKilled"), None),
+    "a node of two vanished": (two_of_each.vanishes(1), None),
+}
+
+
+@pytest.mark.parametrize(("moment", "rank"), UNSAID.values(), ids=UNSAID)
+def test_the_rank_of_who_does_not_say_it_is_known_where_a_node_has_one(moment: Moment, rank: int | None) -> None:
+    failure = moment.decided().status.last_failure
+    assert failure is not None
+    assert (failure.node, failure.rank) == (1, rank)
+
+
+SEVERAL: dict[str, tuple[Moment, str]] = {
+    "who failed": (two_of_each.vanishes(1), "Node 1 failed: PodDeleted: the pod vanished; "),
+    "how many failed with it": (
+        two_of_each.reports(1, rank=2, message="no").fails(0, at=5),
+        "Rank 2 (node 1) failed: Application: no (1 more node failed with it); ",
+    ),
+    "who had left": (
+        two_of_each.succeeds(1).fails(0, message=PEER),
+        f"Node 0 failed: PeerLost: node 1 had left with exit code 0: {PEER}; ",
+    ),
+    "who has finished": (two_of_each.succeeds(1), "1 of 2 nodes finished: node 1"),
+    "who is still to come up": (
+        a_job(nodes=2, procsPerNode=2).created().runs(0),
+        "1 of 2 pods running; node 1: waiting for a node",
+    ),
+    "whose supervisor is waited for": (
+        two_of_each.hears("Gathering", missing=[1]),
+        "Rank 0's supervisor waits for node 1",
+    ),
+    "whose supervisor is lost": (
+        two_of_each.after(70).hears("Gathering", missing=[1], began=-65),
+        "Node 1 failed: PeerLost: node 1's supervisor has not answered rank 0's for 60 s; ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("moment", "words"), SEVERAL.values(), ids=SEVERAL)
+def test_where_a_node_has_several_ranks_no_message_calls_it_a_rank(moment: Moment, words: str) -> None:
+    assert moment.decided().status.message.startswith(words)
 
 
 EVICTING = Disruption("EvictionByEvictionAPI", "Eviction API: evicting")
@@ -307,7 +357,7 @@ STOPPED_TORCHRUN = (
     "Traceback (most recent call last):\n  File x\n"
     "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1 got signal: 15"
 )
-HEARD_OUT = {"incident": {"attempt": 1, "rank": 0, "cause": "Application"}}
+HEARD_OUT = {"incident": {"attempt": 1, "node": 0, "cause": "Application"}}
 
 
 def reported(cause: str, **more: Any) -> str:
@@ -594,8 +644,8 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
 
 @pytest.mark.parametrize(("what", "nodes", "cause", "message"), TAKEN.values(), ids=TAKEN)
 def test_a_pod_that_is(what: dict[str, Any], nodes: dict[str, str], cause: Cause, message: str) -> None:
-    failure = facts_of(Pod("digits-0-x", "uid", 0, 1, node="node-1", **what), 1, START, nodes)
-    assert (failure.cause, failure.message, failure.node) == (cause, message, "node-1")
+    failure = facts_of(Pod("digits-0-x", "uid", 0, 1, machine="node-1", **what), 1, START, nodes)
+    assert (failure.cause, failure.message, failure.node_name) == (cause, message, "node-1")
 
 
 def test_every_disruption_that_kubernetes_knows_has_a_cause() -> None:
@@ -640,8 +690,8 @@ def test_a_message_ends_after_512_bytes_and_between_two_letters(words: str) -> N
 def test_a_failure_report_speaks_for_itself() -> None:
     moment = four.reports(2, cause="ConfigError", exception="FileNotFoundError", message="no data in /data", step=7)
     failure = incident(moment)
-    assert (failure.rank, failure.attempt, failure.time) == (2, 1, START)
-    assert failure.pod == next(pod.name for pod in moment.pods if pod.rank == 2)
+    assert (failure.node, failure.attempt, failure.time) == (2, 1, START)
+    assert failure.pod == next(pod.name for pod in moment.pods if pod.node == 2)
     assert failure.cause is Cause.CONFIG_ERROR
     assert failure.message == "FileNotFoundError: no data in /data"
     assert failure.step == 7
@@ -663,7 +713,7 @@ def test_an_exception_that_only_repeats_the_cause_is_not_told(said: tuple[str, s
     cause, exception = said
     told = {"cause": cause, "exception": exception, "message": "no"}
     assert incident(a_job(nodes=1).running().reports(0, **told)).message == words
-    heard = a_job(nodes=2).running().hears(attempt=2, incidents=[{"attempt": 1, "rank": 1, **told}])
+    heard = a_job(nodes=2).running().hears(attempt=2, incidents=[{"attempt": 1, "node": 1, **told}])
     assert incident(heard).message == words
     assert End(0, 1, 0.0, cause, "no", exception).words == f"{cause}: {words}"
 
@@ -685,7 +735,7 @@ def test_a_report_that_is_none_is_an_application_error_without_a_step(report: st
 def test_whatever_a_program_leaves_behind_the_failure_is_valid(words: str, reported: bool) -> None:  # noqa: FBT001  given
     message = json.dumps({"message": words + "\udcff"}) if reported else words
     failure = facts_of(Pod("digits-0-x", "uid", 0, 1, exit=Exit(1, "Error", message)), 1, START)
-    said = noted(DDPJobStatus(), failure, Judgement(RestartAction.RESTART, "default"))["last_failure"]
+    said = noted(View(a_job().snapshot), failure, Judgement(RestartAction.RESTART, "default"))["last_failure"]
     assert said is not None
     assert Incident.model_validate_json(said.model_dump_json(by_alias=True)) == said
     assert Facts.of(said) == failure
@@ -745,7 +795,7 @@ ORDER: dict[str, tuple[Moment, int, Cause, tuple[int, ...]]] = {
 @pytest.mark.parametrize(("moment", "rank", "cause", "consequences"), ORDER.values(), ids=ORDER)
 def test_first_is(moment: Moment, rank: int, cause: Cause, consequences: tuple[int, ...]) -> None:
     failure = incident(moment)
-    assert (failure.rank, failure.cause, failure.consequence_ranks) == (rank, cause, consequences)
+    assert (failure.node, failure.cause, failure.consequence_nodes) == (rank, cause, consequences)
     assert failure.consequences == len(consequences)
     assert not failure.tied
 
@@ -759,19 +809,19 @@ LEFT = {
 @pytest.mark.parametrize(("moment", "said"), LEFT.values(), ids=LEFT)
 def test_where_ranks_leave_early_and_well_those_that_lose_them_say_so(moment: Moment, said: str) -> None:
     failure = incident(moment)
-    assert (failure.rank, failure.cause, failure.message) == (0, Cause.PEER_LOST, f"{said}: {PEER}")
+    assert (failure.node, failure.cause, failure.message) == (0, Cause.PEER_LOST, f"{said}: {PEER}")
 
 
 def test_equal_moments_of_one_kind_are_called_a_tie() -> None:
     moment = four.fails(1, 2, at=-1).decided()
     assert incident(moment).tied
-    assert incident(moment).rank == 1
+    assert incident(moment).node == 1
     assert moment.status.message.startswith("Rank 1 failed, one of several at the same moment: ")
 
 
 def test_a_rack_that_is_lost_is_one_incident_and_a_tie() -> None:
     failure = incident(four.node_dies(1, 2, 3))
-    assert (failure.rank, failure.cause, failure.consequence_ranks, failure.tied) == (
+    assert (failure.node, failure.cause, failure.consequence_nodes, failure.tied) == (
         1,
         Cause.NODE_LOST,
         (2, 3),
@@ -785,11 +835,11 @@ def test_equal_moments_of_two_kinds_are_no_tie() -> None:
 
 def test_eight_consequences_are_named_and_all_are_counted() -> None:
     failure = incident(a_job(nodes=12).running().fails(11, message="ValueError: no").fails(*range(11), message=PEER))
-    assert (failure.rank, failure.consequences, failure.consequence_ranks) == (11, 11, tuple(range(8)))
+    assert (failure.node, failure.consequences, failure.consequence_nodes) == (11, 11, tuple(range(8)))
 
 
 # What supervisors report of their peers, and the pods that end before the one that failed first.
-THEIRS = {"attempt": 1, "rank": 3, "process": 3, "cause": "ConfigError", "exitCode": 2, "message": "no such workload"}
+THEIRS = {"attempt": 1, "node": 3, "rank": 3, "cause": "ConfigError", "exitCode": 2, "message": "no such workload"}
 
 
 def loses(moment: Moment, *ranks: int, at: float = 0, **theirs: Any) -> Moment:
@@ -829,10 +879,10 @@ KEPT: dict[str, tuple[Moment, tuple[int, ...]]] = {
 def test_the_pod_that_failed_first_is_kept_and_judged(moment: Moment, consequences: tuple[int, ...]) -> None:
     ended = moment.decided()
     failure = incident(moment)
-    assert (failure.rank, failure.cause, failure.exit_code) == (3, Cause.CONFIG_ERROR, 2)
-    assert failure.consequence_ranks == consequences
+    assert (failure.node, failure.cause, failure.exit_code) == (3, Cause.CONFIG_ERROR, 2)
+    assert failure.consequence_nodes == consequences
     assert ended.status.restarts == 0, "what cannot succeed is not tried again"
-    assert 3 in {pod.rank for pod in ended.gone().settled().pods}, "its log can still be read"
+    assert 3 in {pod.node for pod in ended.gone().settled().pods}, "its log can still be read"
 
 
 JUDGED: dict[str, tuple[Moment, int, Cause]] = {
@@ -843,7 +893,7 @@ JUDGED: dict[str, tuple[Moment, int, Cause]] = {
         *(3, Cause.OUT_OF_MEMORY),
     ),
     "nor is a rank blamed that is done": (loses(four.succeeds(3), 0, at=-10), 0, Cause.PEER_LOST),
-    "nor one that there is not": (loses(four, 0, at=-10, rank=7), 0, Cause.PEER_LOST),
+    "nor one that there is not": (loses(four, 0, at=-10, node=7), 0, Cause.PEER_LOST),
     "where nobody is left to say more, nothing is waited for": (
         four.fails(0, 1, 2, 3, message=PEER),
         *(0, Cause.PEER_LOST),
@@ -854,15 +904,15 @@ JUDGED: dict[str, tuple[Moment, int, Cause]] = {
 @pytest.mark.parametrize(("moment", "rank", "cause"), JUDGED.values(), ids=JUDGED)
 def test_with_what_peers_report(moment: Moment, rank: int, cause: Cause) -> None:
     failure = incident(moment)
-    assert (failure.rank, failure.cause) == (rank, cause)
+    assert (failure.node, failure.cause) == (rank, cause)
 
 
 def test_a_tie_is_one_whoever_is_heard_first() -> None:
-    tied = {**THEIRS, "tied": True, "consequences": 1, "consequenceRanks": [1]}
+    tied = {**THEIRS, "tied": True, "consequences": 1, "consequenceNodes": [1]}
     by_peer = incident(loses(four, 1, at=-10, **tied))
     by_itself = incident(four.reports(3, code=2, **{**own, "incident": tied}))
     for failure in (by_peer, by_itself):
-        assert (failure.rank, failure.tied, failure.consequence_ranks) == (3, True, (1,))
+        assert (failure.node, failure.tied, failure.consequence_nodes) == (3, True, (1,))
 
 
 # What becomes known while the next attempt waits.
@@ -893,6 +943,6 @@ def test_later_words_of_the_same_attempt(
 ) -> None:
     once = moment.decided()
     failure = incident(once)
-    assert (failure.rank, failure.consequences, failure.consequence_ranks) == (rank, consequences, named)
+    assert (failure.node, failure.consequences, failure.consequence_nodes) == (rank, consequences, named)
     assert incident(once.decided()) == failure, "saying it once is enough"
     assert once.status.restarts == 1, "an incident is charged once, whatever becomes known of it"

@@ -206,7 +206,7 @@ def test_the_end_of_a_budget_has_its_reason_and_the_incident_is_no_restart(momen
     assert failed.status.conditions[-1].reason == reason
     assert account(failed) == account(moment), "the incident that was not answered is not a restart"
     assert failed.status.last_failure is not None
-    assert failed.status.last_failure.rank == 1
+    assert failed.status.last_failure.node == 1
 
 
 def test_without_a_limit_any_number_of_disruptions_is_answered() -> None:

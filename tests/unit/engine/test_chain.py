@@ -13,7 +13,7 @@ from .builders import START, Moment, a_job
 two = a_job(nodes=2).running()
 timed = a_job(nodes=2, activeDeadlineSeconds=60)
 gang = a_job(nodes=2, restart={"mode": "InPlace"}).running().hears().settled()
-IN_PLACE = {"attempt": 1, "time": (START + timedelta(seconds=5)).isoformat(), "rank": 1, "cause": "Application"}
+IN_PLACE = {"attempt": 1, "time": (START + timedelta(seconds=5)).isoformat(), "node": 1, "cause": "Application"}
 lost = two.reports(0, code=204, cause="PeerLost", message="lost").after(11).decided().overdue(1)
 half = a_job(nodes=2, scheduleTimeoutSeconds=60).decided().placed(0)
 

@@ -222,7 +222,7 @@ once = raises(start, NO_MODULE).restarted()
 NO_STEP = {"step": 0, "lastStepTime": None}
 with_steps = start.hears(progress=NO_STEP)
 in_place = a_job(nodes=2, restart={"maxRestarts": 9, "backoffSeconds": 0}).running().hears()
-SAID = {"rank": 1, "cause": "Application", "exitCode": 1, "message": NO_MODULE}
+SAID = {"node": 1, "cause": "Application", "exitCode": 1, "message": NO_MODULE}
 
 
 def told_in_place(moment: Moment) -> Moment:
@@ -238,7 +238,7 @@ def replaced_alone(moment: Moment, rank: int) -> Moment:
     job, incarnations = moment.snapshot.job, moment.status.incarnations.replaced((rank,))
     new = incarnations.of(rank)
     pods = tuple(
-        replace(pod, incarnation=new, name=pod_name(job, rank, new)) if pod.rank == rank else pod
+        replace(pod, incarnation=new, name=pod_name(job, rank, new)) if pod.node == rank else pod
         for pod in moment.pods
     )
     status = moment.status.model_copy(update={"incarnations": incarnations})

@@ -218,7 +218,7 @@ def test_each_deadline_has_its_own_reason_and_leaves_no_blame(moment: Moment, re
     assert condition is not None
     assert condition.reason == reason
     assert failed.status.history == ()
-    assert [pod.rank for pod in failed.pods], "there is a log to read"
+    assert [pod.node for pod in failed.pods], "there is a log to read"
 
 
 def test_what_a_job_waited_for_is_cut_where_a_message_ends() -> None:

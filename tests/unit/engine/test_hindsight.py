@@ -242,7 +242,7 @@ def test_what_hindsight_costs(moment: Moment, restarts: int, disruptions: int, b
 
 def test_what_is_learned_corrects_the_history_and_adds_nothing_to_it() -> None:
     known = silent.decided().status
-    assert [(failure.rank, failure.cause, failure.action) for failure in known.history] == [
+    assert [(failure.node, failure.cause, failure.action) for failure in known.history] == [
         (1, "NodeLost", "RestartFree")
     ]
     assert known.last_failure == known.history[0]
@@ -259,7 +259,7 @@ def test_the_history_says_of_an_incident_what_it_has_cost() -> None:
         .status.last_failure
     )
     assert known is not None
-    assert (known.rank, known.cause, known.action) == (1, "OutOfMemory", "RestartFree")
+    assert (known.node, known.cause, known.action) == (1, "OutOfMemory", "RestartFree")
 
 
 def test_a_job_that_was_excused_does_not_say_any_more_that_it_will_fail() -> None:
@@ -274,7 +274,7 @@ def test_a_job_that_was_excused_does_not_say_any_more_that_it_will_fail() -> Non
 def test_an_incident_that_was_seen_only_in_part_is_told_in_the_end_of_the_job() -> None:
     failed = refused.fails(1, code=137, reason="OOMKilled").settled()
     assert failed.status.last_failure is not None
-    assert (failed.status.last_failure.cause, failed.status.last_failure.rank) == ("OutOfMemory", 1)
+    assert (failed.status.last_failure.cause, failed.status.last_failure.node) == ("OutOfMemory", 1)
 
 
 def test_the_sentence_names_the_rank_that_the_failure_names() -> None:
@@ -282,5 +282,5 @@ def test_the_sentence_names_the_rank_that_the_failure_names() -> None:
     later = gang().fails(0, message="ValueError: no").decided().former_fails(1, message="KeyError: 3", at=-5).said()
     failure = later.status.last_failure
     assert failure is not None
-    assert (failure.rank, failure.message) == (1, "KeyError: 3")
+    assert (failure.node, failure.message) == (1, "KeyError: 3")
     assert later.status.message.startswith("Rank 1 failed: Application: KeyError: 3 (1 more rank failed with it)")

@@ -25,7 +25,7 @@ def with_default(moment: Moment, image: str) -> Moment:
 
 def images(moment: Moment, rank: int = 0) -> dict[str, str]:
     pods = (
-        action.build() for action in moment.decision.actions if isinstance(action, CreatePod) and action.rank == rank
+        action.build() for action in moment.decision.actions if isinstance(action, CreatePod) and action.node == rank
     )
     pod = next(pods)["spec"]
     return {one["name"]: one["image"] for one in [*pod["initContainers"], *pod["containers"]]}

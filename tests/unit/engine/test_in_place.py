@@ -18,8 +18,8 @@ NO_WAIT = {"backoffSeconds": 0}
 def an_incident(attempt: int, **other: Any) -> dict[str, Any]:
     """An incident that ended an attempt, as a supervisor tells it."""
     time = START.isoformat().replace("+00:00", "Z")
-    rank = other.get("rank", 1)
-    told = {"attempt": attempt, "time": time, "rank": rank, "process": rank, "cause": "Application", "exitCode": 137}
+    node = other.get("node", 1)
+    told = {"attempt": attempt, "time": time, "node": node, "rank": node, "cause": "Application", "exitCode": 137}
     return {**told, "signal": 9, "message": "killed by SIGKILL", "step": 100 + attempt, **other}
 
 
@@ -30,7 +30,7 @@ def supervised(**restart: Any) -> Moment:
 
 gang = supervised().after(60)
 again = gang.hears(attempt=2, incidents=[an_incident(1)])
-both = gang.hears(attempt=3, incidents=[an_incident(1), an_incident(2, rank=2, cause="StorageFull")])
+both = gang.hears(attempt=3, incidents=[an_incident(1), an_incident(2, node=2, cause="StorageFull")])
 gave_up = again.settled().fails(0, code=204, at=-10).decided()
 WORDS = {"cause": "Application", "message": "killed by SIGKILL"}
 same_step = [an_incident(attempt, step=7) for attempt in (1, 2, 3)]
@@ -118,7 +118,7 @@ TABLE: Table = {
         "3 nodes running",
     ),
     "of several that are heard of at once each is charged": (
-        gang.hears(attempt=3, incidents=[an_incident(1), an_incident(2, rank=2, message="no")]).decided(),
+        gang.hears(attempt=3, incidents=[an_incident(1), an_incident(2, node=2, message="no")]).decided(),
         "",
         "Restarting",
         "Rank 2 failed: Application: no; restart 2 of 6, in place",
@@ -792,24 +792,24 @@ def test_an_incident_that_supervisors_tell_of_is_remembered_like_any_other() -> 
     known = again.decided().status.last_failure
     assert known is not None
     assert known == again.decided().status.history[0]
-    assert (known.rank, known.node, known.pod) == (1, "node-1", gang.pods[1].name)
+    assert (known.node, known.node_name, known.pod) == (1, "node-1", gang.pods[1].name)
     assert (known.attempt, known.signal, known.exit_code, known.step) == (1, "SIGKILL", 137, 101)
 
 
 def test_what_went_with_an_incident_stays_with_it_when_more_is_known() -> None:
-    peers = an_incident(1, rank=0, cause="PeerLost", consequences=1, consequenceRanks=[2])
+    peers = an_incident(1, node=0, cause="PeerLost", consequences=1, consequenceNodes=[2])
     known = gang.hears("Gathering", attempt=2, incidents=[peers], missing=[1]).settled().node_dies(1).decided()
     (incident,) = known.status.history
-    assert (incident.cause, incident.rank, incident.attempt) == ("NodeLost", 1, 1)
-    assert (incident.consequences, incident.consequence_ranks) == (2, (0, 2))
+    assert (incident.cause, incident.node, incident.attempt) == ("NodeLost", 1, 1)
+    assert (incident.consequences, incident.consequence_nodes) == (2, (0, 2))
 
 
 def test_that_more_went_with_it_than_have_names_is_not_forgotten() -> None:
-    peers = an_incident(1, rank=0, cause="PeerLost", consequences=19, consequenceRanks=[*range(1, 9)])
+    peers = an_incident(1, node=0, cause="PeerLost", consequences=19, consequenceNodes=[*range(1, 9)])
     many = a_job(nodes=20).running().hears().settled().after(60)
     known = many.hears("Gathering", attempt=2, incidents=[peers], missing=[1]).settled().node_dies(1).decided()
     (incident,) = known.status.history
-    assert (incident.cause, incident.rank, incident.consequences) == ("NodeLost", 1, 19)
+    assert (incident.cause, incident.node, incident.consequences) == ("NodeLost", 1, 19)
 
 
 def test_a_pod_that_was_replaced_alone_says_nothing_of_the_end_of_the_gang_after_it() -> None:
@@ -817,7 +817,7 @@ def test_a_pod_that_was_replaced_alone_says_nothing_of_the_end_of_the_gang_after
         gang.fails(1, code=137, reason="OOMKilled").decided().after(1).decided().runs(1).hears(attempt=2).settled()
     )
     ended = alone.after(60).reports(0, cause="PeerLost", message="no", at=-10).decided().gone().decided()
-    assert [(failure.cause, failure.rank) for failure in ended.status.history] == [
+    assert [(failure.cause, failure.node) for failure in ended.status.history] == [
         ("PeerLost", 0),
         ("OutOfMemory", 1),
     ]
@@ -839,11 +839,11 @@ def test_pods_of_a_later_gang_say_nothing_of_an_incident_before_it() -> None:
     resized = gang.reports(0, message="no").restarted().asks(nodes=2).decided()
     known = resized.former_fails(1, code=137, reason="OOMKilled").decided().status.last_failure
     assert known is not None
-    assert (known.cause, known.rank) == ("Application", 0)
+    assert (known.cause, known.node) == ("Application", 0)
 
 
 def test_each_incident_is_an_event_and_so_is_the_gang_that_runs_again() -> None:
-    moment = gang.hears(attempt=3, incidents=[an_incident(1), an_incident(2, rank=2)])
+    moment = gang.hears(attempt=3, incidents=[an_incident(1), an_incident(2, node=2)])
     told = [[(event.warning, event.reason) for event in one.decision.events] for one in _rounds(moment)]
     assert told == [[(True, "Restarting")], [(True, "Restarting")], [(False, "Running")], []]
 

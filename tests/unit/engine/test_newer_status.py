@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import DDPJob, DDPJobStatus
-from ddpjob_operator.api.status import AvoidedNode, CheckpointSeen, Condition, Incident, RankIncarnation, Straggler
+from ddpjob_operator.api.status import AvoidedNode, CheckpointSeen, Condition, Incident, NodeIncarnation, Straggler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,15 +18,15 @@ from .builders import Moment, a_job, plan
 KEYS = {
     "conditions": Condition.KEY,
     "history": Incident.KEY,
-    "exceptions": RankIncarnation.KEY,
-    "avoidedNodes": AvoidedNode.KEY,
+    "exceptions": NodeIncarnation.KEY,
+    "avoidedNodes": str(AvoidedNode.model_fields[AvoidedNode.KEY].alias),
     "stragglers": Straggler.KEY,
 }
 ONE_AT_A_TIME = {"lastFailure": Incident.KEY, "checkpoint": CheckpointSeen.KEY}
 SPEED = {"step": 120, "totalSteps": 400, "percent": 30.0, "etaSeconds": 56, "lastStepTime": "2026-01-01T12:00:00Z"}
 
 two = a_job(nodes=2, restart={"backoffSeconds": 0})
-trains = two.running().hears(progress=SPEED, checkpoint={"step": 100}, stragglers=[{"rank": 1, "slowdown": 3.0}])
+trains = two.running().hears(progress=SPEED, checkpoint={"step": 100}, stragglers=[{"node": 1, "slowdown": 3.0}])
 MOMENTS: dict[str, Moment] = {
     "just submitted": two,
     "coming up": two.decided().runs(0),

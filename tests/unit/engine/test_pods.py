@@ -34,7 +34,7 @@ def a_pod(
 
 
 def pods_of(moment: Moment) -> dict[int, Manifest]:
-    return {one.rank: one.build() for one in moment.decision.actions if isinstance(one, CreatePod)}
+    return {one.node: one.build() for one in moment.decision.actions if isinstance(one, CreatePod)}
 
 
 def trainer_of(pod: Manifest) -> Manifest:
@@ -448,7 +448,7 @@ def test_a_pod_that_looks_out_for_a_place_takes_as_much_room_as_one_of_the_gang(
     reserve, real = a_reserve(nodeSelector={"gpu": "a100"})
     assert trainer_of(reserve)["resources"] == trainer_of(real)["resources"] == limited("8Gi")["resources"]
     assert reserve["spec"]["nodeSelector"] == {"gpu": "a100"}
-    assert reserve["metadata"]["labels"]["ddpjob.dev/rank"] == "1"
+    assert reserve["metadata"]["labels"]["ddpjob.dev/node"] == "1"
     assert reserve["metadata"]["name"] != real["metadata"]["name"]
 
 

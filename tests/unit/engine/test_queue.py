@@ -380,7 +380,7 @@ def test_of_the_template_the_queue_gets_what_it_reads() -> None:
                         "containers": [{"name": "trainer", "resources": {"limits": {"cpu": "1"}}}],
                     }
                 },
-                "topologyRequest": {"preferred": "rack", "podIndexLabel": "ddpjob.dev/rank"},
+                "topologyRequest": {"preferred": "rack", "podIndexLabel": "ddpjob.dev/node"},
             }
         ],
         "priorityClassRef": {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "high"},

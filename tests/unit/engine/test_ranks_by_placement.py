@@ -115,7 +115,7 @@ def test_any_other_pod_is_as_it_was(spec: dict[str, Any]) -> None:
     assert "topology" not in str([pod["volumes"], trainer["volumeMounts"], trainer["env"]])
 
 
-IN_PLACE = {"attempt": 1, "rank": 2, "process": 1, "cause": "Application", "message": "killed by SIGKILL"}
+IN_PLACE = {"attempt": 1, "node": 2, "rank": 1, "cause": "Application", "message": "killed by SIGKILL"}
 
 BLAMED: dict[str, Moment] = {
     "by its supervisor, which started again": ordered.hears(attempt=2, order=[0, 2, 1], incidents=[IN_PLACE]),
@@ -134,14 +134,14 @@ def test_who_fails_is_blamed_by_its_pod_and_named_by_both_numbers(moment: Moment
     status = moment.decided().status
     failure = status.last_failure
     assert failure is not None
-    assert (failure.rank, failure.process) == (2, 1)
+    assert (failure.node, failure.rank) == (2, 1)
     assert failure.pod == present_pod_name(moment.snapshot.job, 2)
     assert status.message.startswith("Rank 1 (node 2) failed")
 
 
 def test_a_node_that_was_lost_is_avoided_whatever_rank_it_had() -> None:
     lost = ordered.disrupted(2, "DeletionByTaintManager").node_has("node-2", "is not ready").decided()
-    assert [one.node for one in lost.status.avoided_nodes] == ["node-2"]
+    assert [one.node_name for one in lost.status.avoided_nodes] == ["node-2"]
     assert lost.status.message.startswith("Rank 1 (node 2) failed: NodeLost")
 
 
@@ -157,20 +157,20 @@ UNKNOWN: dict[str, Moment] = {
 
 
 @pytest.mark.parametrize("moment", UNKNOWN.values(), ids=UNKNOWN)
-def test_a_pod_that_says_nothing_is_named_by_its_own_number_if(moment: Moment) -> None:
+def test_a_pod_that_says_nothing_is_named_by_its_node_if(moment: Moment) -> None:
     failure = moment.fails(2, code=137, reason="OOMKilled").decided().status.last_failure
     assert failure is not None
-    assert (failure.rank, failure.process, failure.who) == (2, None, "rank 2")
+    assert (failure.node, failure.rank, failure.who) == (2, None, "node 2")
 
 
 def test_a_report_about_another_node_is_no_proof_of_where_a_rank_is() -> None:
     failure = ordered.hears().reports(2, rank=1, node=1, message="no").decided().status.last_failure
     assert failure is not None
-    assert (failure.rank, failure.process) == (2, None)
+    assert (failure.node, failure.rank) == (2, None)
 
 
 def test_a_stall_names_the_machine_of_the_node_that_is_to_blame() -> None:
-    stall = {"rank": 2, "process": 1, "message": "rank 1 (node 2) did not enter the collective: it is stopped"}
+    stall = {"node": 2, "rank": 1, "message": "rank 1 (node 2) did not enter the collective: it is stopped"}
     said = ordered.hears("Stalled", order=[0, 2, 1], stall=stall).decided().status.message
     assert said == f"No step finishes any more: {stall['message']} (node node-2)"
 

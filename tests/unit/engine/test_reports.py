@@ -19,7 +19,7 @@ JOB = "4a49acf8a6bd727728495d1e541a8408"
 """The fingerprint of `uid-1`."""
 
 DOCUMENT: dict[str, Any] = {
-    "version": 1,
+    "version": 2,
     "job": JOB,
     "mark": "7",
     "nodes": 2,
@@ -35,8 +35,8 @@ DOCUMENT: dict[str, Any] = {
         {
             "attempt": 2,
             "time": "2026-01-01T11:58:00.000Z",
-            "rank": 1,
-            "process": 3,
+            "node": 1,
+            "rank": 3,
             "cause": "OutOfMemory",
             "exitCode": 137,
             "signal": 9,
@@ -45,7 +45,7 @@ DOCUMENT: dict[str, Any] = {
             "step": 120,
             "tied": True,
             "consequences": 3,
-            "consequenceRanks": [0],
+            "consequenceNodes": [0],
         }
     ],
     "progress": {
@@ -58,12 +58,12 @@ DOCUMENT: dict[str, Any] = {
         "samplesPerSecond": 1234.5,
         "lastStepTime": "2026-01-01T12:00:00Z",
         "stepSeconds": 0.02,
-        "slowestRank": 1,
+        "slowestNode": 1,
     },
     "checkpoint": {"step": 100, "time": "2026-01-01T11:59:59.000Z"},
-    "stall": {"since": "2026-01-01T11:59:30.000Z", "rank": 1, "process": 1, "message": "it is stopped (state T)"},
-    "stragglers": [{"rank": 1, "process": 1, "slowdown": 1.81}],
-    "ranks": [{"process": 1}],
+    "stall": {"since": "2026-01-01T11:59:30.000Z", "node": 1, "rank": 1, "message": "it is stopped (state T)"},
+    "stragglers": [{"node": 1, "rank": 1, "slowdown": 1.81}],
+    "ranks": [{"rank": 1}],
     "memory": {"zygotePssBytes": 1},
 }
 
@@ -89,16 +89,16 @@ def test_a_document_is_read_as_it_is_meant() -> None:
             Facts(
                 attempt=2,
                 time=START - timedelta(minutes=2),
-                rank=1,
+                node=1,
                 cause=Cause.OUT_OF_MEMORY,
-                process=3,
+                rank=3,
                 exit_code=137,
                 signal="SIGKILL",
                 message="killed by SIGKILL",
                 step=120,
                 tied=True,
                 consequences=3,
-                consequence_ranks=(0,),
+                consequence_nodes=(0,),
             ),
         ),
         progress=heard().progress,
@@ -109,7 +109,7 @@ def test_a_document_is_read_as_it_is_meant() -> None:
     )
     progress = heard().progress
     assert progress is not None
-    assert (progress.loss, progress.samples_per_second, progress.slowest_rank) == (-0.31, 1234.5, 1)
+    assert (progress.loss, progress.samples_per_second, progress.slowest_node) == (-0.31, 1234.5, 1)
     assert progress.last_step_time == START
 
 
@@ -164,7 +164,7 @@ MISSHAPEN: dict[str, tuple[dict[str, Any], str, Any]] = {
     "a phase of another version": ({"phase": "Dreaming"}, "phase", Phase.UNKNOWN),
     "a step that no reader could hold": ({"checkpoint": {"step": 2**53 + 1}}, "checkpoint", None),
     "an attempt that no counter could": (
-        {"incidents": [{"attempt": 2**31 + 1, "rank": 0}]},
+        {"incidents": [{"attempt": 2**31 + 1, "node": 0}]},
         "incidents",
         (),
     ),
@@ -174,12 +174,12 @@ MISSHAPEN: dict[str, tuple[dict[str, Any], str, Any]] = {
     "a moment long ago": ({"since": "0001-01-01T00:00:00Z"}, "since", START),
     "ranks that cannot be": ({"missing": [-1, 4096, "1", True, 2, 2]}, "missing", (2,)),
     "more ranks than are named": ({"missing": list(range(20))}, "missing", tuple(range(8))),
-    "incidents that are none": ({"incidents": [1, {}, {"attempt": 1}, {"attempt": 0, "rank": 0}]}, "incidents", ()),
+    "incidents that are none": ({"incidents": [1, {}, {"attempt": 1}, {"attempt": 0, "node": 0}]}, "incidents", ()),
     "progress that is none": ({"progress": "fast"}, "progress", None),
     "a checkpoint without a step": ({"checkpoint": {"time": "now"}}, "checkpoint", None),
-    "stragglers that are none": ({"stragglers": [{"rank": 1}, {"slowdown": 2}, 3]}, "stragglers", ()),
+    "stragglers that are none": ({"stragglers": [{"node": 1}, {"slowdown": 2}, 3]}, "stragglers", ()),
     "the slowest process of each node": (
-        {"stragglers": [{"rank": 1, "slowdown": 2}, {"rank": 0, "slowdown": 3}, {"rank": 1, "slowdown": 2.5}]},
+        {"stragglers": [{"node": 1, "slowdown": 2}, {"node": 0, "slowdown": 3}, {"node": 1, "slowdown": 2.5}]},
         "stragglers",
         (HeardStraggler(0, 3.0), HeardStraggler(1, 2.5)),
     ),
@@ -193,13 +193,13 @@ def test_what_is_not_understood_is_left_out(other: dict[str, Any], field: str, v
 
 def test_a_cause_that_is_not_a_programs_to_claim_is_the_program() -> None:
     causes = [
-        {"attempt": attempt, "rank": 0, "cause": cause} for attempt, cause in enumerate(["NodeLost", "No", 7], 1)
+        {"attempt": attempt, "node": 0, "cause": cause} for attempt, cause in enumerate(["NodeLost", "No", 7], 1)
     ]
     assert [one.cause for one in heard(incidents=causes).incidents] == [Cause.APPLICATION] * 3
 
 
 def test_incidents_come_in_the_order_of_their_attempts_and_once() -> None:
-    told = [{"attempt": attempt, "rank": 0, "message": str(attempt)} for attempt in (2, 1, 2)]
+    told = [{"attempt": attempt, "node": 0, "message": str(attempt)} for attempt in (2, 1, 2)]
     assert [one.attempt for one in heard(incidents=told).incidents] == [1, 2]
 
 
@@ -210,7 +210,7 @@ def test_numbers_that_json_does_not_have_are_left_out() -> None:
 
 
 def test_a_message_is_bounded_in_bytes() -> None:
-    (incident,) = heard(incidents=[{"attempt": 1, "rank": 0, "exception": "ä" * 600, "message": "no"}]).incidents
+    (incident,) = heard(incidents=[{"attempt": 1, "node": 0, "exception": "ä" * 600, "message": "no"}]).incidents
     assert len(incident.message.encode()) == 512
 
 

@@ -18,7 +18,7 @@ one = a_job(nodes=3, elastic={"shrinkAfterSeconds": 60}, restart={"backoffSecond
 tiny = one.created().placed(0).after(60).ready_again().settled().runs(0).settled()
 """One of the three runs."""
 
-STALL = {"since": "2026-01-01T12:00:00.000Z", "rank": 1, "process": 1, "message": "rank 1 is stopped"}
+STALL = {"since": "2026-01-01T12:00:00.000Z", "node": 1, "rank": 1, "message": "rank 1 is stopped"}
 still = small.vanishes(2).refused("QuotaExceeded", "exceeded quota").hears("Stalled", stall=STALL)
 
 gang = a_job(nodes=2, scheduleTimeoutSeconds=100)

@@ -152,7 +152,7 @@ def test_stuck_pods(moment: Moment, expected: tuple[str, str, str]) -> None:
 
 def avoided(moment: Moment) -> dict[str, Any]:
     """The nodes that the job keeps away from, and for how long from the start of all moments."""
-    return {one.node: one.until - START for one in moment.status.avoided_nodes}
+    return {one.node_name: one.until - START for one in moment.status.avoided_nodes}
 
 
 def test_a_lost_node_is_avoided_for_an_hour() -> None:
@@ -165,7 +165,7 @@ def test_a_lost_node_is_avoided_for_an_hour() -> None:
 def test_a_node_that_does_not_take_a_pod_is_avoided_too() -> None:
     reason = "UnexpectedAdmissionError"
     moment = two.running().fails(1, code=None, reason=reason)
-    turned_away = moment._each((1,), lambda pod: replace(pod, reason=reason, node="node-1")).decided()
+    turned_away = moment._each((1,), lambda pod: replace(pod, reason=reason, machine="node-1")).decided()
     assert avoided(turned_away) == {"node-1": hour}
 
 
@@ -230,7 +230,7 @@ def test_nodes_are_asked_about_only_where_pods_are_taken_away() -> None:
         "the end is decided": running.succeeds(0, 1).decided(),
         "both go": running.node_dies(0, 1),
     }
-    asked = {what: sorted(moment.asked.answered.nodes) for what, moment in questions.items()}
+    asked = {what: sorted(moment.asked.answered.machines) for what, moment in questions.items()}
     assert asked == {
         "nobody goes": [],
         "one goes": ["node-1"],
@@ -240,4 +240,4 @@ def test_nodes_are_asked_about_only_where_pods_are_taken_away() -> None:
         "both go": ["node-0", "node-1"],
     }
     rack = a_job(nodes=20).running().node_dies(*range(20))
-    assert len(rack.asked.answered.nodes) == 8
+    assert len(rack.asked.answered.machines) == 8

@@ -12,9 +12,9 @@ from .tables import Table, rows, verdict
 
 two = a_job(nodes=2).running()
 gang = two.hears().settled()
-STALL = {"since": "2026-01-01T12:00:00.000Z", "rank": 1, "process": 1, "message": "rank 1 is stopped (state T)"}
+STALL = {"since": "2026-01-01T12:00:00.000Z", "node": 1, "rank": 1, "message": "rank 1 is stopped (state T)"}
 stands = gang.hears("Stalled", stall=STALL)
-answered = {"attempt": 1, "time": "2026-01-01T12:00:00Z", "rank": 1, "cause": "Stalled", "message": "no step for 5 s"}
+answered = {"attempt": 1, "time": "2026-01-01T12:00:00Z", "node": 1, "cause": "Stalled", "message": "no step for 5 s"}
 silent = gang.hears_nothing("10.0.1.0:29501 refuses connections")
 SOME = {"epoch": 1, "step": 120, "totalSteps": 400, "percent": 30.04, "etaSeconds": 3930, "loss": 0.31}
 trains = gang.hears(progress=SOME, checkpoint={"step": 100, "time": "2026-01-01T12:00:00Z"}, firstStepSeen=True)
@@ -350,8 +350,8 @@ def test_a_checkpoint_that_went_with_its_pod_is_not_shown(checkpoint: Any, step:
 
 
 def test_stragglers_are_named_with_their_nodes_as_long_as_the_gang_runs() -> None:
-    slow = gang.hears(stragglers=[{"rank": 1, "process": 1, "slowdown": 1.84}]).settled()
-    assert [(one.rank, one.node, one.slowdown) for one in slow.status.stragglers] == [(1, "node-1", 1.8)]
+    slow = gang.hears(stragglers=[{"node": 1, "rank": 1, "slowdown": 1.84}]).settled()
+    assert [(one.node, one.node_name, one.slowdown) for one in slow.status.stragglers] == [(1, "node-1", 1.8)]
     assert slow.hears().settled().status.stragglers == ()
     assert slow.fails(0).settled().status.stragglers == ()
     assert slow.has_not_heard_yet().settled().status.stragglers != ()
@@ -359,7 +359,7 @@ def test_stragglers_are_named_with_their_nodes_as_long_as_the_gang_runs() -> Non
 
 WAITS: dict[str, tuple[Moment, bool]] = {
     "progress can": (trains, True),
-    "stragglers can": (gang.hears(stragglers=[{"rank": 1, "slowdown": 2.0}]), True),
+    "stragglers can": (gang.hears(stragglers=[{"node": 1, "slowdown": 2.0}]), True),
     "that there is a supervisor can": (two.hears(), True),
     "a stall cannot": (stands, False),
     "nor its end": (stands.settled().hears(progress=SOME), False),
@@ -402,7 +402,7 @@ ASKED: dict[str, tuple[Moment, frozenset[str]]] = {
 @pytest.mark.parametrize(("moment", "nodes"), ASKED.values(), ids=ASKED)
 def test_which_nodes_are_asked_about(moment: Moment, nodes: frozenset[str]) -> None:
 
-    assert moment.asked.answered.nodes == nodes
+    assert moment.asked.answered.machines == nodes
 
 
 def whom(moment: Moment) -> Any:

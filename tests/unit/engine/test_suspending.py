@@ -287,7 +287,7 @@ def test_a_failure_is_remembered_that_is_seen(moment: Moment) -> None:
     resumed = moment.settled().gone().settled().asks(suspend=False).running()
     failure = resumed.status.last_failure
     assert failure is not None
-    assert (failure.rank, failure.cause, failure.message, failure.attempt) == (1, "Application", "ValueError: no", 1)
+    assert (failure.node, failure.cause, failure.message, failure.attempt) == (1, "Application", "ValueError: no", 1)
     assert (failure.action, failure.rule) == ("RestartFree", "spec.suspend")
     assert len(resumed.status.history) == 1
     assert (resumed.status.restarts, resumed.status.disruptions, resumed.status.budget) == (0, 0, Budget())

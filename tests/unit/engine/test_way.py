@@ -192,7 +192,7 @@ def test_it_is_told_in_an_event() -> None:
 
 def test_an_autoscaler_is_asked_about_only_by_a_gang_that_is_about_to_give_way() -> None:
     assert not decide(stuck.after(14).snapshot).needs
-    pod = next(pod for pod in stuck.pods if pod.rank == 2)
+    pod = next(pod for pod in stuck.pods if pod.node == 2)
     assert decide(stuck.after(15).snapshot).needs == Needs(scale_up=pod.uid)
 
 

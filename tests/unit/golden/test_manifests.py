@@ -95,7 +95,7 @@ PODS: dict[str, tuple[Moment, int]] = {
 
 def created(moment: Moment, rank: int) -> Manifest:
     made = (action for action in moment.decision.actions if isinstance(action, CreatePod))
-    return next(action.build() for action in made if action.rank == rank)
+    return next(action.build() for action in made if action.node == rank)
 
 
 def as_yaml(manifest: Manifest) -> str:

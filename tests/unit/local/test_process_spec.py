@@ -22,7 +22,7 @@ def translated(
     given |= dict.fromkeys(("MASTER_PORT", "DDPJOB_STATUS_PORT", "DDPJOB_CONTROL_PORT"), "29501")
     env = [{"name": name, "value": value} for name, value in given.items()]
     env += [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in more.items()]
-    labels = {"ddpjob.dev/rank": str(rank), "ddpjob.dev/incarnation": "1"}
+    labels = {"ddpjob.dev/node": str(rank), "ddpjob.dev/incarnation": "1"}
     trainer = {"name": "trainer", "command": ["x"], "env": env, **(container or {})}
     document = {"metadata": {"labels": labels}, "spec": {"containers": [trainer], **(pod or {})}}
     machine = Machine(directory, PORTS, threads=1, environment={})

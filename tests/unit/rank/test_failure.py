@@ -66,6 +66,7 @@ def test_a_report_is_one_json_object_with_the_last_line_of_the_error(tmp_path: P
     written = json.loads((tmp_path / "log").read_text())
     assert datetime.fromisoformat(written.pop("time")).tzinfo == UTC
     assert written == {
+        "version": 2,
         "rank": 2,
         "exitCode": 1,
         "exception": "ValueError",
@@ -149,9 +150,10 @@ def test_the_environment_names_the_file(tmp_path: Path) -> None:
 
 
 def test_last_words_tell_how_far_training_came_unless_the_file_tells_of_a_failure(tmp_path: Path) -> None:
-    status = {"progress": {"step": 400}, "checkpoint": None, "phase": "Done"}
+    left = {"version": 2, "progress": {"step": 400}, "checkpoint": None}
+    status = {**left, "phase": "Done"}
     leave_final_status(status, tmp_path / "empty")
-    assert json.loads((tmp_path / "empty").read_text()) == {"progress": {"step": 400}, "checkpoint": None}
+    assert json.loads((tmp_path / "empty").read_text()) == left
     leave(OWN, tmp_path / "failed")
     leave_final_status(status, tmp_path / "failed")
     assert json.loads((tmp_path / "failed").read_text())["exception"] == "ValueError"

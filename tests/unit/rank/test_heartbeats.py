@@ -144,7 +144,7 @@ def test_what_is_told_is_read(here: Here) -> None:
     ddpjob.report(step=120, loss=0.25, accuracy=0.5, checkpoint=100)
     reporting.report_parts({"data": 0.125, "backward": 0.25})
     beat = here.beat
-    assert (beat.process, beat.attempt, beat.activity, beat.step, beat.epoch) == (3, 2, "training", 120, 2)
+    assert (beat.rank, beat.attempt, beat.activity, beat.step, beat.epoch) == (3, 2, "training", 120, 2)
     assert (beat.total_steps, beat.loss, beat.samples, beat.metrics) == (400, 0.25, 64, {"accuracy": 0.5})
     assert beat.seconds == {"data": 0.125, "backward": 0.25}
     assert beat.step_age is not None
@@ -435,7 +435,7 @@ def test_the_call_is_cheap(here: Here, metrics: dict[str, float]) -> None:
 
 def test_what_is_sent_is_a_beat() -> None:
     full = Beat(
-        process=1,
+        rank=1,
         attempt=3,
         activity="training",
         step=120,
@@ -453,7 +453,7 @@ def test_what_is_sent_is_a_beat() -> None:
         checkpoint=Checkpoint(100, "2026-11-21T12:00:00.000Z"),
         metrics={"accuracy": 0.5},
     )
-    for one in (full, Beat(process=0, attempt=1, activity="starting")):
+    for one in (full, Beat(rank=0, attempt=1, activity="starting")):
         msgspec.json.decode(msgspec.json.encode(one.to_dict()), type=BeatFields)
 
 
@@ -463,25 +463,25 @@ def test_a_beat_is_sent_by_these_names() -> None:
         *(Checkpoint(8, "t"), {"a": 1.0}),
     )
     assert set(told.to_dict()) == {
-        "process", "attempt", "activity", "step", "stepAge", "counted", "anew", "reports", "announces", "epoch",
+        "rank", "attempt", "activity", "step", "stepAge", "counted", "anew", "reports", "announces", "epoch",
         "totalSteps", "loss", "samples", "stepSeconds", "seconds", "memoryBytes", "checkpoint", "metrics",
     }  # fmt: skip
-    assert set(Beat(1, 3, "starting").to_dict()) == {"process", "attempt", "activity"}
+    assert set(Beat(1, 3, "starting").to_dict()) == {"rank", "attempt", "activity"}
 
 
 @pytest.mark.parametrize(
     "told",
     [
         {},
-        {"process": "x", "attempt": 1, "activity": "training"},
-        {"process": 1, "attempt": 1, "activity": "training", "checkpoint": {"step": 1}},
-        {"process": 1, "attempt": 1, "activity": "training", "seconds": 3},
-        {"process": 1, "attempt": 1, "activity": "training", "seconds": {"data": "1"}},
-        {"process": 1, "attempt": 1, "activity": "training", "metrics": {"a": None}},
-        {"process": 1, "attempt": 1, "activity": "training", "step": True},
-        {"process": 1, "attempt": 1, "activity": "training", "stepAge": None},
-        {"process": 1, "attempt": 1, "activity": None},
-        {"process": 1, "activity": "training"},
+        {"rank": "x", "attempt": 1, "activity": "training"},
+        {"rank": 1, "attempt": 1, "activity": "training", "checkpoint": {"step": 1}},
+        {"rank": 1, "attempt": 1, "activity": "training", "seconds": 3},
+        {"rank": 1, "attempt": 1, "activity": "training", "seconds": {"data": "1"}},
+        {"rank": 1, "attempt": 1, "activity": "training", "metrics": {"a": None}},
+        {"rank": 1, "attempt": 1, "activity": "training", "step": True},
+        {"rank": 1, "attempt": 1, "activity": "training", "stepAge": None},
+        {"rank": 1, "attempt": 1, "activity": None},
+        {"rank": 1, "activity": "training"},
     ],
     ids=str,
 )

@@ -28,6 +28,7 @@ def an_incident(attempt: int, at: float, step: int | None = None) -> Incident:
     return Incident(
         time=ZERO + timedelta(seconds=at),
         attempt=attempt,
+        node=1,
         rank=1,
         pod="digits-1",
         cause="Application",

@@ -99,7 +99,7 @@ def test_the_step_is_the_last_one_and_not_that_of_the_last_line_of_progress(even
 
 
 def test_what_a_program_has_printed_of_rank_0_is_drawn_where_nothing_else_tells_a_loss(tmp_path: Path) -> None:
-    log = tmp_path / "logs" / "attempt-1" / "rank-0.log"
+    log = tmp_path / "logs" / "attempt-1" / "node-0.log"
     write(
         log,
         "hello",
@@ -110,9 +110,9 @@ def test_what_a_program_has_printed_of_rank_0_is_drawn_where_nothing_else_tells_
         "evaluated step=2 loss=0.25 f1=0.5",
         "progress epoch=3",
     )
-    write(log.with_name("rank-1.log"), "progress step=5 loss=9")
+    write(log.with_name("node-1.log"), "progress step=5 loss=9")
     write(
-        tmp_path / "logs" / "attempt-2" / "rank-0.log",
+        tmp_path / "logs" / "attempt-2" / "node-0.log",
         *("progress step=2 loss=0.75", "progress step=3/9 loss=0.5", "saved step=4 checkpoint=last.pt"),
     )
     told = printed(tmp_path / "logs", ZERO)

@@ -9,7 +9,7 @@ from ddpjob_supervisor.watch.beat import Beat
 from ddpjob_supervisor.watch.post import METRICS, Post, merged, read_post
 
 NOW = 1000.0
-COUNTED = Beat(process=0, attempt=2, activity="training", step=20, step_age=0.5, counted=True)
+COUNTED = Beat(rank=0, attempt=2, activity="training", step=20, step_age=0.5, counted=True)
 
 
 def document(percent: Any = None, **metrics: Any) -> bytes:
@@ -21,7 +21,7 @@ def document(percent: Any = None, **metrics: Any) -> bytes:
 
 def test_a_post_tells_which_step_a_counted_one_is_and_the_count_goes_on_from_there() -> None:
     post = read_post(document(12, current_step=120, total_steps=1000, current_epoch=1.2, loss=0.5), COUNTED, NOW)
-    later = Beat(process=0, attempt=2, activity="training", step=23, step_age=0.25, counted=True, anew=True)
+    later = Beat(rank=0, attempt=2, activity="training", step=23, step_age=0.25, counted=True, anew=True)
     beat = merged(later, post, 2, NOW + 3)
     assert beat
     assert (beat.step, beat.step_age, beat.counted, beat.anew) == (123, 0.25, False, False)
@@ -60,9 +60,7 @@ def test_the_last_post_tells_no_steps_and_takes_none_back() -> None:
 
 
 def test_what_a_program_reports_by_itself_goes_before_what_it_posts() -> None:
-    own = Beat(
-        process=0, attempt=2, activity="saving", step=7, step_age=1.0, reports=True, total_steps=70, loss=0.125
-    )
+    own = Beat(rank=0, attempt=2, activity="saving", step=7, step_age=1.0, reports=True, total_steps=70, loss=0.125)
     assert merged(own, read_post(document(50, current_step=1, total_steps=2, loss=9), own, NOW), 2, NOW) == own
     assert merged(own, None, 2, NOW) is own
     assert merged(None, None, 2, NOW) is None
@@ -113,8 +111,6 @@ def test_of_many_metrics_the_first_ones_are_kept() -> None:
 
 
 def test_steps_that_go_back_do_not_become_less_than_none() -> None:
-    beat = merged(
-        Beat(process=0, attempt=2, activity="training", step=1, counted=True), Post(NOW, 5, ahead=-9), 2, NOW
-    )
+    beat = merged(Beat(rank=0, attempt=2, activity="training", step=1, counted=True), Post(NOW, 5, ahead=-9), 2, NOW)
     assert beat
     assert beat.step == 0

@@ -21,6 +21,10 @@ from ddpjob_rank.moments import rfc3339
 
 from .device_words import broken_device
 
+VERSION = 2
+"""Of what supervisors tell the operator, here and on their status pages. A reader ignores fields that it does not
+know; a new number means that known fields changed."""
+
 DEFAULT_PATH = "/dev/termination-log"
 MESSAGE_BYTES = 512
 NAME_BYTES = 256
@@ -66,6 +70,7 @@ class Report:
         """The report as the operator reads it; its bounded fields keep it below 4 KiB."""
         return json.dumps(
             {
+                "version": VERSION,
                 "rank": self.rank,
                 "exitCode": self.exit_code,
                 "exception": self.exception,
@@ -155,7 +160,7 @@ def leave(report: Report, path: Path | None) -> None:
 def leave_final_status(status: Mapping[str, Any], path: Path | None) -> None:
     """Writes how far training came, for a reader who last saw the status page some seconds before its end."""
     if path is not None and not (path.exists() and path.read_bytes()):
-        _write(path, json.dumps({name: status[name] for name in ("progress", "checkpoint")}).encode())
+        _write(path, json.dumps({name: status[name] for name in ("version", "progress", "checkpoint")}).encode())
 
 
 def _tells_of_a_first_failure(path: Path) -> bool:

@@ -169,19 +169,19 @@ def _task_variables(task: slurm.SlurmTask) -> dict[str, str]:
 
 def _node(place: PlaceConfig) -> dict[str, str]:
     """A node whose processes are still to be started."""
-    nodes, procs, rank = place.nodes or 1, place.procs_per_node or 1, place.node_rank
-    if rank is None and nodes > 1:
+    nodes, procs, node = place.nodes or 1, place.procs_per_node or 1, place.node_rank
+    if node is None and nodes > 1:
         raise ConfigError(
             f"which of the {nodes} nodes is this? Add --node-rank 0 on the first one, and so on up to"
             f" --node-rank {nodes - 1} on the last"
         )
-    return _node_variables(nodes, procs, rank or 0)
+    return _node_variables(nodes, procs, node or 0)
 
 
-def _node_variables(nodes: int, procs: int, rank: int) -> dict[str, str]:
+def _node_variables(nodes: int, procs: int, node: int) -> dict[str, str]:
     return {
         Env.NNODES: str(nodes),
-        Env.NODE_RANK: str(rank),
+        Env.NODE_RANK: str(node),
         Env.NPROC_PER_NODE: str(procs),
         Env.WORLD_SIZE: str(nodes * procs),
     }

@@ -39,8 +39,7 @@ class Record:
 
     activity: str = "starting"
     metrics: dict[str, float] = field(default_factory=dict)
-    process: float = math.nan
-    """The global rank."""
+    rank: float = math.nan
     attempt: float = math.nan
     step: float = math.nan
     """The last finished one."""

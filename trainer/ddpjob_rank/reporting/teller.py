@@ -34,7 +34,7 @@ class Teller:
             ValueError: It is too short.
         """
         self._page = _locked_page(path)
-        self.record = Record(process=_variable(Env.RANK), attempt=_variable(Env.ATTEMPT))
+        self.record = Record(rank=_variable(Env.RANK), attempt=_variable(Env.ATTEMPT))
         self._pace = Pace()
         self._number = newest_number(self._page[:])
         self.origin = 0.0

@@ -186,12 +186,12 @@ class Coordinator:
             case Located(domain):
                 member.domain = domain
             case Beats(attempt, beats, running) if attempt == self.attempt:
-                self._check_processes(node, (beat["process"] for beat in beats))
+                self._check_ranks(node, (beat["rank"] for beat in beats))
                 member.beats, member.running = tuple({**beat, "node": node} for beat in beats), running
                 self.current.progressed |= any(beat.get("step") is not None for beat in beats)
                 return  # By far the most frequent messages, and they end no state.
             case Examined(attempt, findings) if attempt == self.attempt:
-                self._check_processes(node, (finding.process for finding in findings))
+                self._check_ranks(node, (finding.rank for finding in findings))
                 if isinstance(self.state, Stalled):
                     self.state = replace(self.state, findings={**self.state.findings, node: findings})
             case Failed(attempt) | Idle(attempt) | Finished(attempt) if (
@@ -229,11 +229,11 @@ class Coordinator:
             case _, Finished():
                 self._dismiss(node)
 
-    def _check_processes(self, node: int, processes: Iterable[int]) -> None:
-        first = self.current.ring.first_process(node)
-        for process in processes:
-            if not first <= process < first + self._processes:
-                raise UnreadableError(f"{process} is no process of node {node}")
+    def _check_ranks(self, node: int, ranks: Iterable[int]) -> None:
+        first = self.current.ring.first_rank(node)
+        for rank in ranks:
+            if not first <= rank < first + self._processes:
+                raise UnreadableError(f"{rank} is no rank of node {node}")
 
     def found_stalled(self, since: float, now: float) -> None:
         """No rank makes progress: each is examined, and then ended."""
@@ -247,23 +247,23 @@ class Coordinator:
         return isinstance(self.state, Stalled) and self.state.findings.keys() >= self._busy().keys()
 
     def findings(self) -> dict[int, Finding]:
-        """What is known so far about what each rank is doing, by process; ranks of idle nodes have ended."""
+        """What is known so far about what each is doing, by rank; those of idle nodes have ended."""
         busy, ring, ends = self._busy(), self.current.ring, self.current.ends
         everyone = range(self.nodes * self._processes)
-        found = {process: finding_of(process, None) for process in everyone if ring.node_of(process) not in busy}
+        found = {rank: finding_of(rank, None) for rank in everyone if ring.node_of(rank) not in busy}
         ended = (end for node in ends.keys() - busy.keys() for end in ends[node])
-        found |= {end.process: finding_of(end.process, end) for end in ended}
+        found |= {end.rank: finding_of(end.rank, end) for end in ended}
         told = self.state.findings if isinstance(self.state, Stalled) else {}
-        return found | {finding.process: finding for node in told.keys() & busy.keys() for finding in told[node]}
+        return found | {finding.rank: finding for node in told.keys() & busy.keys() for finding in told[node]}
 
-    def blamed(self, process: int | None, message: str, step: int | None, now: float) -> None:
+    def blamed(self, rank: int | None, message: str, step: int | None, now: float) -> None:
         """It is known now which rank stalls the gang, or that this cannot be found out."""
         stall = self.current.stall
         if not isinstance(self.state, Stalled) or stall is None:
             return
-        node = None if process is None else self.current.ring.node_of(process)
-        self.current.stall = Stall(stall.since, node, process, message)
-        end = End(process or 0, ExitCode.STALLED, now, STALLED, message, None, step)
+        node = None if rank is None else self.current.ring.node_of(rank)
+        self.current.stall = Stall(stall.since, node, rank, message)
+        end = End(rank or 0, ExitCode.STALLED, now, STALLED, message, None, step)
         self._stop(now, incident_of(self.attempt, node or 0, end, self.members))
 
     def tick(self, now: float) -> None:
@@ -424,7 +424,7 @@ class Coordinator:
     # Incidents that no rank has reported.
 
     def _lost(self, node: int, message: str, now: float) -> Incident:
-        first = self.current.ring.first_process(node)
+        first = self.current.ring.first_rank(node)
         return Incident(self.attempt, node, End(first, ExitCode.PEER_LOST, now, PeerLostError.cause, message))
 
     def _stuck(self, busy: dict[int, Member], now: float) -> Incident:
@@ -434,16 +434,16 @@ class Coordinator:
         who = f"rank {', '.join(map(str, ranks))}" if ranks else f"what the ranks of node {node} had started"
         who = who if ring.is_plain or not ranks else f"{who} (node {node})"
         message = f"SIGKILL has not ended {who} within {KILLED_SECONDS:.0f} s: it waits for a disk or a device"
-        end = End(ranks[0] if ranks else ring.first_process(node), ExitCode.STALLED, now, STALLED, message)
+        end = End(ranks[0] if ranks else ring.first_rank(node), ExitCode.STALLED, now, STALLED, message)
         return incident_of(self.attempt, node, end, busy)
 
     def _stopped(self, now: float) -> Incident:
         """The attempt is over although no rank failed and no node left."""
         ends = ((node, end) for node, ends in sorted(self.current.ends.items()) for end in ends)
         saved = (one for one in ends if one[1].exit_code == ExitCode.SAVED_AND_STOPPED)
-        node, process = next(((node, end.process) for node, end in saved), (0, 0))
+        node, rank = next(((node, end.rank) for node, end in saved), (0, 0))
         message = "it stopped, although its supervisor had not been told to"
-        return Incident(self.attempt, node, End(process, ExitCode.SAVED_AND_STOPPED, now, "Stopped", message))
+        return Incident(self.attempt, node, End(rank, ExitCode.SAVED_AND_STOPPED, now, "Stopped", message))
 
     # What is said.
 

@@ -207,7 +207,7 @@ class CoordinatorService:
 
     def beats(self) -> dict[int, dict[str, Any]]:
         """The last report of each process of the gang."""
-        return {beat["process"]: beat for member in self.coordinator.members.values() for beat in member.beats}
+        return {beat["rank"]: beat for member in self.coordinator.members.values() for beat in member.beats}
 
     def _act(self) -> None:
         """Sends what the coordinator wants to send, and looks again when it wants to."""
@@ -234,10 +234,10 @@ class CoordinatorService:
     def _blame(self) -> None:
         """Ends a stalled attempt, and logs which rank stalled it."""
         findings, named = self.coordinator.findings(), self.coordinator.current.ring.in_words
-        process, message = blame(findings, self._settings.nodes * self._settings.processes, named)
+        rank, message = blame(findings, self._settings.nodes * self._settings.processes, named)
         warn(f"stalled: {message}")
         steps = [finding.step for finding in findings.values() if finding.step is not None]
-        self.coordinator.blamed(process, message, min(steps, default=None), self._now())
+        self.coordinator.blamed(rank, message, min(steps, default=None), self._now())
 
     def _completed(self, message: Message) -> Message:
         if not isinstance(message, Start) or message.port:

@@ -208,7 +208,7 @@ class Follower:
         """The last reports of its ranks."""
         ways = self._state.ranks.transports() if isinstance(self._state, Running) else {}
         return tuple(
-            structs.replace(beat, process=spec.process, attempt=self.attempt, transport=ways.get(local)).to_dict()
+            structs.replace(beat, rank=spec.rank, attempt=self.attempt, transport=ways.get(local)).to_dict()
             for local, (spec, beat) in enumerate(zip(self._specs, self._reports(), strict=True))
             if beat is not None
         )
@@ -267,7 +267,7 @@ class Follower:
             await asyncio.sleep(seconds)
             match self._state:
                 case Running(ranks=ranks):
-                    running = tuple(self._specs[local].process for local in ranks.pids)
+                    running = tuple(self._specs[local].rank for local in ranks.pids)
                     self._send(Beats(self.attempt, self.beats(), running))
                 case Idle():
                     self._send(Beats(self.attempt))
@@ -310,7 +310,7 @@ class Follower:
         self._stop()  # As far as the coordinator knows, nothing runs; but two attempts must never meet on one node.
         self._assign_ranks(start.order)
         if not self._ring.is_plain:
-            numbers = ", ".join(str(spec.process) for spec in self._specs)
+            numbers = ", ".join(str(spec.rank) for spec in self._specs)
             say(f"attempt {start.attempt}: node {self._settings.node} has rank {numbers}")
         self.attempt, self.past = start.attempt, start.past
         ranks = LocalRanks(self._starter, lambda end: self._failed(ranks, start.attempt, end))
@@ -322,7 +322,7 @@ class Follower:
         """Gives this node the ranks of its place among all, which stand in this order, or by number."""
         settings = self._settings
         self._ring = Ring(range(settings.nodes) if order is None else order, settings.processes)
-        first = self._ring.first_process(settings.node)
+        first = self._ring.first_rank(settings.node)
         self._specs = rank_specs(self._env, first, settings.processes, self._directory)
 
     def _failed(self, ranks: LocalRanks, attempt: int, end: End) -> None:
@@ -358,7 +358,7 @@ class Follower:
             ends: Sequence[End] = await ranks.run(COLLECTIVE if start.check else self._program, specs)
         except StartError as error:
             message, now = str(error), time.time()
-            ends = [End(spec.process, ExitCode.APPLICATION_ERROR, now, APPLICATION, message) for spec in specs]
+            ends = [End(spec.rank, ExitCode.APPLICATION_ERROR, now, APPLICATION, message) for spec in specs]
         return [_with_step(*told) for told in zip(ends, self._reports(), strict=True)]
 
     async def _await_store(self, port: int) -> None:
@@ -373,7 +373,7 @@ class Follower:
         for end in ends:
             if end.cause and end.exception is None and end.exit_code > SIGNAL_BASE:
                 was = "was " if end.message.startswith("killed ") else "failed: "
-                complain(f"rank {end.process} {was}{end.message}")
+                complain(f"rank {end.rank} {was}{end.message}")
         done = not start.check and {end.exit_code for end in ends} == {ExitCode.DONE}
         self._state = Idle(ends, done)
         if last := self.beats():  # The last steps, and a checkpoint, may be newer than what was reported.
@@ -408,37 +408,37 @@ class Follower:
         if self._settings.patience is not None:  # Otherwise the operator reports it.
             complain(f"node {incident.node} failed: {incident.end.words}")
         error = PeerLostError(f"{self._in_words(incident)} failed: {incident.end.cause}")
-        end = End(self._specs[0].process, ExitCode.PEER_LOST, time.time(), error.cause, str(error))
+        end = End(self._specs[0].rank, ExitCode.PEER_LOST, time.time(), error.cause, str(error))
         self._report(structs.replace(end, step=incident.end.step), incident)
         self._finish(ExitCode.PEER_LOST)
 
     def _report(self, end: End, incident: Incident | None = None) -> None:
         """Leaves a report for the operator; it may see any pod's end first, so each report names the incident."""
         named = None if incident is None else incident.to_document()
-        parts = (end.process, end.exit_code, end.cause, end.exception, end.message, end.step)
+        parts = (end.rank, end.exit_code, end.cause, end.exception, end.message, end.step)
         node = None if self._ring.is_plain else self._settings.node
         leave(Report(*parts, self.attempt, named, node), self._report_file)
 
     def _in_words(self, incident: Incident) -> str:
         """Which rank failed first."""
-        return rank_in_words(incident.end.process, incident.node, self._settings.processes)
+        return rank_in_words(incident.end.rank, incident.node, self._settings.processes)
 
     async def _examine(self, attempt: int, ranks: LocalRanks) -> None:
         """Examines what each stuck rank is doing; of one that has ended, only that is reported."""
         found = await asyncio.gather(*(self._found(local, pid) for local, pid in ranks.pids.items()))
         # Some may have ended meanwhile.
-        gone = {self._specs[local].process: end for local, end in ranks.ended.items()}
-        still = (one for one in found if one.process not in gone)
+        gone = {self._specs[local].rank: end for local, end in ranks.ended.items()}
+        still = (one for one in found if one.rank not in gone)
         self._send(Examined(attempt, (*still, *(finding_of(*one) for one in gone.items()))))
 
     async def _found(self, local: int, pid: int) -> Finding:
         """What a rank is doing; if it cannot be examined, the findings of the others are still reported."""
-        process = self._specs[local].process
+        rank = self._specs[local].rank
         try:
-            return await collect(pid, process, self._heartbeats.path(local), self.attempt)
+            return await collect(pid, rank, self._heartbeats.path(local), self.attempt)
         except Exception as error:  # noqa: BLE001  (whatever it is, a rank that hangs is not to end the supervisor)
-            warn(f"cannot look at rank {process}: {type(error).__name__}: {error}")
-            return Finding(process)
+            warn(f"cannot look at rank {rank}: {type(error).__name__}: {error}")
+            return Finding(rank)
 
     def _spec_in(self, local: int, spec: RankSpec, start: Start) -> RankSpec:
         """A spec with what is different in each attempt."""
@@ -448,7 +448,7 @@ class Follower:
         seconds = start.past.mean_time_to_failure
         if seconds is not None:
             env[Env.MEAN_TIME_TO_FAILURE] = f"{max(1.0, seconds):.0f}"
-        if self._posts is not None and spec.process == 0:
+        if self._posts is not None and spec.rank == 0:
             env |= self._posts.env(env)
         return replace(spec, env=env)
 

@@ -125,7 +125,7 @@ def not_entered(ends: Ends) -> tuple[int, End] | None:
     most: dict[str, int] = {}
     for _, end in everyone:
         most |= {group: max(number, most.get(group, number)) for group, number in end.begun.items()}
-    for node, end in sorted(everyone, key=lambda one: one[1].process):
+    for node, end in sorted(everyone, key=lambda one: one[1].rank):
         for group, number in sorted(end.begun.items()):
             if number < most[group]:
                 message = (
@@ -136,12 +136,12 @@ def not_entered(ends: Ends) -> tuple[int, End] | None:
     return None
 
 
-def finding_of(process: int, end: End | None) -> Finding:
+def finding_of(rank: int, end: End | None) -> Finding:
     """What a rank that has ended was found doing: one that waited until it gave up did wait."""
     if end is None or not end.waited:
-        return Finding(process, ENDED)
+        return Finding(rank, ENDED)
     # Its state is that of a process that waits: it was in no other one for all that time.
-    return Finding(process, "S", where=end.waited, communicates=True, sequences=end.begun)
+    return Finding(rank, "S", where=end.waited, communicates=True, sequences=end.begun)
 
 
 def incident_of(attempt: int, node: int, end: End, nodes: Iterable[int], *, tied: bool = False) -> Incident:

@@ -39,7 +39,7 @@ HEEDING_SECONDS = 3.0
 class RankSpec:
     """A rank's place among all, and what it gets there."""
 
-    process: int
+    rank: int
     """Its rank among all processes."""
     env: Mapping[str, str]
     report: Path
@@ -89,7 +89,7 @@ class LocalRanks:
         await self._await_starter()
         if self.unwanted.is_set():
             code = SIGNAL_BASE + (signal.SIGKILL if self._stopped else self._requests[0])
-            return tuple(End(spec.process, code, time.time()) for spec in specs)
+            return tuple(End(spec.rank, code, time.time()) for spec in specs)
         self._ranks = await self._started(program, specs)
         if self._stopped:
             self._kill()
@@ -169,20 +169,20 @@ class LocalRanks:
 def _end(code: int, spec: RankSpec, *, asked: Sequence[signal.Signals], stopped: bool, starved: bool) -> End:
     now = time.time()
     if code in {ExitCode.DONE, ExitCode.SAVED_AND_STOPPED}:
-        return End(spec.process, code, now)
+        return End(spec.rank, code, now)
     by_us = stopped and code == SIGNAL_BASE + signal.SIGKILL
     as_asked = code - SIGNAL_BASE in asked
     reported = _reported(spec, now)
     if reported is not None:  # It had failed, though it may have been killed while it was about to end.
         return reported if by_us or as_asked else replace(reported, exit_code=code)
     if by_us or as_asked:
-        return End(spec.process, code, now)
+        return End(spec.rank, code, now)
     if code <= SIGNAL_BASE:
-        return End(spec.process, code, now, APPLICATION, f"ended with exit code {code}")
+        return End(spec.rank, code, now, APPLICATION, f"ended with exit code {code}")
     message = f"killed by {_signal_name(code - SIGNAL_BASE)}"
     if starved and code == SIGNAL_BASE + signal.SIGKILL:
-        return End(spec.process, code, now, memory.CAUSE, f"{message}: the memory limit was reached")
-    return End(spec.process, code, now, APPLICATION, message)
+        return End(spec.rank, code, now, memory.CAUSE, f"{message}: the memory limit was reached")
+    return End(spec.rank, code, now, APPLICATION, message)
 
 
 def _explained(end: End, words: NcclWords) -> End:
@@ -205,7 +205,7 @@ def _reported(spec: RankSpec, now: float) -> End | None:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         report = json.loads(spec.report.read_text(encoding="utf-8"))
         exception, step = report["exception"], report["step"]
-        return End(spec.process, report["exitCode"], now, report["cause"], report["message"], exception, step)
+        return End(spec.rank, report["exitCode"], now, report["cause"], report["message"], exception, step)
     return None
 
 

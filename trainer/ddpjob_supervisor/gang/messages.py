@@ -1,7 +1,7 @@
 """The messages between supervisors over the control port: one JSON object per line.
 
 Rank 0's supervisor is the coordinator. A member opens the connection, sends Hello, proves it (`proof`), and receives
-Welcome, Elsewhere or Refused. `node` is a node's number, and `process` a rank among all processes.
+Welcome, Elsewhere or Refused. `node` is a node's number, and `rank` a process's among all.
 """
 
 import json
@@ -16,7 +16,7 @@ from ddpjob_rank.moments import rfc3339
 from ddpjob_supervisor.watch.beat import BeatFields
 from ddpjob_supervisor.watch.blame import Finding
 
-PROTOCOL = 5
+PROTOCOL = 6
 """Raised with every change that an older supervisor could misunderstand."""
 
 FIRST_WITH_PROOF = 3
@@ -51,8 +51,8 @@ class _LastingMessage(_Message, frozen=True, forbid_unknown_fields=False, omit_d
 class End(_Strict, frozen=True):
     """How one rank of an attempt ended."""
 
-    process: int
-    """Its rank among all processes."""
+    rank: int
+    """Which one: its RANK."""
     exit_code: int
     """128+n for signal n."""
     time: float
@@ -93,8 +93,8 @@ class Incident(_Strict, frozen=True):
         return {
             "attempt": self.attempt,
             "time": rfc3339(end.time),
-            "rank": self.node,
-            "process": end.process,
+            "node": self.node,
+            "rank": end.rank,
             "cause": end.cause,
             "exitCode": end.exit_code,
             "signal": end.exit_code - SIGNAL_BASE if end.exit_code in SIGNALS else None,
@@ -103,7 +103,7 @@ class Incident(_Strict, frozen=True):
             "step": end.step,
             "tied": self.tied,
             "consequences": self.consequences,
-            "consequenceRanks": list(self.consequence_nodes),
+            "consequenceNodes": list(self.consequence_nodes),
         }
 
 
@@ -276,7 +276,7 @@ class Beats(_Message, frozen=True):
     attempt: int
     beats: tuple[BeatFields, ...] = ()
     running: tuple[int, ...] = ()
-    """Processes that have not ended."""
+    """Those that have not ended."""
 
 
 class Examined(_Message, frozen=True):

@@ -24,22 +24,22 @@ class Ring:
         """Whether the nodes stand in it by number, as they do unless placement says something else."""
         return all(node == place for node, place in self._places.items())
 
-    def first_process(self, node: int) -> int:
+    def first_rank(self, node: int) -> int:
         """The rank of a node's first process."""
         return self._places[node] * self._processes
 
-    def node_of(self, process: int) -> int:
-        """The node on which a process is."""
-        return self.order[process // self._processes]
+    def node_of(self, rank: int) -> int:
+        """The node on which a rank is."""
+        return self.order[rank // self._processes]
 
-    def in_words(self, process: int) -> str:
-        """A process, with its node where that is not plain from the rank."""
-        return rank_in_words(process, self.node_of(process), self._processes)
+    def in_words(self, rank: int) -> str:
+        """A rank, with its node where that is not plain from it."""
+        return rank_in_words(rank, self.node_of(rank), self._processes)
 
 
-def rank_in_words(process: int, node: int, processes: int) -> str:
-    """A process, with its node unless the nodes stand by number."""
-    return f"rank {process}" if process // processes == node else f"rank {process} (node {node})"
+def rank_in_words(rank: int, node: int, processes: int) -> str:
+    """A rank, with its node unless the nodes stand by number."""
+    return f"rank {rank}" if rank // processes == node else f"rank {rank} (node {node})"
 
 
 def order_of(domains: Mapping[int, str | None]) -> tuple[int, ...] | None:

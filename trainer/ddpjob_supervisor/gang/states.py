@@ -94,7 +94,7 @@ class Stall:
     since: float
     node: int | None = None
     """The one of the rank that is to blame, once that is known."""
-    process: int | None = None
+    rank: int | None = None
     """That rank."""
     message: str = ""
 

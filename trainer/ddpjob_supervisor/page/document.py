@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from ddpjob_rank.failure.report import VERSION
 from ddpjob_rank.moments import rfc3339
 from ddpjob_rank.recording.json_lines import in_json
 
@@ -18,9 +19,6 @@ from .progress import Beat, Progress
 from .stragglers import Straggler
 
 Document = dict[str, Any]
-
-VERSION = 1
-"""The document's. A reader ignores fields that it does not know; a new number means that known fields changed."""
 
 NODES = 8
 INCIDENTS = 16
@@ -91,7 +89,7 @@ def document(gang: Gang) -> Document:
     }
     said |= _of_all(gang) if gang.coordinator is None else {"coordinator": gang.coordinator}
     if gang.procs_per_node * (gang.nodes if gang.coordinator is None else 1) <= PROCESSES:
-        said["ranks"] = [_rank(beat) for beat in sorted(gang.beats, key=lambda beat: beat["process"])]
+        said["ranks"] = [_rank(beat) for beat in sorted(gang.beats, key=lambda beat: beat["rank"])]
     return said
 
 
@@ -129,8 +127,8 @@ def mark(gang: Gang) -> str:
         gang.in_place_restarts,
         gang.first_step_seen,
         gang.incidents[-1].attempt if gang.incidents else None,
-        gang.stall and (gang.stall.since, gang.stall.process, gang.stall.message),
-        sorted(straggler.process for straggler in gang.stragglers),
+        gang.stall and (gang.stall.since, gang.stall.rank, gang.stall.message),
+        sorted(straggler.rank for straggler in gang.stragglers),
     )
     return hashlib.sha256(json.dumps(matters).encode()).hexdigest()[:16]
 
@@ -152,24 +150,24 @@ def _progress(gang: Gang) -> Document | None:
         "samplesPerSecond": _rounded(seen.samples_per_second, 1),
         "lastStepTime": None if seen.last_step_time is None else rfc3339(seen.last_step_time),
         "stepSeconds": _rounded(seen.step_seconds, 6),
-        "slowestRank": gang.slowest_node,
+        "slowestNode": gang.slowest_node,
     }
 
 
 def _stall(stall: Stall | None) -> Document | None:
     if stall is None:
         return None
-    return {"since": rfc3339(stall.since), "rank": stall.node, "process": stall.process, "message": stall.message}
+    return {"since": rfc3339(stall.since), "node": stall.node, "rank": stall.rank, "message": stall.message}
 
 
 def _straggler(straggler: Straggler) -> Document:
-    return {"rank": straggler.node, "process": straggler.process, "slowdown": round(straggler.slowdown, 1)}
+    return {"node": straggler.node, "rank": straggler.rank, "slowdown": round(straggler.slowdown, 1)}
 
 
 def _rank(beat: Beat) -> Document:
     parts, metrics = beat.get("seconds") or {}, beat.get("metrics") or {}
     return {
-        "process": beat["process"],
+        "rank": beat["rank"],
         "node": beat["node"],
         "step": beat.get("step"),
         "activity": beat.get("activity"),

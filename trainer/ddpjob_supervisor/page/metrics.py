@@ -94,25 +94,25 @@ def _progress(document: Document) -> Iterator[Metric]:
 
 
 def _processes(document: Document) -> Iterator[Metric]:
-    steps = GaugeMetricFamily(f"{PREFIX}rank_step", "Steps that a process has finished", labels=["process", "node"])
+    steps = GaugeMetricFamily(f"{PREFIX}rank_step", "Steps that a process has finished", labels=["rank", "node"])
     seconds = GaugeMetricFamily(
-        f"{PREFIX}rank_seconds", "Time in the parts of a step, recent means", labels=["process", "part"]
+        f"{PREFIX}rank_seconds", "Time in the parts of a step, recent means", labels=["rank", "part"]
     )
-    memory = GaugeMetricFamily(f"{PREFIX}memory_bytes", "Memory of a process, as it tells it", labels=["process"])
+    memory = GaugeMetricFamily(f"{PREFIX}memory_bytes", "Memory of a process, as it tells it", labels=["rank"])
     metrics = GaugeMetricFamily(
-        f"{PREFIX}rank_metric", "A number of the program's own, as a process tells it", labels=["process", "name"]
+        f"{PREFIX}rank_metric", "A number of the program's own, as a process tells it", labels=["rank", "name"]
     )
-    for rank in document.get("ranks", ()):
-        process = str(rank["process"])
-        if rank["step"] is not None:
-            steps.add_metric([process, str(rank["node"])], rank["step"])
-        for part, value in rank["seconds"].items():
+    for one in document.get("ranks", ()):
+        rank = str(one["rank"])
+        if one["step"] is not None:
+            steps.add_metric([rank, str(one["node"])], one["step"])
+        for part, value in one["seconds"].items():
             if value is not None:
-                seconds.add_metric([process, part], value)
-        if rank["memoryBytes"] is not None:
-            memory.add_metric([process], rank["memoryBytes"])
-        for name, value in rank["metrics"].items():
-            metrics.add_metric([process, name], float(value))
+                seconds.add_metric([rank, part], value)
+        if one["memoryBytes"] is not None:
+            memory.add_metric([rank], one["memoryBytes"])
+        for name, value in one["metrics"].items():
+            metrics.add_metric([rank, name], float(value))
     yield from (steps, seconds, memory, metrics)
 
 

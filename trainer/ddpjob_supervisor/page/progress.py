@@ -114,12 +114,12 @@ class Pace:
         step, age = beat.get("step"), beat.get("stepAge")
         if step is None:
             return
-        known = self._processes.get(beat["process"])
+        known = self._processes.get(beat["rank"])
         if known is not None and known.step == step and known.finished is not None:
             known.beat = beat  # The first sight of a step says best when it was finished.
             return
         finished = None if age is None else now - age
-        self._processes[beat["process"]] = _Process(beat, step, finished)
+        self._processes[beat["rank"]] = _Process(beat, step, finished)
 
     def _note_checkpoint(self, beat: Beat) -> None:
         told = beat.get("checkpoint")

@@ -41,7 +41,7 @@ class Straggler:
     """A process that is slower than the others."""
 
     node: int
-    process: int
+    rank: int
     slowdown: float
     """Its own work per step as a multiple of what is usual."""
 
@@ -70,7 +70,7 @@ def stragglers(works: Mapping[int, Work]) -> tuple[Straggler, ...]:
         for rank, work in works.items()
         if usual[side[rank]].is_exceeded_by(work)
     )
-    return tuple(sorted(slow, key=lambda one: (-one.slowdown, one.process))[:NAMED])
+    return tuple(sorted(slow, key=lambda one: (-one.slowdown, one.rank))[:NAMED])
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +155,14 @@ class Comparison:
             self._attempt, self.stragglers, self.slowest = attempt, (), None
             self._processes.clear()
         for beat in beats:
-            known = self._processes.get(beat["process"])
+            known = self._processes.get(beat["rank"])
             if known is not None and not known.is_due(now):
                 continue
             sample = _sample(beat, now)
             if sample is not None:
                 if not self._processes:
                     self._began = self._compared = now
-                self._processes.setdefault(beat["process"], _Process(beat["node"])).note(sample)
+                self._processes.setdefault(beat["rank"], _Process(beat["node"])).note(sample)
         if self._processes and now - self._compared >= SAMPLE_SECONDS:
             self._compared = now
             self._compare(window_full=now - self._began >= WINDOW_SECONDS)

@@ -31,7 +31,7 @@ class Finding:
     retry: bool = True
     """Of a failure: whether another try, perhaps on another machine, may go better."""
     nodes: tuple[int, ...] = ()
-    """Ranks of the nodes that it is about; none: the node that says it, or none in particular."""
+    """Those that it is about, by number; none: the node that says it, or none in particular."""
     device: bool = False
     """Of a failure: whether a GPU is broken, which is no fault of the job."""
 

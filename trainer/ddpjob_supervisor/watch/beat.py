@@ -22,8 +22,7 @@ class Checkpoint:
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """What a rank reports. What it has not reported, or is not known yet, is None."""
 
-    process: int
-    """The global rank."""
+    rank: int
     attempt: int
     activity: str
     """`starting` until the first step is finished; then `training`, `saving`, `evaluation`, or the program's word."""
@@ -83,7 +82,7 @@ class CheckpointFields(TypedDict):
 class BeatFields(TypedDict, total=False):
     """A Beat as it is sent. A newer version may send other fields, which are ignored."""
 
-    process: Required[int]
+    rank: Required[int]
     attempt: Required[int]
     activity: Required[str]
     step: int

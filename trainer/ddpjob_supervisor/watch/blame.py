@@ -35,7 +35,7 @@ OVER = frozenset({"Z", ENDED})
 class Finding:
     """What one process was found doing."""
 
-    process: int
+    rank: int
     state: str | None = None
     """One of STATES; None: nothing is known."""
     silent: bool = False
@@ -66,12 +66,12 @@ SHOWN = 3
 def blame(
     findings: Mapping[int, Finding], world_size: int, named: Callable[[int], str] = "rank {}".format
 ) -> tuple[int | None, str]:
-    """The process that the others wait for, or None if it is no particular one; and a sentence for people.
+    """The rank that the others wait for, or None if it is no particular one; and a sentence for people.
 
     Args:
-        findings: By process; those left out did not answer.
+        findings: By rank; those left out did not answer.
         world_size: How many processes the gang has.
-        named: What the sentence calls a process.
+        named: What the sentence calls a rank.
     """
     gang = {rank: findings.get(rank, Finding(rank)) for rank in range(world_size)}
     lives = {rank for rank, one in gang.items() if one.state not in OVER}

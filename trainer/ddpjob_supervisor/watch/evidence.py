@@ -17,14 +17,14 @@ ATTEMPTS_KEPT = 10
 WRITE_SECONDS = 0.25
 
 
-async def keep(story: str, attempt: int, process: int) -> None:
+async def keep(story: str, attempt: int, rank: int) -> None:
     """Writes what a rank was doing to `attempt-N/rank-R.txt`, and says where that is."""
-    await _keep(story.encode(errors="replace"), attempt, f"rank-{process}.txt", f"what rank {process} was doing")
+    await _keep(story.encode(errors="replace"), attempt, f"rank-{rank}.txt", f"what rank {rank} was doing")
 
 
-async def keep_recording(dump: bytes, attempt: int, process: int) -> None:
+async def keep_recording(dump: bytes, attempt: int, rank: int) -> None:
     """Writes a dump of PyTorch's flight recorder to `attempt-N/trace-R`, a name that PyTorch's own analyzer takes."""
-    await _keep(dump, attempt, f"trace-{process}", f"the flight recorder's dump of rank {process}")
+    await _keep(dump, attempt, f"trace-{rank}", f"the flight recorder's dump of rank {rank}")
 
 
 async def _keep(content: bytes, attempt: int, name: str, what: str) -> None:

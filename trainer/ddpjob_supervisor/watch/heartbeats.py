@@ -74,7 +74,7 @@ def _beat(record: Record, now: float) -> Beat:
     step_age = _known(now - record.step_at)
     checkpoint = _whole(record.checkpoint_step)
     return Beat(
-        process=int(record.process),
+        rank=int(record.rank),
         attempt=int(record.attempt),
         activity=record.activity,
         step=_whole(record.step),

@@ -31,7 +31,7 @@ class LastWords:
         self.words = NcclWords()
         self.env: dict[str, str] = {}
         """What the rank's environment has to have besides."""
-        self._process, self._attempt = (int(env.get(name, "0")) for name in (Env.RANK, Env.ATTEMPT))
+        self._rank, self._attempt = (int(env.get(name, "0")) for name in (Env.RANK, Env.ATTEMPT))
         self._transport: str | None = None
         self._transport_told = False
         heartbeat = env.get(Env.HEARTBEAT)
@@ -43,7 +43,7 @@ class LastWords:
         if self._says_nothing:
             self.env |= flight_recorder.settings(None, env)
             return
-        self._dump = Path(f"{heartbeat}{DUMP}{self._process}")
+        self._dump = Path(f"{heartbeat}{DUMP}{self._rank}")
         self._dump.unlink(missing_ok=True)
         self.env |= flight_recorder.settings(f"{heartbeat}{DUMP}", env)
         if self._relay is not None and NCCL_DEBUG in env and NCCL_DEBUG_FILE not in env:
@@ -56,7 +56,7 @@ class LastWords:
             self._transport = transport
         elif transport is not None and not self._transport_told:
             self._transport_told = True
-            say(f"rank {self._process}: NCCL goes by {transport}")
+            say(f"rank {self._rank}: NCCL goes by {transport}")
             if problem := fell_back(self.words, infiniband()):
                 warn(problem)
         return transport
@@ -68,7 +68,7 @@ class LastWords:
             await self._relay.finish(waits=not self._says_nothing)
         if self.words.ending is Ending.TIMEOUT and (dump := self._dumped()):
             self.words.begun |= flight_recorder.begun(flight_recorder.entries_of(dump), "nccl")
-            await evidence.keep_recording(dump, self._attempt, self._process)
+            await evidence.keep_recording(dump, self._attempt, self._rank)
         return self.words
 
     def _dumped(self) -> bytes:

@@ -86,7 +86,7 @@ def merged(beat: Beat | None, post: Post | None, attempt: int, now: float) -> Be
     if post is None:
         return beat
     if beat is None:
-        beat = Beat(process=0, attempt=attempt, activity="starting")
+        beat = Beat(rank=0, attempt=attempt, activity="starting")
     if beat.step is None and post.step:
         beat = replace(beat, step=post.step, step_age=max(0.0, now - post.at), activity=TRAINING)
     elif beat.step is not None and beat.counted and post.step is not None:

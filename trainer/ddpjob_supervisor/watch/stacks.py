@@ -20,12 +20,12 @@ CHILDREN_SECONDS = 0.25
 LOG_CHARACTERS = 64 << 10
 
 
-async def collect(pid: int, process: int, beats: Path, attempt: int) -> Finding:
+async def collect(pid: int, rank: int, beats: Path, attempt: int) -> Finding:
     """Examines what a rank is doing; writes what a reader needs most to stderr, and all of it to a file.
 
     Args:
         pid: Its process number.
-        process: Its rank among all processes.
+        rank: Its RANK.
         beats: Its heartbeat file.
         attempt: The present one.
 
@@ -37,12 +37,12 @@ async def collect(pid: int, process: int, beats: Path, attempt: int) -> Finding:
     """
     present = Process.of(pid)
     answer = Answer(asked=False) if present.state in HELD else await ask_rank(pid, beats)
-    finding = _finding(process, present, answer, beats)
+    finding = _finding(rank, present, answer, beats)
     children = await _children(pid, beats)
     head = [*_head(finding, present, answer)]
     _log(_story(*head, frames.without_ours(answer.stacks), *children, *_collectives(answer, done=False)))
     story = _story(*head, frames.main_first(answer.stacks), *children, *_collectives(answer))
-    await evidence.keep(f"{story}\n", attempt, process)
+    await evidence.keep(f"{story}\n", attempt, rank)
     # What a rank tells is a file of its own, which may hold anything; the caller deals with what is none of this.
     return msgspec.convert(msgspec.to_builtins(finding), Finding)
 
@@ -51,11 +51,11 @@ def _story(*parts: str) -> str:
     return "\n".join(filter(None, parts))
 
 
-def _finding(process: int, present: Process, answer: Answer, beats: Path) -> Finding:
+def _finding(rank: int, present: Process, answer: Answer, beats: Path) -> Finding:
     stack = frames.main_thread(answer.stacks)
     record = _record(beats)
     return Finding(
-        process=process,
+        rank=rank,
         state=present.state,
         silent=answer.asked and not answer.stacks and not answer.told,
         where=frames.place(stack),
@@ -90,7 +90,7 @@ async def _children(pid: int, beats: Path) -> list[str]:
 def _head(finding: Finding, present: Process, answer: Answer) -> Iterator[str]:
     step = "no step reported" if finding.step is None else f"step {finding.step} finished"
     doing = f", {finding.activity}" if finding.activity else ""
-    yield f"rank {finding.process}: process {present.pid}, {_state(present)}; {step}{doing}"
+    yield f"rank {finding.rank}: process {present.pid}, {_state(present)}; {step}{doing}"
     if finding.sequences:
         begun = ", ".join(f"{number} of group {group}" for group, number in finding.sequences.items())
         waits = f"; it waits in {finding.collective}" if finding.collective else ""

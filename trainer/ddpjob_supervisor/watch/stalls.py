@@ -97,18 +97,18 @@ class Stalls:
         attempt = max((beat["attempt"] for beat in beats.values()), default=self._attempt)
         if attempt > self._attempt:
             self._attempt, self._processes, self._doing, self._found = attempt, {}, None, None
-        present = {process: beat for process, beat in beats.items() if beat["attempt"] == self._attempt}
+        present = {rank: beat for rank, beat in beats.items() if beat["attempt"] == self._attempt}
         if self._found is not None or not present:
             return self._found if present else None
         first = min(present)
-        for process, beat in present.items():
-            self._hear(process, beat, now, learn=process == first)
+        for rank, beat in present.items():
+            self._hear(rank, beat, now, learn=rank == first)
         self._note_announcements(now)
         self._found = self._judge(now)
         return self._found
 
-    def _hear(self, process: int, beat: Beat, now: float, *, learn: bool) -> None:
-        known, age = self._processes.get(process), beat.get("stepAge")
+    def _hear(self, rank: int, beat: Beat, now: float, *, learn: bool) -> None:
+        known, age = self._processes.get(rank), beat.get("stepAge")
         if known is not None and known.beat == beat and age is not None:
             return  # Its age would have changed: the process was not asked since.
         heard = _Process(beat, now, None if age is None else now - age)
@@ -116,7 +116,7 @@ class Stalls:
             heard = self._compared(known, heard, learn=learn)
         elif heard.finished is not None:
             self._patience.note_first_step(heard.finished - self._began)
-        self._processes[process] = heard
+        self._processes[rank] = heard
 
     def _compared(self, known: _Process, heard: _Process, *, learn: bool) -> _Process:
         """What it now says about a step, or about the next one, compared with what it said before."""

@@ -5,9 +5,10 @@ from itertools import starmap
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.cli.logs import Which
-from ddpjob_operator.cli.phrases import NEVER_RAN, failed_first, incident_of, nothing_ran, span_of_attempts, writer_of
+from ddpjob_operator.cli.phrases import NEVER_RAN, failed_first, incident_of, nothing_ran, span_of_attempts
 from ddpjob_operator.cli.run_logs import Line, shown_last
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, as_job, of_attempt, present, previous_attempt
+from ddpjob_operator.engine import called
 
 from .life import Life, unnoticed
 from .pod_logs import FOLLOWED, PodLogs
@@ -21,23 +22,23 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
     What it waits for, and everything else that is not a line of a log, goes to standard error.
 
     Raises:
-        BadInputError: there is no such job, rank or attempt.
+        BadInputError: there is no such job, node or attempt.
         ClusterError: the cluster does not do its part.
     """
     document = jobs.get(name) if name else jobs.only()
     job = as_job(document)
     if which.past:
         return _print(jobs, job, _left(job, jobs.pods(document), which), which)
-    nodes, rank = job.status.nodes or job.spec.nodes, which.rank
-    if rank is not None and not 0 <= rank < nodes:
-        raise BadInputError(f"no rank {rank}; {job.metadata.name} has 0 to {nodes - 1}")
+    nodes, node = job.status.nodes or job.spec.nodes, which.node
+    if node is not None and not 0 <= node < nodes:
+        raise BadInputError(f"no node {node}; {job.metadata.name} has 0 to {nodes - 1}")
     pods = jobs.pods(document)
     if follow and not job.status.finished:
         return _follow(jobs, document, pods, which)
     found = present(pods, job.status)
-    if rank is None and found:
+    if node is None and found:
         _miss_first(job, found)
-    return _print(jobs, job, [pod for pod in found if rank is None or pod.rank == rank], which)
+    return _print(jobs, job, [pod for pod in found if node is None or pod.node == node], which)
 
 
 def _miss_first(job: DDPJob, pods: list[JobPod]) -> None:
@@ -45,8 +46,8 @@ def _miss_first(job: DDPJob, pods: list[JobPod]) -> None:
     first = incident_of(job.status, job.status.attempt)
     if not job.status.finished or first is None or first.cause in NEVER_RAN:
         return
-    if first.rank not in {pod.rank for pod in pods}:
-        _say(f"the pod of rank {first.rank}, which failed first, is gone, and its log with it")
+    if first.node not in {pod.node for pod in pods}:
+        _say(f"the pod of {called(job)} {first.node}, which failed first, is gone, and its log with it")
 
 
 def _left(job: DDPJob, pods: list[JobPod], which: Which) -> list[JobPod]:
@@ -55,12 +56,12 @@ def _left(job: DDPJob, pods: list[JobPod], which: Which) -> list[JobPod]:
     started = [pod for pod in pods if pod.started]
     attempt = previous_attempt(started, status) if which.attempt is None else which.attempt
     found = of_attempt(started, status, attempt)
-    wanted = [pod for pod in found if which.rank is None or pod.rank == which.rank]
+    wanted = [pod for pod in found if which.node is None or pod.node == which.node]
     if wanted:
         return wanted
     if found:
-        have = ", ".join(str(pod.rank) for pod in found)
-        raise BadInputError(f"no log of rank {which.rank} is left of attempt {attempt}; there is {have}")
+        have = ", ".join(str(pod.node) for pod in found)
+        raise BadInputError(f"no log of node {which.node} is left of attempt {attempt}; there is {have}")
     if which.attempt is not None:
         spans = sorted({(pod.attempt, pod.last_attempt(status)) for pod in started})
         have = ", ".join(starmap(span_of_attempts, spans))
@@ -74,7 +75,7 @@ def _left(job: DDPJob, pods: list[JobPod], which: Which) -> list[JobPod]:
 def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which) -> int:
     """Prints each log as far as it goes, the one that failed first before the others; 1 if one cannot be read."""
     code = 0
-    for pod in sorted(pods, key=lambda pod: pod.rank != failed_first(job.status, pod.last_attempt(job.status))):
+    for pod in sorted(pods, key=lambda pod: pod.node != failed_first(job.status, pod.last_attempt(job.status))):
         try:
             log = jobs.log(pod, tail=which.tail, since_seconds=which.since_seconds) if pod.has_log else ()
             for moment, text in log:
@@ -82,12 +83,12 @@ def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which) -> int:
                     print(_line(job, pod, which.shown(moment, shown)))
         except ClusterError as error:
             code = 1
-            _say(f"rank {pod.rank}: {error}")
+            _say(f"{called(job)} {pod.node}: {error}")
     waits_for = job.status.message or unnoticed(job)
-    without = [str(pod.rank) for pod in pods if not pod.started]
+    without = [str(pod.node) for pod in pods if not pod.started]
     if without:
         yet = "" if job.status.finished else " yet"
-        _say(f"no log{yet} of rank {', '.join(without)}: {waits_for}")
+        _say(f"no log{yet} of {called(job)} {', '.join(without)}: {waits_for}")
     if not pods:
         gone = "its pods are gone, and their logs with them"
         said = gone if job.status.finished else f"no log yet: {waits_for}"
@@ -102,13 +103,13 @@ def _nothing(job: DDPJob) -> str:
 
 def _follow(jobs: Jobs, document: Document, pods: list[JobPod], which: Which) -> int:
     """Prints lines as they come, until the job ends."""
-    life, rank = Life(jobs, document), which.rank
-    if rank is None and life.job.spec.nodes > FOLLOWED:
-        _say(f"ranks 0 to {FOLLOWED - 1} of {life.job.spec.nodes}; follow another one with --rank")
-    ranks = range(FOLLOWED) if rank is None else (rank,)
-    stream = PodLogs(jobs, document, ranks, writer_of(life.job), which)
+    life, node = Life(jobs, document), which.node
+    if node is None and life.job.spec.nodes > FOLLOWED:
+        _say(f"nodes 0 to {FOLLOWED - 1} of {life.job.spec.nodes}; follow another one with --node")
+    nodes = range(FOLLOWED) if node is None else (node,)
+    stream = PodLogs(jobs, document, nodes, called(life.job), which)
     incarnations = life.job.status.incarnations
-    former = [pod for pod in pods if pod.incarnation < incarnations.of(pod.rank)]
+    former = [pod for pod in pods if pod.incarnation < incarnations.of(pod.node)]
     stream.follow(skipped=former, begun=[pod for pod in pods if pod.started])
     while True:
         over = life.over
@@ -126,7 +127,7 @@ def _follow(jobs: Jobs, document: Document, pods: list[JobPod], which: Which) ->
 
 
 def _line(job: DDPJob, pod: JobPod, text: str) -> Line:
-    return Line(pod.rank, pod.attempt, text, writer_of(job))
+    return Line(pod.node, pod.attempt, text, called(job))
 
 
 def _say(text: str) -> None:

@@ -10,7 +10,7 @@ from ddpjob_operator.cli.run_logs import Line, shown_last
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, RefusedError, UnreachableError
 
 FOLLOWED = 64
-"""Ranks whose logs are followed at once if no rank is asked for: each takes a connection."""
+"""Nodes whose logs are followed at once if none is asked for: each takes a connection."""
 EVERYTHING = Which()
 RETRY_SECONDS = 1.0
 SETTLE_SECONDS = 20.0
@@ -24,7 +24,7 @@ class PodLogs:
         self,
         jobs: Jobs,
         document: Document,
-        ranks: Collection[int],
+        nodes: Collection[int],
         writer: str = "rank",
         which: Which = EVERYTHING,
     ) -> None:
@@ -32,7 +32,7 @@ class PodLogs:
         """Why no more logs come, if that is so."""
         self._jobs = jobs
         self._document = document
-        self._ranks = ranks
+        self._nodes = nodes
         self._writer = writer
         self._which = which
         self._begun: frozenset[str] = frozenset()
@@ -86,8 +86,8 @@ class PodLogs:
 
     def _read_new(self, pods: list[JobPod]) -> None:
         with self._starting:
-            for pod in sorted(pods, key=lambda pod: (pod.attempt, pod.rank)):
-                if pod.started and pod.rank in self._ranks and pod.uid not in self._readers:
+            for pod in sorted(pods, key=lambda pod: (pod.attempt, pod.node)):
+                if pod.started and pod.node in self._nodes and pod.uid not in self._readers:
                     reader = threading.Thread(target=self._read, args=(pod,), daemon=True, name=pod.name)
                     self._readers[pod.uid] = reader
                     reader.start()
@@ -104,7 +104,7 @@ class PodLogs:
                     after = moment
                     if (shown := shown_last(text)) is not None:
                         line = self._which.shown(moment, shown)
-                        self._lines.put(Line(pod.rank, pod.attempt, line, self._writer))
+                        self._lines.put(Line(pod.node, pod.attempt, line, self._writer))
                 if whole:
                     return
                 now = self._jobs.pod(pod)

@@ -14,12 +14,12 @@ from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli import program
 from ddpjob_operator.cli.display import Display
 from ddpjob_operator.cli.invocation import itself
-from ddpjob_operator.cli.phrases import INTERRUPTED, exit_code, world, writer_of
+from ddpjob_operator.cli.phrases import INTERRUPTED, exit_code, world
 from ddpjob_operator.cli.screen import Screen, as_far_as_read, drop_output
 from ddpjob_operator.cli.summary import advise, summarise
 from ddpjob_operator.client import Cluster, Document, ExistsError, Jobs
 from ddpjob_operator.client.submission import check, replace, send
-from ddpjob_operator.engine import Event, lost_with_pods
+from ddpjob_operator.engine import Event, called, lost_with_pods
 
 from .change import unfinished
 from .life import Life
@@ -149,10 +149,10 @@ def _wait(jobs: Jobs, made: Document, screen: Screen) -> int:
     """Shows what happens to the job until it ends, or until the user has seen enough."""
     life = Life(jobs, made)
     job, unread = life.job, threading.Event()
-    logs = PodLogs(jobs, made, range(FOLLOWED), writer_of(job))
+    logs = PodLogs(jobs, made, range(FOLLOWED), called(job))
     display = Display(screen, logs)
     if job.spec.nodes > FOLLOWED:
-        screen.print(f"showing the logs of ranks 0 to {FOLLOWED - 1} of {job.spec.nodes}")
+        screen.print(f"showing the logs of {called(job)}s 0 to {FOLLOWED - 1} of {job.spec.nodes}")
     try:
         with display.following(lost=unread.set, heard=lambda: life.job.status):
             logs.follow()

@@ -112,7 +112,7 @@ def is_same_again(view: View, incident: Facts, judgement: Judgement) -> bool:
 def _is_of_this_gang(view: View, last: Incident) -> bool:
     """Whether an incident happened to the present gang, in which single pods may have been replaced."""
     job, present = view.snapshot.job, view.status.incarnations
-    return any(last.pod == pod_name(job, last.rank, one) for one in range(present.default, present.newest + 1))
+    return any(last.pod == pod_name(job, last.node, one) for one in range(present.default, present.newest + 1))
 
 
 def _is_raised_at_start(failure: Facts, judgement: Judgement) -> bool:

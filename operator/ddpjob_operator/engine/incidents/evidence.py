@@ -11,7 +11,7 @@ from ddpjob_operator.api.contract import ExitCode
 from ddpjob_operator.api.restart import signal_name
 from ddpjob_operator.engine.foreign import attempt_of, count_of, document_of, peer_lost_words, text_of, words_of
 from ddpjob_operator.engine.manifests.names import present_pod_name
-from ddpjob_operator.engine.reports import CLAIMABLE, incident_of, process_of
+from ddpjob_operator.engine.reports import CLAIMABLE, incident_of, rank_of
 from ddpjob_operator.engine.snapshot import Exit, Pod
 from ddpjob_operator.engine.view import View
 
@@ -103,29 +103,29 @@ def facts_of(
     pod: Pod,
     attempt: int,
     now: datetime,
-    nodes: Mapping[str, str] | None = None,
+    problems: Mapping[str, str] | None = None,
     *,
     by_us: bool = False,
     noun: str = "pod",
 ) -> Facts:
     """The facts of a pod that ended badly, cannot start, is being deleted, or vanished.
 
-    `nodes` says what is wrong with nodes; `by_us`, whether it is this operator that deletes the pod; `noun`, what
-    messages call it.
+    `problems` says what is wrong with machines; `by_us`, whether it is this operator that deletes the pod; `noun`,
+    what messages call it.
     """
-    by_cluster = _taken_away(pod, nodes or {})
-    ended, process = of_its_rank(pod.exit) if pod.exit else (None, None)
+    by_cluster = _taken_away(pod, problems or {})
+    ended, rank = of_its_rank(pod.exit) if pod.exit else (None, None)
     signal = _signal(ended.code) if ended else None
     report = _read(ended.message) if ended else _Report()
     how: dict[str, Any] = {}
     if ended is not None:
-        known = report.process if process is None else process
-        how = {"process": process_of(known, pod.rank, placed=report.node == pod.rank)}
+        known = report.rank if rank is None else rank
+        how = {"rank": rank_of(known, pod.node, placed=report.node == pod.node)}
         how |= {"exit_code": ended.code, "signal": signal_name(signal) if signal else None, "step": report.step}
     time = (ended.finished_at if ended else None) or now
     first = incident_told(pod, now)
-    if first is not None and first.rank == pod.rank:
-        how |= {"tied": first.tied, "consequences": first.consequences, "consequence_ranks": first.consequence_ranks}
+    if first is not None and first.node == pod.node:
+        how |= {"tied": first.tied, "consequences": first.consequences, "consequence_nodes": first.consequence_nodes}
     # Supervisors may have started attempts that the status does not know of yet.
     attempt = max(attempt, report.attempt or 0)
     # Before the pod's own report: told to stop by the cluster, it ends by a signal, or saves and reports that.
@@ -176,12 +176,13 @@ def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Facts:
     return _facts(pod, attempt, now, Cause.STALLED, message)
 
 
-def unheard_of(pod: Pod, attempt: int, now: datetime, seconds: float, problem: str | None) -> Facts:
-    """The facts of a pod that runs, but whose supervisor is missed; `problem` is what is wrong with its node."""
+def unheard_of(view: View, pod: Pod, seconds: float) -> Facts:
+    """The facts of a pod that runs, but whose supervisor is missed."""
+    attempt, now, problem = view.status.attempt, view.now, view.snapshot.machine_problems.get(pod.machine or "")
     if problem:
-        return _facts(pod, attempt, now, Cause.NODE_LOST, f"node {pod.node} {problem}")
-    whom = "rank 0's" if pod.rank > 0 else "the operator or the others"
-    message = f"rank {pod.rank}'s supervisor has not answered {whom} for {seconds:.0f} s"
+        return _facts(pod, attempt, now, Cause.NODE_LOST, f"node {pod.machine} {problem}")
+    whom = "rank 0's" if pod.node > 0 else "the operator or the others"
+    message = f"{view.called} {pod.node}'s supervisor has not answered {whom} for {seconds:.0f} s"
     return _facts(pod, attempt, now, Cause.PEER_LOST, message)
 
 
@@ -199,23 +200,23 @@ def attempt_told(pod: Pod) -> int | None:
 def incident_told(pod: Pod, now: datetime) -> Facts | None:
     """What ended the attempt, as reported by the supervisor of a failed pod: which rank failed first, and why."""
     report = document_of(pod.exit.message) if pod.exit is not None else None
-    return incident_of(report.get("incident"), now) if report is not None else None
+    return incident_of(report, now) if report is not None else None
 
 
 def with_pod(view: View, said: Facts) -> Facts:
     """What supervisors report, with the pod that it is about."""
-    pod = view.current.get(said.rank)
-    return replace(said, pod=present_pod_name(view.snapshot.job, said.rank), node=pod.node if pod else None)
+    pod = view.current.get(said.node)
+    return replace(said, pod=present_pod_name(view.snapshot.job, said.node), node_name=pod.machine if pod else None)
 
 
 def lost_with_its_node(pod: Pod, attempt: int, now: datetime) -> Facts:
     """The facts of a pod that was told to stop, and that nobody has reported to have ended."""
-    return _facts(pod, attempt, pod.gone_by or now, Cause.NODE_LOST, f"node {pod.node} does not answer")
+    return _facts(pod, attempt, pod.gone_by or now, Cause.NODE_LOST, f"node {pod.machine} does not answer")
 
 
-def lost_pod(name: str, rank: int, incarnation: int) -> Pod:
+def lost_pod(name: str, node: int, incarnation: int) -> Pod:
     """A stand-in for a pod that no longer exists."""
-    return Pod(name=name, uid="", rank=rank, incarnation=incarnation)
+    return Pod(name=name, uid="", node=node, incarnation=incarnation)
 
 
 def unstartable_at(pod: Pod) -> datetime | None:
@@ -230,18 +231,18 @@ def unstartable_at(pod: Pod) -> datetime | None:
     return pod.scheduled_at + PATIENCE if waiting.reason in NO_CONTAINER else None
 
 
-def _taken_away(pod: Pod, nodes: Mapping[str, str]) -> tuple[Cause, str] | None:
+def _taken_away(pod: Pod, problems: Mapping[str, str]) -> tuple[Cause, str] | None:
     """What the cluster did to a pod; None if the pod ran out of memory, since that came first."""
     if pod.exit is not None and pod.exit.reason == OOM_KILLED:
         return None
-    problem = nodes.get(pod.node or "", "")
-    on_node = f"node {pod.node}: {problem}" if problem else ""
+    problem = problems.get(pod.machine or "", "")
+    on_node = f"node {pod.machine}: {problem}" if problem else ""
     disruption = pod.disruption
     # A kubelet whose machine shuts down sets it, too, with a reason that alone would mean an eviction.
     # While a pod keeps running, the condition only announces what may still be called off.
     if disruption is not None and pod.reason not in SHUTDOWN and (pod.deleting or not pod.active):
         cause = DISRUPTIONS.get(disruption.reason, Cause.EVICTED)
-        if disruption.reason == "DeletionByTaintManager" and nodes.get(pod.node or "") == "":
+        if disruption.reason == "DeletionByTaintManager" and problems.get(pod.machine or "") == "":
             cause = Cause.EVICTED  # The node is healthy: somebody is draining it.
         said = pod.message or disruption.message or disruption.reason
         return cause, (on_node or said) if cause is Cause.NODE_LOST else said
@@ -264,15 +265,15 @@ def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
     if not pod.deleting and (lost := _lost_by_its_node(pod)):
         return Cause.NODE_LOST, on_node or lost
     if was_turned_away(pod):
-        return Cause.EVICTED, f"node {pod.node} did not take the pod: {pod.reason}: {pod.message}"
+        return Cause.EVICTED, f"node {pod.machine} did not take the pod: {pod.reason}: {pod.message}"
     return None
 
 
 def _lost_by_its_node(pod: Pod) -> str:
     """How a healthy node lost a pod's containers; empty if it did not."""
     if pod.exit is not None and pod.exit.reason in FORGOTTEN:
-        return f"node {pod.node} does not know how the trainer ended: {pod.exit.message or pod.exit.reason}"
-    return f"node {pod.node} lost the pod's sandbox while the trainer ran" if pod.sandbox_lost else ""
+        return f"node {pod.machine} does not know how the trainer ended: {pod.exit.message or pod.exit.reason}"
+    return f"node {pod.machine} lost the pod's sandbox while the trainer ran" if pod.sandbox_lost else ""
 
 
 def was_turned_away(pod: Pod) -> bool:
@@ -316,9 +317,9 @@ def _facts(pod: Pod, attempt: int, time: datetime, cause: Cause, message: str, *
     return Facts(
         time=time,
         attempt=attempt,
-        rank=pod.rank,
-        pod=pod.name,
         node=pod.node,
+        pod=pod.name,
+        node_name=pod.machine,
         cause=cause,
         message=text_of(message),
         **more,
@@ -379,7 +380,7 @@ class _Report:
     message: str = ""
     step: int | None = None
     attempt: int | None = None
-    process: Any = None
+    rank: Any = None
     node: Any = None
     """Only where ranks follow placement."""
 

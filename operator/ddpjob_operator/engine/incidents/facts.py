@@ -36,19 +36,19 @@ class Facts:
 
     time: datetime
     attempt: int
-    rank: int
+    node: int
     cause: Cause | str
     pod: str = ""
     message: str = ""
-    process: int | None = None
-    node: str | None = None
+    rank: int | None = None
+    node_name: str | None = None
     exit_code: int | None = None
     signal: str | None = None
     step: int | None = None
     at_start: bool = False
     tied: bool = False
     consequences: int = 0
-    consequence_ranks: tuple[int, ...] = ()
+    consequence_nodes: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, incident: Incident) -> "Facts":
@@ -66,8 +66,8 @@ def first_of(failures: list[Facts]) -> Facts:
     step = first.step if first.step is not None else max(steps, default=None)
     attempt = max(failure.attempt for failure in failures)
     known = replace(first, tied=tied, step=step, attempt=attempt)
-    ranks = {*known.consequence_ranks, *(other.rank for other in others)} - {known.rank}
-    return _with_consequences(known, ranks, at_least=known.consequences)
+    nodes = {*known.consequence_nodes, *(other.node for other in others)} - {known.node}
+    return _with_consequences(known, nodes, at_least=known.consequences)
 
 
 def enlightened(known: Facts, later: list[Facts]) -> Facts:
@@ -75,7 +75,7 @@ def enlightened(known: Facts, later: list[Facts]) -> Facts:
 
     Pods that stopped only because they were told to are not part of it.
     """
-    others = [failure for failure in later if failure.rank != known.rank and failure.cause is not Cause.STOPPED]
+    others = [failure for failure in later if failure.node != known.node and failure.cause is not Cause.STOPPED]
     return _amended(known, first_of([known, *others]), others)
 
 
@@ -89,27 +89,27 @@ def joined(known: Facts, later: list[Facts]) -> Facts:
 
 def _amended(known: Facts, incident: Facts, later: list[Facts]) -> Facts:
     """Keeps what is true of both, since they are one incident: which attempt it ended, and which ranks failed."""
-    ranks = {known.rank, *known.consequence_ranks, *(failure.rank for failure in later)} - {incident.rank}
+    nodes = {known.node, *known.consequence_nodes, *(failure.node for failure in later)} - {incident.node}
     same = replace(incident, attempt=known.attempt, at_start=known.at_start)
-    return _with_consequences(same, ranks, at_least=known.consequences)
+    return _with_consequences(same, nodes, at_least=known.consequences)
 
 
-def told(incident: Facts) -> str:
-    """An incident in one sentence: which rank failed, why, and how many failed with it."""
-    others = f" ({counted(incident.consequences, 'more rank')} failed with it)" if incident.consequences else ""
+def told(incident: Facts, called: str) -> str:
+    """An incident in one sentence: which rank failed, why, and how many, which are `called` so, failed with it."""
+    others = f" ({counted(incident.consequences, f'more {called}')} failed with it)" if incident.consequences else ""
     tie = ", one of several at the same moment" if incident.tied else ""
-    who = in_words(incident.rank, incident.process).capitalize()
+    who = in_words(incident.node, incident.rank).capitalize()
     return f"{who} failed{tie}: {incident.cause}: {incident.message}{others}"
 
 
-def _with_consequences(first: Facts, ranks: set[int], *, at_least: int = 0) -> Facts:
+def _with_consequences(first: Facts, nodes: set[int], *, at_least: int = 0) -> Facts:
     """The incident with its consequences. Only some are named, so their number may be known to be larger."""
-    named = tuple(sorted(ranks)[:CONSEQUENCES_NAMED])
-    return replace(first, consequences=max(len(ranks), at_least), consequence_ranks=named)
+    named = tuple(sorted(nodes)[:CONSEQUENCES_NAMED])
+    return replace(first, consequences=max(len(nodes), at_least), consequence_nodes=named)
 
 
 def _order(failure: Facts) -> tuple[int, datetime, int]:
-    return _kind(failure), failure.time, failure.rank
+    return _kind(failure), failure.time, failure.node
 
 
 def _kind(failure: Facts) -> int:

@@ -11,7 +11,7 @@ from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.status import HISTORY
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.changes import StatusChanges
-from ddpjob_operator.engine.supervision import progress_of
+from ddpjob_operator.engine.supervision import only_rank, progress_of
 from ddpjob_operator.engine.view import View
 
 from .crash_loop import fails_at_start, got_further, is_crash_loop, is_same_again, went_further
@@ -37,7 +37,7 @@ class Entry:
 
 def account(view: View, facts: Facts, found: Budget) -> Entry:
     """Judges, prices and records the facts of a new incident. `found` is the budget before it."""
-    facts = replace(facts, at_start=fails_at_start(view, facts))
+    facts = replace(with_rank(view, facts), at_start=fails_at_start(view, facts))
     judgement = judge(view.spec.restart, facts, has_run=view.has_run)
     # Not if it counts: a crash loop is judged only by steps that the failed attempts report themselves.
     if facts.step is None and judgement.action is RestartAction.RESTART_FREE:
@@ -57,7 +57,7 @@ def amended(view: View, facts: Facts) -> Entry | None:
     by a new attempt is never charged afterwards, and its restart is given back only if the job may have another
     disruption.
     """
-    status, restart = view.status, view.spec.restart
+    status, restart, facts = view.status, view.spec.restart, with_rank(view, facts)
     known = status.last_failure
     assert known is not None, "it is about the last incident"
     judgement, price = Judgement.of(known), Price(status.budget)
@@ -73,6 +73,11 @@ def amended(view: View, facts: Facts) -> Entry | None:
     if (facts, judgement) == (Facts.of(known), Judgement.of(known)):
         return None
     return _entry(view, facts, judgement, price, status.history[1:])
+
+
+def with_rank(view: View, facts: Facts) -> Facts:
+    """With the rank of the node's only process, where the pod could not say it."""
+    return facts if facts.rank is not None else replace(facts, rank=only_rank(view, facts.node, facts.attempt))
 
 
 def as_recorded(view: View, known: Incident) -> Entry:
@@ -92,9 +97,9 @@ def excused(view: View, entry: Entry, found: Budget) -> Entry | None:
     return _entry(view, entry.facts, entry.judgement, price, view.status.history[1:])
 
 
-def noted(status: DDPJobStatus, facts: Facts, judgement: Judgement) -> StatusChanges:
+def noted(view: View, facts: Facts, judgement: Judgement) -> StatusChanges:
     """The fields of the status with a new incident that costs nothing."""
-    return _noted(facts, judgement, status.history)
+    return _noted(with_rank(view, facts), judgement, view.status.history)
 
 
 def was_answered(view: View) -> bool:
@@ -106,7 +111,7 @@ def was_answered(view: View) -> bool:
 def final(view: View, entry: Entry) -> tuple[str, str] | None:
     """Reason and message if the job cannot go on after a new incident."""
     restart, facts, budget = view.spec.restart, entry.facts, entry.price.budget
-    rule, said = entry.judgement.rule, told(facts)
+    rule, said = entry.judgement.rule, told(facts, view.called)
     match entry.judgement.action:
         case RestartAction.FAIL:
             return facts.cause, said if rule == BY_DEFAULT else f"{said} ({rule} says Fail)"
@@ -141,7 +146,7 @@ def _entry(view: View, facts: Facts, judgement: Judgement, price: Price, older: 
     counts = judgement.action is RestartAction.RESTART
     cost = f"restart {price.budget.used} of {view.spec.restart.max_restarts}" if counts else "restart not counted"
     paid: StatusChanges = {**changes, **price.paid(view.status)}
-    return Entry(facts, judgement, price, changes, paid, f"{told(facts)}; {cost}")
+    return Entry(facts, judgement, price, changes, paid, f"{told(facts, view.called)}; {cost}")
 
 
 def _noted(facts: Facts, judgement: Judgement, older: tuple[Incident, ...]) -> StatusChanges:

@@ -64,7 +64,7 @@ def build_service(job: DDPJob) -> Manifest:
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": {Label.JOB_UID: job.metadata.uid, Label.RANK: "0"},
+            "selector": {Label.JOB_UID: job.metadata.uid, Label.NODE: "0"},
             "ports": [{"name": "master", "port": job.status.master_port, "protocol": "TCP"}],
         },
     }
@@ -133,17 +133,17 @@ def build_secret(job: DDPJob) -> Manifest:
     }
 
 
-def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = (), placement: Placement | None = None) -> Manifest:
-    """The present pod of a rank: the template, and what makes it a member of the gang.
+def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: Placement | None = None) -> Manifest:
+    """The present pod of a node: the template, and what makes it a member of the gang.
 
     `living` are the addresses of the gang's pods that already run; `placement` is what its queue gives it.
     """
-    incarnation = job.status.incarnations.of(rank)
+    incarnation = job.status.incarnations.of(node)
     template = copy.deepcopy(job.spec.template)
     pod = template["spec"]
     pod["restartPolicy"] = "Never"
     # With the subdomain it is the pod's name in DNS, by which ranks find rank 0.
-    pod["hostname"] = pod_name(job, rank, incarnation)
+    pod["hostname"] = pod_name(job, node, incarnation)
     pod["subdomain"] = service_name(job)
     pod.setdefault("topologySpreadConstraints", _spread(job))
     pod.setdefault("tolerations", []).extend(_tolerations(pod))
@@ -153,7 +153,7 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = (), placement: P
         pod.setdefault("automountServiceAccountToken", False)
     trainer = next(container for container in pod["containers"] if container["name"] == TRAINER_CONTAINER)
     _give_images(pod, trainer.get("image") or job.status.trainer_image)
-    _equip(trainer, trainer_env(job, rank, living), job.status.backend)
+    _equip(trainer, trainer_env(job, node, living), job.status.backend)
     _tell_launcher(trainer, job)
     _mount(trainer, job.spec.checkpoint)
     _add_volumes(pod, trainer, job)
@@ -162,12 +162,12 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = (), placement: P
     if job.status.pod_security not in {None, PodSecurity.NONE}:
         restrict(pod)
     # Only now: the container copies the trainer's security context, and needs no home.
-    if rank > 0 and job.spec.wait_for_master and not waits_by_itself(trainer):
+    if node > 0 and job.spec.wait_for_master and not waits_by_itself(trainer):
         _add_waiting(pod, trainer)
-    labels = {**job_labels(job), Label.RANK: str(rank), Label.INCARNATION: str(incarnation)}
+    labels = {**job_labels(job), Label.NODE: str(node), Label.INCARNATION: str(incarnation)}
     metadata = {
         **owned(job),
-        "name": pod_name(job, rank, incarnation),
+        "name": pod_name(job, node, incarnation),
         **_marks(template.get("metadata", {}), labels),
     }
     built = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
@@ -178,13 +178,13 @@ def build_pod(job: DDPJob, rank: int, living: tuple[str, ...] = (), placement: P
     return built
 
 
-def build_reserve(job: DDPJob, rank: int, placement: Placement | None = None) -> Manifest:
+def build_reserve(job: DDPJob, node: int, placement: Placement | None = None) -> Manifest:
     """A pod beyond the present size of the gang: it takes a machine if one has room, pulls the image, and waits.
 
     Its trainer never starts. Once it has a machine, the gang can grow, and starts again with a real pod. It is in no
     group: it would count as one of the pods that are placed together.
     """
-    pod = build_pod(job.with_status(job.status.model_copy(update={"pod_group": None})), rank, placement=placement)
+    pod = build_pod(job.with_status(job.status.model_copy(update={"pod_group": None})), node, placement=placement)
     trainer = next(one for one in pod["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
     others = [one for one in pod["spec"].get("initContainers", ()) if one["name"] != WAIT_CONTAINER]
     # First, so that the template's own init containers do not run for a pod that never trains.
@@ -205,7 +205,7 @@ def _avoid(pod: Manifest, job: DDPJob) -> None:
         return
     # A field selector takes only one value, and a term holds if all of its selectors do.
     elsewhere = [
-        {"key": "metadata.name", "operator": "NotIn", "values": [avoided.node]}
+        {"key": "metadata.name", "operator": "NotIn", "values": [avoided.node_name]}
         for avoided in job.status.avoided_nodes
     ]
     affinity = pod.setdefault("affinity", {}).setdefault("nodeAffinity", {})

@@ -97,7 +97,7 @@ def _of_template(job: DDPJob) -> Manifest:
     }
     topology = dict(_topology(template.get("metadata", {}).get("annotations", {})))
     # Ranks that are neighbours in a ring are then placed beside each other.
-    request = {"topologyRequest": {**topology, "podIndexLabel": Label.RANK}} if topology else {}
+    request = {"topologyRequest": {**topology, "podIndexLabel": Label.NODE}} if topology else {}
     return {"template": {"spec": {**_only(spec, OF_POD), **containers}}, **request}
 
 

@@ -13,9 +13,9 @@ ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """What Kubernetes uses for generated names: no vowels, so no words, and no look-alikes."""
 
 
-def pod_name(job: DDPJob, rank: int, incarnation: int) -> str:
-    """`<job>-<rank>-<suffix>`: never the name of a former incarnation's pod, or of a former job's of this name."""
-    return f"{job.metadata.name}-{rank}-{_suffix(f'{job.metadata.uid}/{incarnation}')}"
+def pod_name(job: DDPJob, node: int, incarnation: int) -> str:
+    """`<job>-<node>-<suffix>`: never the name of a former incarnation's pod, or of a former job's of this name."""
+    return f"{job.metadata.name}-{node}-{_suffix(f'{job.metadata.uid}/{incarnation}')}"
 
 
 def network_policy_name(job: DDPJob) -> str:
@@ -48,9 +48,9 @@ def service_name(job: DDPJob) -> str:
     return job.metadata.name
 
 
-def present_pod_name(job: DDPJob, rank: int) -> str:
-    """The name of a rank's present pod."""
-    return pod_name(job, rank, job.status.incarnations.of(rank))
+def present_pod_name(job: DDPJob, node: int) -> str:
+    """The name of a node's present pod."""
+    return pod_name(job, node, job.status.incarnations.of(node))
 
 
 def digest_of_name(job: DDPJob) -> str:

@@ -19,6 +19,12 @@ def domain_key(job: DDPJob) -> str | None:
     return topology.key if topology and waits_by_itself(job.spec.trainer) else None
 
 
+def called(job: DDPJob) -> str:
+    """What nodes are called by their numbers: ranks, where those are the numbers of their only processes, too."""
+    procs_per_node = job.status.procs_per_node or job.spec.resolved_procs_per_node()
+    return "rank" if procs_per_node == 1 and domain_key(job) is None else "node"
+
+
 def show_domain(pod: Manifest, trainer: Manifest) -> None:
     """Shows the trainer the domain of its pod, as soon as it is known."""
     mount = {"name": TOPOLOGY_VOLUME, "mountPath": TOPOLOGY_DIRECTORY, "readOnly": True}

@@ -87,7 +87,7 @@ def _as_known_now(view: View, entry: Entry | None, message: str) -> str:
     known = view.status.last_failure
     if known is None or entry is None:
         return message
-    before, now = told(Facts.of(known)), told(entry.facts)
+    before, now = told(Facts.of(known), view.called), told(entry.facts, view.called)
     return now + message.removeprefix(before) if message.startswith(before) else message
 
 
@@ -110,7 +110,7 @@ def _rank_zero_finished(view: View) -> bool:
     """Whether rank 0 is done: it may also exit with 0 because all save together when one of them is told to stop."""
     first = view.current.get(0)
     ended_at = first.exit.finished_at if first is not None and first.exit is not None else None
-    others = (pod for rank, pod in view.current.items() if rank not in view.finished)
+    others = (pod for node, pod in view.current.items() if node not in view.finished)
     return 0 in view.finished and not any(pod.was_told_before(ended_at) for pod in others)
 
 
@@ -196,7 +196,7 @@ def _excused(view: View, said: Condition, entry: Entry | None) -> Verdict | None
 def _goes_on(view: View, pod: Pod, reason: str) -> bool:
     """Whether a pod may keep running after the job's end, as its user wants; a deadline ends it all the same."""
     keeps = view.spec.clean_pod_policy is CleanPodPolicy.NONE and reason not in GENTLE
-    return keeps and not pod.deleting and pod.rank < view.nodes
+    return keeps and not pod.deleting and pod.node < view.nodes
 
 
 def _stopping(view: View, pods: tuple[Pod, ...], reason: str, first: str) -> tuple[Action, ...]:
@@ -214,7 +214,7 @@ def _left_over(view: View) -> Iterator[Pod]:
     policy = view.spec.clean_pod_policy
     for pod in view.snapshot.pods:
         runs = view.lives(pod) or pod.lingering
-        stays = policy is CleanPodPolicy.NONE and pod.rank < view.nodes
+        stays = policy is CleanPodPolicy.NONE and pod.node < view.nodes
         if policy is CleanPodPolicy.ALL or (runs and not stays):
             yield pod
 

@@ -29,25 +29,25 @@ def hindsight(view: View, entry: Entry | None) -> StatusChanges:
     else: a pod that hangs while it stops is overdue as well.
     """
     fields: StatusChanges = {}
-    silent = tuple(pod.node for pod in view.overdue if pod.node)
+    silent = tuple(pod.machine for pod in view.overdue if pod.machine)
     # They displace none: after the loss of a rack, each look would displace what the previous look had added.
     if avoided := avoiding(view, silent, at_most=MAX_AVOIDED - len(view.avoided)):
         fields["avoided_nodes"] = avoided
     return fields if entry is None else {**fields, **entry.recorded}
 
 
-def avoiding(view: View, nodes: tuple[str, ...], *, at_most: int = MAX_AVOIDED) -> tuple[AvoidedNode, ...]:
-    """The machines to avoid, with the first `at_most` new ones of these, newest last; empty if none is new."""
-    known = {one.node for one in view.avoided}
-    new = [node for node in dict.fromkeys(nodes) if node not in known][:at_most]
-    added = (AvoidedNode(node=node, until=view.now + AVOIDED_FOR) for node in new)
+def avoiding(view: View, names: tuple[str, ...], *, at_most: int = MAX_AVOIDED) -> tuple[AvoidedNode, ...]:
+    """The machines to avoid, with the first `at_most` new ones of these names, newest last; empty if none is new."""
+    known = {one.node_name for one in view.avoided}
+    new = [name for name in dict.fromkeys(names) if name not in known][:at_most]
+    added = (AvoidedNode(node_name=name, until=view.now + AVOIDED_FOR) for name in new)
     return (*view.avoided, *added)[-MAX_AVOIDED:] if new else ()
 
 
 def _said_since(view: View, known: Incident) -> list[Facts]:
     """What the other pods of the failed attempt have reported since."""
     attempt, now = known.attempt, view.now
-    present = (pod for rank, pod in view.restless.items() if rank not in view.finished)
+    present = (pod for node, pod in view.restless.items() if node not in view.finished)
     pods = _gang_of(view, known) if was_answered(view) else tuple(present)
     later = [facts_of(pod, attempt, now, by_us=True) for pod in pods if pod.failed]
     if known.cause is Cause.PEER_LOST:
@@ -66,7 +66,7 @@ def _gang_of(view: View, known: Incident) -> tuple[Pod, ...]:
         return ()
     job, incarnations = view.snapshot.job, view.status.incarnations
     gang = range(incarnations.former, incarnations.default)
-    if all(known.pod != pod_name(job, known.rank, incarnation) for incarnation in gang):
+    if all(known.pod != pod_name(job, known.node, incarnation) for incarnation in gang):
         return ()
     # Reversed: of several incidents of one pod, the latest counts.
     older = {one.pod: one.attempt for one in reversed(view.status.history[1:])}
@@ -75,4 +75,4 @@ def _gang_of(view: View, known: Incident) -> tuple[Pod, ...]:
         for pod in view.snapshot.pods
         if pod.incarnation in gang and (pod.name not in older or older[pod.name] < (attempt_told(pod) or 0))
     ]
-    return tuple({pod.rank: pod for pod in sorted(ours, key=lambda pod: pod.incarnation)}.values())
+    return tuple({pod.node: pod for pod in sorted(ours, key=lambda pod: pod.incarnation)}.values())

@@ -41,30 +41,30 @@ def restarted_in_place(view: View) -> Verdict | None:
 
 def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
     """Ranks whose pods were lost, if the others live on and wait for new ones; empty if the whole gang has to go."""
-    ranks = {failure.rank for failure in failures}
-    others = [pod for rank, pod in view.current.items() if rank not in ranks]
-    # One must be running, to let the new pods join; and a rank that has finished takes part in no more attempts.
+    nodes = {failure.node for failure in failures}
+    others = [pod for node, pod in view.current.items() if node not in nodes]
+    # One must be running, to let the new pods join; and a node that has finished takes part in no more attempts.
     wait = not view.succeeded and all(pod.active for pod in others) and any(pod.running for pod in others)
     possible = view.spec.restart.mode is RestartMode.IN_PLACE and view.supervised
     # The status names them one by one and has room for only so many; after that, all are replaced.
-    few = len(view.status.incarnations.replaced(ranks).exceptions) <= MAX_EXCEPTIONS
+    few = len(view.status.incarnations.replaced(nodes).exceptions) <= MAX_EXCEPTIONS
     alone = possible and wait and few and all(_took_its_pod(view, failure) for failure in failures)
-    return tuple(sorted(ranks)) if alone else ()
+    return tuple(sorted(nodes)) if alone else ()
 
 
 def replaced(
-    view: View, ranks: tuple[int, ...], entry: Entry, avoided: StatusChanges, *, grace: int | None
+    view: View, nodes: tuple[int, ...], entry: Entry, avoided: StatusChanges, *, grace: int | None
 ) -> Verdict:
     """Only the pods that were lost are replaced: at once, if it is a disruption and the first incident in a row."""
     budget, free = entry.price.budget, entry.judgement.action is RestartAction.RESTART_FREE
     wait = timedelta(0) if free and budget.streak == 1 else wait_after(view, budget)
     when = f" in {wait.total_seconds():.1f} s" if wait else ""
-    message = f"{entry.said}; {_replacing(view, ranks)}{when}"
+    message = f"{entry.said}; {_replacing(view, nodes)}{when}"
     attempt = attempt_after(view, entry.facts.attempt)
     changes: StatusChanges = {**entry.recorded, **avoided, "attempt": attempt}
     says = restarting(entry.facts.cause, message)
     until = view.now + wait if wait else None
-    return replace_alone(view, ranks, says, message, grace=grace, until=until, **changes)
+    return replace_alone(view, nodes, says, message, grace=grace, until=until, **changes)
 
 
 def lost_together(view: View, alone: tuple[int, ...], failures: list[Facts]) -> Verdict | None:
@@ -75,22 +75,22 @@ def lost_together(view: View, alone: tuple[int, ...], failures: list[Facts]) -> 
     """
     if not all(_took_its_pod(view, failure) for failure in failures):
         return None
-    ranks = {failure.rank for failure in failures}
+    nodes = {failure.node for failure in failures}
     known, said = view.status.last_failure, view.status.condition(ConditionType.RESTARTING)
     if known is None or said is None or (said.status, said.reason) != ("True", known.cause):
         return None
-    made = [pod.created_at for rank, pod in view.current.items() if rank in ranks]
-    there = len(made) == len(ranks) and all(
+    made = [pod.created_at for node, pod in view.current.items() if node in nodes]
+    there = len(made) == len(nodes) and all(
         at is not None and at + RESOLUTION <= said.last_transition_time for at in made
     )
     # A lost node stalls the others, which may be noticed before the loss is.
-    held_up = known.cause is Cause.STALLED and known.rank in ranks
+    held_up = known.cause is Cause.STALLED and known.node in nodes
     if not there or not (held_up or known.cause in TAKEN_AWAY | {Cause.PEER_LOST}):
         return None
     entry = amended(view, joined(Facts.of(known), failures)) or as_recorded(view, known)
     cause = entry.facts.cause
     if entry.judgement.action is RestartAction.FAIL:
-        return fail(view, cause, told(entry.facts), **entry.recorded)
+        return fail(view, cause, told(entry.facts, view.called), **entry.recorded)
     grace = grace_after(view, cause)
     if not alone:
         says, wait = restarting(cause, entry.said), _backoff_left(view)
@@ -101,18 +101,18 @@ def lost_together(view: View, alone: tuple[int, ...], failures: list[Facts]) -> 
 
 
 def waits_in_vain(view: View) -> Verdict | None:
-    """A new pod that finds another rank finished has nobody to train with: all start again, at no further cost.
+    """A new pod that finds another node finished has nobody to train with: all start again, at no further cost.
 
     Its replacement was decided before it was known that the rank would finish. Not if only rank 0 counts and is done.
     """
     known = view.status.last_failure
     exceptions = view.status.incarnations.exceptions
-    new = [view.current.get(one.rank) for one in exceptions if one.rank not in view.finished]
+    new = [view.current.get(one.node) for one in exceptions if one.node not in view.finished]
     if known is None or not view.finished or _rank_zero_is_done(view):
         return None
     if not any(_in_vain(view, known, pod) for pod in new):
         return None
-    done = f"rank {min(view.finished)} has finished"
+    done = f"{view.called} {min(view.finished)} has finished"
     message = f"{as_recorded(view, known).said}; {done}: all start again"
     says, grace = restarting(known.cause, message), grace_after(view, known.cause)
     return start_again(view, says, message, grace=grace, wait=_backoff_left(view))
@@ -131,7 +131,7 @@ def _rank_zero_is_done(view: View) -> bool:
 
 
 def _in_vain(view: View, known: Incident, pod: Pod | None) -> bool:
-    """Whether a rank's new pod comes too late for those that are done.
+    """Whether a node's new pod comes too late for those that are done.
 
     The last report counts: an attempt too short to be reported looks like none, and is made once more. If an operator
     cannot read reports, or has not read any yet, the pods' times have to prove it.
@@ -175,9 +175,9 @@ def _before(view: View, incident: Facts) -> Budget:
 
 def _took_its_pod(view: View, failure: Facts) -> bool:
     """Whether a failure took a pod away or killed its supervisor; after any other, the supervisors gave up."""
-    pod = view.current.get(failure.rank)
+    pod = view.current.get(failure.node)
     return failure.cause in TAKEN_AWAY or (pod is not None and killed(pod))
 
 
-def _replacing(view: View, ranks: tuple[int, ...]) -> str:
-    return f"replacing {f'its {view.noun}' if len(ranks) == 1 else view.pods(len(ranks))}"
+def _replacing(view: View, nodes: tuple[int, ...]) -> str:
+    return f"replacing {f'its {view.noun}' if len(nodes) == 1 else view.pods(len(nodes))}"

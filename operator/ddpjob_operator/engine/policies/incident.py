@@ -18,11 +18,11 @@ from ddpjob_operator.engine.incidents.evidence import (
     with_pod,
 )
 from ddpjob_operator.engine.incidents.facts import RESOLUTION, Facts, first_of, told
-from ddpjob_operator.engine.incidents.ledger import Entry, account, final
+from ddpjob_operator.engine.incidents.ledger import Entry, account, final, with_rank
 from ddpjob_operator.engine.incidents.price import present
 from ddpjob_operator.engine.manifests.names import present_pod_name
 from ddpjob_operator.engine.snapshot import Pod
-from ddpjob_operator.engine.supervision import MEMBER_LOST_AFTER, lost_at, members_lost, rank_of
+from ddpjob_operator.engine.supervision import MEMBER_LOST_AFTER, lost_at, members_lost
 from ddpjob_operator.engine.view import View, after
 
 from .end import fail
@@ -60,9 +60,11 @@ def _failed(view: View) -> Verdict | None:
     lost = lost_alone(view, failures)
     if verdict := lost_together(view, lost, failures):
         return verdict
-    first = _with_rank(view, _with_who_left(view, first_of(failures)))
+    first = with_rank(view, _with_who_left(view, first_of(failures)))
     if not lost and (until := _heard_out_at(view, first)):
-        return Verdict(view.status, f"{told(first)}; waiting for the other ranks' reports", wake_at=until)
+        return Verdict(
+            view.status, f"{told(first, view.called)}; waiting for the other ranks' reports", wake_at=until
+        )
     # A node's clock may be ahead of ours: time that is still to come is no part of a window.
     entry = account(view, first, present(view.spec, view.status, min(first.time, view.now)))
     if why := final(view, entry):
@@ -81,12 +83,12 @@ def corrected(view: View) -> Verdict | None:
     if not fields:
         return None
     if entry is not None and entry.judgement.action is RestartAction.FAIL:
-        return fail(view, entry.facts.cause, told(entry.facts), **fields)
+        return fail(view, entry.facts.cause, told(entry.facts, view.called), **fields)
     known, said = view.status.last_failure, view.status.condition(ConditionType.RESTARTING)
     if entry is None or known is None or said is None or said.reason != known.cause:
         return Verdict(updated(view, **fields), None)
     facts = entry.facts
-    if (known.rank, known.cause, known.message) == (facts.rank, facts.cause, facts.message):
+    if (known.node, known.cause, known.message) == (facts.node, facts.cause, facts.message):
         return Verdict(updated(view, **fields), None)
     return Verdict(updated(view, *restarting(facts.cause, entry.said), **fields), entry.said)
 
@@ -105,28 +107,28 @@ def _failures(view: View) -> list[Facts]:
 
     And of those that run, but whose supervisors are missed.
     """
-    attempt, now, nodes, noun = view.status.attempt, view.now, view.snapshot.node_problems, view.noun
+    attempt, now, problems, noun = view.status.attempt, view.now, view.snapshot.machine_problems, view.noun
     troubled = [pod for pod in view.restless.values() if _is_in_trouble(view, pod)]
     ends = [pod.exit.finished_at + TICK for pod in troubled if pod.exit and pod.exit.finished_at]
     # Those that have yet to end come after: as time passes they would, and with it another would be the first.
     later = max([now, *ends])
-    found = [facts_of(pod, attempt, later if pod.active else now, nodes, noun=noun) for pod in troubled]
+    found = [facts_of(pod, attempt, later if pod.active else now, problems, noun=noun) for pod in troubled]
     limit = _finish_timeout(view)
     if limit is not None and now >= limit:
         seconds = view.spec.finish_timeout_seconds
         found += [stalled(pod, attempt, now, seconds) for pod in view.current.values() if pod.active]
     if view.created:
         job, incarnations = view.snapshot.job, view.status.incarnations
-        gone = (lost_pod(present_pod_name(job, rank), rank, incarnations.of(rank)) for rank in view.missing)
+        gone = (lost_pod(present_pod_name(job, node), node, incarnations.of(node)) for node in view.missing)
         found += [facts_of(pod, attempt, now, noun=noun) for pod in gone]
-    known, patience = {failure.rank for failure in found}, MEMBER_LOST_AFTER.total_seconds()
-    unheard = (view.current[rank] for rank in members_lost(view) if rank not in known)
-    found += [unheard_of(pod, attempt, now, patience, nodes.get(pod.node or "")) for pod in unheard]
+    known, patience = {failure.node for failure in found}, MEMBER_LOST_AFTER.total_seconds()
+    unheard = (view.current[node] for node in members_lost(view) if node not in known)
+    found += [unheard_of(view, pod, patience) for pod in unheard]
     return found + _blamed(view, found)
 
 
 def _finish_timeout(view: View) -> datetime | None:
-    """When ranks that have not finished, although others have, count as stalled."""
+    """When nodes that have not finished, although others have, count as stalled."""
     if not 0 < view.succeeded < view.nodes or view.spec.success_policy is not SuccessPolicy.ALL_RANKS:
         return None
     return after(max(view.finish_times, default=None), view.spec.finish_timeout_seconds)
@@ -139,18 +141,12 @@ def _with_who_left(view: View, first: Facts) -> Facts:
     return replace(first, message=text_of(f"{view.who_left} had left with exit code 0: {first.message}"))
 
 
-def _with_rank(view: View, first: Facts) -> Facts:
-    """With the rank that its process had, where that does not show in the pod's name and the pod could not say it."""
-    rank = rank_of(view, first.rank, first.attempt)
-    return first if rank is None or first.process is not None else replace(first, process=rank)
-
-
 def _blamed(view: View, found: list[Facts]) -> list[Facts]:
-    """The failures of ranks that others report as the first to fail, and whose own pods have not ended yet."""
-    known = {failure.rank for failure in found}
+    """The failures of nodes that others report as the first to fail, and whose own pods have not ended yet."""
+    known = {failure.node for failure in found}
     said = (incident_told(pod, view.now) for pod in view.restless.values() if pod.failed)
-    named = {one.rank: one for one in said if one is not None and one.rank not in known}
-    waiting = (one for rank, one in named.items() if rank in view.current and view.current[rank].active)
+    named = {one.node: one for one in said if one is not None and one.node not in known}
+    waiting = (one for node, one in named.items() if node in view.current and view.current[node].active)
     return [with_pod(view, one) for one in waiting]
 
 
@@ -163,7 +159,7 @@ def _heard_out_at(view: View, first: Facts) -> datetime | None:
     ends = [pod.exit.finished_at for pod in pods if pod.failed and pod.exit and pod.exit.finished_at]
     ending = [pod for pod in pods if pod.running and pod.active and not pod.deleting]
     unknown = first.cause is Cause.PEER_LOST
-    if not ends or not any(unknown or pod.rank == first.rank for pod in ending):
+    if not ends or not any(unknown or pod.node == first.node for pod in ending):
         return None
     until = min(ends) + HEARING_OUT
     ahead = min(ends) > view.now + RESOLUTION  # By a wrong clock, which is not waited for.
@@ -171,7 +167,7 @@ def _heard_out_at(view: View, first: Facts) -> datetime | None:
 
 
 def _is_in_trouble(view: View, pod: Pod) -> bool:
-    if pod.rank in view.finished:
+    if pod.node in view.finished:
         return False
     limit = unstartable_at(pod)
     ends = pod.active and (pod.deleting or pod.sandbox_lost)
@@ -179,17 +175,17 @@ def _is_in_trouble(view: View, pod: Pod) -> bool:
 
 
 def _avoiding(view: View, incident: Facts) -> StatusChanges:
-    first = view.current.get(incident.rank)
+    first = view.current.get(incident.node)
     useless = incident.cause in {Cause.NODE_LOST, Cause.DEVICE_FAILED} or (
         first is not None and was_turned_away(first)
     )
-    lost = (incident.node,) if useless and incident.node else ()
+    lost = (incident.node_name,) if useless and incident.node_name else ()
     avoided = avoiding(view, lost)
     return {"avoided_nodes": avoided} if avoided else {}
 
 
 def _grace(view: View, incident: Facts) -> int | None:
     """The grace period: survivors of a failure have nothing to save; if a rank is lost with notice, all save."""
-    first = view.current.get(incident.rank)
+    first = view.current.get(incident.node)
     notice = first is not None and first.active and first.deleting
     return None if notice and incident.cause in ANNOUNCED else short_grace(view)

@@ -90,7 +90,7 @@ def ungrouped(view: View) -> str:
 
 
 def _waiting_for(view: View) -> str:
-    """What the scheduler says of the whole gang or, once it is placed, which rank it is waiting for and why."""
+    """What the scheduler says of the whole gang or, once it is placed, which node it is waiting for and why."""
     group = view.pod_group
     if group is not None and group.waiting is not None and not view.placed:
         return f"no room for the gang yet: {group.waiting}{_lacking(view, group.waiting)}"
@@ -98,16 +98,18 @@ def _waiting_for(view: View) -> str:
     if not waiting:
         return ""
     first = next((pod for pod in waiting if pod.waiting), waiting[0])
-    alike = sum(pod.waiting == first.waiting and (pod.node is None) == (first.node is None) for pod in waiting) - 1
+    alike = (
+        sum(pod.waiting == first.waiting and (pod.machine is None) == (first.machine is None) for pod in waiting) - 1
+    )
     more = f" and {alike} more" if alike else ""
     what = first.waiting or _silent(view, first)
-    return f"rank {first.rank}{more}: {what}{_volumes(view, first)}{_topology(view, first)}"
+    return f"{view.called} {first.node}{more}: {what}{_volumes(view, first)}{_topology(view, first)}"
 
 
 def _lacking(view: View, said: Waiting) -> str:
     """What the first pod lacks of which the scheduler says more than what it says of the whole group."""
-    own = ((rank, pod.waiting.message) for rank, pod in view.current.items() if pod.waiting is not None)
-    return next((f"; rank {rank}: {words}" for rank, words in own if words not in said.message), "")
+    own = ((node, pod.waiting.message) for node, pod in view.current.items() if pod.waiting is not None)
+    return next((f"; {view.called} {node}: {words}" for node, words in own if words not in said.message), "")
 
 
 def _volumes(view: View, pod: Pod) -> str:
@@ -128,8 +130,8 @@ def _topology(view: View, pod: Pod) -> str:
 
 def _silent(view: View, pod: Pod) -> Waiting:
     """What a pod is waiting for if neither the scheduler nor its kubelet says why."""
-    if pod.node is not None:
-        return Waiting(f"starting on node {pod.node}")
+    if pod.machine is not None:
+        return Waiting(f"starting on node {pod.machine}")
     scheduler = view.spec.template["spec"].get("schedulerName", DEFAULT_SCHEDULER)
     if scheduler == DEFAULT_SCHEDULER:
         return Waiting("waiting for a node")

@@ -19,8 +19,8 @@ from .steps import budget, delete, give_back, restarting, short_grace, stamped, 
 from .verdict import Times, Verdict
 
 SETTLING = timedelta(seconds=5)
-"""How long to wait before growing onto a machine with room: a rank of this gang may just have left it, and the room
-may be reported before the rank's end is."""
+"""How long to wait before growing onto a machine with room: a pod of this gang may just have left it, and the room
+may be reported before the pod's end is."""
 
 SLOWER = 3
 """Volumes and images take longer than scheduling: this many times scheduleTimeoutSeconds."""
@@ -78,7 +78,7 @@ def given_back(view: View) -> Verdict | None:
         return None
     # Ranks that wait for rank 0 are not stuck because of their nodes. If all are stuck, it is no node's fault.
     blamed = [pod for pod in view.restless.values() if pod.active and not pod.running and not _waits_for_master(pod)]
-    avoided = avoiding(view, tuple(pod.node for pod in blamed if pod.node)) if len(blamed) < view.nodes else ()
+    avoided = avoiding(view, tuple(pod.machine for pod in blamed if pod.machine)) if len(blamed) < view.nodes else ()
     seconds = SLOWER * view.spec.schedule_timeout_seconds
     said = f"{awaited(view)}; not all were running within {seconds} s ({SLOWER} times scheduleTimeoutSeconds)"
     kept_away: StatusChanges = {"avoided_nodes": avoided} if avoided else {}
@@ -137,7 +137,7 @@ def shrink_time(view: View) -> datetime | None:
 def _growth_time(view: View) -> datetime | None:
     """When an elastic gang starts again with the reserves that have machines: soon if it is complete with them.
 
-    Never once a rank has finished: the others are about to.
+    Never once a node has finished: the others are about to.
     """
     elastic = view.spec.elastic
     found = [pod.scheduled_at or view.now for pod in view.found]
@@ -154,13 +154,13 @@ def _since_first_place(view: View, seconds: float) -> datetime | None:
 
     If a running gang is waiting for replacements, counted from when these were created, or refused.
     """
-    placed = (pod.scheduled_at or pod.created_at for pod in view.current.values() if pod.node is not None)
+    placed = (pod.scheduled_at or pod.created_at for pod in view.current.values() if pod.machine is not None)
     since = min((time for time in placed if time is not None), default=None)
     for replaced in view.status.incarnations.exceptions:
-        pod = view.current.get(replaced.rank)
+        pod = view.current.get(replaced.node)
         if since is None or (pod is None and view.snapshot.refusal is None):
             return None
-        if pod is None or pod.node is None:
+        if pod is None or pod.machine is None:
             since = max(since, (pod.created_at if pod else _since_restart(view)) or since)
     return after(since, seconds)
 
@@ -177,20 +177,20 @@ def _waits_for_master(pod: Pod) -> bool:
 def look_out(view: View) -> tuple[Action, ...]:
     """Creates the reserves of a gang that is smaller than it may be, and deletes those that are too many.
 
-    One that has failed is not recreated in this attempt, and none is wanted any more once a rank has finished.
+    One that has failed is not recreated in this attempt, and none is wanted any more once a node has finished.
     """
     wanted = _wanted_beside(view)
     # Deleted without a grace period: no trainer runs in them, and their places are free at once.
-    surplus = (pod for rank, pod in view.reserves.items() if rank not in wanted)
+    surplus = (pod for node, pod in view.reserves.items() if node not in wanted)
     if view.refused:
         return delete(view, surplus, grace=0)
-    made = (CreatePod(rank, view.snapshot.job, placement=view.placement, reserve=True) for rank in lacking(view))
+    made = (CreatePod(node, view.snapshot.job, placement=view.placement, reserve=True) for node in lacking(view))
     return (*delete(view, surplus, grace=0), *made)
 
 
 def lacking(view: View) -> tuple[int, ...]:
-    """The ranks of reserves that are wanted and do not exist."""
-    return tuple(rank for rank in _wanted_beside(view) if rank not in view.reserves)
+    """The nodes whose reserves are wanted and do not exist."""
+    return tuple(node for node in _wanted_beside(view) if node not in view.reserves)
 
 
 def _wanted_beside(view: View) -> range:

@@ -108,7 +108,7 @@ def give_back(view: View, reason: Reason, message: str, wait: timedelta, **chang
 
 def replace_alone(
     view: View,
-    ranks: Iterable[int],
+    lost: Iterable[int],
     says: tuple[Say, ...],
     message: str,
     *,
@@ -116,8 +116,8 @@ def replace_alone(
     until: datetime | None,
     **changes: Unpack[StatusChanges],
 ) -> Verdict:
-    """These ranks get new pods while the others wait for them; then all start again, with these fields of status."""
-    incarnations = view.status.incarnations.replaced(ranks)
+    """These nodes get new pods while the others wait for them; then all start again, with these fields of status."""
+    incarnations = view.status.incarnations.replaced(lost)
     fixed: StatusChanges = {"incarnations": incarnations, "supervised": True, "backoff_until": until}
     again: StatusChanges = {**fixed, **changes}
     status = updated(view, *says, **again)
@@ -152,7 +152,7 @@ def waiting_to_end(view: View, count: int) -> str:
 
 
 def next_attempt(view: View) -> StatusChanges:
-    """The gang starts again, every rank with a new pod: former pods are those of smaller incarnations."""
+    """The gang starts again, every node with a new pod: former pods are those of smaller incarnations."""
     incarnations = view.status.incarnations.renewed()
     return {
         "attempt": attempt_after(view),
@@ -208,14 +208,14 @@ def _chosen_policy(view: View) -> str:
     return view.spec.network_policy or view.status.network_policy or first
 
 
-def creating(view: View, status: DDPJobStatus, ranks: Iterable[int]) -> tuple[Action, ...]:
+def creating(view: View, status: DDPJobStatus, nodes: Iterable[int]) -> tuple[Action, ...]:
     """Creates what the job needs and does not have, and these pods."""
     if view.snapshot.pod_groups is None:  # Or no longer: a server that does not know them refuses pods that name one.
         status = changed(status, pod_group=None)
     job = view.snapshot.job.with_status(status)
     service = (CreateService(job),) if view.service is Service.MISSING else ()
     living = _living(view, status)
-    pods = tuple(CreatePod(rank, job, living, view.placement) for rank in ranks)
+    pods = tuple(CreatePod(node, job, living, view.placement) for node in nodes)
     # We may not read Secrets, so it is created each time before pods that need it are.
     secret = (CreateSecret(job),) if pods else ()
     return (*_network_policy(view, job), *service, *_pod_groups(view, job), *secret, *pods)

@@ -57,7 +57,7 @@ def patience_ends(view: View) -> datetime | None:
 
 def lacking_nodes(view: View) -> tuple[Pod, ...]:
     """The present pods that wait for a node."""
-    return tuple(pod for pod in view.restless.values() if pod.node is None)
+    return tuple(pod for pod in view.restless.values() if pod.machine is None)
 
 
 def _is_hopeless(pod: Pod) -> bool:

@@ -109,7 +109,7 @@ class Gang:
         return self._hear()
 
     def steps(self, node: int = 0, step: int = 1) -> Gang:
-        process = self.coordinator.current.ring.first_process(node)
+        process = self.coordinator.current.ring.first_rank(node)
         return self.says(node, Beats(self.coordinator.attempt, (beat(process, step),)))
 
     def fails(self, node: int, end: End = KILLED) -> Gang:
@@ -171,4 +171,4 @@ def _named(incident: Incident) -> str:
 
 
 def beat(process: int, step: int, attempt: int = 1) -> BeatFields:
-    return {"process": process, "attempt": attempt, "activity": "training", "step": step}
+    return {"rank": process, "attempt": attempt, "activity": "training", "step": step}

@@ -40,7 +40,7 @@ def tried(nodes: int = 2) -> Gang:
 
 def unseen(gang: Gang) -> Gang:
     """Ends an attempt of two nodes by the loss of a peer, with nobody to blame."""
-    return gang.fails(0).idle(0, LOST).idle(1, replace(LOST, process=1))
+    return gang.fails(0).idle(0, LOST).idle(1, replace(LOST, rank=1))
 
 
 G, R, P, S, X, D = (
@@ -156,7 +156,7 @@ STOPPING_WELL: dict[str, Row] = {
         *(G, "", []),
     ),
     "a rank fails by itself while another node is to go": (
-        trains().leaving(1).fails(0).idle(0, replace(KILLED, process=0)).idle(1),
+        trains().leaving(1).fails(0).idle(0, replace(KILLED, rank=0)).idle(1),
         *(G, "", ["1: rank 0 Application"]),
     ),
     "all have stopped, and nobody was told to": (
@@ -447,7 +447,7 @@ def test_the_coordinator_decides(row: Row) -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [Failed(1), Idle(1, (KILLED,)), Finished(1), Beats(1, ({"process": 1, "step": 5},)), Examined(1, ())]
+    "message", [Failed(1), Idle(1, (KILLED,)), Finished(1), Beats(1, ({"rank": 1, "step": 5},)), Examined(1, ())]
 )
 @pytest.mark.parametrize("gang", ["running", "stalled", "stopping", "gathering"])
 def test_what_belongs_to_an_attempt_that_is_over_changes_nothing(message: Message, gang: str) -> None:
@@ -488,7 +488,7 @@ def test_who_is_not_there_can_say_nothing() -> None:
 
 
 def test_the_first_failure_is_the_one_that_was_heard_of_first_whatever_the_clocks_of_the_nodes_say() -> None:
-    ahead, behind = replace(KILLED, process=0, time=BEGIN + 900), replace(KILLED, process=1, time=BEGIN - 900)
+    ahead, behind = replace(KILLED, rank=0, time=BEGIN + 900), replace(KILLED, rank=1, time=BEGIN - 900)
     gang = trains().fails(0).after(0.1).fails(1).idle(1, behind).idle(0, ahead)
     assert gang.incidents == ["1: rank 0 Application"]
     incident = gang.coordinator.past.incidents[0]
@@ -497,7 +497,7 @@ def test_the_first_failure_is_the_one_that_was_heard_of_first_whatever_the_clock
 
 def test_a_coordinator_of_several_processes_names_the_first_one_of_a_node_that_was_out_of_reach() -> None:
     gang = Gang(3, limits(), processes=4).starts().lost(2).idle(0).idle(1).joins(2)
-    assert [(incident.node, incident.end.process) for incident in gang.coordinator.past.incidents] == [(2, 8)]
+    assert [(incident.node, incident.end.rank) for incident in gang.coordinator.past.incidents] == [(2, 8)]
 
 
 def test_a_stall_names_its_process_and_all_other_nodes_go_with_it() -> None:
@@ -506,7 +506,7 @@ def test_a_stall_names_its_process_and_all_other_nodes_go_with_it() -> None:
     assert gang.coordinator.current.stall.since == BEGIN - 30
     gang.blames(3).idle(0).idle(1).idle(2)
     (incident,) = gang.coordinator.past.incidents
-    assert (incident.node, incident.end.process, incident.end.exit_code, incident.end.step) == (1, 3, 203, 7)
+    assert (incident.node, incident.end.rank, incident.end.exit_code, incident.end.step) == (1, 3, 203, 7)
     assert (incident.consequences, incident.consequence_nodes) == (2, (0, 2))
     assert gang.coordinator.current.stall is None, "the next attempt has not stalled"
 
@@ -526,11 +526,7 @@ WAITING: dict[str, Row] = {
         *(R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
     ),
     "nobody is left to be examined": (
-        trains(2)
-        .fails(0, WAITED)
-        .idle(0, WAITED)
-        .fails(1, LOST)
-        .idle(1, replace(LOST, process=1, begun={"0 nccl": 6})),
+        trains(2).fails(0, WAITED).idle(0, WAITED).fails(1, LOST).idle(1, replace(LOST, rank=1, begun={"0 nccl": 6})),
         *(R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
     ),
 }
@@ -571,10 +567,10 @@ def test_of_a_node_that_is_done_all_processes_have_ended(goes: str) -> None:
 
 
 @pytest.mark.parametrize("process", [0, 2, -1])
-def test_nobody_speaks_of_processes_that_are_not_its_own(process: int) -> None:
+def test_nobody_speaks_of_ranks_that_are_not_its_own(process: int) -> None:
     gang = trains()
     for message in Beats(1, (beat(process, 5),)), Examined(1, (Finding(process),)):
-        with pytest.raises(UnreadableError, match="is no process of node 1"):
+        with pytest.raises(UnreadableError, match="is no rank of node 1"):
             gang.says(1, message)
     assert gang.coordinator.members[1].beats == ()
 
@@ -708,7 +704,7 @@ def test_a_rank_that_does_not_end_although_it_was_killed_is_named_and_left_to_th
     assert gang.after(1).words == "Leave(1: rank 1 Stalled) to 0 1 2"
     ((_, leave), *_) = gang.said
     assert isinstance(leave, Leave)
-    assert (leave.incident.end.process, leave.incident.end.exit_code) == (6, 203)
+    assert (leave.incident.end.rank, leave.incident.end.exit_code) == (6, 203)
     assert leave.incident.end.message.startswith("SIGKILL has not ended rank 6, 7 within 30 s")
     assert gang.coordinator.next_moment() is None
 
@@ -717,7 +713,7 @@ def test_where_only_what_the_ranks_had_started_does_not_end_its_node_is_named() 
     gang = trains().fails(1).idle(0).after(KILLED_SECONDS)
     ((_, leave), *_) = gang.said
     assert isinstance(leave, Leave)
-    assert (leave.incident.node, leave.incident.end.process) == (1, 1)
+    assert (leave.incident.node, leave.incident.end.rank) == (1, 1)
     assert leave.incident.end.message.startswith("SIGKILL has not ended what the ranks of node 1 had started")
 
 
@@ -774,17 +770,17 @@ def test_a_new_pod_elsewhere_changes_the_order() -> None:
 def test_whoever_fails_the_incident_is_of_its_node_and_names_the_rank_that_it_had(processes: int) -> None:
     for node in range(4):
         gang = placed(processes=processes).steps()
-        process = gang.coordinator.current.ring.first_process(node)
-        gang.breaks(node, replace(KILLED, process=process))
+        process = gang.coordinator.current.ring.first_rank(node)
+        gang.breaks(node, replace(KILLED, rank=process))
         incident = gang.coordinator.past.incidents[-1]
-        assert (incident.node, incident.end.process) == (node, [0, 2, 1, 3][node] * processes)
+        assert (incident.node, incident.end.rank) == (node, [0, 2, 1, 3][node] * processes)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_stall_is_of_the_node_that_has_the_rank_that_is_to_blame(processes: int) -> None:
     gang = placed(processes=processes).steps().stalls().blames(1 * processes)
     assert gang.coordinator.current.stall is not None
-    assert (gang.coordinator.current.stall.node, gang.coordinator.current.stall.process) == (2, processes)
+    assert (gang.coordinator.current.stall.node, gang.coordinator.current.stall.rank) == (2, processes)
     for node in range(4):
         gang.idle(node)
     assert gang.coordinator.past.incidents[-1].node == 2
@@ -797,7 +793,7 @@ def test_of_a_node_that_is_done_the_ranks_that_it_had_have_ended() -> None:
 
 
 def test_nobody_speaks_of_ranks_that_follow_placement_to_another_node() -> None:
-    with pytest.raises(UnreadableError, match="is no process of node 1"):
+    with pytest.raises(UnreadableError, match="is no rank of node 1"):
         placed().says(1, Beats(1, (beat(1, 1),)))
 
 
@@ -806,7 +802,7 @@ def test_a_node_that_was_out_of_reach_is_named_by_the_rank_that_it_had() -> None
     for node in (0, 2, 3):
         gang.idle(node)
     incident = gang.joins(1).coordinator.past.incidents[-1]
-    assert (incident.node, incident.end.process, incident.end.cause) == (1, 2, "PeerLost")
+    assert (incident.node, incident.end.rank, incident.end.cause) == (1, 2, "PeerLost")
 
 
 def test_a_rank_that_does_not_end_is_named_with_its_node() -> None:
@@ -815,5 +811,5 @@ def test_a_rank_that_does_not_end_is_named_with_its_node() -> None:
         gang.idle(node)
     gang.after(KILLED_SECONDS)
     message = next(message for _, message in gang.said if isinstance(message, Leave))
-    assert (message.incident.node, message.incident.end.process) == (1, 2)
+    assert (message.incident.node, message.incident.end.rank) == (1, 2)
     assert message.incident.end.message.startswith("SIGKILL has not ended rank 2 (node 1) within")

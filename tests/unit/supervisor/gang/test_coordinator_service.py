@@ -31,7 +31,7 @@ from tests.support.waiting import patience
 DEADLINE_SECONDS = 30
 FIRST_OF_THE_SYSTEM = 32_768
 """The least port that Linux gives out by itself (net.ipv4.ip_local_port_range)."""
-BEAT: dict[str, Any] = {"process": 0, "attempt": 1, "activity": "training", "step": 5, "stepAge": 0.1}
+BEAT: dict[str, Any] = {"rank": 0, "attempt": 1, "activity": "training", "step": 5, "stepAge": 0.1}
 
 
 class Told:
@@ -90,13 +90,13 @@ def test_who_stalls_a_gang_is_named_with_the_node_where_ranks_follow_placement()
         for node, domain in enumerate("aba"):
             coordinator.joined(node, Hello("u", node, 1, 1, 29502, "r", domain=domain), "", 0.0)
         coordinator.found_stalled(0.0, 1.0)
-        for node, process in enumerate(coordinator.current.ring.first_process(node) for node in range(3)):
+        for node, process in enumerate(coordinator.current.ring.first_rank(node) for node in range(3)):
             finding = Finding(process, "T" if node == 1 else "S", communicates=True)
             coordinator.said(node, Examined(1, (finding,)), 2.0)
         service._blame()
         stall = coordinator.current.stall
         assert stall is not None
-        assert (stall.node, stall.process) == (1, 2)
+        assert (stall.node, stall.rank) == (1, 2)
         assert stall.message.startswith("rank 2 (node 1) did not enter the collective: it is stopped")
 
     asyncio.run(all_of_it())

@@ -129,7 +129,7 @@ def test_of_a_rank_that_has_ended_it_says_so(follow: Follow) -> None:
         follower._handle(Examine(1))
         told = await coordinator.receive()
         assert isinstance(told, Examined)
-        states = {finding.process: finding.state for finding in told.findings}
+        states = {finding.rank: finding.state for finding in told.findings}
         assert (states[0] in {"S", "R"}, states[1]) == (True, "X"), states
 
     follow(scene)
@@ -137,7 +137,7 @@ def test_of_a_rank_that_has_ended_it_says_so(follow: Follow) -> None:
 
 def test_nothing_of_the_last_attempt_is_told_of_the_next(follow: Follow) -> None:
     async def scene(follower: Follower, _: Sleepers) -> None:
-        told = encode(1, Record(process=0, attempt=1, step=7), b"")
+        told = encode(1, Record(rank=0, attempt=1, step=7), b"")
         path, slot = follower._heartbeats.path(0), SLOTS[1]
         path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
         assert [beat["step"] for beat in follower.beats()] == [7]
@@ -352,7 +352,7 @@ def test_that_a_rank_cannot_be_looked_at_is_told_and_not_taken_for_silence(
         follower._handle(Examine(1))
         told = await coordinator.receive()
         assert isinstance(told, Examined)
-        assert [(one.process, one.state) for one in told.findings] == [(0, "S"), (1, None)]
+        assert [(one.rank, one.state) for one in told.findings] == [(0, "S"), (1, None)]
 
     follow(scene)
     assert "warning: cannot look at rank 1: PermissionError: no look at /proc\n" in capsys.readouterr().err
@@ -387,7 +387,7 @@ def test_the_last_steps_are_told_before_the_end(follow: Follow) -> None:
         coordinator = coordinators_end(follower)
         follower._handle(Start(1, 0, {}))
         await ranks_run(follower, 1)
-        told = encode(1, Record(process=0, attempt=1, step=400), b"")
+        told = encode(1, Record(rank=0, attempt=1, step=400), b"")
         path, slot = follower._heartbeats.path(0), SLOTS[1]
         path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
         for rank in sleepers.ranks:
@@ -415,7 +415,7 @@ def test_its_ranks_are_those_of_its_place_in_the_order(follow: Follow, capsys: p
         follower._handle(Stop(1))
         told = await said_besides_beats(coordinator)
         assert isinstance(told, Idle)
-        assert [end.process for end in told.ends] == [4, 5]
+        assert [end.rank for end in told.ends] == [4, 5]
 
     follow(scene, node=1, nodes=4)
     assert "attempt 1: node 1 has rank 4, 5" in capsys.readouterr().out
@@ -427,7 +427,7 @@ def test_without_an_order_they_are_those_of_its_number_again(
     async def scene(follower: Follower, _: Sleepers) -> None:
         follower._handle(MOVED)
         follower._handle(Start(2, 0, {}))
-        assert [spec.process for spec in follower._specs] == [2, 3]
+        assert [spec.rank for spec in follower._specs] == [2, 3]
 
     follow(scene, node=1, nodes=4)
     assert "attempt 2: node" not in capsys.readouterr().out
@@ -443,7 +443,7 @@ def test_a_report_names_the_node_where_the_rank_does_not_show_it(follow: Follow,
     follow(scene, node=1, nodes=4)
     report = json.loads((tmp_path / "report").read_text())
     assert (report["rank"], report["node"], report["message"]) == (4, 1, "rank 2 (node 2) failed: Application")
-    assert (report["incident"]["rank"], report["incident"]["process"]) == (2, 2)
+    assert (report["incident"]["node"], report["incident"]["rank"]) == (2, 2)
 
 
 def test_it_says_in_which_domain_it_is_at_first_and_after_each_attempt_that_had_an_order(

@@ -21,7 +21,7 @@ from .gangs import BEGIN, CONFIG, KILLED, LOST, SAVED, STOPPED, WELL
 
 
 def at(end: End, seconds: float, process: int = 0) -> End:
-    return replace(end, time=BEGIN + seconds, process=process)
+    return replace(end, time=BEGIN + seconds, rank=process)
 
 
 def waited(process: int, begun: dict[str, int]) -> End:
@@ -49,11 +49,11 @@ FIRST: dict[str, tuple[Ends, dict[int, float], tuple[int, int, bool, tuple[int, 
         (1, 2, False, (0,)),
     ),
     "one of its own, although a lost peer was heard of before": (
-        {0: (LOST,), 1: (KILLED,), 2: (replace(LOST, process=2),)},
+        {0: (LOST,), 1: (KILLED,), 2: (replace(LOST, rank=2),)},
         {0: 1, 1: 3, 2: 2},
         (1, 1, False, (0, 2)),
     ),
-    "lost peers only": ({0: (LOST,), 1: (replace(LOST, process=1),)}, {0: 2, 1: 1}, (1, 1, False, (0,))),
+    "lost peers only": ({0: (LOST,), 1: (replace(LOST, rank=1),)}, {0: 2, 1: 1}, (1, 1, False, (0,))),
     "a tie": ({1: (KILLED,), 0: (at(KILLED, 0, 0),)}, {0: 1, 1: 1}, (0, 0, True, (1,))),
     "a tie within a node": ({0: (at(KILLED, 0, 0), at(KILLED, 0, 1))}, {0: 1}, (0, 0, True, ())),
     "one that waited comes before one that lost a peer": (
@@ -72,7 +72,7 @@ FIRST: dict[str, tuple[Ends, dict[int, float], tuple[int, int, bool, tuple[int, 
         (1, 1, False, (0, 2)),
     ),
     "even if it has not failed, but was ended with the others": (
-        {0: (waited(0, {"0 nccl": 7}),), 1: (replace(STOPPED, process=1, begun={"0 nccl": 6}),)},
+        {0: (waited(0, {"0 nccl": 7}),), 1: (replace(STOPPED, rank=1, begun={"0 nccl": 6}),)},
         {0: 1, 1: 2},
         (1, 1, False, (0,)),
     ),
@@ -90,12 +90,12 @@ def test_the_first_failure_is_the_incident(title: str) -> None:
     ends, heard, expected = FIRST[title]
     incident = first_of(3, ends, heard)
     assert incident is not None
-    assert (incident.node, incident.end.process, incident.tied, incident.consequence_nodes) == expected
+    assert (incident.node, incident.end.rank, incident.tied, incident.consequence_nodes) == expected
     assert incident.attempt == 3
 
 
 def test_of_a_thousand_consequences_the_first_are_named_and_all_counted() -> None:
-    ends = {node: (replace(LOST, process=node),) for node in range(1000)} | {700: (at(KILLED, 0, 700),)}
+    ends = {node: (replace(LOST, rank=node),) for node in range(1000)} | {700: (at(KILLED, 0, 700),)}
     incident = first_of(3, ends, dict.fromkeys(ends, 1.0))
     assert incident is not None
     assert (incident.node, incident.consequences, incident.consequence_nodes) == (700, 999, tuple(range(NAMED)))
@@ -216,6 +216,6 @@ def test_the_one_that_others_waited_for_has_stalled_them_and_it_is_said_by_how_m
 
 
 def test_one_that_waited_until_it_gave_up_is_found_waiting_and_any_other_has_ended() -> None:
-    assert finding_of(4, None) == finding_of(4, replace(KILLED, process=4)) == Finding(4, "X")
+    assert finding_of(4, None) == finding_of(4, replace(KILLED, rank=4)) == Finding(4, "X")
     found = finding_of(0, waited(0, {"0 nccl": 7}))
     assert (found.communicates, found.where, found.sequences) == (True, "NCCL's ALLREDUCE number 7", {"0 nccl": 7})

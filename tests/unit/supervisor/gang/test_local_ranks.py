@@ -200,7 +200,7 @@ def test_the_end_of_a_rank_is_told_by_its_code_and_its_report(
     play: Play, code: int, report: dict[str, Any] | None, said: tuple[int, str, str], *, asked: bool
 ) -> None:
     end = play.end(code, report, asked=asked)
-    assert (end.process, words(end)) == (4, said)
+    assert (end.rank, words(end)) == (4, said)
     assert abs(end.time - time.time()) < 60
     assert len(play.failures) == bool(end.cause), "only a failure makes others end"
 
@@ -302,7 +302,7 @@ def test_ranks_that_are_not_wanted_any_more_are_not_started(play: Play, code: in
         play.local.tell(signal.SIGTERM)
         play.local.tell(signal.SIGINT)
     ends = play.run(lambda _: None)
-    assert [(end.process, *words(end)) for end in ends] == [(4, code, "", ""), (5, code, "", "")]
+    assert [(end.rank, *words(end)) for end in ends] == [(4, code, "", ""), (5, code, "", "")]
     assert play.starter.started == []
 
 
@@ -319,7 +319,7 @@ def test_who_runs_is_known_by_local_rank(play: Play) -> None:
 
 def test_each_rank_of_a_node_has_variables_of_its_own(tmp_path: Path) -> None:
     first, second = rank_specs({"A": "b", "RANK": "?"}, 4, 2, tmp_path)
-    assert (first.process, second.process) == (4, 5)
+    assert (first.rank, second.rank) == (4, 5)
     assert second.env == {
         "A": "b",
         "RANK": "5",

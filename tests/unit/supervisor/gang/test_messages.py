@@ -45,7 +45,7 @@ END = End(3, 137, 1_700_000_000.5, "Application", 'killed by SIGKILL: "\u00fc"\n
 INCIDENT = Incident(2, 1, END, tied=True, consequences=12, consequence_nodes=(0, 2))
 PAST = Past((INCIDENT, INCIDENT), 20, (1.5, 2.5), 1, 600.25, 21)
 BEAT: BeatFields = {
-    "process": 1,
+    "rank": 1,
     "attempt": 4,
     "activity": "training",
     "step": 120,
@@ -120,7 +120,7 @@ def test_first_words_and_a_refusal_are_what_they_will_always_be() -> None:
 
 def test_what_a_newer_version_adds_to_a_beat_or_a_finding_is_left_out() -> None:
     for message in Beats(4, (BEAT,)), Examined(4, (FINDING,)):
-        more = to_line(message).replace(b'"process":1', b'"process":1,"colour":["red"]')
+        more = to_line(message).replace(b'"rank":1', b'"rank":1,"colour":["red"]')
         assert b"colour" in more
         assert from_line(more) == message
 
@@ -160,7 +160,7 @@ REFUSED: dict[str, bytes] = {
     "a number": b"1\n",
     "no kind": b"{}\n",
     "an unknown kind": b'{"kind": "Dance"}\n',
-    "a kind that is none of the messages": b'{"kind": "End", "process": 1, "exit_code": 1, "time": 0}\n',
+    "a kind that is none of the messages": b'{"kind": "End", "rank": 1, "exit_code": 1, "time": 0}\n',
     "a kind that cannot be one": b'{"kind": ["Stop"], "attempt": 1}\n',
     "a field that is missing": hello(node=...),
     "a field too many": b'{"kind": "Stop", "attempt": 1, "colour": "red"}\n',
@@ -172,15 +172,15 @@ REFUSED: dict[str, bytes] = {
     "an object for a list": b'{"kind": "Beats", "attempt": 1, "beats": {}}\n',
     "a list of other things": b'{"kind": "Beats", "attempt": 1, "beats": [1]}\n',
     "a finding with text for a step": (
-        b'{"kind": "Examined", "attempt": 1, "findings": [{"process": 0, "step": "5"}]}\n'
+        b'{"kind": "Examined", "attempt": 1, "findings": [{"rank": 0, "step": "5"}]}\n'
     ),
     "a finding with nothing for a list": (
-        b'{"kind": "Examined", "attempt": 1, "findings": [{"process": 0, "sequences": null}]}\n'
+        b'{"kind": "Examined", "attempt": 1, "findings": [{"rank": 0, "sequences": null}]}\n'
     ),
     "bytes that are no text": b'{"kind": "Elsewhere", "address": "\xff"}\n',
     "a number that is none": b'{"kind": "Welcome", "release": "0.1.0", "heard": NaN}\n',
     "a number for a name": b'{"kind": "Start", "attempt": 1, "port": 1, "members": {"0": 1}}\n',
-    "a wrong thing inside": b'{"kind": "Leave", "incident": {"attempt": 1, "node": 0, "end": {"process": 0}}}\n',
+    "a wrong thing inside": b'{"kind": "Leave", "incident": {"attempt": 1, "node": 0, "end": {"rank": 0}}}\n',
     "no thing inside": b'{"kind": "Leave", "incident": null}\n',
     "a beat without a process": b'{"kind": "Beats", "attempt": 1, "beats": [{"attempt": 1, "activity": "x"}]}\n',
     "a beat with text for a step": json.dumps(

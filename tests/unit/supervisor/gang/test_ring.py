@@ -45,7 +45,7 @@ def test_each_node_stands_in_it_once_node_0_first_and_the_ring_crosses_as_rarely
 def test_the_ranks_of_a_node_are_those_of_its_place() -> None:
     ring = Ring((0, 2, 1), 2)
     assert not ring.is_plain
-    assert [ring.first_process(node) for node in range(3)] == [0, 4, 2]
+    assert [ring.first_rank(node) for node in range(3)] == [0, 4, 2]
     assert [ring.node_of(process) for process in range(6)] == [0, 0, 2, 2, 1, 1]
     assert [ring.in_words(process) for process in (1, 3, 4)] == ["rank 1", "rank 3 (node 2)", "rank 4 (node 1)"]
 

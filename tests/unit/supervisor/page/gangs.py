@@ -10,7 +10,7 @@ AT = 1_790_000_000.5
 AT_AS_TEXT = "2026-09-21T14:13:20.500Z"
 
 BEAT: Beat = {
-    "process": 3,
+    "rank": 3,
     "node": 1,
     "step": 120,
     "stepAge": 0.02,
@@ -37,7 +37,7 @@ GANG = Gang(
     first_step_seen=True,
     in_place_restarts=1,
     incidents=(KILLED,),
-    beats=(BEAT, {"process": 0, "node": 0}),
+    beats=(BEAT, {"rank": 0, "node": 0}),
     progress=PROGRESS,
     slowest_node=1,
     checkpoint={"step": 100, "time": AT_AS_TEXT},

@@ -30,7 +30,7 @@ def test_the_whole_document() -> None:
     whole = said()
     assert whole.pop("mark")
     assert whole == {
-        "version": 1,
+        "version": 2,
         "job": "0bfe935e70c321c7ca3afc75ce0d0ca2",
         "now": AT_AS_TEXT,
         "nodes": 2,
@@ -45,8 +45,8 @@ def test_the_whole_document() -> None:
             {
                 "attempt": 2,
                 "time": AT_AS_TEXT,
-                "rank": 1,
-                "process": 3,
+                "node": 1,
+                "rank": 3,
                 "cause": "Application",
                 "exitCode": 137,
                 "signal": 9,
@@ -55,7 +55,7 @@ def test_the_whole_document() -> None:
                 "step": 120,
                 "tied": False,
                 "consequences": 1,
-                "consequenceRanks": [0],
+                "consequenceNodes": [0],
             }
         ],
         "progress": {
@@ -69,14 +69,14 @@ def test_the_whole_document() -> None:
             "samplesPerSecond": 3200.0,
             "lastStepTime": AT_AS_TEXT,
             "stepSeconds": 0.02,
-            "slowestRank": 1,
+            "slowestNode": 1,
         },
         "checkpoint": {"step": 100, "time": AT_AS_TEXT},
         "stall": None,
-        "stragglers": [{"rank": 1, "process": 3, "slowdown": 1.8}],
+        "stragglers": [{"node": 1, "rank": 3, "slowdown": 1.8}],
         "ranks": [
             {
-                "process": 0,
+                "rank": 0,
                 "node": 0,
                 "step": None,
                 "activity": None,
@@ -87,7 +87,7 @@ def test_the_whole_document() -> None:
                 "metrics": {},
             },
             {
-                "process": 3,
+                "rank": 3,
                 "node": 1,
                 "step": 120,
                 "activity": "training",
@@ -130,7 +130,7 @@ def test_long_lists_are_cut() -> None:
     long = said(nodes=100, missing=range(1, 100), incidents=incidents)
     assert long["missing"] == list(range(1, 9))
     assert [incident["attempt"] for incident in long["incidents"]] == list(range(24, 40))
-    assert {(one["consequences"], len(one["consequenceRanks"])) for one in long["incidents"]} == {(20, 8)}
+    assert {(one["consequences"], len(one["consequenceNodes"])) for one in long["incidents"]} == {(20, 8)}
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_the_mark_does_not_change_with_progress(changes: dict[str, Any]) -> None
 
 
 def test_a_document_of_64_processes_costs_little() -> None:
-    beats = tuple({**BEAT, "process": rank, "node": rank // 8} for rank in range(64))
+    beats = tuple({**BEAT, "rank": rank, "node": rank // 8} for rank in range(64))
     gang = dataclasses.replace(GANG, nodes=8, procs_per_node=8, beats=beats, incidents=(KILLED,) * 16)
     began, rounds = time.process_time(), 200
     for _ in range(rounds):

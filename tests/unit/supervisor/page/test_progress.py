@@ -12,7 +12,7 @@ WALL = 1_790_000_000.0
 
 
 def beat(process: int, step: int | None, age: float | None = 0.0, **more: object) -> Beat:
-    return {"process": process, "node": process, "step": step, "stepAge": age, **more}
+    return {"rank": process, "node": process, "step": step, "stepAge": age, **more}
 
 
 def heard(pace: Pace, said: Iterable[tuple[float, list[Beat]]], attempt: int = 1) -> Progress | None:

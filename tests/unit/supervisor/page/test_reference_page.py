@@ -21,7 +21,7 @@ FULL = Gang(
     since=1.0,
     incidents=[Incident(1, 0, End(0, 137, 1.0, "Application", "killed by SIGKILL"))],
     beats=[
-        {"process": 0, "node": 0, "step": 3, "memoryBytes": 5, "stepSeconds": 0.1}
+        {"rank": 0, "node": 0, "step": 3, "memoryBytes": 5, "stepSeconds": 0.1}
         | {"seconds": {"data": 1.0}, "metrics": {"a": 1.0}}
     ],
     progress=Progress(3, 1, 10, 0.5, 1.0, 0.1, 5.0),

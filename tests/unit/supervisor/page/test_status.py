@@ -19,9 +19,7 @@ def a_service(settings: Settings) -> CoordinatorService:
         service.coordinator.joined(node, Hello("u", node, 1, 1, 29502, "r"), f"10.0.0.{node}:29502", 0.0)
     for node in range(settings.nodes):
         first = node * PROCESSES
-        told = tuple(
-            {"process": one, "attempt": 1, "activity": "training"} for one in range(first, first + PROCESSES)
-        )
+        told = tuple({"rank": one, "attempt": 1, "activity": "training"} for one in range(first, first + PROCESSES))
         service.coordinator.said(node, Beats(1, told), 0.0)
     return service
 

@@ -53,8 +53,8 @@ S = 0.100
 )
 def test_who_is_named(seconds: list[float], per_node: int, named: list[tuple[int, float]]) -> None:
     works = {rank: Work(rank // per_node, own, S) for rank, own in enumerate(seconds)}
-    assert [(one.process, pytest.approx(one.slowdown)) for one in stragglers(works)] == named
-    assert all(one.node == one.process // per_node for one in stragglers(works))
+    assert [(one.rank, pytest.approx(one.slowdown)) for one in stragglers(works)] == named
+    assert all(one.node == one.rank // per_node for one in stragglers(works))
 
 
 @pytest.mark.parametrize(("step_seconds", "named"), [(None, 1), (0.01, 1), (0.02, 0)])
@@ -64,7 +64,7 @@ def test_what_is_little_beside_the_step_holds_nobody_up(step_seconds: float | No
 
 
 def beat(process: int, *, node: int | None = None, **seconds: float) -> Beat:
-    return {"process": process, "node": process if node is None else node, "stepSeconds": 0.2, "seconds": seconds}
+    return {"rank": process, "node": process if node is None else node, "stepSeconds": 0.2, "seconds": seconds}
 
 
 def compared(*beats: Beat, seconds: int = 40) -> Comparison:
@@ -111,7 +111,7 @@ def test_own_work_is_what_waits_for_nobody(
     parts: list[dict[str, float]], named: list[int], slowest: int | None
 ) -> None:
     comparison = compared(*(beat(process, **seconds) for process, seconds in enumerate(parts)))
-    assert [one.process for one in comparison.stragglers] == named
+    assert [one.rank for one in comparison.stragglers] == named
     if slowest is not None:
         assert comparison.slowest == slowest
 
@@ -120,7 +120,7 @@ def test_nobody_is_named_before_a_window_is_full_nor_after_a_restart() -> None:
     slow = [beat(0, data=0.05), beat(1, data=0.1)]
     assert compared(*slow, seconds=29).stragglers == ()
     comparison = compared(*slow)
-    assert [(one.process, one.slowdown) for one in comparison.stragglers] == [(1, 2.0)]
+    assert [(one.rank, one.slowdown) for one in comparison.stragglers] == [(1, 2.0)]
     comparison.add(2, slow, 41.0)
     assert (comparison.stragglers, comparison.slowest) == ((), None)
 
@@ -131,7 +131,7 @@ def test_who_is_slow_for_a_moment_is_not_named_and_who_recovers_is_named_no_more
     def go_on(begin: int, end: int, data: float) -> list[int]:
         for now in range(begin, end):
             comparison.add(1, [beat(0, data=0.05), beat(1, data=data), beat(2, data=0.05)], float(now))
-        return [one.process for one in comparison.stragglers]
+        return [one.rank for one in comparison.stragglers]
 
     assert go_on(0, 40, 0.05) == []
     assert go_on(40, 50, 0.2) == []
@@ -150,12 +150,12 @@ def test_noise_names_nobody_and_a_slow_one_stands_out_of_it() -> None:
     for now in range(600):
         beats = [beat(rank, data=noise.gauss(0.05, 0.005), forward=noise.gauss(0.05, 0.005)) for rank in range(16)]
         comparison.add(1, beats, float(now))
-        named |= {one.process for one in comparison.stragglers}
+        named |= {one.rank for one in comparison.stragglers}
     assert named == set()
     for now in range(600, 640):
         beats = [beat(rank, data=noise.gauss(0.1 if rank == 5 else 0.05, 0.005), forward=0.05) for rank in range(16)]
         comparison.add(1, beats, float(now))
-    assert [one.process for one in comparison.stragglers] == [5]
+    assert [one.rank for one in comparison.stragglers] == [5]
 
 
 def test_a_thousand_processes_cost_little() -> None:
