@@ -131,6 +131,10 @@ class Env:
     TERMINATION_LOG = "DDPJOB_TERMINATION_LOG"
     """File for the failure report: the container's `terminationMessagePath`."""
 
+    SUPERVISOR = "DDPJOB_SUPERVISOR"
+    """Variables that only a supervisor reads, in one: a JSON object of their names and values. It sets each of them
+    for itself and its ranks, unless the container has it by its own name."""
+
     # For the supervisor.
     STATUS_PORT = "DDPJOB_STATUS_PORT"
     """Port of its status page: `spec.statusPort`."""
