@@ -5,8 +5,8 @@ from typing import Any
 
 import yaml
 from ddpjob_operator.api import DDPJob
-from ddpjob_operator.api.contract import Env, ExitCode, Label
-from ddpjob_operator.engine import Action, CreatePod, CreateService, Snapshot, decide
+from ddpjob_operator.api.contract import PACKED_VARIABLES, Env, ExitCode, Label
+from ddpjob_operator.engine import Action, CreatePod, CreateService, Snapshot, by_name, decide
 
 from .markdown import as_yaml, code, table
 from .source import meanings
@@ -28,9 +28,12 @@ spec:
 
 def env() -> str:
     """The variables of the trainer container, with the values that rank 1 of the example has."""
-    values = {variable["name"]: variable["value"] for variable in _pod()["spec"]["containers"][0]["env"]}
-    rows = ((code(name), code(values.get(name)), text) for _, name, text in meanings(Env))
-    return table(("Variable", "Example", "Meaning"), rows)
+    values = {variable["name"]: variable["value"] for variable in by_name(_pod()["spec"]["containers"][0]["env"])}
+    rows = (
+        (code(name), "yes" if name in PACKED_VARIABLES else "", code(values.get(name)), text)
+        for _, name, text in meanings(Env)
+    )
+    return table(("Variable", "Packed", "Example", "Meaning"), rows)
 
 
 def labels() -> str:

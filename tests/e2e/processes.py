@@ -7,6 +7,7 @@ from collections.abc import Container
 
 import psutil
 from ddpjob_operator.api.contract import Env
+from ddpjob_rank.parsing import unpack_variables
 
 from tests.plant import Plant
 from tests.support.helm import NAMESPACE
@@ -62,7 +63,10 @@ def _words(process: psutil.Process) -> list[str]:
 
 
 def _environment(process: psutil.Process) -> dict[str, str]:
+    """What it was started with, unpacked as a supervisor does it."""
     try:
-        return process.environ()
+        variables = process.environ()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return {}
+    unpack_variables(variables)
+    return variables

@@ -7,6 +7,8 @@ from ddpjob_operator.api.contract import Env, Label
 from ddpjob_operator.engine import Disruption, Exit, Manifest, Pod, Waiting
 from ddpjob_operator.engine.manifests.init_containers import RESERVE_CONTAINER
 
+from tests.support.variables import variables_of
+
 
 @dataclass
 class RealPod:
@@ -104,7 +106,7 @@ class RealPod:
 def made_of(manifest: Manifest, uid: str, now: datetime, start: int) -> RealPod:
     """The pod that a manifest asks for, in this start of the whole gang."""
     labels, containers = manifest["metadata"]["labels"], manifest["spec"]["containers"]
-    env = {variable["name"]: variable["value"] for variable in containers[0]["env"]}
+    env = variables_of(containers[0])
     assert env[Env.NODE_RANK] == labels[Label.NODE]
     assert env[Env.INCARNATION] == labels[Label.INCARNATION]
     first = [container["name"] for container in manifest["spec"].get("initContainers", ())][:1]

@@ -92,6 +92,15 @@ class Gang:
 
     def _env(self, node: int, attempt: int, peers: str) -> dict[str, str]:
         master, control, status = self.ports
+        own = {
+            "DDPJOB_UID": "a-uid",
+            "DDPJOB_INCARNATION": str(self.incarnations[node]),
+            "DDPJOB_CONTROL_PORT": str(control),
+            "DDPJOB_STATUS_PORT": str(status),
+            "DDPJOB_PEERS": ",".join(filter(None, [self.control(0), peers])),
+            "DDPJOB_IN_PLACE_RESTARTS": "100",
+            "DDPJOB_PREFLIGHT": "Disabled",
+        }
         env = {
             "NNODES": str(self.nodes),
             "NODE_RANK": str(node),
@@ -101,16 +110,10 @@ class Gang:
             "MASTER_PORT": str(master),
             "STEPS": str(self.directory / "steps"),
             "OMP_NUM_THREADS": "1",
-            "DDPJOB_UID": "a-uid",
             "DDPJOB_ATTEMPT": str(attempt),
-            "DDPJOB_INCARNATION": str(self.incarnations[node]),
-            "DDPJOB_CONTROL_PORT": str(control),
-            "DDPJOB_STATUS_PORT": str(status),
             "DDPJOB_LISTEN_ADDR": self.address(node),
-            "DDPJOB_PEERS": ",".join(filter(None, [self.control(0), peers])),
-            "DDPJOB_IN_PLACE_RESTARTS": "100",
-            "DDPJOB_PREFLIGHT": "Disabled",
             "DDPJOB_TERMINATION_LOG": str(self.directory / f"report-{node}"),
+            "DDPJOB_SUPERVISOR": json.dumps(own),
         }
         if self.processes == 1:
             env |= {"RANK": str(node), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}

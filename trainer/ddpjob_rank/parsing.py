@@ -1,9 +1,11 @@
 """Reading flags and variables: the kinds of values, and the message about one that is none of them."""
 
 import argparse
-from collections.abc import Callable, Mapping
-from typing import NoReturn
+import json
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, NoReturn
 
+from .environment import Env
 from .errors import ConfigError
 
 
@@ -13,6 +15,25 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """A mistake of the user."""
         raise ConfigError(f"{message} (see {self.prog} --help)")
+
+
+def unpack_variables(env: MutableMapping[str, str]) -> None:
+    """Puts each variable that the operator has packed for a supervisor under its own name, unless that is set.
+
+    Raises:
+        ConfigError: The one in which they are packed holds something else.
+    """
+    packed = env.pop(Env.SUPERVISOR, "{}")
+    try:
+        variables: Any = json.loads(packed)
+    except ValueError:
+        variables = None
+    if not isinstance(variables, dict) or not all(isinstance(value, str) for value in variables.values()):
+        raise ConfigError(
+            f"{Env.SUPERVISOR} must be a JSON object of variables, whose values are texts, and is {packed}"
+        )
+    for name, value in variables.items():
+        env.setdefault(name, value)
 
 
 def counting_from(least: int, text: str, name: str) -> int:

@@ -10,7 +10,7 @@ from ddpjob_rank.console import complain
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError, TrainerError
 from ddpjob_rank.failure.report import clear, leave, report_of, report_path
-from ddpjob_rank.parsing import Parser
+from ddpjob_rank.parsing import Parser, unpack_variables
 from ddpjob_rank.places.flags import PROOF
 from ddpjob_rank.running.program import program_of
 from ddpjob_rank.stopping import leave_at_once
@@ -25,6 +25,7 @@ def main() -> NoReturn:
     """Runs the program that the command line names once for each process of this node."""
     clear(report_path(os.environ))
     try:
+        unpack_variables(os.environ)
         flags = _parser().parse_args()
         program = program_of(flags.program if flags.module is None else ["-m", *flags.module])
         program.check()

@@ -17,6 +17,7 @@ from ddpjob_rank.importing import uncollected
 from ddpjob_rank.machine import memory
 from ddpjob_rank.machine.scheduling import run_as_batch
 from ddpjob_rank.machine.storage import check_temporary
+from ddpjob_rank.parsing import unpack_variables
 from ddpjob_rank.places.variables import place_variables, presumed
 from ddpjob_rank.running.program import TRAINER, Program
 from ddpjob_rank.stopping import StoppedOnRequest, StopRequest, leave_at_once
@@ -38,6 +39,7 @@ def main() -> None:
     if os.environ.get(Env.LOCAL_WORLD_SIZE, "1") == "1":  # Otherwise others write to the same file.
         clear(report_file)
     try:
+        unpack_variables(os.environ)
         if commands.asked(argv):
             commands.run(argv)
             leave_at_once(ExitCode.DONE)

@@ -131,6 +131,10 @@ class Env:
     TERMINATION_LOG = "DDPJOB_TERMINATION_LOG"
     """File for the failure report: the container's `terminationMessagePath`."""
 
+    SUPERVISOR = "DDPJOB_SUPERVISOR"
+    """The packed variables in one: a JSON object of their names and values. A supervisor sets each of them for itself
+    and its ranks, unless the container has it by its own name."""
+
     # For the supervisor.
     STATUS_PORT = "DDPJOB_STATUS_PORT"
     """Port of its status page: `spec.statusPort`."""
@@ -168,6 +172,25 @@ class Env:
 
 
 CONTRACT_VARIABLES = frozenset(value for name, value in vars(Env).items() if name.isupper())
+
+PACKED_VARIABLES = frozenset(
+    {
+        Env.NAMESPACE,
+        Env.UID,
+        Env.INCARNATION,
+        Env.STATUS_PORT,
+        Env.CONTROL_PORT,
+        Env.PEERS,
+        Env.SECRET_FILE,
+        Env.IN_PLACE_RESTARTS,
+        Env.RESTART_WINDOW_SECONDS,
+        Env.LEAVE_TO_OPERATOR,
+        Env.STALL_TIMEOUT_SECONDS,
+        Env.PREFLIGHT,
+        Env.TOPOLOGY_DOMAIN_FILE,
+    }
+)
+"""What only a supervisor reads. In a pod these are in SUPERVISOR, but for those that the template mentions."""
 
 DEFAULT_MASTER_PORT = 29500
 DEFAULT_STATUS_PORT = 29501

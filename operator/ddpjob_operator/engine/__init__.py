@@ -31,6 +31,7 @@ from .decision import (
 from .foreign import LARGEST_ANSWER, document_of
 from .incidents.price import present as present_budget
 from .manifests.children import CHECKPOINT_VOLUME, SECRET_VOLUME
+from .manifests.env import by_name
 from .manifests.init_containers import VOLUMES_AND_NETWORK, WAIT_CONTAINER, WAITING_FOR_MASTER
 from .manifests.kueue_workload import KUEUE_API, POD_SET
 from .manifests.names import network_policy_name, pod_name
@@ -118,6 +119,7 @@ __all__ = [
     "TellDomain",
     "TellKueue",
     "Waiting",
+    "by_name",
     "called",
     "deadline",
     "decide",

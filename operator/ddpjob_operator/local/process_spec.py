@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import CONTRACT_VARIABLES, TRAINER_CONTAINER, Env, Label
-from ddpjob_operator.engine import SECRET_VOLUME, WAIT_CONTAINER, Manifest
+from ddpjob_operator.engine import SECRET_VOLUME, WAIT_CONTAINER, Manifest, by_name
 
 from .run_directory import RunDirectory
 
@@ -71,6 +71,8 @@ def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Ma
         BadInputError: the pod needs something that only a cluster has.
     """
     container = next(one for one in pod["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
+    # Unpacked, since what is replaced here is found by its name, and so are the processes that a pod leaves behind.
+    container = {**container, "env": [*by_name(container["env"])]}
     paths = _Paths.of(pod["spec"], container, run, pod_directory)
     directory = _directory(container, machine, paths)
     env = _environment(pod, container, machine, paths, directory) | {Env.RUN_DIR: str(run.root.absolute())}

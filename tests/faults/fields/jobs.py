@@ -11,6 +11,7 @@ from ddpjob_operator.engine.incidents.price import JITTER
 
 from tests.support.jobs import steered
 from tests.support.operators import Operator
+from tests.support.variables import variables_of
 from tests.support.waiting import wait_for
 
 from .server import Server
@@ -137,7 +138,7 @@ def _stays(pod: dict[str, Any]) -> bool:
 def _trainer(pod: dict[str, Any]) -> dict[str, str]:
     """The variables of its trainer."""
     container = next(one for one in pod["spec"]["containers"] if one["name"] == "trainer")
-    return {one["name"]: one.get("value", "") for one in container["env"]}
+    return variables_of(container)
 
 
 def _reason(status: dict[str, Any]) -> str | None:

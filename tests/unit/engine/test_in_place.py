@@ -9,6 +9,8 @@ import pytest
 from ddpjob_operator.api import Budget
 from ddpjob_operator.engine import CreatePod
 
+from tests.support.variables import variables_of
+
 from .builders import START, Moment, a_job
 from .tables import Table, rows, verdict
 
@@ -894,8 +896,7 @@ def _made(moment: Moment) -> dict[str, Any]:
 
 
 def _env(moment: Moment) -> dict[str, str]:
-    trainer = _made(moment)["spec"]["containers"][0]
-    return {variable["name"]: variable["value"] for variable in trainer["env"]}
+    return variables_of(_made(moment)["spec"]["containers"][0])
 
 
 RIGHTS: dict[str, tuple[Moment, str, str]] = {

@@ -1,5 +1,6 @@
 """What a pod is given where its template says nothing, and that the template wins where it says something."""
 
+import re
 import subprocess
 import time
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 from ddpjob_operator.api import Backend, PodSecurity
 from ddpjob_operator.engine import CreatePod, Manifest, Settings
 
+from tests.support.variables import variables_of
 from tests.support.waiting import patience
 
 from .builders import Moment, a_job
@@ -40,10 +42,6 @@ def pods_of(moment: Moment) -> dict[int, Manifest]:
 def trainer_of(pod: Manifest) -> Manifest:
     found: Manifest = next(one for one in pod["spec"]["containers"] if one["name"] == "trainer")
     return found
-
-
-def env_of(container: Manifest) -> dict[str, str]:
-    return {variable["name"]: variable["value"] for variable in container.get("env", ())}
 
 
 def mounts_of(container: Manifest) -> dict[str, str]:
@@ -93,7 +91,7 @@ def test_who_runs_when_the_template_says(pod: Context, trainer: Context, who: Co
     made = a_pod(pod={"securityContext": pod}, trainer={"securityContext": trainer})
     said = {**made["spec"]["securityContext"], **trainer_of(made)["securityContext"]}
     assert {name: said[name] for name in OURS if name in said} == who
-    assert ("HOME" in env_of(trainer_of(made))) is home
+    assert ("HOME" in variables_of(trainer_of(made))) is home
     assert (volume_of(made, "ddpjob-scratch") is not None) is home
 
 
@@ -146,7 +144,7 @@ def test_an_operator_without_pod_security_leaves_users_rights_and_homes_to_the_i
     assert volume_of(pod, "ddpjob-scratch") is None
     for container in [*pod["spec"]["initContainers"], *pod["spec"]["containers"]]:
         assert "securityContext" not in container
-        assert "HOME" not in env_of(container)
+        assert "HOME" not in variables_of(container)
 
 
 def test_a_job_keeps_the_pod_security_that_it_started_with_until_it_is_resumed() -> None:
@@ -191,7 +189,7 @@ def test_where_a_trainer_may_write_when_the_template_says(
     made = trainer_of(a_pod(trainer=trainer, pod={"volumes": [{"name": "own", "emptyDir": {}}]}))
     names = [variable["name"] for variable in made["env"]]
     assert len(names) == len(set(names))
-    assert {name: env_of(made).get(name) for name in env} == env
+    assert {name: variables_of(made).get(name) for name in env} == env
     assert {path: mounts_of(made).get(path) for path in mounts} == mounts
 
 
@@ -276,8 +274,49 @@ def test_variables_for_python_and_accelerate_are_set_unless_the_template_says(
 ) -> None:
     env = [{"name": name, "value": value} for name, value in own.items()]
     container = trainer_of(a_pod(trainer={"env": env}, **more))
-    assert (env_of(container)["PYTHONUNBUFFERED"], env_of(container).get("ACCELERATE_USE_CPU")) == set_
-    assert len(env_of(container)) == len(container["env"])
+    assert (variables_of(container)["PYTHONUNBUFFERED"], variables_of(container).get("ACCELERATE_USE_CPU")) == set_
+    assert len({variable["name"] for variable in container["env"]}) == len(container["env"])
+
+
+MENTIONED: dict[str, Manifest] = {
+    "by a variable": {"env": [{"name": "OWN", "value": "job-$(DDPJOB_UID)"}]},
+    "by the command": {"command": ["train", "--port", "$(DDPJOB_STATUS_PORT)"]},
+    "by an argument": {"args": ["--peers=$(DDPJOB_PEERS)"]},
+    "by an argument, for a shell": {"command": ["sh", "-c"], "args": ['cat "$DDPJOB_SECRET_FILE"']},
+    "by an argument, for Python": {"command": ["python", "-c", "import os; os.environ['DDPJOB_INCARNATION']"]},
+    "by a mount": {"volumeMounts": [{"name": "x", "mountPath": "/x", "subPathExpr": "$(DDPJOB_NAMESPACE)"}]},
+    "by a probe": {"livenessProbe": {"exec": {"command": ["ask", "$(DDPJOB_CONTROL_PORT)"]}}},
+}
+MENTION = re.compile(r"DDPJOB_\w+")
+
+
+@pytest.mark.parametrize("trainer", MENTIONED.values(), ids=MENTIONED)
+def test_a_variable_of_the_supervisors_is_set_by_name_where_the_template_mentions_it(trainer: Manifest) -> None:
+    [name] = MENTION.findall(str(trainer))
+    plain, made = trainer_of(a_pod()), trainer_of(a_pod(trainer=trainer))
+    (value,) = (one["value"] for one in made["env"] if one["name"] == name)
+    names = [one["name"] for one in made["env"]]
+    packed = {one["name"]: one["value"] for one in made["env"]}["DDPJOB_SUPERVISOR"]
+    assert (value, name in packed) == (variables_of(plain)[name], False)
+    assert name not in {one["name"] for one in plain["env"]}
+    assert "OWN" not in names or names.index(name) < names.index("OWN"), "it can refer to it"
+    assert variables_of(made).items() >= variables_of(plain).items()
+
+
+def test_what_scripts_without_a_supervisor_want_is_set_by_name() -> None:
+    checkpoint = {"path": "/saved", "everySteps": 5, "everySeconds": 60}
+    names = {one["name"] for one in trainer_of(a_pod(checkpoint=checkpoint))["env"]}
+    assert {name for name in names if name.startswith("DDPJOB_")} == {
+        "DDPJOB_NAME",
+        "DDPJOB_ATTEMPT",
+        "DDPJOB_BACKEND",
+        "DDPJOB_CHECKPOINT_DIR",
+        "DDPJOB_CHECKPOINT_EVERY_SECONDS",
+        "DDPJOB_CHECKPOINT_EVERY_STEPS",
+        "DDPJOB_CHECKPOINT_KEEP",
+        "DDPJOB_TERMINATION_LOG",
+        "DDPJOB_SUPERVISOR",
+    }
 
 
 TOLD = (
@@ -355,8 +394,8 @@ def test_waiting_needs_no_other_image_right_or_address_than_the_trainer() -> Non
     for field in ("image", "imagePullPolicy", "securityContext"):
         assert waiting[field] == trainer[field]
     names = ("MASTER_ADDR", "MASTER_PORT", "DDPJOB_CONTROL_PORT")
-    assert env_of(waiting) == {name: env_of(trainer)[name] for name in names}
-    assert env_of(waiting)["MASTER_PORT"] == "12345"
+    assert variables_of(waiting) == {name: variables_of(trainer)[name] for name in names}
+    assert variables_of(waiting)["MASTER_PORT"] == "12345"
 
 
 def test_waiting_satisfies_a_quota_that_asks_for_requests_and_limits() -> None:

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from ddpjob_operator.engine import CreatePod, CreateSecret, Manifest, Service
 
+from tests.support.variables import variables_of
+
 from .builders import Moment, a_job
 
 FILE = "/var/run/secrets/ddpjob.dev/secret"
@@ -86,4 +88,4 @@ def test_only_the_trainer_container_sees_it_as_a_file_that_each_user_of_it_can_r
     assert seen_by.keys() == {"trainer"}
     assert (seen_by["trainer"]["mountPath"], seen_by["trainer"]["readOnly"]) == (FILE.rpartition("/")[0], True)
     (trainer,) = (container for container in spec["containers"] if container["name"] == "trainer")
-    assert {"name": "DDPJOB_SECRET_FILE", "value": FILE} in trainer["env"]
+    assert variables_of(trainer)["DDPJOB_SECRET_FILE"] == FILE

@@ -1,5 +1,6 @@
 """Where the nodes of a job find each other on one machine, and in which directory they work."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ def translated(
     directory: Path, rank: int = 0, peers: str = RANK_0, container: Any = None, pod: Any = None, **more: Any
 ) -> ProcessSpec:
     """A pod's process, of a run that works in a directory."""
-    given = {"DDPJOB_PEERS": peers, "DDPJOB_TERMINATION_LOG": "/dev/termination-log", "DDPJOB_IN_PLACE_RESTARTS": "5"}
-    given |= dict.fromkeys(("MASTER_PORT", "DDPJOB_STATUS_PORT", "DDPJOB_CONTROL_PORT"), "29501")
+    packed = {"DDPJOB_PEERS": peers, "DDPJOB_IN_PLACE_RESTARTS": "5", "DDPJOB_SECRET_FILE": "/secrets/secret"}
+    packed |= dict.fromkeys(("DDPJOB_STATUS_PORT", "DDPJOB_CONTROL_PORT"), "29501")
+    given = {"MASTER_PORT": "29501", "DDPJOB_TERMINATION_LOG": "/dev/termination-log"}
+    given["DDPJOB_SUPERVISOR"] = json.dumps(packed)
     env = [{"name": name, "value": value} for name, value in given.items()]
     env += [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in more.items()]
     labels = {"ddpjob.dev/node": str(rank), "ddpjob.dev/incarnation": "1"}
@@ -60,6 +63,14 @@ def test_where_there_is_but_one_address_nothing_restarts_in_place_and_no_port_is
     env = variables(rank, RANK_0, tmp_path)
     assert (env["DDPJOB_LISTEN_ADDR"], env["DDPJOB_IN_PLACE_RESTARTS"]) == ("127.0.0.1", "0")
     assert env["DDPJOB_STATUS_PORT"] == status_port
+
+
+def test_each_packed_variable_has_its_own_name_and_a_path_of_this_machine(tmp_path: Path) -> None:
+    secret = {"volumeMounts": [{"name": "ddpjob-secret", "mountPath": "/secrets"}]}
+    volume = {"volumes": [{"name": "ddpjob-secret", "secret": {"secretName": "digits"}}]}
+    env = variables(0, RANK_0, tmp_path, container=secret, pod=volume)
+    assert env["DDPJOB_SECRET_FILE"] == f"{RunDirectory(tmp_path / 'run').secrets}/secret"
+    assert "DDPJOB_SUPERVISOR" not in env
 
 
 MOUNTED = {"volumeMounts": [{"name": "code", "mountPath": "/code"}]}

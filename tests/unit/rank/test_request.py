@@ -10,7 +10,7 @@ import pytest
 from tests.support.waiting import patience
 
 DEADLINE_SECONDS = 20.0
-IN_A_JOB = {"DDPJOB_UID": "4711"}
+IN_A_JOB = {"DDPJOB_NAME": "digits"}
 
 ASKED = """
 import os, signal, sys

@@ -1,7 +1,12 @@
 """The first lines of `ddpjob-supervise`."""
 
+import json
+import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 
 def test_without_its_libraries_it_says_in_one_line_how_to_have_them() -> None:
@@ -11,3 +16,19 @@ def test_without_its_libraries_it_says_in_one_line_how_to_have_them() -> None:
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {sys.executable} lacks msgspec: ")
     assert "ddpjob[cli]" in line
+
+
+@pytest.mark.parametrize("program", ["ddpjob_supervisor.entry import supervise", "ddpjob_trainer.entry import train"])
+def test_what_it_cannot_unpack_is_a_mistake_of_the_configuration(program: str, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    done = subprocess.run(
+        [sys.executable, "-c", f"from {program} as begin; begin()", "-m", "json"],
+        env=os.environ | {"DDPJOB_SUPERVISOR": "{", "DDPJOB_TERMINATION_LOG": str(report)},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, line) == (2, f"error: {json.loads(report.read_text())['message']}")
+    assert line.startswith("error: DDPJOB_SUPERVISOR must be a JSON object of ")
+    assert json.loads(report.read_text())["cause"] == "ConfigError"

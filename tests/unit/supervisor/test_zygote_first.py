@@ -1,5 +1,6 @@
-"""The zygote's imports take longest, and so they begin before the supervisor's own."""
+"""The zygote's imports take longest, and so they begin before the supervisor's own, with the ranks' environment."""
 
+import json
 import subprocess
 import sys
 
@@ -7,12 +8,15 @@ import pytest
 
 LATER = ("asyncio", "msgspec", "ddpjob_supervisor.gang", "ddpjob_supervisor.taking_part")
 
+TOLD = {"DDPJOB_CONTROL_PORT": "29502", "DDPJOB_UID": "a-uid"}
+
 SCRIPT = f"""
-import sys
+import os, sys
 from ddpjob_supervisor.node import zygote_process
 
 def start(*_):
     print("imported before it:", [name for name in {LATER} if name in sys.modules])
+    print("told it:", [os.environ.get(name) for name in {list(TOLD)}])
     sys.exit()
 
 zygote_process.start = start
@@ -31,7 +35,7 @@ sys.argv = {{argv}}
 )
 def test_the_zygote_is_started_before_the_supervisor_imports_its_own_parts(begin: str, argv: list[str]) -> None:
     node = {"NNODES": "2", "NODE_RANK": "1", "NPROC_PER_NODE": "1", "WORLD_SIZE": "2"}
-    place = {"MASTER_ADDR": "master", "MASTER_PORT": "29500", "DDPJOB_CONTROL_PORT": "29502", "DDPJOB_UID": "a-uid"}
+    place = {"MASTER_ADDR": "master", "MASTER_PORT": "29500", "DDPJOB_SUPERVISOR": json.dumps(TOLD)}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(argv=argv, begin=begin)],
         env={**node, **place, "RANK": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"},
@@ -39,4 +43,4 @@ def test_the_zygote_is_started_before_the_supervisor_imports_its_own_parts(begin
         text=True,
         check=False,
     )
-    assert done.stdout == "imported before it: []\n", done.stderr
+    assert done.stdout == f"imported before it: []\ntold it: {list(TOLD.values())}\n", done.stderr

@@ -25,7 +25,7 @@ def stop_requested() -> bool:
     this as often as the others, for example after each step. Outside a job it is always False, and changes nothing.
     """
     global _heeded  # noqa: PLW0603  (a process is asked once)
-    if not {Env.UID, Env.HEARTBEAT} & os.environ.keys():
+    if not {Env.NAME, Env.HEARTBEAT} & os.environ.keys():
         return False
     if not _before and not _heeded:
         _listen()

@@ -19,7 +19,7 @@ from ddpjob_operator.api.launchers import Size, launcher_of
 from ddpjob_operator.engine.settings import Settings
 from ddpjob_operator.engine.snapshot import Manifest, Placement
 
-from .env import trainer_env
+from .env import master_env, trainer_env
 from .init_containers import WAIT_CONTAINER, reserve_container, wait_container, waits_by_itself
 from .kueue_workload import place
 from .names import (
@@ -163,7 +163,7 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
         restrict(pod)
     # Only now: the container copies the trainer's security context, and needs no home.
     if node > 0 and job.spec.wait_for_master and not waits_by_itself(trainer):
-        _add_waiting(pod, trainer)
+        _add_waiting(pod, trainer, job)
     labels = {**job_labels(job), Label.NODE: str(node), Label.INCARNATION: str(incarnation)}
     metadata = {
         **owned(job),
@@ -299,11 +299,11 @@ def _memory(pod: Manifest, trainer: Manifest) -> Manifest:
     return next(({"sizeLimit": limit["memory"]} for limit in limits if "memory" in limit), {})
 
 
-def _add_waiting(pod: Manifest, trainer: Manifest) -> None:
+def _add_waiting(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
     """Waiting comes last: meanwhile the template's own init containers can fetch what they need."""
     before = pod.setdefault("initContainers", [])
     if all(container["name"] != WAIT_CONTAINER for container in before):  # Else the template waits in its own way.
-        before.append(wait_container(trainer))
+        before.append(wait_container(trainer, master_env(job)))
 
 
 def _tolerations(pod: Manifest) -> list[Manifest]:

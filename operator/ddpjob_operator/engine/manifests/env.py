@@ -1,8 +1,12 @@
 """The environment variables that tell a trainer its place in the gang."""
 
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
 from ddpjob_operator.api import DDPJob, RestartMode
 from ddpjob_operator.api.contract import (
     DOMAIN_FILE,
+    PACKED_VARIABLES,
     SECRET_DIRECTORY,
     SECRET_KEY,
     TERMINATION_LOG_PATH,
@@ -19,8 +23,8 @@ from .topology import domain_key
 def trainer_env(job: DDPJob, rank: int, living: tuple[str, ...]) -> list[Manifest]:
     """The `env` of the trainer container of a node, before the template's own.
 
-    They come first, so that the template's variables and arguments can refer to them as `$(NODE_RANK)`. `living` are
-    the addresses of the gang's pods that already run.
+    They come first, so that the template's variables and arguments can refer to them as `$(NODE_RANK)`; what it
+    mentions is not packed. `living` are the addresses of the gang's pods that already run.
     """
     values = {
         **_world(job, rank),
@@ -30,6 +34,45 @@ def trainer_env(job: DDPJob, rank: int, living: tuple[str, ...]) -> list[Manifes
         **_supervisor(job, living),
     }
     values[Env.TERMINATION_LOG] = job.spec.trainer.get("terminationMessagePath", TERMINATION_LOG_PATH)
+    return _listed(_packed(values, str(job.spec.trainer)))
+
+
+def master_env(job: DDPJob) -> list[Manifest]:
+    """Where whoever waits for rank 0 finds it: a program's store, or a supervisor."""
+    return _listed(
+        {
+            Env.MASTER_ADDR: master_address(job),
+            Env.MASTER_PORT: job.status.master_port,
+            Env.CONTROL_PORT: job.status.control_port,
+        }
+    )
+
+
+def by_name(env: Sequence[Manifest]) -> Iterator[Manifest]:
+    """The same variables as a supervisor sees them, the packed ones too under their own names."""
+    for variable in env:
+        if variable["name"] == Env.SUPERVISOR:
+            yield from _listed(json.loads(variable["value"]))
+        else:
+            yield variable
+
+
+def _packed(values: Mapping[str, object], template: str) -> dict[str, object]:
+    """Puts what only a supervisor reads into one variable, unless the template mentions it.
+
+    The API server keeps each variable twice, once as a field that the operator manages, and writes it anew with each
+    status of the pod.
+    """
+    packed = {
+        name: str(value)
+        for name, value in values.items()
+        if value is not None and name in PACKED_VARIABLES and name not in template
+    }
+    others = {name: value for name, value in values.items() if name not in packed}
+    return {**others, Env.SUPERVISOR: json.dumps(packed, separators=(",", ":"))}
+
+
+def _listed(values: Mapping[str, object]) -> list[Manifest]:
     return [{"name": name, "value": str(value)} for name, value in values.items() if value is not None]
 
 

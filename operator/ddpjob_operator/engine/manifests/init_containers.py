@@ -26,8 +26,6 @@ not claim a whole one under the static CPU policy."""
 ALIKE = ("image", "imagePullPolicy", "securityContext")
 """The fields that it shares with the trainer: nothing else has to be pulled or admitted."""
 
-WHERE = frozenset({Env.MASTER_ADDR, Env.MASTER_PORT, Env.CONTROL_PORT})
-
 SUPERVISED = frozenset({"ddpjob-train", "ddpjob-supervise"})
 
 PROGRAM = f"""\
@@ -89,8 +87,8 @@ def waits_by_itself(trainer: Manifest) -> bool:
     return command[0].rpartition("/")[2] in SUPERVISED
 
 
-def wait_container(trainer: Manifest) -> Manifest:
-    """The container for the pod of a trainer that has its environment.
+def wait_container(trainer: Manifest, master: list[Manifest]) -> Manifest:
+    """The container for the pod of a trainer; `master` are the variables that tell where rank 0 is.
 
     It waits forever: the operator decides how long is too long. Every try resolves the name again.
     """
@@ -99,7 +97,7 @@ def wait_container(trainer: Manifest) -> Manifest:
         "name": WAIT_CONTAINER,
         **copy.deepcopy(alike),
         "command": ["sh", "-c", SHELL, PROGRAM, json.dumps(NO_PYTHON)],
-        "env": [dict(variable) for variable in trainer["env"] if variable["name"] in WHERE],
+        "env": master,
         "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
