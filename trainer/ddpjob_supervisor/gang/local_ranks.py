@@ -114,7 +114,8 @@ class LocalRanks:
         """One rank for each spec, or none."""
         threads = {"OMP_NUM_THREADS": str(threads_of_each(len(specs)))}
         cores = cores_of_each(len(specs), near=await devices.nodes(specs[0].env, len(specs)))
-        self._heard = [LastWords(spec.env) for spec in specs]
+        told: set[str] = set()
+        self._heard = [LastWords(spec.env, told) for spec in specs]
         launches = [
             # The share is set in the variable, so that nothing divides it again.
             Launch(program, {**threads, **spec.env, **heard.env}, cores[local] if cores else None)
