@@ -70,6 +70,11 @@ class LocalRanks:
         """The local ranks that have run and no longer run, and how each has ended, once that is known."""
         return {local: self._ends.get(local) for local, rank in enumerate(self._ranks) if rank.ended.done()}
 
+    @property
+    def ras_address(self) -> str | None:
+        """Where the RAS of the first rank's NCCL listens; None: nobody knows."""
+        return self._heard[0].ras_address if self._heard else None
+
     def transports(self) -> dict[int, str | None]:
         """How NCCL passes data of each rank that was started, by local rank; None: unknown."""
         return {local: heard.transport() for local, heard in enumerate(self._heard)}

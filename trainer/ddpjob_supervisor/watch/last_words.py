@@ -14,7 +14,7 @@ from ddpjob_rank.machine.network import fabric
 from ddpjob_supervisor.gpu import flight_recorder, transport
 from ddpjob_supervisor.gpu.nccl_words import Ending, NcclWords
 
-from . import evidence
+from . import evidence, ras
 from .relay import Relay, write
 
 DUMP = ".trace-"
@@ -38,6 +38,7 @@ class LastWords:
         self.words = NcclWords()
         self.env: dict[str, str] = {}
         """What the rank's environment has to have besides."""
+        self._env = env
         self._process, self._attempt = (int(env.get(name, "0")) for name in (Env.RANK, Env.ATTEMPT))
         self._transport: str | None = None
         self._told: set[str] = set() if told is None else told
@@ -60,8 +61,11 @@ class LastWords:
     def _listen_to_nccl(self, heartbeat: str, env: Mapping[str, str]) -> None:
         if self._relay is not None and transport.DEBUG in env and transport.FILE not in env:
             self.env[transport.FILE] = str(self._relay.path)
+        if env.get(Env.BACKEND, NCCL if DEVICE.exists() else GLOO) != NCCL:
+            return
+        self.env |= ras.settings(env)
         quiet = transport.settings(f"{heartbeat}{NCCLS_OWN}", env)
-        if not quiet or env.get(Env.BACKEND, NCCL if DEVICE.exists() else GLOO) != NCCL:
+        if not quiet:
             return
         # Words of its own: another thread hears stderr.
         words = NcclWords()
@@ -75,6 +79,11 @@ class LastWords:
         if self._nccl is not None:
             self._hears_of_transport = words
             self.env |= quiet
+
+    @property
+    def ras_address(self) -> str | None:
+        """Where its NCCL's RAS listens, as it was told; None if it was not."""
+        return self.env.get(ras.ADDRESS) or self._env.get(ras.ADDRESS)
 
     def transport(self) -> str | None:
         """How NCCL passes data, if it says so.
