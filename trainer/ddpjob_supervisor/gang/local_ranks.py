@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpjob_rank.environment import Env
-from ddpjob_rank.errors import DeviceFailedError, PeerLostError
+from ddpjob_rank.errors import DeviceFailedError
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.machine import memory
 from ddpjob_rank.machine.cores import cores_of_each, threads_of_each
@@ -22,11 +22,10 @@ from ddpjob_supervisor.node.ranks import Launch, Rank, Starter
 from ddpjob_supervisor.watch import devices
 from ddpjob_supervisor.watch.last_words import LastWords
 
+from .judging import PEER_LOST
 from .messages import End
 
 APPLICATION = "Application"
-PEER_LOST = PeerLostError.cause
-
 DEVICE_FAILED = DeviceFailedError.cause
 
 NCCL = "a collective of NCCL"
