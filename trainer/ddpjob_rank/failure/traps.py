@@ -9,7 +9,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType, MethodType
 from typing import Any
 
@@ -17,9 +16,8 @@ from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError, TrainerError
 
 from .report import last_line
+from .whose import is_of_a_library, is_ours
 
-OURS = str(Path(__file__).parents[2] / "ddpjob_")
-LIBRARIES = ("site-packages", "dist-packages", "<frozen", "/lib/python3")
 DATA_SET = "torch/utils/data/_utils/fetch.py"
 """Where a loader asks a data set for samples."""
 
@@ -177,9 +175,5 @@ def _what(error: BaseException) -> str:
 def _where(error: BaseException) -> str:
     """The innermost line that belongs to no library: the program's own."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(OURS) and not _of_a_library(frame.filename)]
+    own = [frame for frame in frames if not is_ours(frame.filename) and not is_of_a_library(frame.filename)]
     return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
-
-
-def _of_a_library(file: str) -> bool:
-    return any(part in file for part in LIBRARIES)

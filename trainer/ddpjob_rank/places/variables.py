@@ -16,6 +16,7 @@ from ddpjob_rank.console import counted
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.parsing import count_of, counting_from
+from ddpjob_rank.world import MASTER
 
 from . import mpi, slurm
 from .flags import PlaceConfig
@@ -23,7 +24,6 @@ from .flags import PlaceConfig
 SETTLED = (Env.RANK, Env.NODE_RANK, Env.NNODES, Env.NPROC_PER_NODE)
 """A process in which one of these is set knows its place."""
 
-MASTER = (Env.MASTER_ADDR, Env.MASTER_PORT)
 DEFAULT_PORT = 29500
 THIS_MACHINE = "127.0.0.1"
 

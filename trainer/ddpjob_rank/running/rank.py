@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
@@ -18,6 +17,7 @@ from ddpjob_rank.environment import Env
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.failure import traps
 from ddpjob_rank.failure.report import known_failure, leave, report_of, report_path
+from ddpjob_rank.failure.whose import starts_programs
 from ddpjob_rank.machine.parent_death import die_with
 from ddpjob_rank.machine.scheduling import run_as_batch
 from ddpjob_rank.reporting import bars_seen, request, spawned, steps_seen
@@ -27,8 +27,6 @@ from ddpjob_rank.stopping import leave_at_once
 from . import answering, stderr
 from .program import Program, program_of
 
-OURS = tuple(str(Path(__file__).parents[2] / package) for package in ("ddpjob_rank", "ddpjob_supervisor"))
-"""Where our own frames are, which a program's traceback does without."""
 TELLING = frozenset({*range(SIGNAL_BASE + 1, SIGNAL_BASE + 65), *filter(ExitCode.BAD_INPUT.__lt__, ExitCode)})
 """Exit codes that say enough: of signals, and those with a meaning for DDPJob."""
 
@@ -148,7 +146,7 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _is_ours(file: str) -> bool:
-    return file.startswith((*OURS, "<frozen"))
+    return starts_programs(file) or file.startswith("<frozen")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from ddpjob_supervisor.watch.beat import Beat, BeatFields
 from ddpjob_supervisor.watch.blame import Finding
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
 from ddpjob_supervisor.watch.post_server import PostServer
-from ddpjob_supervisor.watch.stacks import collect
+from ddpjob_supervisor.watch.stacks import collect, collect_from_ras
 
 from . import messages
 from .judging import KILLED_SECONDS, PEER_LOST, finding_of, is_well
@@ -424,8 +424,15 @@ class Follower:
         return rank_in_words(incident.end.rank, incident.node, self._settings.processes)
 
     async def _examine(self, attempt: int, ranks: LocalRanks) -> None:
-        """Examines what each stuck rank is doing; of one that has ended, only that is reported."""
+        """Examines what each stuck rank is doing; of one that has ended, only that is reported.
+
+        NCCL's RAS knows all ranks, so it is asked on one node only.
+        """
+        address = ranks.ras_address if self._settings.node == 0 else None
+        asks = asyncio.create_task(collect_from_ras(address, attempt)) if address else None
         found = await asyncio.gather(*(self._found(local, pid) for local, pid in ranks.pids.items()))
+        if asks is not None:
+            await asks
         # Some may have ended meanwhile.
         gone = {self._specs[local].rank: end for local, end in ranks.ended.items()}
         still = (one for one in found if one.rank not in gone)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpjob_rank.environment import Env
-from ddpjob_rank.errors import DeviceFailedError, PeerLostError
+from ddpjob_rank.errors import DeviceFailedError
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.machine import memory
 from ddpjob_rank.machine.cores import cores_of_each, threads_of_each
@@ -22,11 +22,10 @@ from ddpjob_supervisor.node.ranks import Launch, Rank, Starter
 from ddpjob_supervisor.watch import devices
 from ddpjob_supervisor.watch.last_words import LastWords
 
+from .judging import PEER_LOST
 from .messages import End
 
 APPLICATION = "Application"
-PEER_LOST = PeerLostError.cause
-
 DEVICE_FAILED = DeviceFailedError.cause
 
 NCCL = "a collective of NCCL"
@@ -69,6 +68,11 @@ class LocalRanks:
     def ended(self) -> dict[int, End | None]:
         """The local ranks that have run and no longer run, and how each has ended, once that is known."""
         return {local: self._ends.get(local) for local, rank in enumerate(self._ranks) if rank.ended.done()}
+
+    @property
+    def ras_address(self) -> str | None:
+        """Where the RAS of the first rank's NCCL listens; None: nobody knows."""
+        return self._heard[0].ras_address if self._heard else None
 
     def transports(self) -> dict[int, str | None]:
         """How NCCL passes data of each rank that was started, by local rank; None: unknown."""
@@ -114,7 +118,8 @@ class LocalRanks:
         """One rank for each spec, or none."""
         threads = {"OMP_NUM_THREADS": str(threads_of_each(len(specs)))}
         cores = cores_of_each(len(specs), near=await devices.nodes(specs[0].env, len(specs)))
-        self._heard = [LastWords(spec.env) for spec in specs]
+        told: set[str] = set()
+        self._heard = [LastWords(spec.env, told) for spec in specs]
         launches = [
             # The share is set in the variable, so that nothing divides it again.
             Launch(program, {**threads, **spec.env, **heard.env}, cores[local] if cores else None)

@@ -1,29 +1,46 @@
-"""The dump of PyTorch's flight recorder: which collectives a process had begun when NCCL's watchdog ended it. Pure.
+"""PyTorch's flight recorder: what makes it record, and its dump, which tells what a process had begun. Pure.
 
-The watchdog writes it before it ends the process, into a file of its own for each rank. Its format is a pickle of
-plain dicts, lists, strings and numbers (PyTorch 2.4 to 2.15: torch/csrc/distributed/c10d/FlightRecorder.hpp).
+NCCL's watchdog writes the dump before it ends the process, into a file of its own for each rank. Its format is a
+pickle of plain dicts, lists, strings and numbers.
+(PyTorch 2.4 to 2.15: torch/csrc/distributed/c10d/FlightRecorder.hpp.)
 """
 
 import io
 import pickle
+import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
 BUFFER, FILE = "TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE"
 OLD_NAMES = {BUFFER: "TORCH_NCCL_TRACE_BUFFER_SIZE", FILE: "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}
-"""PyTorch still reads them, and warns of each: they are for users to set."""
+"""The only ones that PyTorch read before 2.8 (https://github.com/pytorch/pytorch/pull/152563). It still reads them,
+and warns of each that is set, even beside the new one."""
+
+DUMPS = "TORCH_NCCL_DUMP_ON_TIMEOUT"
+
+READS_OLD_NAMES = re.compile(r"2\.[4-7]\.|2\.8\.0(a|\.dev)")
+"""Releases of PyTorch; of those on the way to 2.8, as in NVIDIA's images, some do and some do not."""
+
+DUMPS_IF_TOLD = re.compile(r"2\.6\.")
+"""Later ones dump by default (https://github.com/pytorch/pytorch/pull/143446). Earlier ones must not be told: their
+watchdog would then sleep for TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC, 8 minutes or more, before it ends the process."""
 
 ENTRIES = "2000"
 """How many collectives are kept: the default, which was 0 once, still in PyTorch 2.8."""
 
 
-def settings(prefix: str | None, env: Mapping[str, str]) -> dict[str, str]:
+def settings(prefix: str | None, env: Mapping[str, str], torch: str = "") -> dict[str, str]:
     """The variables that make a rank record, and leave a dump at `prefix` and its number if its backend does that.
 
-    Those that somebody has set are left out.
+    `torch` is its version, if it is known. What somebody has set is left out, whatever its name is.
     """
-    wanted = {BUFFER: ENTRIES} if prefix is None else {BUFFER: ENTRIES, FILE: prefix}
-    return {name: value for name, value in wanted.items() if not {name, OLD_NAMES[name]} & env.keys()}
+    new = {BUFFER: ENTRIES} if prefix is None else {BUFFER: ENTRIES, FILE: prefix}
+    wanted = {name: value for name, value in new.items() if not {name, OLD_NAMES[name]} & env.keys()}
+    if READS_OLD_NAMES.match(torch):
+        wanted |= {OLD_NAMES[name]: value for name, value in wanted.items()}
+    if DUMPS_IF_TOLD.match(torch) and prefix is not None and DUMPS not in env:
+        wanted[DUMPS] = "1"
+    return wanted
 
 
 class _Plain(pickle.Unpickler):

@@ -23,10 +23,21 @@ TIMED_OUT = re.compile(
     r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<operation>\w+)"
     r".*?\) ran for (?P<milliseconds>\d+) milliseconds"
 )
+GAVE_UP = re.compile(r"Watchdog caught collective operation timeout: NCCL operation timed out")
+"""Of the backend `nccl2` of PyTorch 2.15."""
+
 STATUS = re.compile(
     r"[Ll]ast enqueued (?:NCCL )?work: (?P<begun>-?\d+)"
     r"(?:, last started (?:NCCL )?work: -?\d+)?, last completed (?:NCCL )?work: (?P<done>-?\d+)"
 )
+SIGNALLED = re.compile(
+    r"Observed flight recorder dump signal from another rank"
+    r"|Received a dump signal due to a collective timeout from +rank -?\d+"
+    r"|(?:Received a global|detected a) dump signal from rank -?\d+"
+)
+"""It is ended 8 minutes later, if nothing else ends it before. The last two are PyTorch 2.4's words."""
+
+ENDED = re.compile(r"Terminating the process after attempting to dump debug info, due to (?P<why>.+?)\.?$")
 HUNG = re.compile(r"ProcessGroupNCCL's watchdog got stuck for (?P<seconds>\d+) seconds")
 CUDA_ERROR = re.compile(r"CUDA error: (?P<said>.+)|Cuda failure (?:\d+ )?'(?P<failure>[^']+)'")
 REMOTE = re.compile(
@@ -36,7 +47,7 @@ NCCL_ERROR = re.compile(r"(?P<said>nccl(?:System|UnhandledCuda|Internal)Error: .
 LAST_ERROR = "Last error:"
 """The next line is NCCL's own explanation."""
 
-VIA = re.compile(r"NCCL INFO Channel \S+ ?: .* via (?P<way>P2P|SHM|(?:NET|COLLNET)/[^/]+)")
+VIA = re.compile(r"NCCL INFO (?:Channel|CollNet) \S+ ?: .* via (?P<way>P2P|SHM|(?:NET|COLLNET)/[^/]+)")
 NETWORK = re.compile(r"NCCL INFO Using network (?P<network>.+)")
 PREFIX = re.compile(r"^\[rank\d+\]:\s?")
 """PyTorch puts it before each line of a rank that is in a group."""
@@ -53,6 +64,8 @@ class Ending(StrEnum):
     """It waited in a collective for too long."""
     PEER = "peer"
     """Another process, or the connection to it, is gone."""
+    SIGNALLED = "signalled"
+    """Another rank has given up, or failed, and told it so."""
     OTHER = "other"
     """Another error of CUDA or NCCL, which may be the program's."""
 
@@ -70,9 +83,9 @@ class NcclWords:
     waited: str = ""
     """The collective in which it waited until it gave up: `NCCL's ALLREDUCE number 5`."""
     network: str = ""
-    """Which network NCCL uses between machines: `IB`, `Socket`, or a plugin's name. Said with NCCL_DEBUG=INFO."""
+    """Which network NCCL uses between machines: `IB`, `Socket`, or a plugin's name."""
     ways: Counter[str] = field(default_factory=Counter)
-    """How many of its channels go which way: `P2P`, `SHM`, `NET/IB`. Said with NCCL_DEBUG=INFO."""
+    """How many of its channels go which way: `P2P`, `SHM`, `NET/IB`."""
     _explains: bool = False
 
     def hear(self, line: str) -> None:
@@ -104,19 +117,28 @@ class NcclWords:
         if match := TIMED_OUT.search(line):
             self.waited = self.waited or f"NCCL's {match['operation']} number {match['number']}"
             self._end(Ending.TIMEOUT, f"it waited in {self.waited} for {int(match['milliseconds']) / 1000:.0f} s")
+        elif GAVE_UP.search(line):
+            self._end(Ending.TIMEOUT, "it waited in a collective of NCCL until its timeout")
         elif match := HUNG.search(line):
             self._end(Ending.TIMEOUT, f"NCCL's watchdog was stuck for {match['seconds']} s")
         elif match := CUDA_ERROR.search(line):
             said = (match["said"] or match["failure"]).strip()
             self._end(Ending.DEVICE if broken_device(said) else Ending.OTHER, f"CUDA error: {said}")
+        elif match := SIGNALLED.search(line):
+            self._end(Ending.SIGNALLED, "another rank's NCCL watchdog gave up, and told it so")
+        elif self.ending is None and (match := ENDED.search(line)):
+            self._end(Ending.TIMEOUT, f"NCCL's watchdog ended it, due to {match['why']}")
         elif match := REMOTE.search(line):
             self._end(Ending.PEER, "NCCL lost a peer: remote process exited or there was a network error")
         elif match := NCCL_ERROR.search(line):
             self._end(Ending.OTHER, match["said"].strip())
 
     def _end(self, ending: Ending, said: str) -> None:
-        """The first one counts: what follows are its consequences. But nothing explains away a broken device."""
-        if self.ending is None or (ending is Ending.DEVICE and self.ending is not Ending.DEVICE):
+        """The first one counts: what follows are its consequences. But nothing explains away a broken device.
+
+        What another rank has told it says least: it may find out the same for itself.
+        """
+        if self.ending in {None, Ending.SIGNALLED} or (ending is Ending.DEVICE and self.ending is not Ending.DEVICE):
             self.ending, self.said = ending, said
 
     def _explain(self, words: str) -> None:
@@ -133,6 +155,7 @@ CAUSES = {
     Ending.DEVICE: DeviceFailedError.cause,
     Ending.TIMEOUT: "Stalled",
     Ending.PEER: PeerLostError.cause,
+    Ending.SIGNALLED: PeerLostError.cause,
     Ending.OTHER: TrainerError.cause,
 }
 """What each is in a failure report."""

@@ -1,15 +1,24 @@
-"""How NCCL passes data between GPUs, from what it says with NCCL_DEBUG=INFO."""
+"""How NCCL passes data between GPUs, from what it says with NCCL_DEBUG=INFO. Pure."""
 
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from .nccl_words import NcclWords
 
-INFINIBAND = Path("/sys/class/infiniband")
+DEBUG, SUBSYS, FILE = "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"
+"""NCCL writes to stdout, unless it is told otherwise."""
+
 SOCKETS = "NET/Socket"
 
 LONGEST = 64
 """In characters, as the status page shows it."""
+
+
+def settings(file: str, env: Mapping[str, str]) -> dict[str, str]:
+    """What makes NCCL write how it passes data, and little else, to a file; nothing if somebody has set any of it.
+
+    All lines that are read here belong to INIT (NCCL 2.20 to 2.30: src/init.cc and src/transport).
+    """
+    return {} if {DEBUG, SUBSYS, FILE} & env.keys() else {DEBUG: "INFO", SUBSYS: "INIT", FILE: file}
 
 
 def transport_of(words: NcclWords) -> str | None:
@@ -18,18 +27,11 @@ def transport_of(words: NcclWords) -> str | None:
     return (", ".join(ways) or (f"network {words.network}" if words.network else ""))[:LONGEST] or None
 
 
-def infiniband(directory: Path = INFINIBAND) -> list[str]:
-    """The InfiniBand and RoCE devices of this machine."""
-    with suppress(OSError):
-        return sorted(device.name for device in directory.iterdir())
-    return []
-
-
-def fell_back(words: NcclWords, devices: list[str]) -> str | None:
-    """What is wrong, in a sentence, if data goes over sockets although there is something better; None: nothing."""
-    if SOCKETS not in words.ways or not devices:
+def fell_back(words: NcclWords, infiniband: Sequence[str]) -> str | None:
+    """What is wrong, in a sentence, if data goes over sockets although there are such devices; None: nothing."""
+    if SOCKETS not in words.ways or not infiniband:
         return None
     return (
-        f"NCCL sends data over sockets, although this machine has {', '.join(devices)}: the container needs"
+        f"NCCL sends data over sockets, although this machine has {', '.join(infiniband)}: the container needs"
         " /dev/infiniband and memory that it may lock (ulimit -l), and NCCL_IB_DISABLE must not be set"
     )

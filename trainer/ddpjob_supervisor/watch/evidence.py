@@ -22,6 +22,11 @@ async def keep(story: str, attempt: int, rank: int) -> None:
     await _keep(story.encode(errors="replace"), attempt, f"rank-{rank}.txt", f"what rank {rank} was doing")
 
 
+async def keep_ras(said: str, attempt: int) -> None:
+    """Writes what NCCL's RAS has said to `attempt-N/ras.txt`, and says where that is."""
+    await _keep(f"{said}\n".encode(), attempt, "ras.txt", "what NCCL's RAS said of all ranks")
+
+
 async def keep_recording(dump: bytes, attempt: int, rank: int) -> None:
     """Writes a dump of PyTorch's flight recorder to `attempt-N/trace-R`, a name that PyTorch's own analyzer takes."""
     await _keep(dump, attempt, f"trace-{rank}", f"the flight recorder's dump of rank {rank}")

@@ -1,19 +1,15 @@
 """What faulthandler's stacks show: where a main thread is, and whether it waits for others. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from pathlib import PurePosixPath
 
+from ddpjob_rank.failure.whose import is_of_a_library, is_ours, starts_programs
+
 THREAD = re.compile(r"^(Current thread|Thread) 0x", re.MULTILINE)
 FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
-
-LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ")
-OURS = ("/ddpjob_rank/", "/ddpjob_supervisor/", "/ddpjob_trainer/")
-
-STARTERS = ("/ddpjob_rank/running/", "/ddpjob_supervisor/")
-"""What becomes a program; the rest of ours may be one."""
 
 ANSWERING = "/ddpjob_rank/running/answering.py"
 
@@ -39,7 +35,7 @@ class Frame:
     @property
     def of_a_library(self) -> bool:
         """Whether it is neither the program's nor ours."""
-        return any(part in self.file for part in LIBRARIES)
+        return is_of_a_library(self.file)
 
     def __str__(self) -> str:
         place = f"{PurePosixPath(self.file).name}:{self.line}"
@@ -75,7 +71,7 @@ def _without_start(thread: str) -> str:
 
 
 def _starts_it(file: str) -> bool:
-    return file == "<frozen runpy>" or _in(STARTERS, file)
+    return file == "<frozen runpy>" or starts_programs(file)
 
 
 def _threads(stacks: str) -> list[str]:
@@ -110,9 +106,5 @@ def place(frames: Sequence[Frame]) -> str | None:
 
 def _own(frames: Sequence[Frame]) -> Iterator[Frame]:
     """The program's frames, then ours: a workload may be ours as well."""
-    yield from (frame for frame in frames if not frame.of_a_library and not _in(OURS, frame.file))
-    yield from (frame for frame in frames if _in(OURS, frame.file) and not _in(STARTERS, frame.file))
-
-
-def _in(places: Iterable[str], file: str) -> bool:
-    return any(place in file for place in places)
+    yield from (frame for frame in frames if not frame.of_a_library and not is_ours(frame.file))
+    yield from (frame for frame in frames if is_ours(frame.file) and not starts_programs(frame.file))

@@ -1,39 +1,49 @@
 """What a rank says of NCCL and its GPU, and leaves behind when NCCL's watchdog ends it by SIGABRT."""
 
+import asyncio
 import contextlib
 from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ddpjob_rank.console import say, warn
 from ddpjob_rank.environment import Env
+from ddpjob_rank.machine.network import fabric
 
-from ddpjob_supervisor.gpu import flight_recorder
+from ddpjob_supervisor.gpu import flight_recorder, transport
 from ddpjob_supervisor.gpu.nccl_words import Ending, NcclWords
-from ddpjob_supervisor.gpu.transport import fell_back, infiniband, transport_of
 
-from . import evidence
-from .relay import Relay
+from . import evidence, ras
+from .relay import Relay, write
 
 DUMP = ".trace-"
 """Of the flight recorder's dump, after the heartbeat file's path; the rank's number completes the name."""
 
-NCCL_DEBUG, NCCL_DEBUG_FILE = "NCCL_DEBUG", "NCCL_DEBUG_FILE"
-"""NCCL writes to stdout, unless it is told otherwise."""
+NCCLS_OWN = ".nccl"
+"""Of the pipe for NCCL's lines, after the heartbeat file's path."""
 
-GLOO = "gloo"
+INFO = " NCCL INFO "
+
+GLOO, NCCL = "gloo", "nccl"
+DEVICE = Path("/dev/nvidiactl")
+"""Where it is, a program that does not say so beforehand may communicate by NCCL."""
 
 
 class LastWords:
     """Listens to one rank, from before its start until it has ended."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
-        """`env` is the rank's."""
+    def __init__(self, env: Mapping[str, str], told: set[str] | None = None) -> None:
+        """`env` is the rank's; `told`: the transports that ranks of this node have logged in this attempt."""
         self.words = NcclWords()
         self.env: dict[str, str] = {}
         """What the rank's environment has to have besides."""
+        self._env = env
         self._rank, self._attempt = (int(env.get(name, "0")) for name in (Env.RANK, Env.ATTEMPT))
         self._transport: str | None = None
-        self._transport_told = False
+        self._told: set[str] = set() if told is None else told
+        self._hears_of_transport = self.words
+        self._nccl: Relay | None = None
         heartbeat = env.get(Env.HEARTBEAT)
         self._relay = Relay.of(heartbeat, self.words.hear)
         self._dump: Path | None = None
@@ -45,28 +55,57 @@ class LastWords:
             return
         self._dump = Path(f"{heartbeat}{DUMP}{self._rank}")
         self._dump.unlink(missing_ok=True)
-        self.env |= flight_recorder.settings(f"{heartbeat}{DUMP}", env)
-        if self._relay is not None and NCCL_DEBUG in env and NCCL_DEBUG_FILE not in env:
-            self.env[NCCL_DEBUG_FILE] = str(self._relay.path)
+        self.env |= flight_recorder.settings(f"{heartbeat}{DUMP}", env, _torch())
+        self._listen_to_nccl(heartbeat, env)
+
+    def _listen_to_nccl(self, heartbeat: str, env: Mapping[str, str]) -> None:
+        if self._relay is not None and transport.DEBUG in env and transport.FILE not in env:
+            self.env[transport.FILE] = str(self._relay.path)
+        if env.get(Env.BACKEND, NCCL if DEVICE.exists() else GLOO) != NCCL:
+            return
+        self.env |= ras.settings(env)
+        quiet = transport.settings(f"{heartbeat}{NCCLS_OWN}", env)
+        if not quiet:
+            return
+        # Words of its own: another thread hears stderr.
+        words = NcclWords()
+
+        def hear(line: str) -> None:
+            words.hear(line)
+            if INFO not in line and line:
+                write(f"{line}\n".encode())  # A warning, which nobody has asked to be kept back.
+
+        self._nccl = Relay.aside(heartbeat, hear, NCCLS_OWN)
+        if self._nccl is not None:
+            self._hears_of_transport = words
+            self.env |= quiet
+
+    @property
+    def ras_address(self) -> str | None:
+        """Where its NCCL's RAS listens, as it was told; None if it was not."""
+        return self.env.get(ras.ADDRESS) or self._env.get(ras.ADDRESS)
 
     def transport(self) -> str | None:
-        """How NCCL passes data, if it says so. It is logged once it says no more; a better way is worth a warning."""
-        transport = transport_of(self.words)
-        if transport != self._transport:
-            self._transport = transport
-        elif transport is not None and not self._transport_told:
-            self._transport_told = True
-            say(f"rank {self._rank}: NCCL goes by {transport}")
-            if problem := fell_back(self.words, infiniband()):
+        """How NCCL passes data, if it says so.
+
+        It is logged once it says no more, by the first rank of this node; a better way is worth a warning.
+        """
+        way = transport.transport_of(self._hears_of_transport)
+        if way != self._transport:
+            self._transport = way
+        elif way is not None and way not in self._told:
+            self._told.add(way)
+            say(f"rank {self._rank}: NCCL goes by {way}")
+            if problem := transport.fell_back(self._hears_of_transport, fabric().infiniband):
                 warn(problem)
-        return transport
+        return way
 
     async def finish(self) -> NcclWords:
         """All that was said, once the rank has ended."""
-        if self._relay is not None:
-            # Gloo says nothing that is not in the rank's own report, and a restart in place has no time to lose.
-            await self._relay.finish(waits=not self._says_nothing)
-        if self.words.ending is Ending.TIMEOUT and (dump := self._dumped()):
+        # Gloo says nothing that is not in the rank's own report, and a restart in place has no time to lose.
+        relays = (relay for relay in (self._relay, self._nccl) if relay is not None)
+        await asyncio.gather(*(relay.finish(waits=not self._says_nothing) for relay in relays))
+        if self.words.ending in {Ending.TIMEOUT, Ending.SIGNALLED} and (dump := self._dumped()):
             self.words.begun |= flight_recorder.begun(flight_recorder.entries_of(dump), "nccl")
             await evidence.keep_recording(dump, self._attempt, self._rank)
         return self.words
@@ -76,3 +115,11 @@ class LastWords:
         with contextlib.suppress(OSError):
             return b"" if self._dump is None else self._dump.read_bytes()
         return b""
+
+
+@cache
+def _torch() -> str:
+    """The version of the PyTorch that ranks import, by the Python that they share; empty if that is unknown."""
+    with contextlib.suppress(PackageNotFoundError):
+        return version("torch")
+    return ""

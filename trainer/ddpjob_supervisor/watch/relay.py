@@ -1,5 +1,7 @@
 """Passes on what a rank writes to stderr, and hears it: some failures are told nowhere else.
 
+Or it hears what a rank writes for its supervisor alone.
+
 A thread does it, which waits in reads and writes alone: whoever reads the log slowly makes the rank wait, as without
 a relay, and not the supervisor.
 """
@@ -29,16 +31,18 @@ it has started may hold the pipe open."""
 
 
 class Relay:
-    """One rank's stderr, from before its start until it has ended."""
+    """One rank's stderr, or another file of its, from before its start until it has ended."""
 
-    def __init__(self, heartbeat: str, hear: Callable[[str], None]) -> None:
-        """`hear` is called with each line, in a thread.
+    def __init__(
+        self, heartbeat: str, hear: Callable[[str], None], suffix: str = SUFFIX, *, shown: bool = True
+    ) -> None:
+        """`hear` is called with each line, in a thread; `shown`: they are passed on.
 
         Raises:
             OSError: The pipe cannot be made.
         """
-        self.path = Path(f"{heartbeat}{SUFFIX}")
-        self._hear = hear
+        self.path = Path(f"{heartbeat}{suffix}")
+        self._hear, self._shown = hear, shown
         self._rest = ""
         self.path.unlink(missing_ok=True)
         os.mkfifo(self.path, 0o600)
@@ -60,6 +64,13 @@ class Relay:
             return cls(heartbeat, hear)
         return None
 
+    @classmethod
+    def aside(cls, heartbeat: str, hear: Callable[[str], None], suffix: str) -> Self | None:
+        """One for a file that nobody else reads; None if it cannot be made."""
+        with contextlib.suppress(OSError):
+            return cls(heartbeat, hear, suffix, shown=False) if sys.platform == "linux" else None
+        return None
+
     async def finish(self, *, waits: bool = True) -> None:
         """The rank has ended; waits for its last words, or leaves it to the thread to pass them on."""
         # One that has never written has not opened it either, so the end is shown.
@@ -74,7 +85,8 @@ class Relay:
 
     def _pass_on(self) -> None:
         for chunk in _chunks(self._pipe):
-            _write(chunk)
+            if self._shown:
+                write(chunk)
             self._listen(chunk.decode(errors="replace"))
         if self._rest:
             self._hear(self._rest)
@@ -107,8 +119,8 @@ def _chunks(pipe: int) -> Iterator[bytes]:
         yield chunk
 
 
-def _write(chunk: bytes) -> None:
-    """Writes it in parts that stay whole, and are whole lines if possible."""
+def write(chunk: bytes) -> None:
+    """Writes to the log, in parts that stay whole, and are whole lines if possible."""
     with contextlib.suppress(OSError):  # Nobody reads it.
         while chunk:
             end = len(chunk) if len(chunk) <= WHOLE_BYTES else chunk.rfind(b"\n", 0, WHOLE_BYTES) + 1 or WHOLE_BYTES

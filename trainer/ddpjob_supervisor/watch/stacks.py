@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from ddpjob_rank.reporting import heartbeat
 
-from . import evidence, frames
+from . import evidence, frames, ras
 from .asking import Answer, ask_for_stacks, ask_rank
 from .blame import HELD, STATES, Finding
 from .procfs import Process, descendants
@@ -45,6 +45,13 @@ async def collect(pid: int, rank: int, beats: Path, attempt: int) -> Finding:
     await evidence.keep(f"{story}\n", attempt, rank)
     # What a rank tells is a file of its own, which may hold anything; the caller deals with what is none of this.
     return msgspec.convert(msgspec.to_builtins(finding), Finding)
+
+
+async def collect_from_ras(address: str, attempt: int) -> None:
+    """Writes what NCCL's RAS says of all ranks to stderr and a file, if it says anything; takes 4 seconds at most."""
+    if said := await ras.ask(address):
+        _log(f"what NCCL's RAS says of all ranks:\n{said}")
+        await evidence.keep_ras(said, attempt)
 
 
 def _story(*parts: str) -> str:

@@ -358,6 +358,33 @@ def test_that_a_rank_cannot_be_looked_at_is_told_and_not_taken_for_silence(
     assert "warning: cannot look at rank 1: PermissionError: no look at /proc\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("backend", "node", "asked"), [("nccl", 0, 1), ("nccl", 1, 0), ("gloo", 0, 0)])
+def test_the_ras_of_nccl_is_asked_on_one_node_before_what_was_found_is_told(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch, backend: str, node: int, asked: int
+) -> None:
+    addresses: list[str] = []
+
+    async def asks(address: str, _: int) -> None:
+        await asyncio.sleep(0.05)
+        addresses.append(address)
+
+    monkeypatch.setenv("DDPJOB_BACKEND", backend)
+    monkeypatch.setattr(module, "collect_from_ras", asks)
+
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        coordinator = coordinators_end(follower)
+        follower._handle(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        follower._handle(Examine(1))
+        while not isinstance(await coordinator.receive(), Examined):
+            pass
+        told = [launch.env.get("NCCL_RAS_ADDR") for launch in sleepers.launches]
+        assert addresses == told[:1] * asked
+        assert len({*told}) == 1, "all ranks of a node listen at one address"
+
+    follow(scene, node=node, nodes=2)
+
+
 @pytest.mark.parametrize(
     ("processes", "seconds"), [(1, 0.5), (1000, 0.5), (2000, 1.0), (4000, 2.0), (1_000_000, 2.0)]
 )

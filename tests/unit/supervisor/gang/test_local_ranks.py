@@ -25,6 +25,8 @@ from tests.unit.supervisor.gpu.transcripts import transcript
 PROGRAM = Program(module=True, name="any")
 ABORT = 128 + signal.SIGABRT
 WAITED = "it waited in NCCL's ALLREDUCE number 460631 for 600 s"
+ANOTHERS = "another rank's NCCL watchdog gave up, and told it so"
+ENDED = "NCCL's watchdog ended it, due to collective timeout or exception"
 REPORT = {"exitCode": 3, "cause": "DataError", "message": "no shard 7", "exception": "KeyError", "step": 12}
 """As a rank leaves it."""
 
@@ -211,7 +213,9 @@ def test_the_end_of_a_rank_is_told_by_its_code_and_its_report(
         (ABORT, None, "timeout-torch-2.7", (ABORT, "Stalled", WAITED)),
         (ABORT, None, "ecc", (ABORT, "DeviceFailed", "CUDA error: uncorrectable ECC error encountered")),
         (ABORT, None, "cuda-unknown-error", (ABORT, "Application", "CUDA error: unknown error")),
-        (ABORT, None, "timeout-of-another-rank", (ABORT, "Application", "killed by SIGABRT")),
+        (ABORT, None, "timeout-of-another-rank", (ABORT, "PeerLost", ANOTHERS)),
+        (ABORT, None, "ended-after-its-own-signal", (ABORT, "Stalled", ENDED)),
+        (1, REPORT, "timeout-of-another-rank", (1, "DataError", "no shard 7")),
         (ABORT, REPORT, "timeout-torch-2.7", (ABORT, "DataError", "no shard 7")),
         (1, REPORT | {"cause": "PeerLost"}, "timeout-torch-2.7", (1, "Stalled", WAITED)),
         (1, None, "timeout-torch-2.7", (1, "Application", "ended with exit code 1")),
@@ -221,7 +225,9 @@ def test_the_end_of_a_rank_is_told_by_its_code_and_its_report(
         "it waited for another rank",
         "its GPU is broken",
         "an error that may be its own",
-        "another rank waited",
+        "another rank waited, and told it so",
+        "it waited, and how long is lost",
+        "another rank waited, but it raised an error of its own",
         "its own report says more",
         "its own report says only that a peer is lost",
         "it has ended by itself",

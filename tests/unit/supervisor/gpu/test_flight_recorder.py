@@ -4,7 +4,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from ddpjob_supervisor.gpu.flight_recorder import BUFFER, ENTRIES, FILE, begun, entries_of, settings
+from ddpjob_supervisor.gpu.flight_recorder import BUFFER, DUMPS, ENTRIES, FILE, OLD_NAMES, begun, entries_of, settings
 
 ENTRY = {
     "record_id": 2,
@@ -49,3 +49,31 @@ def test_a_dump_that_would_run_something_is_not_read(tmp_path: Path) -> None:
 def test_what_a_user_has_set_stays_whatever_its_name_is() -> None:
     assert settings("/run/0.trace-", {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/data/trace"}) == {BUFFER: ENTRIES}
     assert settings("/run/0.trace-", {BUFFER: "20"}) == {FILE: "/run/0.trace-"}
+    assert settings("/run/0.trace-", {OLD_NAMES[FILE]: "/data/trace", DUMPS: "0"}, "2.6.0") == {
+        BUFFER: ENTRIES,
+        OLD_NAMES[BUFFER]: ENTRIES,
+    }
+
+
+NEW = {BUFFER: ENTRIES, FILE: "/run/0.trace-"}
+OLD = {OLD_NAMES[BUFFER]: ENTRIES, OLD_NAMES[FILE]: "/run/0.trace-"}
+
+
+@pytest.mark.parametrize(
+    ("torch", "wanted"),
+    [
+        ("2.4.1+cu121", NEW | OLD),
+        ("2.5.1", NEW | OLD),
+        ("2.6.0+cu124", NEW | OLD | {DUMPS: "1"}),
+        ("2.7.1", NEW | OLD),
+        ("2.8.0a0+5228986c39.nv25.06", NEW | OLD),
+        ("2.8.0", NEW),
+        ("2.15.0+cu132", NEW),
+        ("", NEW),
+    ],
+)
+def test_each_pytorch_is_told_by_the_names_that_it_reads_and_does_not_warn_of(
+    torch: str, wanted: dict[str, str]
+) -> None:
+    """Those of 2.4.1, 2.6.0 and 2.15.0 are the ones that their libraries contain."""
+    assert settings("/run/0.trace-", {}, torch) == wanted

@@ -44,9 +44,42 @@ def test_words_behind_a_progress_bar_are_heard() -> None:
     assert heard(bar + transcript("timeout-torch-2.7")[0]).waited == "NCCL's ALLREDUCE number 460631"
 
 
-def test_a_rank_that_did_not_wait_itself_says_how_many_it_had_begun_and_that_ends_nothing() -> None:
-    words = heard(*transcript("timeout-of-another-rank"))
-    assert (words.ending, words.begun) == (None, {"0 nccl": 1261})
+ANOTHERS = "another rank's NCCL watchdog gave up, and told it so"
+
+WORDS_OF_2_4 = (
+    "ProcessGroupNCCL.cpp [PG 0 Rank 1] Received a global dump signal from rank 0, and will start to dump the debug",
+    "ProcessGroupNCCL's watchdog detected a dump signal from rank 0",
+)
+"""Put together from what stands in the library of PyTorch 2.4.1: no public log was found that has them."""
+
+
+@pytest.mark.parametrize(
+    ("lines", "ending", "said", "begun"),
+    [
+        (transcript("timeout-of-another-rank"), Ending.SIGNALLED, ANOTHERS, {"0 nccl": 1261}),
+        (transcript("timeout-of-another-rank-torch-2.7"), Ending.SIGNALLED, ANOTHERS, {"0 nccl": 136}),
+        (transcript("ended-after-anothers-signal"), Ending.SIGNALLED, ANOTHERS, {"0 nccl": 59957}),
+        (WORDS_OF_2_4[:1], Ending.SIGNALLED, ANOTHERS, {}),
+        (WORDS_OF_2_4[1:], Ending.SIGNALLED, ANOTHERS, {}),
+        (
+            transcript("ended-after-its-own-signal"),
+            *(Ending.TIMEOUT, "NCCL's watchdog ended it, due to collective timeout or exception", {"0 nccl": 59998}),
+        ),
+        (
+            transcript("ended-as-hung-torch-2.5"),
+            *(Ending.TIMEOUT, "NCCL's watchdog ended it, due to ProcessGroupNCCL watchdog hang", {}),
+        ),
+    ],
+)
+def test_a_rank_that_the_heartbeat_monitor_ends_has_lost_a_peer_or_waited(
+    lines: list[str], ending: Ending, said: str, begun: dict[str, int]
+) -> None:
+    words = heard(*lines)
+    assert (words.ending, words.said, words.begun) == (ending, said, begun)
+
+
+def test_what_the_library_of_pytorch_2_15_says_for_its_other_backend_is_a_wait() -> None:
+    assert heard("Watchdog caught collective operation timeout: NCCL operation timed out").ending is Ending.TIMEOUT
 
 
 @pytest.mark.parametrize("how", ["raised", "aborted"])
@@ -70,6 +103,8 @@ def test_a_peer_that_is_gone_is_a_lost_peer_with_the_explanation_of_nccl(how: st
         ),
         (transcript("timeout-torch-2.7") + transcript("ecc"), Ending.DEVICE, ECC),
         (transcript("timeout-torch-2.7") + transcript("remote-error-aborted"), Ending.TIMEOUT, WAITED),
+        (transcript("timeout-of-another-rank") + transcript("timeout-torch-2.7"), Ending.TIMEOUT, WAITED),
+        (transcript("timeout-torch-2.7") + transcript("ended-after-anothers-signal"), Ending.TIMEOUT, WAITED),
     ],
     ids=[
         "memory of the GPU is broken",
@@ -78,6 +113,8 @@ def test_a_peer_that_is_gone_is_a_lost_peer_with_the_explanation_of_nccl(how: st
         "a broken GPU within NCCL",
         "a broken GPU explains a wait",
         "what comes after a wait follows from it",
+        "its own wait says more than another rank's",
+        "another rank's wait says no more than its own",
     ],
 )
 def test_the_first_word_counts_unless_a_gpu_is_broken(lines: list[str], ending: Ending, said: str) -> None:
@@ -88,6 +125,12 @@ def test_the_first_word_counts_unless_a_gpu_is_broken(lines: list[str], ending: 
 def test_transports_are_known_where_nccl_tells_them() -> None:
     assert heard(*transcript("transport-infiniband")).ways == {"NET/IB": 2, "P2P": 1}
     assert heard(*transcript("transport-sockets")).network == "Socket"
+
+
+def test_a_switch_that_reduces_is_a_transport() -> None:
+    """As NCCL's src/transport/coll_net.cc writes it."""
+    line = "a:1:2 [0] NCCL INFO CollNet 00/0 : 3 [send] via COLLNET/SHARP/0/GDRDMA"
+    assert heard(line).ways == {"COLLNET/SHARP": 1}
 
 
 @pytest.mark.parametrize(
