@@ -425,11 +425,19 @@ class Follower:
 
     async def _examine(self, attempt: int, ranks: LocalRanks) -> None:
         """Examines what each stuck rank is doing; of one that has ended, only that is reported."""
-        found = await asyncio.gather(*(self._found(local, pid) for local, pid in ranks.pids.items()))
+        found, _ = await asyncio.gather(
+            asyncio.gather(*(self._found(local, pid) for local, pid in ranks.pids.items())),
+            self._examine_devices(attempt, ranks),
+        )
         # Some may have ended meanwhile.
         gone = {self._specs[local].process: end for local, end in ranks.ended.items()}
         still = (one for one in found if one.process not in gone)
         self._send(Examined(attempt, (*still, *(finding_of(*one) for one in gone.items()))))
+
+    async def _examine_devices(self, attempt: int, ranks: LocalRanks) -> None:
+        """If a rank is stuck on a broken GPU, that is why the gang stalls, whatever its ranks do."""
+        if (end := await ranks.broken_device()) is not None:
+            self._send(Failed(attempt, end.cause, end=end))
 
     async def _found(self, local: int, pid: int) -> Finding:
         """What a rank is doing; if it cannot be examined, the findings of the others are still reported."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpjob_rank.environment import Env
-from ddpjob_rank.errors import DeviceFailedError, PeerLostError
+from ddpjob_rank.errors import PeerLostError
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.machine import memory
 from ddpjob_rank.machine.cores import cores_of_each, threads_of_each
@@ -18,21 +18,24 @@ from ddpjob_rank.running.program import Program
 from msgspec.structs import replace
 
 from ddpjob_supervisor.gpu.nccl_words import CAUSES, Ending, NcclWords
+from ddpjob_supervisor.gpu.signs import Meaning
 from ddpjob_supervisor.node.ranks import Launch, Rank, Starter
 from ddpjob_supervisor.watch import devices
 from ddpjob_supervisor.watch.last_words import LastWords
 
+from .device_failures import DEVICE_FAILED, is_open, judged
 from .messages import End
 
 APPLICATION = "Application"
 PEER_LOST = PeerLostError.cause
 
-DEVICE_FAILED = DeviceFailedError.cause
-
 NCCL = "a collective of NCCL"
 
 HEEDING_SECONDS = 3.0
 """How long ranks that were told to stop a second time may take to end by themselves."""
+
+DEVICE_SECONDS = 3.0
+"""For the driver to answer while ranks hang: less than the coordinator's EXAMINING_SECONDS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class LocalRanks:
         self._starter = starter
         self._on_failure = on_failure
         self._ranks: Sequence[Rank] = ()
+        self._specs: Sequence[RankSpec] = ()
         self._ends: dict[int, End] = {}
         self._heard: Sequence[LastWords] = ()
         self._requests: list[signal.Signals] = []
@@ -90,7 +94,7 @@ class LocalRanks:
         if self.unwanted.is_set():
             code = SIGNAL_BASE + (signal.SIGKILL if self._stopped else self._requests[0])
             return tuple(End(spec.process, code, time.time()) for spec in specs)
-        self._ranks = await self._started(program, specs)
+        self._ranks, self._specs = await self._started(program, specs), specs
         if self._stopped:
             self._kill()
         for number in self._requests:
@@ -113,7 +117,7 @@ class LocalRanks:
     async def _started(self, program: Program, specs: Sequence[RankSpec]) -> list[Rank]:
         """One rank for each spec, or none."""
         threads = {"OMP_NUM_THREADS": str(threads_of_each(len(specs)))}
-        cores = cores_of_each(len(specs), near=await devices.nodes(specs[0].env, len(specs)))
+        cores = cores_of_each(len(specs), near=await devices.begin(specs[0].env, len(specs)))
         self._heard = [LastWords(spec.env) for spec in specs]
         launches = [
             # The share is set in the variable, so that nothing divides it again.
@@ -159,11 +163,22 @@ class LocalRanks:
         end = _end(code, spec, asked=self._requests, stopped=self._stopped, starved=memory.kills() > killed_before)
         end = self._ends[local] = _explained(end, words)
         if end.cause and not self._stopped:
-            if broken := await devices.broken():
-                end = replace(end, cause=DEVICE_FAILED, message=broken, exception=None, waited="")
-            self._ends[local] = end
+            if is_open(end):
+                end = self._ends[local] = judged(end, await devices.facts(spec.env, local, len(self._ranks)))
             self._on_failure(end)
         return end
+
+    async def broken_device(self) -> End | None:
+        """How a rank counts that still runs, on a broken GPU, and may hang for that reason; None: there is none."""
+        local_ranks, count = [*self.pids], len(self._ranks)
+        facts = await asyncio.gather(
+            *(devices.facts(self._specs[local].env, local, count, DEVICE_SECONDS) for local in local_ranks)
+        )
+        for local, known in zip(local_ranks, facts, strict=True):
+            if known and known[0].meaning is Meaning.BROKEN:
+                message = f"it hangs, and {known[0].message}"
+                return End(self._specs[local].process, ExitCode.STALLED, time.time(), DEVICE_FAILED, message)
+        return None
 
 
 def _end(code: int, spec: RankSpec, *, asked: Sequence[signal.Signals], stopped: bool, starved: bool) -> End:

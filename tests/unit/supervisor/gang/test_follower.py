@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from ddpjob_rank.reporting.heartbeat import EMPTY, SLOTS, Record, encode
 from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.gang import follower as module
+from ddpjob_supervisor.gang import local_ranks
 from ddpjob_supervisor.gang.follower import Follower, Membership, Running, beat_seconds
 from ddpjob_supervisor.gang.link import LocalLink
 from ddpjob_supervisor.gang.messages import (
@@ -20,6 +22,7 @@ from ddpjob_supervisor.gang.messages import (
     End,
     Examine,
     Examined,
+    Failed,
     Farewell,
     Finished,
     Idle,
@@ -33,10 +36,13 @@ from ddpjob_supervisor.gang.messages import (
 )
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
+from ddpjob_supervisor.gpu.nvml import Nvml
 from ddpjob_supervisor.node.ranks import Launch, Rank, exit_code
+from ddpjob_supervisor.watch import devices
 from ddpjob_supervisor.watch.blame import Finding
 
 from tests.support.waiting import patience
+from tests.unit.supervisor.gpu.driver import Driver
 
 DEADLINE_SECONDS = 30
 
@@ -356,6 +362,36 @@ def test_that_a_rank_cannot_be_looked_at_is_told_and_not_taken_for_silence(
 
     follow(scene)
     assert "warning: cannot look at rank 1: PermissionError: no look at /proc\n" in capsys.readouterr().err
+
+
+def test_when_ranks_hang_the_driver_is_asked_for_gpus_that_broke_and_a_driver_that_hangs_too_holds_nobody(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver()
+    nvml = Nvml(driver)
+    monkeypatch.setattr(devices, "nvml", lambda: nvml)
+    never = threading.Event()
+
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        coordinator = coordinators_end(follower)
+        follower._handle(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        driver.events = [(1, 79)]
+        follower._handle(Examine(1))
+        broken, told = await coordinator.receive(), await coordinator.receive()
+        assert isinstance(broken, Failed)
+        assert broken.end is not None
+        assert (broken.cause, broken.end.process, broken.waited) == ("DeviceFailed", 1, False)
+        assert isinstance(told, Examined)
+        monkeypatch.setattr(local_ranks, "DEVICE_SECONDS", 0.05)
+        monkeypatch.setattr(driver, "nvmlDeviceGetCount", never.wait)
+        follower._handle(Examine(1))
+        assert isinstance(await coordinator.receive(), Examined)
+
+    try:
+        follow(scene)
+    finally:
+        never.set()
 
 
 @pytest.mark.parametrize(
