@@ -18,7 +18,7 @@ from ddpjob_rank.running.program import Program
 from msgspec.structs import replace
 
 from ddpjob_supervisor.gpu.nccl_words import CAUSES, Ending, NcclWords
-from ddpjob_supervisor.gpu.signs import Meaning
+from ddpjob_supervisor.gpu.signs import Counter, Fact, Meaning
 from ddpjob_supervisor.node.ranks import Launch, Rank, Starter
 from ddpjob_supervisor.watch import devices
 from ddpjob_supervisor.watch.last_words import LastWords
@@ -35,7 +35,7 @@ HEEDING_SECONDS = 3.0
 """How long ranks that were told to stop a second time may take to end by themselves."""
 
 DEVICE_SECONDS = 3.0
-"""For the driver to answer while ranks hang: less than the coordinator's EXAMINING_SECONDS."""
+"""For the driver to answer while ranks run or hang: less than the coordinator's EXAMINING_SECONDS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,21 +164,28 @@ class LocalRanks:
         end = self._ends[local] = _explained(end, words)
         if end.cause and not self._stopped:
             if is_open(end):
-                end = self._ends[local] = judged(end, await devices.facts(spec.env, local, len(self._ranks)))
+                facts = await devices.facts(spec.env, len(self._ranks))
+                end = self._ends[local] = judged(end, facts[local])
             self._on_failure(end)
         return end
 
     async def broken_device(self) -> End | None:
         """How a rank counts that still runs, on a broken GPU, and may hang for that reason; None: there is none."""
-        local_ranks, count = [*self.pids], len(self._ranks)
-        facts = await asyncio.gather(
-            *(devices.facts(self._specs[local].env, local, count, DEVICE_SECONDS) for local in local_ranks)
-        )
-        for local, known in zip(local_ranks, facts, strict=True):
-            if known and known[0].meaning is Meaning.BROKEN:
-                message = f"it hangs, and {known[0].message}"
+        pids = self.pids
+        for local, facts in enumerate(await self._facts()):
+            if facts and facts[0].meaning is Meaning.BROKEN and local in pids:
+                message = f"it hangs, and {facts[0].message}"
                 return End(self._specs[local].process, ExitCode.STALLED, time.time(), DEVICE_FAILED, message)
         return None
+
+    async def slowed(self) -> dict[int, str]:
+        """Whose GPUs are slowed down, by local rank, and why."""
+        facts = enumerate(await self._facts())
+        return {local: fact.message for local, known in facts for fact in known if fact.sign is Counter.SLOWED}
+
+    async def _facts(self) -> list[list[Fact]]:
+        """What has happened to the GPUs of each rank that was started."""
+        return await devices.facts(self._specs[0].env, len(self._specs), DEVICE_SECONDS) if self._specs else []
 
 
 def _end(code: int, spec: RankSpec, *, asked: Sequence[signal.Signals], stopped: bool, starved: bool) -> End:

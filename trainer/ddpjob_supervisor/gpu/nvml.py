@@ -8,11 +8,10 @@ import importlib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from threading import Lock
 from typing import Any, TypeVar
 
 from .health import Gpu
-from .signs import Fact, Meaning, happened
+from .signs import Counter, Fact, happened
 
 T = TypeVar("T")
 
@@ -23,7 +22,7 @@ HOT = "it is too hot"
 
 
 class Nvml:
-    """The driver's library, and what has happened to the GPUs since an attempt began. Threads may share it."""
+    """The driver's library, and what has happened to the GPUs since an attempt began. For one thread at a time."""
 
     def __init__(self, library: Any) -> None:
         """`library` is the module `pynvml`, ready to be asked.
@@ -34,7 +33,6 @@ class Nvml:
         self._library = library
         self._gone = {library.NVML_ERROR_GPU_IS_LOST, library.NVML_ERROR_RESET_REQUIRED}
         """The only errors that say that a GPU is of no use: others are about the question, or who asks it."""
-        self._lock = Lock()
         self._xids: list[tuple[int | None, int]] = []
         self._events: Any = None
         self.before = self.look()
@@ -51,21 +49,20 @@ class Nvml:
 
     def begin(self) -> list[Gpu]:
         """Begins an attempt: what has happened before is none of its. Returns the GPUs as they are."""
-        with self._lock, suppress(self._library.NVMLError):
-            self._hear()
-            self._xids = []
+        self._hear()
+        self._xids = []
+        with suppress(self._library.NVMLError):
             self.before = self.look()
         return self.before
 
     def facts(self) -> list[Fact]:
         """What has happened to the GPUs in this attempt, the gravest first; the same for all who ask."""
-        with self._lock:
-            self._hear()
-            try:
-                return happened(self.before, self.look(), self._xids)
-            except self._library.NVMLError as error:
-                broken = Fact(None, Meaning.BROKEN, f"the driver of the GPUs does not answer: {error}")
-                return [*([broken] if error.value in self._gone else []), *happened((), (), self._xids)]
+        self._hear()
+        try:
+            return happened(self.before, self.look(), self._xids)
+        except self._library.NVMLError as error:
+            broken = Fact(None, Counter.LOST, f"the driver of the GPUs does not answer: {error}")
+            return [*([broken] if error.value in self._gone else []), *happened((), (), self._xids)]
 
     def _gpu(self, index: int) -> Gpu:
         nvml = self._library

@@ -81,9 +81,14 @@ class Fact:
 
     gpu: int | None
     """The index that it had before; None: it is not known which it was, or it was all of them."""
-    meaning: Meaning
+    sign: Sign
     message: str
     """A sentence, which names the GPU."""
+
+    @property
+    def meaning(self) -> Meaning:
+        """What it means."""
+        return SIGNS[self.sign][0]
 
 
 def happened(before: Sequence[Gpu], now: Sequence[Gpu], xids: Iterable[tuple[int | None, int]] = ()) -> list[Fact]:
@@ -111,7 +116,7 @@ def happened(before: Sequence[Gpu], now: Sequence[Gpu], xids: Iterable[tuple[int
 
 
 def _fact(sign: Sign, index: int | None, detail: str = "") -> Fact:
-    meaning, words = SIGNS[sign]
+    words = SIGNS[sign][1]
     who = "a GPU" if index is None else f"GPU {index}"
     told = f"{who} {words}" if isinstance(sign, Counter) else f"{who}: Xid {sign}, {words}"
-    return Fact(index, meaning, f"{told}: {detail}" if detail else told)
+    return Fact(index, sign, f"{told}: {detail}" if detail else told)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from threading import Lock
 from typing import TypeVar
 
 from ddpjob_supervisor.gpu.health import Gpu
@@ -13,6 +14,9 @@ from ddpjob_supervisor.gpu.visible import nodes_of, of_rank, visible
 from .threads import in_thread
 
 T = TypeVar("T")
+
+ASKING = Lock()
+"""Held by the thread that asks. If the driver never answers it, no others get stuck behind it."""
 
 SECONDS = 5.0
 """The driver usually answers within a tenth of a second; where it has to wake up, within two."""
@@ -28,20 +32,26 @@ async def begin(env: Mapping[str, str], processes: int) -> list[int | None]:
     return await _asked(lambda driver: nodes_of(visible(driver.begin(), env), processes), [])
 
 
-async def facts(env: Mapping[str, str], local_rank: int, processes: int, seconds: float = SECONDS) -> list[Fact]:
-    """What has happened in this attempt to the GPUs of one of a node's processes, the gravest first."""
+async def facts(env: Mapping[str, str], processes: int, seconds: float = SECONDS) -> list[list[Fact]]:
+    """What has happened in this attempt to the GPUs of each of a node's processes, the gravest first."""
 
-    def known(driver: Nvml) -> list[Fact]:
-        own = {gpu.index for gpu in of_rank(visible(driver.before, env), local_rank, processes)}
-        return [fact for fact in driver.facts() if fact.gpu in own or (fact.gpu is None and own)]
+    def known(driver: Nvml) -> list[list[Fact]]:
+        shown, happened = visible(driver.before, env), driver.facts()
+        each = ({gpu.index for gpu in of_rank(shown, local, processes)} for local in range(processes))
+        return [[fact for fact in happened if fact.gpu in own or (fact.gpu is None and own)] for own in each]
 
-    return await _asked(known, [], seconds)
+    return await _asked(known, [[] for _ in range(processes)], seconds)
 
 
 async def _asked(question: Callable[[Nvml], T], unknown: T, seconds: float = SECONDS) -> T:
     def work() -> T:
-        driver = nvml()
-        return unknown if driver is None else question(driver)
+        if not ASKING.acquire(timeout=seconds):
+            return unknown
+        try:
+            driver = nvml()
+            return unknown if driver is None else question(driver)
+        finally:
+            ASKING.release()
 
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):

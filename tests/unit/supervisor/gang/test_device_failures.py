@@ -3,11 +3,11 @@
 import pytest
 from ddpjob_supervisor.gang.device_failures import is_open, judged
 from ddpjob_supervisor.gang.messages import End
-from ddpjob_supervisor.gpu.signs import Fact, Meaning
+from ddpjob_supervisor.gpu.signs import Fact
 
-FALLEN = Fact(3, Meaning.BROKEN, "GPU 3: Xid 79, GPU has fallen off the bus")
-CONTAINED = Fact(3, Meaning.CONTAINED, "GPU 3: Xid 94, contained memory error")
-FAULT = Fact(3, Meaning.APPLICATION, "GPU 3: Xid 31, memory page fault")
+FALLEN = Fact(3, 79, "GPU 3: Xid 79, GPU has fallen off the bus")
+CONTAINED = Fact(3, 94, "GPU 3: Xid 94, contained memory error")
+FAULT = Fact(3, 31, "GPU 3: Xid 31, memory page fault")
 
 
 def end(cause: str, message: str, exception: str | None = None) -> End:

@@ -394,6 +394,32 @@ def test_when_ranks_hang_the_driver_is_asked_for_gpus_that_broke_and_a_driver_th
         never.set()
 
 
+def test_while_ranks_run_a_gpu_that_is_slowed_down_is_told_once_and_shown_with_its_rank(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nvml = Nvml(Driver())
+    monkeypatch.setattr(devices, "nvml", lambda: nvml)
+    monkeypatch.setattr(module, "GPU_SECONDS", 0.01)
+
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        coordinators_end(follower)
+        follower._handle(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        for process in range(2):
+            told = encode(1, Record(process=process, attempt=1, step=7), b"")
+            path, slot = follower._heartbeats.path(process), SLOTS[1]
+            path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
+        watching = asyncio.create_task(follower._watch_gpus())
+        while not follower._slowed:  # noqa: ASYNC110  (nothing tells it)
+            await asyncio.sleep(0.01)
+        assert [beat.get("slowed") for beat in follower.beats()] == [None, "GPU 1 is slowed down: it is too hot"]
+        await asyncio.sleep(0.1)
+        watching.cancel()
+
+    follow(scene)
+    assert capsys.readouterr().err.count("warning: rank 1: GPU 1 is slowed down: it is too hot\n") == 1
+
+
 @pytest.mark.parametrize(
     ("processes", "seconds"), [(1, 0.5), (1000, 0.5), (2000, 1.0), (4000, 2.0), (1_000_000, 2.0)]
 )

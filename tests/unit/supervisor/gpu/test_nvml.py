@@ -105,8 +105,8 @@ def test_a_rank_is_told_of_its_own_gpu_alone(driver: Driver) -> None:
     driver.events = [(1, 79)]
 
     async def asked(local: int, **env: str) -> list[str]:
-        known = await devices.facts(NCCL | env, local, 2)
-        return [fact.message for fact in known if "slowed" not in fact.message]
+        known = await devices.facts(NCCL | env, 2)
+        return [fact.message for fact in known[local] if "slowed" not in fact.message]
 
     async def all_of_it() -> list[list[str]]:
         return [await asked(0), await asked(1), await asked(0, CUDA_VISIBLE_DEVICES="1,0")]
@@ -129,7 +129,15 @@ def test_before_training_only_the_gpus_are_looked_at_that_it_will_use(driver: Dr
 def test_a_driver_that_says_nothing_holds_nobody(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
     monkeypatch.setattr(driver, "nvmlDeviceGetCount", never.wait)
+    before = threading.active_count()
+
+    async def asked_again_and_again() -> None:
+        for _ in range(3):
+            assert await devices.facts(NCCL, 2, seconds=0.05) == [[], []]
+        await asyncio.sleep(0.1)
+
     try:
-        assert asyncio.run(devices.facts(NCCL, 0, 2, seconds=0.05)) == []
+        asyncio.run(asked_again_and_again())
+        assert threading.active_count() <= before + 1, "nor many threads"
     finally:
         never.set()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from ddpjob_supervisor.gpu.health import Gpu
-from ddpjob_supervisor.gpu.signs import SIGNS, Fact, Meaning, happened
+from ddpjob_supervisor.gpu.signs import SIGNS, Meaning, happened
 
 WELL = Gpu(0, "GPU-a", "0000:17:00.0")
 OTHER = Gpu(1, "GPU-b", "0000:98:00.0")
@@ -84,7 +84,7 @@ def test_what_has_happened_since_then_is_told_with_its_meaning(
     xids: list[tuple[int | None, int]],
     facts: list[tuple[int | None, Meaning, str]],
 ) -> None:
-    assert happened(before, now, xids) == [Fact(*fact) for fact in facts]
+    assert [(fact.gpu, fact.meaning, fact.message) for fact in happened(before, now, xids)] == facts
 
 
 @pytest.mark.parametrize(
