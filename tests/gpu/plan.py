@@ -12,6 +12,9 @@ from ddpjob_rank.console import counted
 from . import scripts
 from .running import Machine, Run
 
+LONGEST_SECONDS = 450.0
+"""Of all of it: a trial that might go on beyond that is not begun."""
+
 FIGURE = re.compile(r"figure: (.+)")
 PACE = re.compile(r"^finished .*\bsamples_per_second=([\d.]+)", re.MULTILINE)
 
@@ -25,6 +28,8 @@ class Trial:
     processes: int = 1
     """As many GPUs are needed."""
     gpus_only: bool = False
+    seconds: float = 60.0
+    """It has failed if it takes longer."""
 
 
 def _trains(*flags: str, workload: str = "convnet", processes: int | None = None) -> Callable[[Machine, Path], str]:
@@ -66,7 +71,7 @@ def _hang(machine: Machine, directory: Path) -> str:
 
 
 def _resume(machine: Machine, directory: Path) -> str:
-    """Once in one go, and once more from the checkpoint at half the way: the same bits."""
+    """Once in one go, and its second half once more, from the checkpoint at half the way: the same bits."""
     job = ["--deterministic", "--max-steps", "30", "--checkpoint-every-steps", "15", "--checkpoint-dir"]
     whole, half = directory / "whole", directory / "half"
     for checkpoints in (whole, half):
@@ -109,15 +114,15 @@ PLAN = (
     Trial("bf16", _trains("--precision", "bf16")),
     Trial("fp16", _trains("--precision", "fp16"), gpus_only=True),
     # Without an evaluation, which is compiled anew.
-    Trial("compiled", _trains("--compile", workload="tests.gpu.model:Task")),
+    Trial("compiled", _trains("--compile", workload="tests.gpu.model:Task"), seconds=150),
     Trial("channels last", _trains("--channels-last")),
     Trial("batch normalisation over all processes", _trains("--sync-bn"), processes=2, gpus_only=True),
     Trial("loader processes and pinned memory", _trains("--workers", "2")),
     Trial("DataParallel in one process", _trains("--mode", "data-parallel", processes=1), gpus_only=True),
-    Trial("a rank is killed: restart in place", _kill, processes=2),
+    Trial("a rank is killed: restart in place", _kill),
     Trial("a rank hangs: it is named", _hang, processes=2),
-    Trial("killed and resumed with --deterministic", _resume),
-    Trial("our loop beside a bare DDP loop", _beside_a_bare_loop),
+    Trial("resumed at half the way with --deterministic", _resume),
+    Trial("our loop beside a bare DDP loop", _beside_a_bare_loop, seconds=120),
 )
 
 
@@ -130,3 +135,8 @@ def fitting(machine: Machine) -> Iterator[tuple[Trial, str]]:
             yield trial, f"needs {trial.processes} GPUs"
         else:
             yield trial, ""
+
+
+def too_late(trial: Trial, elapsed: float) -> str:
+    """Why a trial is not begun after so many seconds; empty: it is."""
+    return "not run: no time left" if elapsed + trial.seconds > LONGEST_SECONDS else ""

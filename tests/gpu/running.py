@@ -4,16 +4,17 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
+from typing import Self
 
 from tests.support.ports import hold_port
 
 from . import scripts
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 100.0
-"""Most of one run."""
 WITHOUT_GPUS = 2
 """Processes."""
 STEPS = {True: 400, False: 40}
@@ -36,6 +37,12 @@ class Machine:
     gpus: int
     name: str
     """Of its first GPU; without one, of what stands in."""
+    until: float = inf
+    """When its runs have to be over, by the monotonic clock."""
+
+    def within(self, seconds: float) -> Self:
+        """The same machine, for so long."""
+        return replace(self, until=time.monotonic() + seconds)
 
     @property
     def processes(self) -> int:
@@ -50,7 +57,8 @@ class Machine:
     def trains(self, directory: Path, *flags: str, processes: int | None = None) -> Run:
         """`ddpjob-train` with these flags, in processes of one node."""
         count = str(self.processes if processes is None else processes)
-        return _run(directory, [sys.executable, "-m", "ddpjob_trainer", "-g", count, *flags], {})
+        port = ["--master-port", str(hold_port())]
+        return self._run(directory, [sys.executable, "-m", "ddpjob_trainer", "-g", count, *port, *flags], {})
 
     def supervises(self, directory: Path, script: str, **env: str) -> Run:
         """A plain script in all processes, under a supervisor that may restart them in place."""
@@ -75,7 +83,7 @@ class Machine:
             "DDPJOB_TERMINATION_LOG": str(directory / "report"),
         }
         command = [sys.executable, "-m", "ddpjob_supervisor", str(file), self.backend]
-        return _run(directory, command, place | env)
+        return self._run(directory, command, place | env)
 
     def paces(self, directory: Path) -> tuple[float, float]:
         """Steps per second of a bare loop and of ours, with the same model and the same batches."""
@@ -88,6 +96,27 @@ class Machine:
         assert ours.code == 0, ours.output
         return float(PACE.findall(bare.output)[0]), float(PACE.findall(ours.output)[0])
 
+    def _run(self, directory: Path, command: list[str], env: dict[str, str]) -> Run:
+        directory.mkdir(parents=True, exist_ok=True)
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("DDPJOB_")}
+        everything = inherited | {"PYTHONPATH": str(ROOT)} | env
+        left = max(0.0, self.until - time.monotonic())
+        try:
+            done = subprocess.run(
+                command,
+                cwd=directory,
+                env=everything,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=None if left == inf else left,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as late:
+            said = late.stdout or b""
+            return Run(-1, f"{said.decode() if isinstance(said, bytes) else said}\nno end within {left:.0f} s")
+        return Run(done.returncode, done.stdout)
+
 
 def this_machine() -> Machine:
     """What PyTorch sees."""
@@ -95,24 +124,3 @@ def this_machine() -> Machine:
 
     count = torch.cuda.device_count()
     return Machine(count, torch.cuda.get_device_name(0) if count else "no GPU, gloo on the CPU")
-
-
-def _run(directory: Path, command: list[str], env: dict[str, str]) -> Run:
-    directory.mkdir(parents=True, exist_ok=True)
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("DDPJOB_")}
-    everything = inherited | {"PYTHONPATH": str(ROOT)} | env
-    try:
-        done = subprocess.run(
-            command,
-            cwd=directory,
-            env=everything,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as late:
-        said = late.stdout or b""
-        return Run(-1, f"{said.decode() if isinstance(said, bytes) else said}\nno end within {SECONDS:.0f} s")
-    return Run(done.returncode, done.stdout)

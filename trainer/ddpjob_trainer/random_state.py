@@ -43,7 +43,7 @@ def capture() -> dict[str, Any]:
         "python": random.getstate(),
         "numpy": (kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), position, has_gauss, gauss),
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state() if _on_gpu() else None,
+        "cuda": [torch.cuda.get_rng_state(gpu) for gpu in _gpus()] if _on_gpu() else None,
     }
 
 
@@ -54,7 +54,10 @@ def restore(state: dict[str, Any]) -> None:
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002  (as above)
     torch.set_rng_state(state["torch"])
     if state["cuda"] is not None and _on_gpu():
-        torch.cuda.set_rng_state(state["cuda"])
+        # Older checkpoints have one state, that of the process's own GPU.
+        saved = state["cuda"] if isinstance(state["cuda"], list) else [state["cuda"]]
+        for gpu, generator in zip(_gpus(), saved, strict=False):  # Perhaps there are more or fewer GPUs now.
+            torch.cuda.set_rng_state(generator, gpu)
 
 
 @contextmanager
@@ -65,6 +68,12 @@ def undisturbed() -> Iterator[None]:
         yield
     finally:
         restore(state)
+
+
+def _gpus() -> list[int]:
+    """All that this process sees, its own first: DataParallel draws on each. A generator's state is on the CPU."""
+    own, count = torch.cuda.current_device(), torch.cuda.device_count()
+    return [(own + further) % count for further in range(count)]
 
 
 def _on_gpu() -> bool:

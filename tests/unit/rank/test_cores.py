@@ -69,3 +69,45 @@ def test_cores_are_divided_only_where_they_are_the_containers_alone(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: usable)
     monkeypatch.setattr(os, "cpu_count", lambda: machine)
     assert cores_of_each(processes, tmp_path) == cores
+
+
+HALVES = ["0-47,96-143", "48-95,144-191"]
+"""The NUMA nodes of two Xeon 8468."""
+LEFT, RIGHT = ({*range(48 * node, 48 * node + 48), *range(48 * node + 96, 48 * node + 144)} for node in range(2))
+
+
+@pytest.mark.parametrize(
+    ("usable", "limit", "near", "cores"),
+    [
+        (set(range(192)), "max 100000", [0, 0, 0, 0, 1, 1, 1, 1], [LEFT] * 4 + [RIGHT] * 4),
+        (set(range(192)), "6400000 100000", [1, 0], [RIGHT, LEFT]),
+        (set(range(1, 192)), "6400000 100000", [0, 1], [LEFT - {0}, RIGHT]),
+        (set(range(192)), "max 100000", [0, None], [LEFT, LEFT | RIGHT]),
+        (set(range(192)), "max 100000", [1], [RIGHT]),
+        ({0, 1, 96, 97}, "max 100000", [0], None),
+        ({0, 1, 96, 97}, "100000 100000", [1, 1], None),
+        (set(range(192)), "max 100000", [None, None], None),
+        (set(range(192)), "max 100000", [], None),
+    ],
+    ids=[
+        *("a pod that has its machine alone", "a limited one", "a shared pool", "unknown of one", "one process"),
+        *("all that it may use is there", "nothing that it may use is there", "unknown of all", "no GPUs"),
+    ],
+)
+def test_where_cores_are_not_the_containers_alone_a_rank_has_the_whole_node_of_its_gpu(
+    *,
+    usable: set[int],
+    limit: str,
+    near: list[int | None],
+    cores: list[set[int]] | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup" / V2).write_text(limit)
+    for number, cpus in enumerate(HALVES):
+        (tmp_path / f"sys/devices/system/node/node{number}").mkdir(parents=True)
+        (tmp_path / f"sys/devices/system/node/node{number}/cpulist").write_text(cpus)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: usable)
+    monkeypatch.setattr(os, "cpu_count", lambda: 192)
+    assert cores_of_each(max(1, len(near)), tmp_path, near) == cores

@@ -77,6 +77,29 @@ def test_a_report_is_one_json_object_with_the_last_line_of_the_error(tmp_path: P
     }
 
 
+CUDA = """CUDA error: unspecified launch failure
+CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.
+For debugging consider passing CUDA_LAUNCH_BLOCKING=1
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+"""  # noqa: E501  (its words)
+"""As PyTorch's c10/cuda/CUDAException.cpp words it."""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (CUDA, "CUDA error: unspecified launch failure"),
+        (
+            "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED\nframe #0: c10::Error",
+            "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+        ),
+        ("CUDA out of memory. Tried to allocate 2 GiB", "CUDA out of memory. Tried to allocate 2 GiB"),
+    ],
+)
+def test_of_an_error_of_cudas_the_first_line_is_told_and_not_the_advice(text: str, message: str) -> None:
+    assert report_of(RuntimeError(text), 0, None).message == message
+
+
 def test_the_place_in_gloos_source_is_left_out() -> None:
     assert report_of(RuntimeError(GLOO), 0, None).message == "Connection closed by peer [10.0.0.7]:4711"
 

@@ -11,15 +11,20 @@ import pytest
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.failure.report import report_of
 from ddpjob_supervisor.gpu.health import Gpu
+from ddpjob_supervisor.gpu.nvml import Nvml
 from ddpjob_supervisor.node import open_files
-from ddpjob_supervisor.preflight import names
+from ddpjob_supervisor.node.cold import Cold
+from ddpjob_supervisor.preflight import names, running
 from ddpjob_supervisor.preflight.clocks import Skew, clocks, skew
 from ddpjob_supervisor.preflight.facts import Directory, Facts, directory, look
 from ddpjob_supervisor.preflight.fast import GIB, MIB, fast
 from ddpjob_supervisor.preflight.findings import Finding, Level, log, verdict
-from ddpjob_supervisor.preflight.gpus import Memory, Seen, gpus, health, memory_of
+from ddpjob_supervisor.preflight.gpus import Seen, gpus, health
 from ddpjob_supervisor.preflight.names import name
+from ddpjob_supervisor.watch import devices
 from ddpjob_supervisor.watch.threads import in_thread
+
+from .gpu.driver import Driver
 
 OK = Finding("a", Level.OK, "fine")
 WARN = Finding("a", Level.WARN, "not so fine")
@@ -237,20 +242,6 @@ def test_more_gpus_than_processes_are_well() -> None:
     assert list(gpus({"NPROC_PER_NODE": "2"}, Seen(8))) == []
 
 
-@pytest.mark.parametrize(
-    ("line", "memory"),
-    [
-        ("No, No\n", Memory()),
-        ("Yes, No\n", Memory(worn_out=True)),
-        ("No, Yes\n", Memory(to_reset=True)),
-        ("[N/A], [N/A]\n", Memory()),
-        ("", Memory()),
-    ],
-)
-def test_the_drivers_word_on_a_gpus_memory_is_understood(line: str, memory: Memory) -> None:
-    assert memory_of(line) == memory
-
-
 def raising(*errors: Exception) -> Callable[[str, None], object]:
     """A resolver that fails so often, and then knows the name."""
     left = list(errors)
@@ -326,3 +317,29 @@ def test_a_broken_gpu_is_no_fault_of_the_job_and_a_hot_one_a_warning() -> None:
     never = verdict([*findings, Finding("gpus", Level.FAIL, "no CUDA in the image", retry=False)])
     assert never is not None
     assert (never.cause, never.exit_code) == ("PreflightFailed", 202)
+
+
+@pytest.mark.parametrize(
+    ("env", "checks"),
+    [
+        ({"DDPJOB_BACKEND": "nccl"}, ["gpus", "health"]),
+        ({"DDPJOB_BACKEND": "nccl", "CUDA_VISIBLE_DEVICES": "1"}, ["gpus"]),
+        ({"DDPJOB_BACKEND": "gloo"}, []),
+        ({}, []),
+    ],
+    ids=["all GPUs", "one that is well", "CPUs", "a program that says nothing of GPUs"],
+)
+def test_a_gpu_is_only_looked_at_if_it_is_to_be_used(
+    env: dict[str, str], checks: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver()
+    driver.worn_out = True
+    nvml = Nvml(driver)
+    monkeypatch.setattr(devices, "nvml", lambda: nvml)
+
+    async def counted(*_: object) -> list[Finding]:
+        return [Finding("gpus", Level.FAIL, "none")]
+
+    monkeypatch.setattr(running, "_count_gpus", counted)
+    found = asyncio.run(running.preflight(env, Cold(), None, 0))
+    assert sorted(finding.check for finding in found if finding.level is Level.FAIL) == checks

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from ddpjob_supervisor.preflight.findings import Finding, Level
+from ddpjob_supervisor.preflight.findings import Finding, Level, verdict
 from ddpjob_supervisor.preflight.full.pairing import ALL_PAIRS_UP_TO, rounds
-from ddpjob_supervisor.preflight.full.plan import WRONG, Kind, Outcome, Shape, Step, plan
+from ddpjob_supervisor.preflight.full.plan import WRONG, WRONGLY, Kind, Outcome, Shape, Step, plan
 
 MIB = 1 << 20
 FINE = Outcome(seconds=0.016, size=16 * MIB)
@@ -163,20 +163,26 @@ def test_a_node_that_fails_with_three_others_is_not_waited_for_again() -> None:
     assert sum(5 in pair for step in tried for pair in step.pairs) == 3
 
 
-def test_gpus_are_tried_first_and_a_bad_one_ends_it() -> None:
-    bad = Outcome("computes wrongly: 2 values of 8 matrix products were wrong")
+@pytest.mark.parametrize(
+    ("trouble", "cause"),
+    [
+        (f"{WRONGLY}: 2 wrong values in 8 matrix products", "DeviceFailed"),
+        ("CUDA error: uncorrectable ECC error encountered", "DeviceFailed"),
+        ("no end within 60 s", "PreflightFailed"),
+        ("CUDA out of memory", "PreflightFailed"),
+    ],
+)
+def test_gpus_are_tried_first_and_a_bad_one_ends_it(trouble: str, cause: str) -> None:
+    bad = Outcome(trouble)
     findings, tried = went(
         Shape(4, 2), lambda step, rank: bad if step.kind is Kind.DEVICE and rank == 3 else FINE, devices=True
     )
     assert [step.kind for step in tried] == [Kind.ARRIVE, Kind.DEVICE]
     assert [(finding.check, finding.nodes, finding.retry) for finding in findings] == [("gpus", (1,), True)]
-    assert findings[0].message.startswith("the GPU of rank 3 on node 1 computes wrongly: 2 values")
-
-
-def test_a_gpu_that_wants_a_reset_is_a_warning() -> None:
-    worn = Outcome(warning="has memory to be replaced at its next reset")
-    findings, _ = went(Shape(1, 1), lambda step, _: worn if step.kind is Kind.DEVICE else FINE, devices=True)
-    assert [(finding.level, finding.nodes) for finding in findings] == [(Level.WARN, (0,))]
+    assert findings[0].message.startswith(f"the GPU of rank 3 on node 1 {trouble}")
+    error = verdict(findings)
+    assert error is not None
+    assert (error.cause, error.exit_code) == (cause, 201)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ They are those of cudaGetErrorString in CUDA 13.2, and of NVML. Others may be th
 a failed launch ("unspecified launch failure"), memory that is used up.
 """
 
+import re
+
 BROKEN = (
     "uncorrectable ECC error encountered",
     "uncorrectable NVLink error detected during the execution",
@@ -20,3 +22,13 @@ NVML_ERROR_GPU_IS_LOST; the driver's Xid 79 and NVML_ERROR_RESET_REQUIRED."""
 def broken_device(text: str) -> str | None:
     """The sentence in a text that says that a GPU is broken; None if there is none."""
     return next((words for words in BROKEN if words in text), None)
+
+
+CUDA_ERROR = re.compile(r"CUDA error: .+|CUBLAS_STATUS_\w+|cuDNN error: .+|CUDNN_STATUS_\w+|ncclUnhandledCudaError.*")
+"""How PyTorch begins such an error; after that it gives advice in several lines, the same for all."""
+
+
+def cuda_error(text: str) -> str | None:
+    """What CUDA says in a text, whoever's fault it is; None: nothing."""
+    found = CUDA_ERROR.search(text)
+    return found[0].strip() if found else None

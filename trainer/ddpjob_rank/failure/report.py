@@ -19,7 +19,7 @@ from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import DeviceFailedError, PeerLostError, TrainerError
 from ddpjob_rank.moments import rfc3339
 
-from .device_words import broken_device
+from .device_words import broken_device, cuda_error
 
 VERSION = 2
 """Of what supervisors tell the operator, here and on their status pages. A reader ignores fields that it does not
@@ -117,8 +117,11 @@ def is_peer_lost(error: BaseException) -> bool:
 
 
 def last_line(error: BaseException) -> str:
-    """The last meaningful line of an error's message, without the C++ source line that gloo puts first."""
-    return next(reversed(_lines(error)), "")
+    """The last meaningful line of an error's message, without the C++ source line that gloo puts first.
+
+    Of an error of CUDA's, it is the first: the others are advice.
+    """
+    return cuda_error(str(error)) or next(reversed(_lines(error)), "")
 
 
 def peer_lost_words(error: BaseException) -> str:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .topology import divide, read
+from .topology import divide, nodes_of_each, read
 
 
 def threads_of_each(processes: int, root: Path = Path("/")) -> int:
@@ -22,17 +22,20 @@ def cores_of_each(
 ) -> list[frozenset[int]] | None:
     """Cores of each of this many processes; None if the scheduler should choose.
 
-    Whole ones, and of one NUMA node if possible: that of the process's GPU, if `near` says it for each process.
+    `near` is the NUMA node of each process's GPU, where it is known.
 
     Cores are divided only if they belong to this container alone, as with the kubelet's static CPU manager: otherwise
     the first ranks of all containers of a machine would crowd on the same ones. That manager leaves a shared pool to
-    all other containers, and a limit below what may be used shows that this is one of them.
+    all other containers, and a limit below what may be used shows that this is one of them. Each process then gets
+    whole ones, and of one NUMA node if possible: that of its GPU.
+
+    Otherwise a process gets its GPU's whole NUMA node, which it shares with whoever else runs there.
     """
     usable = _usable()
     shared = len(usable) == os.cpu_count() or any(quota < len(usable) for quota in _quotas(root))
-    if processes == 1 or shared:
-        return None
-    return divide(read(usable, root), processes, near)
+    if processes > 1 and not shared:
+        return divide(read(usable, root), processes, near)
+    return nodes_of_each(read(usable, root), near) if any(node is not None for node in near) else None
 
 
 def _usable() -> set[int]:

@@ -78,6 +78,15 @@ def divide(cores: Sequence[Core], ranks: int, near: Sequence[int | None] = ()) -
     return _divided([_by_node([core for core in cores if core.socket == number]) for number in numbers], ranks)
 
 
+def nodes_of_each(cores: Sequence[Core], near: Sequence[int | None]) -> list[Cpus] | None:
+    """The whole NUMA node of each rank's GPU, or all cores where that is not known or not among them.
+
+    None: all cores for each.
+    """
+    shares = [_all([core for core in cores if core.node == node] or cores) for node in near]
+    return shares if any(share != _all(cores) for share in shares) else None
+
+
 def _by_node(cores: Sequence[Core]) -> list[list[Core]]:
     return [[core for core in cores if core.node == node] for node in sorted({core.node for core in cores})]
 

@@ -14,6 +14,7 @@ from ddpjob_rank.exit_codes import ExitCode
 
 from ddpjob_supervisor.watch.blame import Finding
 
+from .device_failures import DEVICE_FAILED
 from .judging import (
     KILLED_SECONDS,
     LONG_SECONDS,
@@ -197,6 +198,8 @@ class Coordinator:
             case Failed(attempt) | Idle(attempt) | Finished(attempt) if (
                 attempt == self.attempt and member.state is MemberState.BUSY
             ):
+                if isinstance(message, Failed) and message.end is not None:
+                    self._check_ranks(node, [message.end.rank])
                 self.current.heard.setdefault(node, now)
                 self._ended_some(node, member, message, now)
             case _:
@@ -208,6 +211,8 @@ class Coordinator:
         match self.state, message:
             case Running(), Failed(waited=True):
                 self.found_stalled(now, now)  # Another one did not come to the collective.
+            case Stalled(), Failed(end=End() as end):
+                self._blame(node, end, now)
             case Stalled(), Failed(cause=cause, waited=waited) if waited or cause == PEER_LOST:
                 pass  # For the same reason, which is being found.
             case _, Failed():
@@ -258,12 +263,16 @@ class Coordinator:
 
     def blamed(self, rank: int | None, message: str, step: int | None, now: float) -> None:
         """It is known now which rank stalls the gang, or that this cannot be found out."""
-        stall = self.current.stall
-        if not isinstance(self.state, Stalled) or stall is None:
-            return
-        node = None if rank is None else self.current.ring.node_of(rank)
-        self.current.stall = Stall(stall.since, node, rank, message)
-        end = End(rank or 0, ExitCode.STALLED, now, STALLED, message, None, step)
+        if isinstance(self.state, Stalled):
+            node = None if rank is None else self.current.ring.node_of(rank)
+            end = End(rank or 0, ExitCode.STALLED, now, STALLED, message, None, step)
+            self._blame(node, end, now)
+
+    def _blame(self, node: int | None, end: End, now: float) -> None:
+        """This is the reason of the stall; no node: it is no particular rank."""
+        assert self.current.stall is not None, "the gang has stalled"
+        rank = None if node is None else end.rank
+        self.current.stall = Stall(self.current.stall.since, node, rank, end.message)
         self._stop(now, incident_of(self.attempt, node or 0, end, self.members))
 
     def tick(self, now: float) -> None:
@@ -302,8 +311,8 @@ class Coordinator:
                     self._stop(now)
                 case Stopping() if not busy:
                     self._judge(state, now)
-                case Stopping(since) if now >= since + KILLED_SECONDS:
-                    self._give_up(self._stuck(busy, now), now)
+                case Stopping(since, verdict) if now >= since + KILLED_SECONDS:
+                    self._give_up(self._stuck(busy, verdict, now), now)
 
     @property
     def _is_complete(self) -> bool:
@@ -427,8 +436,10 @@ class Coordinator:
         first = self.current.ring.first_rank(node)
         return Incident(self.attempt, node, End(first, ExitCode.PEER_LOST, now, PeerLostError.cause, message))
 
-    def _stuck(self, busy: dict[int, Member], now: float) -> Incident:
+    def _stuck(self, busy: dict[int, Member], verdict: Incident | None, now: float) -> Incident:
         """Some ranks do not end, although they were killed. What they hold, such as a GPU, is not released."""
+        if verdict is not None and verdict.end.cause == DEVICE_FAILED:
+            return verdict
         (node, member), *_ = busy.items()
         ring, ranks = self.current.ring, sorted(member.running)
         who = f"rank {', '.join(map(str, ranks))}" if ranks else f"what the ranks of node {node} had started"

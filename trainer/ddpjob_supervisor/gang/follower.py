@@ -57,6 +57,7 @@ from .messages import (
     Stop,
     UnreadableError,
 )
+from .once import Once
 from .rendezvous import RELEASE, Rendezvous
 from .ring import Ring, rank_in_words
 from .settings import Settings
@@ -72,6 +73,9 @@ DONE_SECONDS = 60.0
 STORE_SECONDS, STORE_LOOK_SECONDS = 0.25, 0.01
 """Ranks that are forked with all their imports usually reach the store within a tenth of a second."""
 
+
+GPU_SECONDS = 30.0
+"""Between two looks at whether GPUs are slowed down: heat comes and goes in minutes."""
 
 LOCATING_SECONDS, LOCATING_LOOK_SECONDS = 10.0, 0.05
 """How long to wait for the topology domain while no rank could start anyway; usually it is there before."""
@@ -140,6 +144,8 @@ class Follower:
         self._link: Link | None = None
         self._state: Idle | Running = Idle()
         self._membership = Membership.FOLLOWING
+        self._slowed: dict[int, str] = {}
+        self._once = Once()
         self._examining: asyncio.Task[None] | None = None
         self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -170,7 +176,7 @@ class Follower:
             PreflightError: This node is not fit for training.
         """
         self._fit.add_done_callback(self._fail_with)
-        tasks = [asyncio.create_task(self._listen(port, local)), asyncio.create_task(self._beat())]
+        tasks = [asyncio.create_task(one) for one in (self._listen(port, local), self._beat(), self._watch_gpus())]
         waited: list[asyncio.Future[Any]] = [self._exit_code, *tasks]
         try:
             done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -208,7 +214,13 @@ class Follower:
         """The last reports of its ranks."""
         ways = self._state.ranks.transports() if isinstance(self._state, Running) else {}
         return tuple(
-            structs.replace(beat, rank=spec.rank, attempt=self.attempt, transport=ways.get(local)).to_dict()
+            structs.replace(
+                beat,
+                rank=spec.rank,
+                attempt=self.attempt,
+                transport=ways.get(local),
+                slowed=self._slowed.get(local),
+            ).to_dict()
             for local, (spec, beat) in enumerate(zip(self._specs, self._reports(), strict=True))
             if beat is not None
         )
@@ -271,6 +283,14 @@ class Follower:
                     self._send(Beats(self.attempt, self.beats(), running))
                 case Idle():
                     self._send(Beats(self.attempt))
+
+    async def _watch_gpus(self) -> None:
+        """Notes which GPUs are slowed down while ranks run: a straggler may be theirs."""
+        while True:
+            await asyncio.sleep(GPU_SECONDS)
+            self._slowed = await self._state.ranks.slowed() if isinstance(self._state, Running) else {}
+            for local, why in self._slowed.items():
+                self._once.warn(f"rank {self._specs[local].rank}: {why}")
 
     def _handle(self, message: Message) -> None:
         """Does what the coordinator says."""
@@ -430,13 +450,21 @@ class Follower:
         """
         address = ranks.ras_address if self._settings.node == 0 else None
         asks = asyncio.create_task(collect_from_ras(address, attempt)) if address else None
-        found = await asyncio.gather(*(self._found(local, pid) for local, pid in ranks.pids.items()))
+        found, _ = await asyncio.gather(
+            asyncio.gather(*(self._found(local, pid) for local, pid in ranks.pids.items())),
+            self._examine_devices(attempt, ranks),
+        )
         if asks is not None:
             await asks
         # Some may have ended meanwhile.
         gone = {self._specs[local].rank: end for local, end in ranks.ended.items()}
         still = (one for one in found if one.rank not in gone)
         self._send(Examined(attempt, (*still, *(finding_of(*one) for one in gone.items()))))
+
+    async def _examine_devices(self, attempt: int, ranks: LocalRanks) -> None:
+        """If a rank is stuck on a broken GPU, that is why the gang stalls, whatever its ranks do."""
+        if (end := await ranks.broken_device()) is not None:
+            self._send(Failed(attempt, end.cause, end=end))
 
     async def _found(self, local: int, pid: int) -> Finding:
         """What a rank is doing; if it cannot be examined, the findings of the others are still reported."""

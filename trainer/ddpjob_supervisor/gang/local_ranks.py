@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpjob_rank.environment import Env
-from ddpjob_rank.errors import DeviceFailedError
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.machine import memory
 from ddpjob_rank.machine.cores import cores_of_each, threads_of_each
@@ -18,20 +17,24 @@ from ddpjob_rank.running.program import Program
 from msgspec.structs import replace
 
 from ddpjob_supervisor.gpu.nccl_words import CAUSES, Ending, NcclWords
+from ddpjob_supervisor.gpu.signs import Counter, Fact, Meaning
 from ddpjob_supervisor.node.ranks import Launch, Rank, Starter
 from ddpjob_supervisor.watch import devices
 from ddpjob_supervisor.watch.last_words import LastWords
 
+from .device_failures import DEVICE_FAILED, is_open, judged
 from .judging import PEER_LOST
 from .messages import End
 
 APPLICATION = "Application"
-DEVICE_FAILED = DeviceFailedError.cause
 
 NCCL = "a collective of NCCL"
 
 HEEDING_SECONDS = 3.0
 """How long ranks that were told to stop a second time may take to end by themselves."""
+
+DEVICE_SECONDS = 3.0
+"""For the driver to answer while ranks run or hang: less than the coordinator's EXAMINING_SECONDS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class LocalRanks:
         self._starter = starter
         self._on_failure = on_failure
         self._ranks: Sequence[Rank] = ()
+        self._specs: Sequence[RankSpec] = ()
         self._ends: dict[int, End] = {}
         self._heard: Sequence[LastWords] = ()
         self._requests: list[signal.Signals] = []
@@ -94,7 +98,7 @@ class LocalRanks:
         if self.unwanted.is_set():
             code = SIGNAL_BASE + (signal.SIGKILL if self._stopped else self._requests[0])
             return tuple(End(spec.rank, code, time.time()) for spec in specs)
-        self._ranks = await self._started(program, specs)
+        self._ranks, self._specs = await self._started(program, specs), specs
         if self._stopped:
             self._kill()
         for number in self._requests:
@@ -117,7 +121,7 @@ class LocalRanks:
     async def _started(self, program: Program, specs: Sequence[RankSpec]) -> list[Rank]:
         """One rank for each spec, or none."""
         threads = {"OMP_NUM_THREADS": str(threads_of_each(len(specs)))}
-        cores = cores_of_each(len(specs), near=await devices.nodes(specs[0].env, len(specs)))
+        cores = cores_of_each(len(specs), near=await devices.begin(specs[0].env, len(specs)))
         told: set[str] = set()
         self._heard = [LastWords(spec.env, told) for spec in specs]
         launches = [
@@ -164,11 +168,29 @@ class LocalRanks:
         end = _end(code, spec, asked=self._requests, stopped=self._stopped, starved=memory.kills() > killed_before)
         end = self._ends[local] = _explained(end, words)
         if end.cause and not self._stopped:
-            if broken := await devices.broken():
-                end = replace(end, cause=DEVICE_FAILED, message=broken, exception=None, waited="")
-            self._ends[local] = end
+            if is_open(end):
+                facts = await devices.facts(spec.env, len(self._ranks))
+                end = self._ends[local] = judged(end, facts[local])
             self._on_failure(end)
         return end
+
+    async def broken_device(self) -> End | None:
+        """How a rank counts that still runs, on a broken GPU, and may hang for that reason; None: there is none."""
+        pids = self.pids
+        for local, facts in enumerate(await self._facts()):
+            if facts and facts[0].meaning is Meaning.BROKEN and local in pids:
+                message = f"it hangs, and {facts[0].message}"
+                return End(self._specs[local].rank, ExitCode.STALLED, time.time(), DEVICE_FAILED, message)
+        return None
+
+    async def slowed(self) -> dict[int, str]:
+        """Whose GPUs are slowed down, by local rank, and why."""
+        facts = enumerate(await self._facts())
+        return {local: fact.message for local, known in facts for fact in known if fact.sign is Counter.SLOWED}
+
+    async def _facts(self) -> list[list[Fact]]:
+        """What has happened to the GPUs of each rank that was started."""
+        return await devices.facts(self._specs[0].env, len(self._specs), DEVICE_SECONDS) if self._specs else []
 
 
 def _end(code: int, spec: RankSpec, *, asked: Sequence[signal.Signals], stopped: bool, starved: bool) -> End:

@@ -237,12 +237,14 @@ class Farewell(_Message, frozen=True):
 
 
 class Failed(_Message, frozen=True):
-    """A rank of mine has failed."""
+    """A rank of mine has failed, or hangs for a reason that is known."""
 
     attempt: int
     cause: str = ""
     waited: bool = False
     """Whether it waited in a collective until it gave up: then another one did not come to it."""
+    end: End | None = None
+    """Of one that still runs, but was found on a broken GPU: how that counts, whenever and however it ends."""
 
 
 class Idle(_Message, frozen=True):

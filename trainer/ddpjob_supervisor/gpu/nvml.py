@@ -5,21 +5,24 @@ A broken GPU may keep its driver from answering: call these in a thread that nob
 
 import ctypes
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
-from .health import Gpu, broke_since
+from .health import Gpu
+from .signs import Counter, Fact, happened
 
 T = TypeVar("T")
 
 LIBRARY = "libnvidia-ml.so.1"
 """Part of the driver: where it does not load, there is no GPU of NVIDIA's in this container."""
 
+HOT = "it is too hot"
+
 
 class Nvml:
-    """The driver's library, and what has happened to the GPUs since this was made."""
+    """The driver's library, and what has happened to the GPUs since an attempt began. For one thread at a time."""
 
     def __init__(self, library: Any) -> None:
         """`library` is the module `pynvml`, ready to be asked.
@@ -28,10 +31,13 @@ class Nvml:
             NVMLError: The driver does not answer.
         """
         self._library = library
-        self._events = None
+        self._gone = {library.NVML_ERROR_GPU_IS_LOST, library.NVML_ERROR_RESET_REQUIRED}
+        """The only errors that say that a GPU is of no use: others are about the question, or who asks it."""
+        self._xids: list[tuple[int | None, int]] = []
+        self._events: Any = None
         self.before = self.look()
-        with suppress(library.NVMLError):  # Some GPUs, and parts of GPUs, report no events.
-            self._listen()
+        """The GPUs as they were when the attempt began."""
+        self._listen()
 
     def look(self) -> list[Gpu]:
         """All GPUs of this container, as they are now.
@@ -41,13 +47,22 @@ class Nvml:
         """
         return [self._gpu(index) for index in range(self._library.nvmlDeviceGetCount())]
 
-    def broken(self) -> str | None:
-        """What has broken since this was made, in a sentence; None: nothing that shows."""
+    def begin(self) -> list[Gpu]:
+        """Begins an attempt: what has happened before is none of its. Returns the GPUs as they are."""
+        self._hear()
+        self._xids = []
+        with suppress(self._library.NVMLError):
+            self.before = self.look()
+        return self.before
+
+    def facts(self) -> list[Fact]:
+        """What has happened to the GPUs in this attempt, the gravest first; the same for all who ask."""
+        self._hear()
         try:
-            now = self.look()
+            return happened(self.before, self.look(), self._xids)
         except self._library.NVMLError as error:
-            return f"the driver of the GPUs does not answer: {error}"
-        return broke_since(self.before, now, [*self._xids()])
+            broken = Fact(None, Counter.LOST, f"the driver of the GPUs does not answer: {error}")
+            return [*([broken] if error.value in self._gone else []), *happened((), (), self._xids)]
 
     def _gpu(self, index: int) -> Gpu:
         nvml = self._library
@@ -55,12 +70,13 @@ class Nvml:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             uuid, pci = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetPciInfo(handle).busId
         except nvml.NVMLError as error:
-            return Gpu(index, lost=str(error))
+            return Gpu(index, lost=str(error) if error.value in self._gone else "")
         _, _, pending, failure = self._asked(nvml.nvmlDeviceGetRemappedRows, (0, 0, 0, 0), handle)
         kinds = (nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
         reasons = self._asked(nvml.nvmlDeviceGetCurrentClocksEventReasons, 0, handle)
         slow = {
-            nvml.nvmlClocksThrottleReasonHwThermalSlowdown: "it is too hot",
+            nvml.nvmlClocksThrottleReasonSwThermalSlowdown: HOT,
+            nvml.nvmlClocksThrottleReasonHwThermalSlowdown: HOT,
             nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "its power supply asks for it",
         }
         return Gpu(
@@ -70,7 +86,7 @@ class Nvml:
             uncorrected=self._asked(nvml.nvmlDeviceGetTotalEccErrors, 0, handle, *kinds),
             worn_out=bool(failure),
             to_reset=bool(pending),
-            slowed=tuple(words for bit, words in slow.items() if reasons & bit),
+            slowed=tuple(dict.fromkeys(words for bit, words in slow.items() if reasons & bit)),
         )
 
     def _asked(self, question: Callable[..., T], unknown: T, *arguments: object) -> T:
@@ -82,19 +98,21 @@ class Nvml:
 
     def _listen(self) -> None:
         nvml = self._library
-        self._events = nvml.nvmlEventSetCreate()
-        for gpu in self.before:
-            if not gpu.lost:
+        with suppress(nvml.NVMLError):
+            self._events = nvml.nvmlEventSetCreate()
+        for gpu in self.before if self._events is not None else ():
+            with suppress(nvml.NVMLError):  # Some GPUs, and parts of GPUs, report no events; others beside them do.
                 handle = nvml.nvmlDeviceGetHandleByIndex(gpu.index)
                 nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
 
-    def _xids(self) -> Iterator[tuple[int, int]]:
-        """The errors that the driver has reported since, each with the number of its GPU."""
+    def _hear(self) -> None:
+        """Notes the errors that the driver has reported: it tells each only once."""
         nvml = self._library
         with suppress(nvml.NVMLError):  # No more of them: a timeout.
             while self._events is not None:
                 event = nvml.nvmlEventSetWait_v2(self._events, 0)
-                yield nvml.nvmlDeviceGetIndex(event.device), event.eventData
+                index = self._asked(nvml.nvmlDeviceGetIndex, None, event.device)  # One that is lost may not know it.
+                self._xids.append((index, event.eventData))
 
 
 def _text(value: str | bytes) -> str:

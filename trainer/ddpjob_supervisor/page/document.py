@@ -161,7 +161,12 @@ def _stall(stall: Stall | None) -> Document | None:
 
 
 def _straggler(straggler: Straggler) -> Document:
-    return {"node": straggler.node, "rank": straggler.rank, "slowdown": round(straggler.slowdown, 1)}
+    return {
+        "node": straggler.node,
+        "rank": straggler.rank,
+        "slowdown": round(straggler.slowdown, 1),
+        "slowed": straggler.slowed,
+    }
 
 
 def _rank(beat: Beat) -> Document:
@@ -175,6 +180,7 @@ def _rank(beat: Beat) -> Document:
         "seconds": {part: _rounded(seconds, 6) for part, seconds in parts.items()},
         "memoryBytes": finite(beat.get("memoryBytes")),
         "transport": beat.get("transport"),
+        "slowed": beat.get("slowed"),
         "metrics": in_json(dict(islice(metrics.items(), METRICS))),
     }
 

@@ -44,6 +44,8 @@ class Straggler:
     rank: int
     slowdown: float
     """Its own work per step as a multiple of what is usual."""
+    slowed: str | None = None
+    """Why the clocks of its GPU are held down, if they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Work:
     """Seconds of its own work."""
     step_seconds: float | None = None
     """Seconds of the whole step; None: not reported."""
+    slowed: str | None = None
+    """Why the clocks of its GPU are held down, if they are."""
 
 
 def stragglers(works: Mapping[int, Work]) -> tuple[Straggler, ...]:
@@ -66,7 +70,7 @@ def stragglers(works: Mapping[int, Work]) -> tuple[Straggler, ...]:
         sides.setdefault(side[rank], []).append(work.seconds)
     usual = _usual(sides)
     slow = (
-        Straggler(work.node, rank, work.seconds / usual[side[rank]].seconds)
+        Straggler(work.node, rank, work.seconds / usual[side[rank]].seconds, work.slowed)
         for rank, work in works.items()
         if usual[side[rank]].is_exceeded_by(work)
     )
@@ -115,6 +119,7 @@ class _Sample:
     backward: float | None
     """backward - communication; None: unknown."""
     step: float | None
+    slowed: str | None = None
 
 
 @dataclass(slots=True)
@@ -133,7 +138,7 @@ class _Process:
 
     def work(self, *, with_backward: bool) -> Work:
         seconds = (one.alone + (one.backward or 0.0 if with_backward else 0.0) for one in self.window)
-        return Work(self.node, median(seconds), self.window[-1].step)
+        return Work(self.node, median(seconds), self.window[-1].step, self.window[-1].slowed)
 
 
 class Comparison:
@@ -182,4 +187,5 @@ def _sample(beat: Beat, now: float) -> _Sample | None:
     alone = [parts[part] for part in ("data", "forward", "optimizer") if parts.get(part) is not None]
     backward, waited = parts.get("backward"), parts.get("communication")
     working_backward = None if backward is None or waited is None else max(0.0, backward - waited)
-    return _Sample(now, sum(alone), working_backward, beat.get("stepSeconds")) if alone else None
+    step, slowed = beat.get("stepSeconds"), beat.get("slowed")
+    return _Sample(now, sum(alone), working_backward, step, slowed) if alone else None

@@ -51,32 +51,9 @@ def _given(env: Mapping[str, str]) -> int:
 
 
 def health(gpus: Sequence[Gpu]) -> Iterator[Finding]:
-    """Whether the GPUs of this container are well, as the driver describes them."""
+    """Whether the GPUs that this node's processes use are well, as the driver describes them."""
     for gpu in gpus:
         if problem := problem_now(gpu):
             yield Finding("health", Level.FAIL, f"{problem}: have the machine looked at", device=True)
         elif warning := warning_now(gpu):
             yield Finding("health", Level.WARN, warning)
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What the driver says about a GPU's memory."""
-
-    worn_out: bool = False
-    """A broken row could not be replaced any more."""
-    to_reset: bool = False
-    """A broken row is replaced at the next reset."""
-
-
-SMI_FIELDS = "remapped_rows.failure,remapped_rows.pending"
-
-
-def memory_of(line: str) -> Memory:
-    """The memory, from nvidia-smi's values of SMI_FIELDS; GPUs without that feature say `[N/A]`.
-
-    A pending replacement leaves results and speed as they are; a failed one is a reason to replace the GPU.
-    (https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/)
-    """
-    failure, _, pending = line.strip().partition(",")
-    return Memory(failure.strip() in {"Yes", "1"}, pending.strip() in {"Yes", "1"})

@@ -43,8 +43,7 @@ async def preflight(
     found = await asyncio.gather(
         _machine(env),
         name(host_name, patience) if host_name else _nothing(),
-        _health(),
-        _count_gpus(env, starter) if env.get(Env.BACKEND) == "nccl" else _nothing(),
+        *([_health(env), _count_gpus(env, starter)] if env.get(Env.BACKEND) == "nccl" else []),
     )
     return [finding for findings in found for finding in findings]
 
@@ -63,8 +62,8 @@ async def _machine(env: Mapping[str, str]) -> list[Finding]:
         return [Finding("checkpoints", Level.FAIL, message)]
 
 
-async def _health() -> list[Finding]:
-    return list(health(await devices.present()))
+async def _health(env: Mapping[str, str]) -> list[Finding]:
+    return list(health(await devices.present(env)))
 
 
 async def _count_gpus(env: Mapping[str, str], starter: Starter) -> list[Finding]:

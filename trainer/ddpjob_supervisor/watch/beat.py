@@ -54,6 +54,8 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The program's own numbers."""
     transport: str | None = None
     """How NCCL passes data, where it says so: `P2P, NET/IB`. Heard by its supervisor, not reported."""
+    slowed: str | None = None
+    """Why the clocks of its GPU are held down, as its supervisor was told by the driver."""
 
     def to_dict(self) -> "BeatFields":
         """As it is sent: without None, and without what is empty."""
@@ -101,6 +103,7 @@ class BeatFields(TypedDict, total=False):
     checkpoint: CheckpointFields
     metrics: dict[str, Number]
     transport: str
+    slowed: str
 
 
 def finite(number: float | None) -> float | None:

@@ -3,40 +3,57 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from threading import Lock
 from typing import TypeVar
 
-from ddpjob_supervisor.gpu.health import Gpu, nodes_of
+from ddpjob_supervisor.gpu.health import Gpu
 from ddpjob_supervisor.gpu.nvml import Nvml, nvml
+from ddpjob_supervisor.gpu.signs import Fact
+from ddpjob_supervisor.gpu.visible import nodes_of, of_rank, visible
 
 from .threads import in_thread
 
 T = TypeVar("T")
 
+ASKING = Lock()
+"""Held by the thread that asks. If the driver never answers it, no others get stuck behind it."""
+
 SECONDS = 5.0
 """The driver usually answers within a tenth of a second; where it has to wake up, within two."""
 
 
-async def present() -> list[Gpu]:
-    """The GPUs of this container as they were when they were first asked for; none if there are none."""
-    return await _asked(lambda driver: driver.before, [])
+async def present(env: Mapping[str, str]) -> list[Gpu]:
+    """The GPUs that processes with this environment see, as they are now; none if there are none."""
+    return await _asked(lambda driver: [gpu for gpu in visible(driver.begin(), env) if gpu is not None], [])
 
 
-async def broken() -> str | None:
-    """What has broken since then, in a sentence; None: nothing that shows."""
-    return await _asked(Nvml.broken, None)
+async def begin(env: Mapping[str, str], processes: int) -> list[int | None]:
+    """An attempt begins: what happens to GPUs from now on is its. Returns the NUMA node of each process's GPU."""
+    return await _asked(lambda driver: nodes_of(visible(driver.begin(), env), processes), [])
 
 
-async def nodes(env: Mapping[str, str], processes: int) -> list[int | None]:
-    """The NUMA node of each process's GPU, if it is known of any."""
-    return await _asked(lambda driver: nodes_of(driver.before, env, processes), [])
+async def facts(env: Mapping[str, str], processes: int, seconds: float = SECONDS) -> list[list[Fact]]:
+    """What has happened in this attempt to the GPUs of each of a node's processes, the gravest first."""
+
+    def known(driver: Nvml) -> list[list[Fact]]:
+        shown, happened = visible(driver.before, env), driver.facts()
+        each = ({gpu.index for gpu in of_rank(shown, local, processes)} for local in range(processes))
+        return [[fact for fact in happened if fact.gpu in own or (fact.gpu is None and own)] for own in each]
+
+    return await _asked(known, [[] for _ in range(processes)], seconds)
 
 
-async def _asked(question: Callable[[Nvml], T], unknown: T) -> T:
+async def _asked(question: Callable[[Nvml], T], unknown: T, seconds: float = SECONDS) -> T:
     def work() -> T:
-        driver = nvml()
-        return unknown if driver is None else question(driver)
+        if not ASKING.acquire(timeout=seconds):
+            return unknown
+        try:
+            driver = nvml()
+            return unknown if driver is None else question(driver)
+        finally:
+            ASKING.release()
 
     with suppress(TimeoutError):
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(seconds):
             return await in_thread(work)
     return unknown

@@ -35,6 +35,7 @@ AT_7 = End(1, 1, BEGIN, "Application", "bad batch", "ValueError", 7)
 CONFIG = End(1, 2, BEGIN, "ConfigError", "no such workload", "ConfigError")
 WAITED = End(0, 134, BEGIN, "Stalled", "it waited for 600 s", begun={"0 nccl": 7}, waited="NCCL's ALLREDUCE number 7")
 """Ended by NCCL's watchdog, since another rank did not come to a collective."""
+STUCK = End(1, 203, BEGIN, "DeviceFailed", "it hangs, and GPU 0: Xid 79, GPU has fallen off the bus")
 STOPPED = End(0, 137, BEGIN)
 """Ended by its supervisor."""
 SAVED = End(0, 205, BEGIN)
@@ -140,6 +141,10 @@ class Gang:
     def blames(self, process: int | None) -> Gang:
         self.coordinator.blamed(process, "it is stopped", 7, self.now)
         return self._hear()
+
+    def stuck(self, node: int) -> Gang:
+        """A rank is found on a broken GPU; it runs."""
+        return self.says(node, Failed(self.coordinator.attempt, STUCK.cause, end=STUCK))
 
     def breaks(self, node: int, end: End = KILLED, other: End = STOPPED) -> Gang:
         """A rank fails, and all are ended."""

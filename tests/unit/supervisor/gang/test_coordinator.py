@@ -24,7 +24,7 @@ from ddpjob_supervisor.gang.states import Phase
 from ddpjob_supervisor.watch.blame import Finding
 from msgspec.structs import replace
 
-from .gangs import AT_7, BEGIN, CONFIG, KILLED, LOST, RAISED, SAVED, WAITED, WELL, Gang, beat, hello, limits
+from .gangs import AT_7, BEGIN, CONFIG, KILLED, LOST, RAISED, SAVED, STUCK, WAITED, WELL, Gang, beat, hello, limits
 
 Row = tuple[Gang, Phase, str, list[str]]
 """A gang; then the phase, what was said last, and the incidents."""
@@ -296,6 +296,15 @@ STALLING: dict[str, Row] = {
     "another one had only lost a peer": (
         trains().stalls().blames(1).idle(0, LOST).idle(1),
         *(R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
+    ),
+    "a rank is stuck on a broken GPU": (trains().stalls().stuck(1), X, "Stop(1) to 0 1", []),
+    "then that is why, whatever the others end with": (
+        trains(causes=("DeviceFailed",)).stalls().stuck(1).idle(0, LOST).idle(1),
+        *(D, "Leave(1: rank 1 DeviceFailed) to 0 1", []),
+    ),
+    "even if it does not end": (
+        trains().stalls().stuck(1).idle(0).after(30),
+        *(D, "Leave(1: rank 1 DeviceFailed) to 0 1", []),
     ),
     "a rank fails instead": (trains().stalls().breaks(1), R, "Start(2) to 0 1", [KILL]),
     "and who is to blame comes too late": (trains().stalls().fails(1).blames(0), X, "", []),
@@ -569,7 +578,8 @@ def test_of_a_node_that_is_done_all_processes_have_ended(goes: str) -> None:
 @pytest.mark.parametrize("process", [0, 2, -1])
 def test_nobody_speaks_of_ranks_that_are_not_its_own(process: int) -> None:
     gang = trains()
-    for message in Beats(1, (beat(process, 5),)), Examined(1, (Finding(process),)):
+    stuck = Failed(1, "DeviceFailed", end=replace(STUCK, rank=process))
+    for message in Beats(1, (beat(process, 5),)), Examined(1, (Finding(process),)), stuck:
         with pytest.raises(UnreadableError, match="is no rank of node 1"):
             gang.says(1, message)
     assert gang.coordinator.members[1].beats == ()

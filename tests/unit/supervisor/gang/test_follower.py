@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from ddpjob_rank.reporting.heartbeat import EMPTY, SLOTS, Record, encode
 from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.gang import follower as module
+from ddpjob_supervisor.gang import local_ranks
 from ddpjob_supervisor.gang.follower import Follower, Membership, Running, beat_seconds
 from ddpjob_supervisor.gang.link import LocalLink
 from ddpjob_supervisor.gang.messages import (
@@ -20,6 +22,7 @@ from ddpjob_supervisor.gang.messages import (
     End,
     Examine,
     Examined,
+    Failed,
     Farewell,
     Finished,
     Idle,
@@ -33,10 +36,13 @@ from ddpjob_supervisor.gang.messages import (
 )
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
+from ddpjob_supervisor.gpu.nvml import Nvml
 from ddpjob_supervisor.node.ranks import Launch, Rank, exit_code
+from ddpjob_supervisor.watch import devices
 from ddpjob_supervisor.watch.blame import Finding
 
 from tests.support.waiting import patience
+from tests.unit.supervisor.gpu.driver import Driver
 
 DEADLINE_SECONDS = 30
 
@@ -383,6 +389,62 @@ def test_the_ras_of_nccl_is_asked_on_one_node_before_what_was_found_is_told(
         assert len({*told}) == 1, "all ranks of a node listen at one address"
 
     follow(scene, node=node, nodes=2)
+
+
+def test_when_ranks_hang_the_driver_is_asked_for_gpus_that_broke_and_a_driver_that_hangs_too_holds_nobody(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver()
+    nvml = Nvml(driver)
+    monkeypatch.setattr(devices, "nvml", lambda: nvml)
+    never = threading.Event()
+
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        coordinator = coordinators_end(follower)
+        follower._handle(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        driver.events = [(1, 79)]
+        follower._handle(Examine(1))
+        broken, told = await coordinator.receive(), await coordinator.receive()
+        assert isinstance(broken, Failed)
+        assert broken.end is not None
+        assert (broken.cause, broken.end.rank, broken.waited) == ("DeviceFailed", 1, False)
+        assert isinstance(told, Examined)
+        monkeypatch.setattr(local_ranks, "DEVICE_SECONDS", 0.05)
+        monkeypatch.setattr(driver, "nvmlDeviceGetCount", never.wait)
+        follower._handle(Examine(1))
+        assert isinstance(await coordinator.receive(), Examined)
+
+    try:
+        follow(scene)
+    finally:
+        never.set()
+
+
+def test_while_ranks_run_a_gpu_that_is_slowed_down_is_told_once_and_shown_with_its_rank(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nvml = Nvml(Driver())
+    monkeypatch.setattr(devices, "nvml", lambda: nvml)
+    monkeypatch.setattr(module, "GPU_SECONDS", 0.01)
+
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        coordinators_end(follower)
+        follower._handle(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        for process in range(2):
+            told = encode(1, Record(rank=process, attempt=1, step=7), b"")
+            path, slot = follower._heartbeats.path(process), SLOTS[1]
+            path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
+        watching = asyncio.create_task(follower._watch_gpus())
+        while not follower._slowed:  # noqa: ASYNC110  (nothing tells it)
+            await asyncio.sleep(0.01)
+        assert [beat.get("slowed") for beat in follower.beats()] == [None, "GPU 1 is slowed down: it is too hot"]
+        await asyncio.sleep(0.1)
+        watching.cancel()
+
+    follow(scene)
+    assert capsys.readouterr().err.count("warning: rank 1: GPU 1 is slowed down: it is too hot\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,11 @@ from ddpjob_rank.running.stderr import SUFFIX
 from ddpjob_supervisor.gang import local_ranks as module
 from ddpjob_supervisor.gang.local_ranks import LocalRanks, rank_specs
 from ddpjob_supervisor.gang.messages import End
+from ddpjob_supervisor.gpu.nvml import Nvml
 from ddpjob_supervisor.node.ranks import Launch, Rank, StartError
 from ddpjob_supervisor.watch import devices
 
+from tests.unit.supervisor.gpu.driver import Driver
 from tests.unit.supervisor.gpu.transcripts import transcript
 
 PROGRAM = Program(module=True, name="any")
@@ -241,17 +243,75 @@ def test_where_nccl_ends_a_rank_its_last_words_tell_why(
     assert words(play.end(code, report)) == said
 
 
-@pytest.mark.parametrize(
-    ("code", "said"), [(1, (1, "DeviceFailed", "GPU 0: Xid 79, GPU has fallen off the bus")), (0, (0, "", ""))]
-)
-def test_a_gpu_that_broke_meanwhile_explains_any_failure(
-    play: Play, code: int, said: tuple[int, str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def broken() -> str | None:
-        return "GPU 0: Xid 79, GPU has fallen off the bus"
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """The one of this machine, with two GPUs."""
+    made_up = Driver()
+    made_up.hot = 0
+    nvml = Nvml(made_up)
+    monkeypatch.setattr(devices, "nvml", lambda: nvml)
+    return made_up
 
-    monkeypatch.setattr(devices, "broken", broken)
-    assert words(play.end(code)) == said
+
+FALLEN = "GPU {}: Xid 79, GPU has fallen off the bus"
+
+
+@pytest.mark.parametrize(
+    ("code", "cause", "gpu", "said"),
+    [
+        (ABORT, None, 0, (ABORT, "DeviceFailed", FALLEN.format(0))),
+        (1, "PeerLost", 0, (1, "DeviceFailed", FALLEN.format(0))),
+        (ABORT, None, 1, (ABORT, "Application", "killed by SIGABRT")),
+        (1, "DataError", 0, (1, "DataError", "no shard 7")),
+        (1, "Application", 0, (1, "Application", "no shard 7")),
+        (1, "ConfigError", 0, (1, "ConfigError", "no shard 7")),
+        (0, None, 0, (0, "", "")),
+    ],
+    ids=[
+        *("a signal", "a lost peer", "another rank's GPU", "a cause of its own", "an exception", "a mistake", "done"),
+    ],
+)
+def test_a_gpu_that_broke_meanwhile_explains_what_its_rank_does_not(
+    tmp_path: Path, driver: Driver, code: int, cause: str | None, *, gpu: int, said: tuple[int, str, str]
+) -> None:
+    def ends(ranks: list[Puppet]) -> None:
+        driver.events = [(gpu, 79)]
+        if cause is not None:
+            (tmp_path / "report-0.json").write_text(json.dumps(REPORT | {"cause": cause}))
+        ranks[0].ended.set_result(code)
+
+    assert words(Play(tmp_path, Puppets()).run(ends)[0]) == said
+
+
+def test_each_rank_of_a_gpu_that_broke_is_told_of_it(play: Play, driver: Driver) -> None:
+    def ends(ranks: list[Puppet]) -> None:
+        driver.events = [(0, 79), (1, 79)]
+        for rank in ranks:
+            rank.ended.set_result(ABORT)
+
+    assert [words(end)[1:] for end in play.run(ends)] == [("DeviceFailed", FALLEN.format(gpu)) for gpu in range(2)]
+
+
+def test_what_an_attempt_survived_is_no_explanation_in_the_next(play: Play, driver: Driver) -> None:
+    driver.events = [(0, 79)]
+    assert words(play.end(ABORT)) == (ABORT, "Application", "killed by SIGABRT")
+
+
+@pytest.mark.parametrize(("xid", "rank"), [(79, 5), (31, None)])
+def test_a_rank_that_hangs_on_a_broken_gpu_is_found(play: Play, driver: Driver, xid: int, rank: int | None) -> None:
+    async def found() -> End | None:
+        running = asyncio.ensure_future(play.local.run(PROGRAM, rank_specs({}, 4, 2, play.directory)))
+        while not play.local.pids:  # noqa: ASYNC110  (nothing tells that all have started)
+            await asyncio.sleep(0)
+        driver.events = [(1, xid)]
+        end = await play.local.broken_device()
+        play.local.stop()
+        await running
+        return end
+
+    end = asyncio.run(found())
+    assert (end and end.rank) == rank
+    assert end is None or (end.cause, end.message) == ("DeviceFailed", f"it hangs, and {FALLEN.format(1)}")
 
 
 def test_how_many_collectives_a_rank_had_begun_is_told_even_of_one_that_was_ended(play: Play) -> None:

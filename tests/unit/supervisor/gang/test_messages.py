@@ -73,6 +73,7 @@ MESSAGES: list[Message] = [
     Leave(INCIDENT),
     Farewell(),
     Failed(4),
+    Failed(4, "DeviceFailed", end=END),
     Idle(4, (END, End(0, 0, 1.0)), progressed=True),
     Idle(4),
     Finished(4),

@@ -21,6 +21,7 @@ BEAT: Beat = {
     "seconds": {"data": 0.001, "forward": 0.005},
     "memoryBytes": 1 << 30,
     "transport": "P2P, NET/IB",
+    "slowed": "GPU 1 is slowed down: it is too hot",
     "metrics": {"learning_rate": 0.1},
     "attempt": 3,
 }
@@ -41,6 +42,6 @@ GANG = Gang(
     progress=PROGRESS,
     slowest_node=1,
     checkpoint={"step": 100, "time": AT_AS_TEXT},
-    stragglers=(Straggler(1, 3, 1.84),),
+    stragglers=(Straggler(1, 3, 1.84, "GPU 1 is slowed down: it is too hot"),),
     memory=Memory(1000, 200),
 )

@@ -73,7 +73,7 @@ def test_the_whole_document() -> None:
         },
         "checkpoint": {"step": 100, "time": AT_AS_TEXT},
         "stall": None,
-        "stragglers": [{"node": 1, "rank": 3, "slowdown": 1.8}],
+        "stragglers": [{"node": 1, "rank": 3, "slowdown": 1.8, "slowed": "GPU 1 is slowed down: it is too hot"}],
         "ranks": [
             {
                 "rank": 0,
@@ -84,6 +84,7 @@ def test_the_whole_document() -> None:
                 "seconds": {},
                 "memoryBytes": None,
                 "transport": None,
+                "slowed": None,
                 "metrics": {},
             },
             {
@@ -95,6 +96,7 @@ def test_the_whole_document() -> None:
                 "seconds": {"data": 0.001, "forward": 0.005},
                 "memoryBytes": 1 << 30,
                 "transport": "P2P, NET/IB",
+                "slowed": "GPU 1 is slowed down: it is too hot",
                 "metrics": {"learning_rate": 0.1},
             },
         ],

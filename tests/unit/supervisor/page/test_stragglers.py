@@ -125,6 +125,12 @@ def test_nobody_is_named_before_a_window_is_full_nor_after_a_restart() -> None:
     assert (comparison.stragglers, comparison.slowest) == ((), None)
 
 
+def test_a_straggler_is_named_with_what_holds_down_its_gpu() -> None:
+    hot = beat(1, data=0.1) | {"slowed": "GPU 1 is slowed down: it is too hot"}
+    assert [one.slowed for one in compared(beat(0, data=0.05), hot).stragglers] == [hot["slowed"]]
+    assert [one.slowed for one in compared(beat(0, data=0.05), beat(1, data=0.1)).stragglers] == [None]
+
+
 def test_who_is_slow_for_a_moment_is_not_named_and_who_recovers_is_named_no_more() -> None:
     comparison = Comparison()
 

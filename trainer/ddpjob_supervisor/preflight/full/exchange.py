@@ -1,7 +1,5 @@
 """What the children of the full preflight do: sums whose result is known, and a product on their own GPU."""
 
-import os
-import subprocess
 import time
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,9 +11,7 @@ from ddpjob_rank.machine.interface import choose_interface, local_address
 from ddpjob_rank.world import World
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from ddpjob_supervisor.preflight.gpus import SMI_FIELDS, memory_of
-
-from .plan import NO_END, WRONG, Outcome
+from .plan import NO_END, WRONG, WRONGLY, Outcome
 
 CPU_BYTES, GPU_BYTES = 16 << 20, 64 << 20
 TIMES = 3
@@ -25,8 +21,6 @@ PERIOD, FACTORS = 251, 13
 """The known tensor repeats 0..250, and rank r multiplies it with r % 13 + 1: exact in float32 up to 5,000 ranks."""
 
 PRODUCT_SIZE, PRODUCTS = 1024, 8
-
-SMI_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +91,11 @@ def _sum(group: Group, device: torch.device) -> Outcome:
 
 
 def try_gpu(local_rank: int) -> Outcome:
-    """Whether the rank's GPU computes correctly, and what its driver says about its memory."""
+    """Whether the rank's GPU computes correctly; what its driver says of it is known from the fast preflight."""
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)
     wrong = _wrong_products(device)
-    memory = memory_of(_ask_driver(device))
-    if wrong:
-        return Outcome(f"computes wrongly: {counted(wrong, 'wrong value')} in {PRODUCTS} matrix products")
-    if memory.worn_out:
-        return Outcome("has broken memory that can be replaced no more (row remapping failed)")
-    return Outcome(warning="has memory to be replaced at its next reset" if memory.to_reset else "")
+    return Outcome(f"{WRONGLY}: {counted(wrong, 'wrong value')} in {PRODUCTS} matrix products" if wrong else "")
 
 
 def _wrong_products(device: torch.device) -> int:
@@ -117,22 +106,6 @@ def _wrong_products(device: torch.device) -> int:
     expected = (left @ right).to(device)
     there = left.to(device), right.to(device)
     return sum(int((there[0] @ there[1] != expected).sum()) for _ in range(PRODUCTS))
-
-
-def _ask_driver(device: torch.device) -> str:
-    """nvidia-smi's line for a GPU; empty if there is no such tool, or it does not support this."""
-    identity = getattr(torch.cuda.get_device_properties(device), "uuid", "")
-    try:
-        return subprocess.run(
-            ["nvidia-smi", f"--id=GPU-{identity}", f"--query-gpu={SMI_FIELDS}", "--format=csv,noheader"],
-            env=dict(os.environ),
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=SMI_SECONDS,
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return ""
 
 
 def _finish(device: torch.device) -> None:

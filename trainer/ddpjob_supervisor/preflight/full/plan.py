@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 
+from ddpjob_rank.failure.device_words import broken_device
+
 from ddpjob_supervisor.preflight.findings import Finding, Level
 
 from .pairing import Pair, rounds
@@ -29,6 +31,8 @@ MACHINE_TODO = "have the machine looked at"
 NODE_TODO = "its network, or what may pass to it (NetworkPolicy, firewall), differs from the others'"
 WRONG = "the sum of a known tensor is wrong"
 """The beginning of a problem that has nothing to do with the network."""
+WRONGLY = "computes wrongly"
+"""The beginning of a problem of the GPU alone."""
 
 NAMED = 8
 
@@ -65,7 +69,6 @@ class Outcome:
 
     trouble: str = ""
     """What went wrong; empty: nothing."""
-    warning: str = ""
     seconds: float = 0.0
     """Seconds that the sum took, the best of several tries."""
     size: int = 0
@@ -132,7 +135,7 @@ def _failures(node: int, tried: Mapping[Pair, Outcome]) -> int:
 
 
 def _joint(one: Outcome, other: Outcome) -> Outcome:
-    return Outcome(_trouble(one, other), "", max(one.seconds, other.seconds), one.size)
+    return Outcome(_trouble(one, other), max(one.seconds, other.seconds), one.size)
 
 
 def _trouble(*outcomes: Outcome) -> str:
@@ -158,9 +161,9 @@ def _devices(shape: Shape, outcomes: Outcomes) -> Iterator[Finding]:
         nodes = (rank // shape.per_node,)
         who = f"the GPU of rank {rank} on {_named(nodes)}"
         if outcome.trouble:
-            yield Finding("gpus", Level.FAIL, f"{who} {outcome.trouble}; {MACHINE_TODO}", nodes=nodes)
-        if outcome.warning:
-            yield Finding("gpus", Level.WARN, f"{who} {outcome.warning}", nodes=nodes)
+            broken = outcome.trouble.startswith(WRONGLY) or broken_device(outcome.trouble) is not None
+            message = f"{who} {outcome.trouble}; {MACHINE_TODO}"
+            yield Finding("gpus", Level.FAIL, message, nodes=nodes, device=broken)
 
 
 def _bandwidth(shape: Shape, outcomes: Outcomes) -> Finding:

@@ -1,0 +1,56 @@
+"""The random generators of several GPUs, which are made up: no machine here has one."""
+
+import pytest
+import torch
+from ddpjob_trainer import random_state
+
+
+class Gpus:
+    """GPUs as torch.cuda shows them, with the state of each one's generator."""
+
+    def __init__(self, *states: int, own: int = 0) -> None:
+        self.states = [torch.tensor([state]) for state in states]
+        self.own = own
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def device_count(self) -> int:
+        return len(self.states)
+
+    def current_device(self) -> int:
+        return self.own
+
+    def get_rng_state(self, gpu: int | None = None) -> torch.Tensor:
+        return self.states[self.own if gpu is None else gpu]
+
+    def set_rng_state(self, state: torch.Tensor, gpu: int | None = None) -> None:
+        self.states[self.own if gpu is None else gpu] = state
+
+
+def restored(saved: Gpus, into: Gpus, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The generators after a checkpoint that the first have left."""
+    for machine in saved, into:
+        for name in ("is_initialized", "device_count", "current_device", "get_rng_state", "set_rng_state"):
+            monkeypatch.setattr(torch.cuda, name, getattr(machine, name))
+        if machine is saved:
+            state = random_state.capture()
+    random_state.restore(state)
+    return [int(one) for one in into.states]
+
+
+def test_the_generators_of_all_gpus_go_on_where_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert restored(Gpus(7, 8, 9), Gpus(0, 0, 0), monkeypatch) == [7, 8, 9]
+
+
+def test_a_process_that_has_another_gpu_now_goes_on_with_its_own_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert restored(Gpus(7, 8, 9, own=2), Gpus(0, 0), monkeypatch) == [9, 7]
+    assert restored(Gpus(7, own=0), Gpus(0, 0, own=1), monkeypatch) == [0, 7]
+
+
+def test_a_checkpoint_with_one_state_is_of_the_processs_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = Gpus(0, 0, own=1)
+    for name in ("is_initialized", "device_count", "current_device", "get_rng_state", "set_rng_state"):
+        monkeypatch.setattr(torch.cuda, name, getattr(gpus, name))
+    random_state.restore(random_state.capture() | {"cuda": torch.tensor([7])})
+    assert [int(one) for one in gpus.states] == [0, 7]
