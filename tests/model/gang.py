@@ -31,7 +31,7 @@ from ddpjob_supervisor.gang.messages import (
     Stop,
 )
 from ddpjob_supervisor.gang.states import Phase
-from ddpjob_supervisor.watch.blame import Finding
+from ddpjob_supervisor.watch.blame import Observation
 
 BEGIN = 1_700_000_000.0
 
@@ -115,7 +115,7 @@ class Supervisor:
             case Stop(attempt) if self.ranks and attempt == self.attempt:
                 self.ranks.stopped = True
             case Examine(attempt) if attempt == self.attempt:
-                self.tell(Examined(attempt, (Finding(self.process),)))
+                self.tell(Examined(attempt, (Observation(self.process),)))
             case Leave():
                 self.exit(204)
             case Farewell():

@@ -10,10 +10,10 @@ import pytest
 from ddpjob_rank.errors import SupersededError
 from ddpjob_rank.world import World
 from ddpjob_trainer.checkpoint import saving, writer
-from ddpjob_trainer.checkpoint.directory import Checkpoints
+from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 from ddpjob_trainer.checkpoint.saving import Saver
 from ddpjob_trainer.checkpoint.snapshot import Snapshots
-from ddpjob_trainer.checkpoint.state import State
+from ddpjob_trainer.checkpoint.state import StateDict
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.group.agreement import Wish
 from ddpjob_trainer.model.learner import Learner
@@ -119,10 +119,10 @@ def test_of_two_runs_that_began_before_either_had_saved_the_earlier_one_gives_wa
 
 
 def test_a_copys_memory_is_used_again(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
-    copies: list[State] = []
+    copies: list[StateDict] = []
     take = Snapshots.take
 
-    def take_and_keep(snapshots: Snapshots, state: State) -> State:
+    def take_and_keep(snapshots: Snapshots, state: StateDict) -> StateDict:
         copies.append(take(snapshots, state))
         return copies[-1]
 
@@ -138,7 +138,7 @@ def test_a_copys_memory_is_used_again(saver: Saver, monkeypatch: pytest.MonkeyPa
 def test_left_to_itself_a_run_saves_soon_and_then_as_often_as_its_saves_and_failures_cost(
     clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def take(_: Snapshots, state: State) -> State:
+    def take(_: Snapshots, state: StateDict) -> StateDict:
         clock.now += 2
         return state
 

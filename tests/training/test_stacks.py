@@ -14,7 +14,7 @@ from ddpjob_rank.running.program import program_of
 from ddpjob_supervisor.node.cold import Cold
 from ddpjob_supervisor.node.ranks import Launch, Rank, Starter
 from ddpjob_supervisor.node.warm import Warm
-from ddpjob_supervisor.watch.blame import Finding, blame
+from ddpjob_supervisor.watch.blame import Observation, blame
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
 from ddpjob_supervisor.watch.procfs import Process
 from ddpjob_supervisor.watch.stacks import collect
@@ -97,7 +97,7 @@ class Pair:
             )
         return {0: found, 1: await self._collect(1)}
 
-    async def _collect(self, rank: int) -> Finding:
+    async def _collect(self, rank: int) -> Observation:
         return await collect(self.ranks[rank].pid, rank, self.heartbeats.path(rank), 7)
 
     async def _until(self, happens: Callable[[], bool]) -> None:
@@ -229,7 +229,7 @@ def test_a_rank_says_that_its_program_has_ended(pairs: Pairs, runner: asyncio.Ru
 
 
 def test_a_rank_that_nobody_has_prepared_is_left_alone(runner: asyncio.Runner, tmp_path: Path) -> None:
-    async def look() -> tuple[Finding, int]:
+    async def look() -> tuple[Observation, int]:
         sleeper = await asyncio.create_subprocess_exec("sleep", "1000")
         found = await collect(sleeper.pid, 0, tmp_path / "no-heartbeat", 1)
         sleeper.terminate()

@@ -9,7 +9,7 @@ from typing import NoReturn
 from ddpjob_rank.console import complain
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError, TrainerError
-from ddpjob_rank.failure.report import clear, leave, report_of, report_path
+from ddpjob_rank.failure.failure_report import clear, leave, report_of, report_path
 from ddpjob_rank.parsing import Parser, unpack_variables
 from ddpjob_rank.places.flags import PROOF
 from ddpjob_rank.running.program import program_of

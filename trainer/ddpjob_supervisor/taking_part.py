@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from ddpjob_rank.exit_codes import ExitCode
-from ddpjob_rank.failure.report import leave_final_status, report_path
+from ddpjob_rank.failure.failure_report import leave_final_status, report_path
 from ddpjob_rank.running.program import Program
 
 from .gang.control import control_port

@@ -10,12 +10,22 @@ from ddpjob_rank.parsing import Parser, counting_from, natural, positive, positi
 from ddpjob_rank.places import flags as place
 from ddpjob_rank.places.flags import PlaceConfig
 
-from .options import checkpoints, communication, computing, group, images, loading, mode, optimisation, recording
+from .options import (
+    checkpoints,
+    communication,
+    computing,
+    group,
+    image_classification,
+    loading,
+    mode,
+    optimisation,
+    recording,
+)
 from .options.checkpoints import CheckpointConfig
 from .options.communication import CommunicationConfig
 from .options.computing import ComputingConfig
 from .options.group import GroupConfig
-from .options.images import ImagesConfig
+from .options.image_classification import ImagesConfig
 from .options.loading import LoadingConfig
 from .options.mode import ModeConfig
 from .options.optimisation import OptimisationConfig
@@ -88,7 +98,7 @@ def read_config(argv: Sequence[str], env: Mapping[str, str], former: Sequence[st
         group=group.read(flags, env),
         mode=mode.read(flags, env),
         checkpoint=checkpoints.read(flags, env),
-        images=images.read(flags, env),
+        images=image_classification.read(flags, env),
         loading=loading.read(flags, env),
         recording=recording.read(flags, env),
         computing=computing.read(flags, env),
@@ -122,7 +132,7 @@ def train_parser() -> argparse.ArgumentParser:
     task.add_argument("--seed", type=natural, default=0, help="determines initial weights and order (default 0)")
     optimisation.add_flags(parser)
     mode.add_flags(parser)
-    images.add_flags(parser)
+    image_classification.add_flags(parser)
     loading.add_flags(parser)
     _add_machine(parser)
     for theme in (place, group, computing, communication, checkpoints, recording):

@@ -12,7 +12,7 @@ from ddpjob_rank.environment import TORCHRUN, Env
 from ddpjob_rank.errors import ConfigError, TrainerError
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.failure import traps
-from ddpjob_rank.failure.report import clear, known_failure, leave, report_of, report_path
+from ddpjob_rank.failure.failure_report import clear, known_failure, leave, report_of, report_path
 from ddpjob_rank.importing import uncollected
 from ddpjob_rank.machine import memory
 from ddpjob_rank.machine.scheduling import run_as_batch

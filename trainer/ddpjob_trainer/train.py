@@ -37,11 +37,11 @@ from .model.evaluation import evaluate
 from .model.learner import Learner, build_learner, check_optimizer
 from .model.parallel import prepare_model, warm_up, wrap
 from .random_state import seed_all
-from .recording.facts import facts
 from .recording.position import Position
-from .recording.progress import Progress
+from .recording.progress_lines import ProgressLines
 from .recording.recorder import Recorder
 from .recording.reporter import Evaluation, Reporter
+from .recording.run_facts import facts
 from .recording.step_times import StepTimes
 from .task import Task, load_task
 
@@ -110,7 +110,7 @@ def build(
     if world.leads and position.step >= steps:
         say(f"complete: all {steps} steps have been trained before")
     agreement, times = Agreement(world), StepTimes(wrapped, device, parts)
-    progress = Progress(
+    progress = ProgressLines(
         position,
         epochs,
         steps,

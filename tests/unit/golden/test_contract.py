@@ -12,7 +12,7 @@ from ddpjob_operator.engine.snapshot import Exit, Pod
 from ddpjob_rank import errors
 from ddpjob_rank.environment import Env as TrainerEnv
 from ddpjob_rank.exit_codes import ExitCode as TrainerExitCode
-from ddpjob_rank.failure.report import report_of
+from ddpjob_rank.failure.failure_report import report_of
 from ddpjob_supervisor.gang import judging
 
 from tests.unit.engine.builders import START

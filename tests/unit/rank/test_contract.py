@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from ddpjob_rank import environment, exit_codes
-from ddpjob_rank.failure import report as failure
+from ddpjob_rank.failure import failure_report as failure
 
 CONTRACT = json.loads((Path(__file__).parents[1] / "golden" / "contract.json").read_text())
 TRAINER = Path(environment.__file__).parents[1]

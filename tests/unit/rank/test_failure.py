@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ddpjob_rank.errors import ConfigError, PeerLostError, StorageFullError
-from ddpjob_rank.failure.report import (
+from ddpjob_rank.failure.failure_report import (
     Report,
     clear,
     is_peer_lost,

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from ddpjob_supervisor.watch.blame import Finding, blame
+from ddpjob_supervisor.watch.blame import Observation, blame
 
 WAITS: dict[str, Any] = {
     "state": "S",
@@ -139,15 +139,15 @@ OTHERWISE = "rank 1 did not enter the collective: "
 def test_the_strongest_evidence_that_tells_ranks_apart_names_one(
     gang: list[dict[str, Any] | None], rank: int | None, sentence: str
 ) -> None:
-    findings = {process: Finding(process, **found) for process, found in enumerate(gang) if found is not None}
-    assert blame(findings, len(gang)) == (rank, sentence)
+    observations = {process: Observation(process, **found) for process, found in enumerate(gang) if found is not None}
+    assert blame(observations, len(gang)) == (rank, sentence)
 
 
 def test_a_rank_is_named_as_its_gang_names_it() -> None:
-    findings = {0: Finding(0, **WAITS), 1: Finding(1, **LOADS), 2: Finding(2, **WAITS)}
-    _, sentence = blame(findings, 3, lambda rank: f"rank {rank} (node {9 - rank})")
+    observations = {0: Observation(0, **WAITS), 1: Observation(1, **LOADS), 2: Observation(2, **WAITS)}
+    _, sentence = blame(observations, 3, lambda rank: f"rank {rank} (node {9 - rank})")
     assert sentence == "rank 1 (node 8) did not enter the collective: it is in load_batch (train.py:42)"
-    findings[2] = Finding(2, "X")
-    findings[0] = Finding(0, **LOADS)
-    _, sentence = blame(findings, 3, lambda rank: f"rank {rank} (node {9 - rank})")
+    observations[2] = Observation(2, "X")
+    observations[0] = Observation(0, **LOADS)
+    _, sentence = blame(observations, 3, lambda rank: f"rank {rank} (node {9 - rank})")
     assert sentence.startswith("no rank goes on; rank 0 (node 9): it is in load_batch (train.py:42); rank 1 (node 8)")

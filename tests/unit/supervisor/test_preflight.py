@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from ddpjob_rank.exit_codes import ExitCode
-from ddpjob_rank.failure.report import report_of
+from ddpjob_rank.failure.failure_report import report_of
 from ddpjob_supervisor.gpu.health import Gpu
 from ddpjob_supervisor.gpu.nvml import Nvml
 from ddpjob_supervisor.node import open_files
@@ -21,7 +21,7 @@ from ddpjob_supervisor.preflight.fast import GIB, MIB, fast
 from ddpjob_supervisor.preflight.findings import Finding, Level, log, verdict
 from ddpjob_supervisor.preflight.gpus import Seen, gpus, health
 from ddpjob_supervisor.preflight.names import name
-from ddpjob_supervisor.watch import devices
+from ddpjob_supervisor.watch import nvidia_driver
 from ddpjob_supervisor.watch.threads import in_thread
 
 from .gpu.driver import Driver
@@ -335,7 +335,7 @@ def test_a_gpu_is_only_looked_at_if_it_is_to_be_used(
     driver = Driver()
     driver.worn_out = True
     nvml = Nvml(driver)
-    monkeypatch.setattr(devices, "nvml", lambda: nvml)
+    monkeypatch.setattr(nvidia_driver, "nvml", lambda: nvml)
 
     async def counted(*_: object) -> list[Finding]:
         return [Finding("gpus", Level.FAIL, "none")]

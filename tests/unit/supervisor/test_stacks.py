@@ -8,22 +8,22 @@ import msgspec
 import pytest
 from ddpjob_supervisor.watch import stacks
 from ddpjob_supervisor.watch.asking import Answer
-from ddpjob_supervisor.watch.blame import Finding
+from ddpjob_supervisor.watch.blame import Observation
 from ddpjob_supervisor.watch.procfs import Process
 from ddpjob_supervisor.watch.stacks import _head
 
 
 @pytest.mark.parametrize(
-    ("finding", "said"),
+    ("observation", "said"),
     [
-        (Finding(1), "no step reported"),
-        (Finding(1, step=0), "step 0 finished"),
-        (Finding(1, step=7, activity="evaluate"), "step 7 finished, evaluate"),
+        (Observation(1), "no step reported"),
+        (Observation(1, step=0), "step 0 finished"),
+        (Observation(1, step=7, activity="evaluate"), "step 7 finished, evaluate"),
     ],
     ids=["no step", "the first step", "an evaluation"],
 )
-def test_the_last_step_of_a_rank_is_named_beside_its_state(finding: Finding, said: str) -> None:
-    assert [*_head(finding, Process(5, "python", "S", "futex"), Answer(asked=True))] == [
+def test_the_last_step_of_a_rank_is_named_beside_its_state(observation: Observation, said: str) -> None:
+    assert [*_head(observation, Process(5, "python", "S", "futex"), Answer(asked=True))] == [
         f"rank 1: process 5, state S (sleeps), in futex; {said}"
     ]
 

@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 from ddpjob_rank.errors import ConfigError, StorageFullError
 from ddpjob_trainer.checkpoint import content
+from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 from ddpjob_trainer.checkpoint.content import Sink
-from ddpjob_trainer.checkpoint.directory import Checkpoints
 from ddpjob_trainer.checkpoint.manifest import Manifest
 
 WRITER = """
 import sys
 import time
 from pathlib import Path
-from ddpjob_trainer.checkpoint.directory import Checkpoints
+from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 from ddpjob_trainer.checkpoint.manifest import Manifest
 checkpoints = Checkpoints(Path(sys.argv[1]), keep=2)
 found = checkpoints.newest(decode=Path.read_bytes)

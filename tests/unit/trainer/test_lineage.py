@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from ddpjob_rank.errors import SupersededError
-from ddpjob_trainer.checkpoint import directory as checkpoint
+from ddpjob_trainer.checkpoint import checkpoint_directory as checkpoint
+from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 from ddpjob_trainer.checkpoint.content import Sink
-from ddpjob_trainer.checkpoint.directory import Checkpoints
 from ddpjob_trainer.checkpoint.manifest import Manifest, extended, new_run, read_manifest
 
 Save = tuple[int, int]

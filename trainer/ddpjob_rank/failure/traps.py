@@ -15,7 +15,7 @@ from typing import Any
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError, TrainerError
 
-from .report import last_line
+from .failure_report import last_line
 from .whose import is_of_a_library, is_ours
 
 DATA_SET = "torch/utils/data/_utils/fetch.py"

@@ -16,7 +16,7 @@ from ddpjob_rank.console import complain
 from ddpjob_rank.environment import Env
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.failure import traps
-from ddpjob_rank.failure.report import known_failure, leave, report_of, report_path
+from ddpjob_rank.failure.failure_report import known_failure, leave, report_of, report_path
 from ddpjob_rank.failure.whose import starts_programs
 from ddpjob_rank.machine.parent_death import die_with
 from ddpjob_rank.machine.scheduling import run_as_batch

@@ -12,7 +12,7 @@ from operator import attrgetter
 from ddpjob_rank.errors import PeerLostError
 from ddpjob_rank.exit_codes import ExitCode
 
-from ddpjob_supervisor.watch.blame import Finding
+from ddpjob_supervisor.watch.blame import Observation
 
 from .device_failures import DEVICE_FAILED
 from .judging import (
@@ -20,15 +20,15 @@ from .judging import (
     LONG_SECONDS,
     PEER_LOST,
     STALLED,
+    Ledger,
     Limits,
-    Record,
-    finding_of,
     first_of,
     incident_of,
     is_consequence,
     is_explained,
     is_of_a_stall,
     is_well,
+    observation_of,
 )
 from .messages import (
     Beats,
@@ -97,7 +97,7 @@ class Coordinator:
         """The present attempt or, while the gang gathers, the last one; number 0 stands for none."""
         self.outbox: list[tuple[Sequence[int], Message]] = []
         self._processes = processes
-        self._record = Record(limits)
+        self._ledger = Ledger(limits)
         self._check_first = check_first
         """Whether the machines are still to be tested."""
         self._patience = patience
@@ -131,7 +131,7 @@ class Coordinator:
     @property
     def past(self) -> Past:
         """What is known about former attempts."""
-        return self._record.past
+        return self._ledger.past
 
     # What happens.
 
@@ -142,7 +142,7 @@ class Coordinator:
         self.current.number = max(self.attempt, attempt)
         self._lowest = max(self._lowest, attempt + 1)
         # Nothing in it ever goes back, so the newest knows the most.
-        self._record.past = max(self.past, past, key=attrgetter("restarts", "failures", "ran"))
+        self._ledger.past = max(self.past, past, key=attrgetter("restarts", "failures", "ran"))
 
     def is_outdated(self, hello: Hello) -> bool:
         """Whether a newer pod of the same node has joined: this one must not come back."""
@@ -191,10 +191,10 @@ class Coordinator:
                 member.beats, member.running = tuple({**beat, "node": node} for beat in beats), running
                 self.current.progressed |= any(beat.get("step") is not None for beat in beats)
                 return  # By far the most frequent messages, and they end no state.
-            case Examined(attempt, findings) if attempt == self.attempt:
-                self._check_ranks(node, (finding.rank for finding in findings))
+            case Examined(attempt, observations) if attempt == self.attempt:
+                self._check_ranks(node, (observation.rank for observation in observations))
                 if isinstance(self.state, Stalled):
-                    self.state = replace(self.state, findings={**self.state.findings, node: findings})
+                    self.state = replace(self.state, observations={**self.state.observations, node: observations})
             case Failed(attempt) | Idle(attempt) | Finished(attempt) if (
                 attempt == self.attempt and member.state is MemberState.BUSY
             ):
@@ -249,17 +249,17 @@ class Coordinator:
     @property
     def examined(self) -> bool:
         """Whether each rank of a stalled gang has been examined."""
-        return isinstance(self.state, Stalled) and self.state.findings.keys() >= self._busy().keys()
+        return isinstance(self.state, Stalled) and self.state.observations.keys() >= self._busy().keys()
 
-    def findings(self) -> dict[int, Finding]:
+    def observations(self) -> dict[int, Observation]:
         """What is known so far about what each is doing, by rank; those of idle nodes have ended."""
         busy, ring, ends = self._busy(), self.current.ring, self.current.ends
         everyone = range(self.nodes * self._processes)
-        found = {rank: finding_of(rank, None) for rank in everyone if ring.node_of(rank) not in busy}
+        found = {rank: observation_of(rank, None) for rank in everyone if ring.node_of(rank) not in busy}
         ended = (end for node in ends.keys() - busy.keys() for end in ends[node])
-        found |= {end.rank: finding_of(end.rank, end) for end in ended}
-        told = self.state.findings if isinstance(self.state, Stalled) else {}
-        return found | {finding.rank: finding for node in told.keys() & busy.keys() for finding in told[node]}
+        found |= {end.rank: observation_of(end.rank, end) for end in ended}
+        told = self.state.observations if isinstance(self.state, Stalled) else {}
+        return found | {one.rank: one for node in told.keys() & busy.keys() for one in told[node]}
 
     def blamed(self, rank: int | None, message: str, step: int | None, now: float) -> None:
         """It is known now which rank stalls the gang, or that this cannot be found out."""
@@ -366,7 +366,7 @@ class Coordinator:
         lost = {node: incarnation for node, incarnation in current.left.items() if incarnation is not None}
         self.state = Gathering(now, lost=lost)
         if not self._check_first:
-            self._record.ran(current.ran, failed=incident is not None or bool(lost))
+            self._ledger.ran(current.ran, failed=incident is not None or bool(lost))
         if incident is not None:
             self._answer(incident, now)
         elif gone:
@@ -392,13 +392,13 @@ class Coordinator:
         elif self._someone_is_done:
             self._give_up(self._lost(node, "it went away after others were done", now), now)
         elif self._got_somewhere:
-            self._record.got_somewhere()
+            self._ledger.got_somewhere()
 
     def _answer(self, incident: Incident, now: float) -> None:
         """Answers an incident with another attempt in place, or leaves it to the operator."""
         lost = self._patience is not None and self._gone()  # Without an operator nobody brings a node back.
         left = self._someone_is_done or self._check_first or lost or self._is_for_the_operator(incident)
-        if left or not self._record.takes(incident, now, progressed=self._got_somewhere):
+        if left or not self._ledger.takes(incident, now, progressed=self._got_somewhere):
             self._give_up(incident, now)
         else:
             self.state = Gathering(self.state.since)
@@ -412,7 +412,7 @@ class Coordinator:
         if self._patience is not None:
             return False
         raised = is_explained(incident) and not self._got_somewhere
-        return raised or self._record.gets_no_further(incident)
+        return raised or self._ledger.gets_no_further(incident)
 
     @property
     def _got_somewhere(self) -> bool:

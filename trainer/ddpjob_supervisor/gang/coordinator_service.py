@@ -233,10 +233,10 @@ class CoordinatorService:
 
     def _blame(self) -> None:
         """Ends a stalled attempt, and logs which rank stalled it."""
-        findings, named = self.coordinator.findings(), self.coordinator.current.ring.in_words
-        rank, message = blame(findings, self._settings.nodes * self._settings.processes, named)
+        observations, named = self.coordinator.observations(), self.coordinator.current.ring.in_words
+        rank, message = blame(observations, self._settings.nodes * self._settings.processes, named)
         warn(f"stalled: {message}")
-        steps = [finding.step for finding in findings.values() if finding.step is not None]
+        steps = [observation.step for observation in observations.values() if observation.step is not None]
         self.coordinator.blamed(rank, message, min(steps, default=None), self._now())
 
     def _completed(self, message: Message) -> Message:

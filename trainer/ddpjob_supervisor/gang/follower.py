@@ -1,6 +1,6 @@
 """A node's part in the gang: starts and ends this node's ranks as the coordinator says, and reports on them.
 
-    Idle --Start--> Running --all ranks have ended--> Idle
+    NodeIdle --Start--> NodeRunning --all ranks have ended--> NodeIdle
                      |   ^
                      +---+ Start of a later attempt: the ranks of the former one are ended first
 
@@ -21,7 +21,7 @@ from ddpjob_rank.console import complain, say, warn
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import PeerLostError
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
-from ddpjob_rank.failure.report import Report, leave, report_path
+from ddpjob_rank.failure.failure_report import Report, leave, report_path
 from ddpjob_rank.running.program import Program
 from msgspec import structs
 
@@ -29,13 +29,13 @@ from ddpjob_supervisor.node.ranks import Starter, StartError
 from ddpjob_supervisor.node.strays import end_strays
 from ddpjob_supervisor.preflight.running import COLLECTIVE
 from ddpjob_supervisor.watch.beat import Beat, BeatFields
-from ddpjob_supervisor.watch.blame import Finding
+from ddpjob_supervisor.watch.blame import Observation
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
 from ddpjob_supervisor.watch.post_server import PostServer
 from ddpjob_supervisor.watch.stacks import collect, collect_from_ras
 
 from . import messages
-from .judging import KILLED_SECONDS, PEER_LOST, finding_of, is_well
+from .judging import KILLED_SECONDS, PEER_LOST, is_well, observation_of
 from .link import Link, LinkLostError, answers
 from .local_ranks import APPLICATION, LocalRanks, RankSpec, rank_specs
 from .messages import (
@@ -93,7 +93,7 @@ class Membership(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class NodeIdle:
     """No rank of this node runs."""
 
     ends: Sequence[End] = ()
@@ -103,7 +103,7 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class NodeRunning:
     """The ranks of an attempt run, or are to be started."""
 
     start: Start
@@ -142,7 +142,7 @@ class Follower:
         self._assign_ranks(None)
         self._heartbeats = Heartbeats(directory, settings.processes)
         self._link: Link | None = None
-        self._state: Idle | Running = Idle()
+        self._state: NodeIdle | NodeRunning = NodeIdle()
         self._membership = Membership.FOLLOWING
         self._slowed: dict[int, str] = {}
         self._once = Once()
@@ -198,9 +198,9 @@ class Follower:
             self._membership = Membership.LEAVING
         self._send(Leaving())
         match self._state:
-            case Running(ranks=ranks) if self._fit.done():
+            case NodeRunning(ranks=ranks) if self._fit.done():
                 ranks.tell(number)
-            case Idle(ends) if is_well(ends):
+            case NodeIdle(ends) if is_well(ends):
                 self._finish(ExitCode.SAVED_AND_STOPPED)
             case _:
                 self._finish(SIGNAL_BASE + number)
@@ -208,11 +208,11 @@ class Follower:
     @property
     def running(self) -> bool:
         """Whether ranks of this node run."""
-        return isinstance(self._state, Running)
+        return isinstance(self._state, NodeRunning)
 
     def beats(self) -> tuple[BeatFields, ...]:
         """The last reports of its ranks."""
-        ways = self._state.ranks.transports() if isinstance(self._state, Running) else {}
+        ways = self._state.ranks.transports() if isinstance(self._state, NodeRunning) else {}
         return tuple(
             structs.replace(
                 beat,
@@ -258,7 +258,7 @@ class Follower:
             PeerLostError: The ranks of this node had not finished.
         """
         match self._state:
-            case Idle(ends) if is_well(ends):
+            case NodeIdle(ends) if is_well(ends):
                 self._finish(self._verdict(ends))
             case _:
                 raise PeerLostError("rank 0's supervisor is gone, and its ranks with it")
@@ -267,7 +267,8 @@ class Follower:
         """A connection to the coordinator; a node that is done gives up on it after a while."""
         await self.locate()
         try:
-            async with asyncio.timeout(DONE_SECONDS if isinstance(self._state, Idle) and self._state.done else None):
+            done = isinstance(self._state, NodeIdle) and self._state.done
+            async with asyncio.timeout(DONE_SECONDS if done else None):
                 return await self._rendezvous.reach(self.hello(port))
         except TimeoutError:
             self._finish(ExitCode.DONE)
@@ -278,17 +279,17 @@ class Follower:
         while True:
             await asyncio.sleep(seconds)
             match self._state:
-                case Running(ranks=ranks):
+                case NodeRunning(ranks=ranks):
                     running = tuple(self._specs[local].rank for local in ranks.pids)
                     self._send(Beats(self.attempt, self.beats(), running))
-                case Idle():
+                case NodeIdle():
                     self._send(Beats(self.attempt))
 
     async def _watch_gpus(self) -> None:
         """Notes which GPUs are slowed down while ranks run: a straggler may be theirs."""
         while True:
             await asyncio.sleep(GPU_SECONDS)
-            self._slowed = await self._state.ranks.slowed() if isinstance(self._state, Running) else {}
+            self._slowed = await self._state.ranks.slowed() if isinstance(self._state, NodeRunning) else {}
             for local, why in self._slowed.items():
                 self._once.warn(f"rank {self._specs[local].rank}: {why}")
 
@@ -299,14 +300,14 @@ class Follower:
                 self._start(message)
             case Stop(attempt) if attempt == self.attempt:
                 self._stop()
-            case Examine(attempt) if attempt == self.attempt and isinstance(self._state, Running):
+            case Examine(attempt) if attempt == self.attempt and isinstance(self._state, NodeRunning):
                 self._examining = asyncio.create_task(self._examine(attempt, self._state.ranks))
                 self._examining.add_done_callback(self._fail_with)
             case Leave(incident):
                 self._leave(incident)
             case Farewell():
                 self._membership = Membership.DISMISSED
-                if isinstance(self._state, Idle):
+                if isinstance(self._state, NodeIdle):
                     self._finish(self._verdict(self._state.ends))
             case _:
                 pass  # A ping, or something about a former attempt.
@@ -334,8 +335,8 @@ class Follower:
             say(f"attempt {start.attempt}: node {self._settings.node} has rank {numbers}")
         self.attempt, self.past = start.attempt, start.past
         ranks = LocalRanks(self._starter, lambda end: self._failed(ranks, start.attempt, end))
-        former = self._state.task if isinstance(self._state, Running) else None
-        self._state = Running(start, ranks, asyncio.create_task(self._run(ranks, start, former)))
+        former = self._state.task if isinstance(self._state, NodeRunning) else None
+        self._state = NodeRunning(start, ranks, asyncio.create_task(self._run(ranks, start, former)))
         self._state.task.add_done_callback(self._fail_with)
 
     def _assign_ranks(self, order: Sequence[int] | None) -> None:
@@ -366,7 +367,8 @@ class Follower:
                 return  # This supervisor ends.
             ends = await self._ends_of(ranks, start)
             await end_strays(self._starter.pids)
-        if isinstance(self._state, Running) and self._state.ranks is ranks:  # Otherwise nobody waits for its result.
+        # Otherwise nobody waits for its result.
+        if isinstance(self._state, NodeRunning) and self._state.ranks is ranks:
             self._idle(start, ends)
 
     async def _ends_of(self, ranks: LocalRanks, start: Start) -> Sequence[End]:
@@ -395,7 +397,7 @@ class Follower:
                 was = "was " if end.message.startswith("killed ") else "failed: "
                 complain(f"rank {end.rank} {was}{end.message}")
         done = not start.check and {end.exit_code for end in ends} == {ExitCode.DONE}
-        self._state = Idle(ends, done)
+        self._state = NodeIdle(ends, done)
         if last := self.beats():  # The last steps, and a checkpoint, may be newer than what was reported.
             self._send(Beats(start.attempt, last))
         if start.order is not None and (domain := read_domain(self._settings.domain_file)) is not None:
@@ -459,21 +461,21 @@ class Follower:
         # Some may have ended meanwhile.
         gone = {self._specs[local].rank: end for local, end in ranks.ended.items()}
         still = (one for one in found if one.rank not in gone)
-        self._send(Examined(attempt, (*still, *(finding_of(*one) for one in gone.items()))))
+        self._send(Examined(attempt, (*still, *(observation_of(*one) for one in gone.items()))))
 
     async def _examine_devices(self, attempt: int, ranks: LocalRanks) -> None:
         """If a rank is stuck on a broken GPU, that is why the gang stalls, whatever its ranks do."""
         if (end := await ranks.broken_device()) is not None:
             self._send(Failed(attempt, end.cause, end=end))
 
-    async def _found(self, local: int, pid: int) -> Finding:
-        """What a rank is doing; if it cannot be examined, the findings of the others are still reported."""
+    async def _found(self, local: int, pid: int) -> Observation:
+        """What a rank is doing; if it cannot be examined, the observations of the others are still reported."""
         rank = self._specs[local].rank
         try:
             return await collect(pid, rank, self._heartbeats.path(local), self.attempt)
         except Exception as error:  # noqa: BLE001  (whatever it is, a rank that hangs is not to end the supervisor)
             warn(f"cannot look at rank {rank}: {type(error).__name__}: {error}")
-            return Finding(rank)
+            return Observation(rank)
 
     def _spec_in(self, local: int, spec: RankSpec, start: Start) -> RankSpec:
         """A spec with what is different in each attempt."""
@@ -488,12 +490,12 @@ class Follower:
         return replace(spec, env=env)
 
     def _stop(self) -> None:
-        if isinstance(self._state, Running):
+        if isinstance(self._state, NodeRunning):
             self._state.ranks.stop()
 
     async def _ended(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  (it raises nothing)
         """Waits until no rank runs."""
-        if isinstance(self._state, Running):
+        if isinstance(self._state, NodeRunning):
             await asyncio.wait([self._state.task], timeout=timeout)
 
     def _send(self, message: Message) -> None:

@@ -8,7 +8,7 @@ from ddpjob_rank.errors import ConfigError, PeerLostError
 from ddpjob_rank.exit_codes import ExitCode
 from msgspec.structs import replace
 
-from ddpjob_supervisor.watch.blame import ENDED, Finding
+from ddpjob_supervisor.watch.blame import ENDED, Observation
 
 from .messages import INCIDENTS_KEPT, NAMED, End, Incident, Past
 
@@ -47,7 +47,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Record:
+class Ledger:
     """The past of this gang, to which each attempt adds."""
 
     limits: Limits
@@ -136,12 +136,12 @@ def not_entered(ends: Ends) -> tuple[int, End] | None:
     return None
 
 
-def finding_of(rank: int, end: End | None) -> Finding:
+def observation_of(rank: int, end: End | None) -> Observation:
     """What a rank that has ended was found doing: one that waited until it gave up did wait."""
     if end is None or not end.waited:
-        return Finding(rank, ENDED)
+        return Observation(rank, ENDED)
     # Its state is that of a process that waits: it was in no other one for all that time.
-    return Finding(rank, "S", where=end.waited, communicates=True, sequences=end.begun)
+    return Observation(rank, "S", where=end.waited, communicates=True, sequences=end.begun)
 
 
 def incident_of(attempt: int, node: int, end: End, nodes: Iterable[int], *, tied: bool = False) -> Incident:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from ddpjob_supervisor.gpu.nccl_words import CAUSES, Ending, NcclWords
 from ddpjob_supervisor.gpu.signs import Counter, Fact, Meaning
 from ddpjob_supervisor.node.ranks import Launch, Rank, Starter
-from ddpjob_supervisor.watch import devices
+from ddpjob_supervisor.watch import nvidia_driver
 from ddpjob_supervisor.watch.last_words import LastWords
 
 from .device_failures import DEVICE_FAILED, is_open, judged
@@ -121,7 +121,7 @@ class LocalRanks:
     async def _started(self, program: Program, specs: Sequence[RankSpec]) -> list[Rank]:
         """One rank for each spec, or none."""
         threads = {"OMP_NUM_THREADS": str(threads_of_each(len(specs)))}
-        cores = cores_of_each(len(specs), near=await devices.begin(specs[0].env, len(specs)))
+        cores = cores_of_each(len(specs), near=await nvidia_driver.begin(specs[0].env, len(specs)))
         told: set[str] = set()
         self._heard = [LastWords(spec.env, told) for spec in specs]
         launches = [
@@ -169,7 +169,7 @@ class LocalRanks:
         end = self._ends[local] = _explained(end, words)
         if end.cause and not self._stopped:
             if is_open(end):
-                facts = await devices.facts(spec.env, len(self._ranks))
+                facts = await nvidia_driver.facts(spec.env, len(self._ranks))
                 end = self._ends[local] = judged(end, facts[local])
             self._on_failure(end)
         return end
@@ -190,7 +190,7 @@ class LocalRanks:
 
     async def _facts(self) -> list[list[Fact]]:
         """What has happened to the GPUs of each rank that was started."""
-        return await devices.facts(self._specs[0].env, len(self._specs), DEVICE_SECONDS) if self._specs else []
+        return await nvidia_driver.facts(self._specs[0].env, len(self._specs), DEVICE_SECONDS) if self._specs else []
 
 
 def _end(code: int, spec: RankSpec, *, asked: Sequence[signal.Signals], stopped: bool, starved: bool) -> End:

@@ -14,7 +14,7 @@ from ddpjob_rank.exit_codes import SIGNAL_BASE
 from ddpjob_rank.moments import rfc3339
 
 from ddpjob_supervisor.watch.beat import BeatFields
-from ddpjob_supervisor.watch.blame import Finding
+from ddpjob_supervisor.watch.blame import Observation
 
 PROTOCOL = 6
 """Raised with every change that an older supervisor could misunderstand."""
@@ -285,7 +285,7 @@ class Examined(_Message, frozen=True):
     """What each of my ranks was found doing."""
 
     attempt: int
-    findings: tuple[Finding, ...] = ()
+    observations: tuple[Observation, ...] = ()
 
 
 class Ping(_Message, frozen=True):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Any
 
-from ddpjob_supervisor.watch.blame import Finding
+from ddpjob_supervisor.watch.blame import Observation
 
 from .messages import End, Incident
 from .ring import Ring
@@ -65,7 +65,7 @@ class Running(State):
 class Stalled(State):
     """They make no progress, and the reason is being found."""
 
-    findings: Mapping[int, tuple[Finding, ...]] = field(default_factory=dict)
+    observations: Mapping[int, tuple[Observation, ...]] = field(default_factory=dict)
     """By node, of those that have answered."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ddpjob_rank.failure.report import VERSION
+from ddpjob_rank.failure.failure_report import VERSION
 from ddpjob_rank.moments import rfc3339
 from ddpjob_rank.recording.json_lines import in_json
 
@@ -15,7 +15,7 @@ from ddpjob_supervisor.gang.messages import Incident
 from ddpjob_supervisor.gang.states import Phase, Stall
 from ddpjob_supervisor.watch.beat import finite
 
-from .progress import Beat, Progress
+from .progress import BeatFields, Progress
 from .stragglers import Straggler
 
 Document = dict[str, Any]
@@ -58,7 +58,7 @@ class Gang:
     in_place_restarts: int = 0
     incidents: Sequence[Incident] = ()
     """All, or at least the last 16; the oldest first."""
-    beats: Sequence[Beat] = ()
+    beats: Sequence[BeatFields] = ()
     """The last report of each known process."""
     progress: Progress | None = None
     slowest_node: int | None = None
@@ -169,7 +169,7 @@ def _straggler(straggler: Straggler) -> Document:
     }
 
 
-def _rank(beat: Beat) -> Document:
+def _rank(beat: BeatFields) -> Document:
     parts, metrics = beat.get("seconds") or {}, beat.get("metrics") or {}
     return {
         "rank": beat["rank"],

@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-Beat = Mapping[str, Any]
+BeatFields = Mapping[str, Any]
 """The last report of a process, with `node`, its node's number."""
 
 POINT_SECONDS = 1.0
@@ -53,13 +53,13 @@ class Progress:
 
 @dataclass(slots=True)
 class _Process:
-    beat: Beat
+    beat: BeatFields
     step: int
     finished: float | None
     """When it finished that step, by our clock; None: in an earlier attempt."""
 
 
-class Pace:
+class GangProgress:
     """Follows the steps of a gang. It remembers the last progress across attempts, and the present one's pace."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Pace:
         self._last_finished: float | None = None
         self._looked: float | None = None
 
-    def add(self, attempt: int, beats: Iterable[Beat], now: float) -> None:
+    def add(self, attempt: int, beats: Iterable[BeatFields], now: float) -> None:
         """Takes beats that have just come, of any of the processes; `now` is a monotonic time in seconds."""
         if attempt != self._attempt:
             self._begin(attempt)
@@ -110,7 +110,7 @@ class Pace:
         if self._last is not None:
             self._last = replace(self._last, step_seconds=None, samples_per_second=None)
 
-    def _note_step(self, beat: Beat, now: float) -> None:
+    def _note_step(self, beat: BeatFields, now: float) -> None:
         step, age = beat.get("step"), beat.get("stepAge")
         if step is None:
             return
@@ -121,7 +121,7 @@ class Pace:
         finished = None if age is None else now - age
         self._processes[beat["rank"]] = _Process(beat, step, finished)
 
-    def _note_checkpoint(self, beat: Beat) -> None:
+    def _note_checkpoint(self, beat: BeatFields) -> None:
         told = beat.get("checkpoint")
         if told and (self.checkpoint is None or told["time"] > self.checkpoint["time"]):
             self.checkpoint = told

@@ -14,8 +14,8 @@ from ddpjob_supervisor.node.ranks import Starter
 
 from .curve import Curve
 from .document import PROCESSES, Document, Gang, Memory, document
-from .memory import proportional_set_size
-from .progress import Beat, Pace
+from .progress import BeatFields, GangProgress
+from .pss import proportional_set_size
 from .stragglers import Comparison
 
 MEMORY_SECONDS = 30.0
@@ -37,16 +37,16 @@ class Status:
         self._service = service
         self._rendezvous = rendezvous
         self._starter = starter
-        self._pace = Pace()
+        self._progress = GangProgress()
         self._comparison = Comparison()
         self._memory = Memory()
         self.curve = Curve(lambda _: None)
         """Where progress is recorded."""
 
-    def add(self, attempt: int, beats: Sequence[Beat]) -> None:
+    def add(self, attempt: int, beats: Sequence[BeatFields]) -> None:
         """Takes in beats that have just arrived."""
         now = time.monotonic()
-        self._pace.add(attempt, beats, now)
+        self._progress.add(attempt, beats, now)
         self._comparison.add(attempt, beats, now)
         if any(beat.get("step") is not None for beat in beats):
             self._note(attempt)
@@ -54,7 +54,7 @@ class Status:
     def finish(self, *, over: bool) -> None:
         """The gang ends here; `over`: whether it is done."""
         if self._service is not None:
-            self._pace.look()
+            self._progress.look()
             self._note(self._service.coordinator.attempt, over=over)
             if over:
                 self.curve.finish(time.time())
@@ -87,9 +87,9 @@ class Status:
             in_place_restarts=coordinator.past.restarts,
             incidents=coordinator.past.incidents,
             beats=list(service.beats().values()) if settings.nodes * settings.processes <= PROCESSES else (),
-            progress=self._pace.progress(time.monotonic(), time.time(), over=coordinator.succeeded),
+            progress=self._progress.progress(time.monotonic(), time.time(), over=coordinator.succeeded),
             slowest_node=self._comparison.slowest,
-            checkpoint=self._pace.checkpoint,
+            checkpoint=self._progress.checkpoint,
             stall=current.stall,
             stragglers=self._comparison.stragglers,
             memory=self._memory,
@@ -112,7 +112,7 @@ class Status:
         )
 
     def _note(self, attempt: int, *, over: bool = False) -> None:
-        progress = self._pace.progress(time.monotonic(), time.time(), over=over)
+        progress = self._progress.progress(time.monotonic(), time.time(), over=over)
         if progress is not None:
             self.curve.note(attempt, progress, time.time())
 

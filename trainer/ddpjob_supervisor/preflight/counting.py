@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import torch
-from ddpjob_rank.failure.report import last_line
+from ddpjob_rank.failure.failure_report import last_line
 
 from .gpus import Seen
 

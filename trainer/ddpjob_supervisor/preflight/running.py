@@ -11,7 +11,7 @@ from ddpjob_rank.environment import Env
 from ddpjob_rank.running.program import Program
 
 from ddpjob_supervisor.node.ranks import Launch, Starter
-from ddpjob_supervisor.watch import devices
+from ddpjob_supervisor.watch import nvidia_driver
 from ddpjob_supervisor.watch.threads import in_thread
 
 from .facts import look
@@ -63,7 +63,7 @@ async def _machine(env: Mapping[str, str]) -> list[Finding]:
 
 
 async def _health(env: Mapping[str, str]) -> list[Finding]:
-    return list(health(await devices.present(env)))
+    return list(health(await nvidia_driver.present(env)))
 
 
 async def _count_gpus(env: Mapping[str, str], starter: Starter) -> list[Finding]:

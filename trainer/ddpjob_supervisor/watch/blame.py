@@ -32,7 +32,7 @@ OVER = frozenset({"Z", ENDED})
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Observation:
     """What one process was found doing."""
 
     rank: int
@@ -55,7 +55,7 @@ class Finding:
     activity: str | None = None
 
 
-Gang = Mapping[int, Finding]
+Observations = Mapping[int, Observation]
 Kept = dict[int, str]
 """What is wrong with each process to which a question applies."""
 
@@ -64,16 +64,16 @@ SHOWN = 3
 
 
 def blame(
-    findings: Mapping[int, Finding], world_size: int, named: Callable[[int], str] = "rank {}".format
+    observations: Mapping[int, Observation], world_size: int, named: Callable[[int], str] = "rank {}".format
 ) -> tuple[int | None, str]:
     """The rank that the others wait for, or None if it is no particular one; and a sentence for people.
 
     Args:
-        findings: By rank; those left out did not answer.
+        observations: By rank; those left out did not answer.
         world_size: How many processes the gang has.
         named: What the sentence calls a rank.
     """
-    gang = {rank: findings.get(rank, Finding(rank)) for rank in range(world_size)}
+    gang = {rank: observations.get(rank, Observation(rank)) for rank in range(world_size)}
     lives = {rank for rank, one in gang.items() if one.state not in OVER}
     for question in QUESTIONS:
         kept = question(gang)
@@ -88,16 +88,16 @@ def blame(
     return None, _nobody(gang, named)
 
 
-def _known(gang: Gang) -> Gang:
+def _known(gang: Observations) -> Observations:
     """Those that exist and were examined."""
     return {rank: one for rank, one in gang.items() if one.state is not None and one.state not in OVER}
 
 
-def _held(gang: Gang) -> Kept:
+def _held(gang: Observations) -> Kept:
     return {rank: _standing(one) for rank, one in _known(gang).items() if one.state in HELD}
 
 
-def _ended(gang: Gang) -> Kept:
+def _ended(gang: Observations) -> Kept:
     """Those that have ended, if all others wait for them: otherwise they were finished, and others are still busy."""
     known = _known(gang).values()
     if not known or not all(one.communicates for one in known):
@@ -105,11 +105,11 @@ def _ended(gang: Gang) -> Kept:
     return {rank: _standing(one) for rank, one in gang.items() if one.state in OVER}
 
 
-def _silent(gang: Gang) -> Kept:
+def _silent(gang: Observations) -> Kept:
     return {rank: _standing(one) for rank, one in gang.items() if one.silent}
 
 
-def _late(gang: Gang) -> Kept:
+def _late(gang: Observations) -> Kept:
     """Those that report steps, and have finished fewer than others."""
     tell = any(one.step is not None and not one.counted for one in gang.values())
     steps = {
@@ -123,7 +123,7 @@ def _late(gang: Gang) -> Kept:
     }
 
 
-def _behind(gang: Gang) -> Kept:
+def _behind(gang: Observations) -> Kept:
     """Those that have started fewer collectives than others of the same group."""
     last: Counter[str] = Counter()
     for one in gang.values():
@@ -135,11 +135,11 @@ def _behind(gang: Gang) -> Kept:
     }
 
 
-def _elsewhere(gang: Gang) -> Kept:
+def _elsewhere(gang: Observations) -> Kept:
     return {rank: _standing(one) for rank, one in _known(gang).items() if not one.communicates}
 
 
-def _in_another(gang: Gang) -> Kept:
+def _in_another(gang: Observations) -> Kept:
     """Those that wait in a different collective than most."""
     known = _known(gang)
     (most, count), *others = Counter(one.collective for one in known.values()).most_common() or [(None, 0)]
@@ -152,18 +152,18 @@ def _in_another(gang: Gang) -> Kept:
     }
 
 
-def _unknown(gang: Gang) -> Kept:
+def _unknown(gang: Observations) -> Kept:
     """Those that nothing is known of, where all others wait."""
     return {rank: _standing(one) for rank, one in gang.items() if one.state is None}
 
 
-QUESTIONS: tuple[Callable[[Gang], Kept], ...] = (
+QUESTIONS: tuple[Callable[[Observations], Kept], ...] = (
     *(_held, _ended, _silent, _late, _behind, _elsewhere, _in_another),
     _unknown,
 )
 
 
-def _nobody(gang: Gang, named: Callable[[int], str]) -> str:
+def _nobody(gang: Observations, named: Callable[[int], str]) -> str:
     """What can be said if nothing distinguishes the processes."""
     collectives = {one.collective for one in gang.values()}
     if all(one.communicates and one.state not in HELD for one in gang.values()) and len(collectives) == 1:
@@ -176,7 +176,7 @@ def _nobody(gang: Gang, named: Callable[[int], str]) -> str:
     return f"no rank goes on; {shown}" + ("; …" if len(gang) > SHOWN else "")
 
 
-def _standing(one: Finding) -> str:
+def _standing(one: Observation) -> str:
     """What is wrong with a process, or else where it is."""
     if one.state is None:
         return "its supervisor does not answer"

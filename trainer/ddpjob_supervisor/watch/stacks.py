@@ -12,7 +12,7 @@ from ddpjob_rank.reporting import heartbeat
 
 from . import evidence, frames, ras
 from .asking import Answer, ask_for_stacks, ask_rank
-from .blame import HELD, STATES, Finding
+from .blame import HELD, STATES, Observation
 from .procfs import Process, descendants
 
 CHILDREN_SHOWN = 8
@@ -20,7 +20,7 @@ CHILDREN_SECONDS = 0.25
 LOG_CHARACTERS = 64 << 10
 
 
-async def collect(pid: int, rank: int, beats: Path, attempt: int) -> Finding:
+async def collect(pid: int, rank: int, beats: Path, attempt: int) -> Observation:
     """Examines what a rank is doing; writes what a reader needs most to stderr, and all of it to a file.
 
     Args:
@@ -37,14 +37,14 @@ async def collect(pid: int, rank: int, beats: Path, attempt: int) -> Finding:
     """
     present = Process.of(pid)
     answer = Answer(asked=False) if present.state in HELD else await ask_rank(pid, beats)
-    finding = _finding(rank, present, answer, beats)
+    observation = _observation(rank, present, answer, beats)
     children = await _children(pid, beats)
-    head = [*_head(finding, present, answer)]
+    head = [*_head(observation, present, answer)]
     _log(_story(*head, frames.without_ours(answer.stacks), *children, *_collectives(answer, done=False)))
     story = _story(*head, frames.main_first(answer.stacks), *children, *_collectives(answer))
     await evidence.keep(f"{story}\n", attempt, rank)
     # What a rank tells is a file of its own, which may hold anything; the caller deals with what is none of this.
-    return msgspec.convert(msgspec.to_builtins(finding), Finding)
+    return msgspec.convert(msgspec.to_builtins(observation), Observation)
 
 
 async def collect_from_ras(address: str, attempt: int) -> None:
@@ -58,10 +58,10 @@ def _story(*parts: str) -> str:
     return "\n".join(filter(None, parts))
 
 
-def _finding(rank: int, present: Process, answer: Answer, beats: Path) -> Finding:
+def _observation(rank: int, present: Process, answer: Answer, beats: Path) -> Observation:
     stack = frames.main_thread(answer.stacks)
     record = _record(beats)
-    return Finding(
+    return Observation(
         rank=rank,
         state=present.state,
         silent=answer.asked and not answer.stacks and not answer.told,
@@ -94,13 +94,13 @@ async def _children(pid: int, beats: Path) -> list[str]:
     return lines
 
 
-def _head(finding: Finding, present: Process, answer: Answer) -> Iterator[str]:
-    step = "no step reported" if finding.step is None else f"step {finding.step} finished"
-    doing = f", {finding.activity}" if finding.activity else ""
-    yield f"rank {finding.rank}: process {present.pid}, {_state(present)}; {step}{doing}"
-    if finding.sequences:
-        begun = ", ".join(f"{number} of group {group}" for group, number in finding.sequences.items())
-        waits = f"; it waits in {finding.collective}" if finding.collective else ""
+def _head(observation: Observation, present: Process, answer: Answer) -> Iterator[str]:
+    step = "no step reported" if observation.step is None else f"step {observation.step} finished"
+    doing = f", {observation.activity}" if observation.activity else ""
+    yield f"rank {observation.rank}: process {present.pid}, {_state(present)}; {step}{doing}"
+    if observation.sequences:
+        begun = ", ".join(f"{number} of group {group}" for group, number in observation.sequences.items())
+        waits = f"; it waits in {observation.collective}" if observation.collective else ""
         yield f"collectives begun: {begun}{waits}"
     yield from (
         f"PyTorch does not tell of its collectives: {said['error']}" for said in answer.told if "error" in said

@@ -22,7 +22,7 @@ from ddpjob_trainer.recording.position import Position
 from ddpjob_trainer.recording.recorder import Recorder
 
 from . import state
-from .directory import Checkpoints
+from .checkpoint_directory import Checkpoints
 from .interval import best_interval, expected_time_to_failure
 from .manifest import Manifest, extended, new_run
 from .writer import Writer

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import state
-from .directory import Checkpoints
+from .checkpoint_directory import Checkpoints
 from .manifest import Manifest
 from .snapshot import Snapshots
 

@@ -9,7 +9,7 @@ from ddpjob_rank.errors import ConfigError
 from torch import Tensor, nn
 
 from ddpjob_trainer.checkpoint import state
-from ddpjob_trainer.checkpoint.directory import checkpoints_in, newest
+from ddpjob_trainer.checkpoint.checkpoint_directory import checkpoints_in, newest
 from ddpjob_trainer.checkpoint.manifest import MANIFEST
 from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.random_state import seed_all

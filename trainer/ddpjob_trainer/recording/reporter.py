@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ddpjob_rank.console import record
-from ddpjob_rank.failure.report import last_line
+from ddpjob_rank.failure.failure_report import last_line
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.world import World
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from ddpjob_trainer.group.agreement import Agreement
 
 from .position import Position
-from .progress import Progress
+from .progress_lines import ProgressLines
 from .recorder import Recorder, by_rank
 from .step_times import StepTimes
 
@@ -39,7 +39,7 @@ class Reporter:
     """Follows a run."""
 
     position: Position
-    progress: Progress
+    progress: ProgressLines
     recorder: Recorder
     times: StepTimes
     agreement: Agreement

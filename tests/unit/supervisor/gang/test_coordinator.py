@@ -21,7 +21,7 @@ from ddpjob_supervisor.gang.messages import (
     UnreadableError,
 )
 from ddpjob_supervisor.gang.states import Phase
-from ddpjob_supervisor.watch.blame import Finding
+from ddpjob_supervisor.watch.blame import Observation
 from msgspec.structs import replace
 
 from .gangs import AT_7, BEGIN, CONFIG, KILLED, LOST, RAISED, SAVED, STUCK, WAITED, WELL, Gang, beat, hello, limits
@@ -548,22 +548,22 @@ def test_if_a_rank_waits_for_another_until_it_gives_up_the_other_is_looked_for(r
 
 
 def test_those_that_gave_up_are_found_waiting_although_they_have_ended() -> None:
-    gang = trains().fails(0, WAITED).idle(0, WAITED).says(1, Examined(1, (Finding(1, "S"),)))
+    gang = trains().fails(0, WAITED).idle(0, WAITED).says(1, Examined(1, (Observation(1, "S"),)))
     assert gang.coordinator.examined
-    findings = gang.coordinator.findings()
-    assert (findings[0].state, findings[0].where) == ("S", "NCCL's ALLREDUCE number 7")
-    assert findings[1] == Finding(1, "S")
+    observations = gang.coordinator.observations()
+    assert (observations[0].state, observations[0].where) == ("S", "NCCL's ALLREDUCE number 7")
+    assert observations[1] == Observation(1, "S")
 
 
 def test_all_have_been_examined_once_each_node_with_ranks_has_answered() -> None:
     gang = trains(3).done(2).stalls()
     assert gang.words == "Examine(1) to 0 1"
     assert not gang.coordinator.examined
-    gang.says(0, Examined(1, (Finding(0),)))
+    gang.says(0, Examined(1, (Observation(0),)))
     assert not gang.coordinator.examined
-    gang.says(1, Examined(1, (Finding(1),)))
+    gang.says(1, Examined(1, (Observation(1),)))
     assert gang.coordinator.examined
-    assert gang.coordinator.findings() == {0: Finding(0), 1: Finding(1), 2: Finding(2, "X")}
+    assert gang.coordinator.observations() == {0: Observation(0), 1: Observation(1), 2: Observation(2, "X")}
 
 
 @pytest.mark.parametrize("goes", ["stays", "goes"])
@@ -572,23 +572,23 @@ def test_of_a_node_that_is_done_all_processes_have_ended(goes: str) -> None:
     if goes == "goes":
         gang.lost(1)
     gang.stalls()
-    assert gang.coordinator.findings() == {process: Finding(process, "X") for process in (2, 3)}
+    assert gang.coordinator.observations() == {process: Observation(process, "X") for process in (2, 3)}
 
 
 @pytest.mark.parametrize("process", [0, 2, -1])
 def test_nobody_speaks_of_ranks_that_are_not_its_own(process: int) -> None:
     gang = trains()
     stuck = Failed(1, "DeviceFailed", end=replace(STUCK, rank=process))
-    for message in Beats(1, (beat(process, 5),)), Examined(1, (Finding(process),)), stuck:
+    for message in Beats(1, (beat(process, 5),)), Examined(1, (Observation(process),)), stuck:
         with pytest.raises(UnreadableError, match="is no rank of node 1"):
             gang.says(1, message)
     assert gang.coordinator.members[1].beats == ()
 
 
 def test_findings_that_never_come_are_not_waited_for_beyond_a_moment() -> None:
-    gang = trains().stalls().says(0, Examined(1, (Finding(0),)))
+    gang = trains().stalls().says(0, Examined(1, (Observation(0),)))
     assert gang.coordinator.next_moment() == BEGIN + EXAMINING_SECONDS
-    assert gang.coordinator.findings() == {0: Finding(0)}
+    assert gang.coordinator.observations() == {0: Observation(0)}
 
 
 def test_it_wants_to_look_again_only_where_time_alone_changes_something() -> None:
@@ -798,7 +798,7 @@ def test_a_stall_is_of_the_node_that_has_the_rank_that_is_to_blame(processes: in
 
 def test_of_a_node_that_is_done_the_ranks_that_it_had_have_ended() -> None:
     gang = placed().steps().done(1).stalls()
-    ended = [process for process, found in gang.coordinator.findings().items() if found.state == "X"]
+    ended = [process for process, found in gang.coordinator.observations().items() if found.state == "X"]
     assert ended == [2]
 
 

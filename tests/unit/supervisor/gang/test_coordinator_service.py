@@ -24,7 +24,7 @@ from ddpjob_supervisor.gang.messages import (
 )
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gang.states import Phase
-from ddpjob_supervisor.watch.blame import Finding
+from ddpjob_supervisor.watch.blame import Observation
 
 from tests.support.waiting import patience
 
@@ -73,7 +73,7 @@ def test_a_stalled_attempt_ends_whatever_was_found(state: str | None) -> None:
         service.coordinator.found_stalled(0.0, 1.0)
         service._act()
         await told.until(Examine)
-        member.send(Examined(1, (Finding(0, state),)))
+        member.send(Examined(1, (Observation(0, state),)))
         await told.until(Stop)
         stall = service.coordinator.current.stall
         assert service.coordinator.phase is Phase.STOPPING
@@ -91,8 +91,8 @@ def test_who_stalls_a_gang_is_named_with_the_node_where_ranks_follow_placement()
             coordinator.joined(node, Hello("u", node, 1, 1, 29502, "r", domain=domain), "", 0.0)
         coordinator.found_stalled(0.0, 1.0)
         for node, process in enumerate(coordinator.current.ring.first_rank(node) for node in range(3)):
-            finding = Finding(process, "T" if node == 1 else "S", communicates=True)
-            coordinator.said(node, Examined(1, (finding,)), 2.0)
+            observation = Observation(process, "T" if node == 1 else "S", communicates=True)
+            coordinator.said(node, Examined(1, (observation,)), 2.0)
         service._blame()
         stall = coordinator.current.stall
         assert stall is not None

@@ -15,7 +15,7 @@ from ddpjob_rank.reporting.heartbeat import EMPTY, SLOTS, Record, encode
 from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.gang import follower as module
 from ddpjob_supervisor.gang import local_ranks
-from ddpjob_supervisor.gang.follower import Follower, Membership, Running, beat_seconds
+from ddpjob_supervisor.gang.follower import Follower, Membership, NodeRunning, beat_seconds
 from ddpjob_supervisor.gang.link import LocalLink
 from ddpjob_supervisor.gang.messages import (
     Beats,
@@ -38,8 +38,8 @@ from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gpu.nvml import Nvml
 from ddpjob_supervisor.node.ranks import Launch, Rank, exit_code
-from ddpjob_supervisor.watch import devices
-from ddpjob_supervisor.watch.blame import Finding
+from ddpjob_supervisor.watch import nvidia_driver
+from ddpjob_supervisor.watch.blame import Observation
 
 from tests.support.waiting import patience
 from tests.unit.supervisor.gpu.driver import Driver
@@ -117,7 +117,7 @@ def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follow:
                 directory=tmp_path,
             )
             await scene(follower, sleepers)
-            if isinstance(follower._state, Running):
+            if isinstance(follower._state, NodeRunning):
                 follower._state.task.cancel()
                 await asyncio.wait([follower._state.task])
             follower._heartbeats.close()
@@ -135,7 +135,7 @@ def test_of_a_rank_that_has_ended_it_says_so(follow: Follow) -> None:
         follower._handle(Examine(1))
         told = await coordinator.receive()
         assert isinstance(told, Examined)
-        states = {finding.rank: finding.state for finding in told.findings}
+        states = {observation.rank: observation.state for observation in told.observations}
         assert (states[0] in {"S", "R"}, states[1]) == (True, "X"), states
 
     follow(scene)
@@ -165,7 +165,7 @@ def test_a_start_tells_where_the_others_are(follow: Follow) -> None:
 async def ranks_run(follower: Follower, attempt: int) -> None:
     def run() -> bool:
         state = follower._state
-        return isinstance(state, Running) and state.start.attempt == attempt and len(state.ranks.pids) == 2
+        return isinstance(state, NodeRunning) and state.start.attempt == attempt and len(state.ranks.pids) == 2
 
     while not run():  # noqa: ASYNC110  (nothing tells of a start)
         await asyncio.sleep(0.01)
@@ -344,10 +344,10 @@ def test_who_is_stopped_while_its_node_is_still_looked_at_need_not_wait_for_that
 def test_that_a_rank_cannot_be_looked_at_is_told_and_not_taken_for_silence(
     follow: Follow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def collect(_: int, process: int, *__: object) -> Finding:
+    async def collect(_: int, process: int, *__: object) -> Observation:
         if process:
             raise PermissionError("no look at /proc")
-        return Finding(process, "S")
+        return Observation(process, "S")
 
     monkeypatch.setattr(module, "collect", collect)
 
@@ -358,7 +358,7 @@ def test_that_a_rank_cannot_be_looked_at_is_told_and_not_taken_for_silence(
         follower._handle(Examine(1))
         told = await coordinator.receive()
         assert isinstance(told, Examined)
-        assert [(one.rank, one.state) for one in told.findings] == [(0, "S"), (1, None)]
+        assert [(one.rank, one.state) for one in told.observations] == [(0, "S"), (1, None)]
 
     follow(scene)
     assert "warning: cannot look at rank 1: PermissionError: no look at /proc\n" in capsys.readouterr().err
@@ -396,7 +396,7 @@ def test_when_ranks_hang_the_driver_is_asked_for_gpus_that_broke_and_a_driver_th
 ) -> None:
     driver = Driver()
     nvml = Nvml(driver)
-    monkeypatch.setattr(devices, "nvml", lambda: nvml)
+    monkeypatch.setattr(nvidia_driver, "nvml", lambda: nvml)
     never = threading.Event()
 
     async def scene(follower: Follower, _: Sleepers) -> None:
@@ -425,7 +425,7 @@ def test_while_ranks_run_a_gpu_that_is_slowed_down_is_told_once_and_shown_with_i
     follow: Follow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nvml = Nvml(Driver())
-    monkeypatch.setattr(devices, "nvml", lambda: nvml)
+    monkeypatch.setattr(nvidia_driver, "nvml", lambda: nvml)
     monkeypatch.setattr(module, "GPU_SECONDS", 0.01)
 
     async def scene(follower: Follower, _: Sleepers) -> None:

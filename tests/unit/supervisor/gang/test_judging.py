@@ -5,16 +5,16 @@ from ddpjob_rank.errors import ConfigError
 from ddpjob_supervisor.gang.judging import (
     FRUITLESS,
     Ends,
+    Ledger,
     Limits,
-    Record,
-    finding_of,
     first_of,
     is_consequence,
     is_well,
     left_to_operator,
+    observation_of,
 )
 from ddpjob_supervisor.gang.messages import INCIDENTS_KEPT, NAMED, End, Incident, Past
-from ddpjob_supervisor.watch.blame import Finding
+from ddpjob_supervisor.watch.blame import Observation
 from msgspec.structs import replace
 
 from .gangs import BEGIN, CONFIG, KILLED, LOST, SAVED, STOPPED, WELL
@@ -128,8 +128,8 @@ def test_ranks_have_ended_well_if_all_are_done_or_have_saved(ends: tuple[End, ..
 
 def answers(limits: Limits, *incidents: tuple[float, End, bool]) -> list[bool]:
     """Whether each of several incidents (seconds, end, progressed) is answered in place."""
-    record = Record(limits)
-    return [record.takes(Incident(1, 1, end), BEGIN + time, progressed=far) for time, end, far in incidents]
+    ledger = Ledger(limits)
+    return [ledger.takes(Incident(1, 1, end), BEGIN + time, progressed=far) for time, end, far in incidents]
 
 
 ANSWERS: dict[str, tuple[Limits, list[tuple[float, End, bool]], list[bool]]] = {
@@ -183,7 +183,7 @@ ROWS: dict[str, tuple[list[tuple[int, int | None]], bool]] = {
 def test_three_in_a_row_that_get_no_further_may_be_a_crash_loop(title: str) -> None:
     steps, expected = ROWS[title]
     *before, last = [Incident(attempt, 1, replace(KILLED, step=step)) for attempt, step in steps]
-    assert Record(Limits(), Past(tuple(before))).gets_no_further(last) is expected
+    assert Ledger(Limits(), Past(tuple(before))).gets_no_further(last) is expected
 
 
 @pytest.mark.parametrize(
@@ -216,6 +216,6 @@ def test_the_one_that_others_waited_for_has_stalled_them_and_it_is_said_by_how_m
 
 
 def test_one_that_waited_until_it_gave_up_is_found_waiting_and_any_other_has_ended() -> None:
-    assert finding_of(4, None) == finding_of(4, replace(KILLED, rank=4)) == Finding(4, "X")
-    found = finding_of(0, waited(0, {"0 nccl": 7}))
+    assert observation_of(4, None) == observation_of(4, replace(KILLED, rank=4)) == Observation(4, "X")
+    found = observation_of(0, waited(0, {"0 nccl": 7}))
     assert (found.communicates, found.where, found.sequences) == (True, "NCCL's ALLREDUCE number 7", {"0 nccl": 7})

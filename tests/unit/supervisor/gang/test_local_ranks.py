@@ -19,7 +19,7 @@ from ddpjob_supervisor.gang.local_ranks import LocalRanks, rank_specs
 from ddpjob_supervisor.gang.messages import End
 from ddpjob_supervisor.gpu.nvml import Nvml
 from ddpjob_supervisor.node.ranks import Launch, Rank, StartError
-from ddpjob_supervisor.watch import devices
+from ddpjob_supervisor.watch import nvidia_driver
 
 from tests.unit.supervisor.gpu.driver import Driver
 from tests.unit.supervisor.gpu.transcripts import transcript
@@ -249,7 +249,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     made_up = Driver()
     made_up.hot = 0
     nvml = Nvml(made_up)
-    monkeypatch.setattr(devices, "nvml", lambda: nvml)
+    monkeypatch.setattr(nvidia_driver, "nvml", lambda: nvml)
     return made_up
 
 

@@ -39,7 +39,7 @@ from ddpjob_supervisor.gang.messages import (
     to_line,
 )
 from ddpjob_supervisor.watch.beat import Beat, BeatFields
-from ddpjob_supervisor.watch.blame import Finding
+from ddpjob_supervisor.watch.blame import Observation
 
 END = End(3, 137, 1_700_000_000.5, "Application", 'killed by SIGKILL: "\u00fc"\n', "ValueError", 120)
 INCIDENT = Incident(2, 1, END, tied=True, consequences=12, consequence_nodes=(0, 2))
@@ -53,7 +53,7 @@ BEAT: BeatFields = {
     "seconds": {"data": 0.25},
     "checkpoint": {"step": 100, "time": "2026-11-21T12:00:00.000Z"},
 }
-FINDING = Finding(1, "S", where="train.py:9", communicates=True, sequences={"0 gloo": 17}, step=5)
+OBSERVATION = Observation(1, "S", where="train.py:9", communicates=True, sequences={"0 gloo": 17}, step=5)
 
 MESSAGES: list[Message] = [
     Hello("uid", 1, 2, 3, 29502, "0.1.0", sent=1_700_000_000.25, nonce="c0"),
@@ -80,7 +80,7 @@ MESSAGES: list[Message] = [
     Leaving(),
     Located("rack-1"),
     Beats(4, (BEAT, BEAT), running=(0, 1)),
-    Examined(4, (FINDING,)),
+    Examined(4, (OBSERVATION,)),
     Ping(),
 ]
 
@@ -120,7 +120,7 @@ def test_first_words_and_a_refusal_are_what_they_will_always_be() -> None:
 
 
 def test_what_a_newer_version_adds_to_a_beat_or_a_finding_is_left_out() -> None:
-    for message in Beats(4, (BEAT,)), Examined(4, (FINDING,)):
+    for message in Beats(4, (BEAT,)), Examined(4, (OBSERVATION,)):
         more = to_line(message).replace(b'"rank":1', b'"rank":1,"colour":["red"]')
         assert b"colour" in more
         assert from_line(more) == message
@@ -172,11 +172,11 @@ REFUSED: dict[str, bytes] = {
     "nothing for text": hello(uid=None),
     "an object for a list": b'{"kind": "Beats", "attempt": 1, "beats": {}}\n',
     "a list of other things": b'{"kind": "Beats", "attempt": 1, "beats": [1]}\n',
-    "a finding with text for a step": (
-        b'{"kind": "Examined", "attempt": 1, "findings": [{"rank": 0, "step": "5"}]}\n'
+    "a observation with text for a step": (
+        b'{"kind": "Examined", "attempt": 1, "observations": [{"rank": 0, "step": "5"}]}\n'
     ),
-    "a finding with nothing for a list": (
-        b'{"kind": "Examined", "attempt": 1, "findings": [{"rank": 0, "sequences": null}]}\n'
+    "a observation with nothing for a list": (
+        b'{"kind": "Examined", "attempt": 1, "observations": [{"rank": 0, "sequences": null}]}\n'
     ),
     "bytes that are no text": b'{"kind": "Elsewhere", "address": "\xff"}\n',
     "a number that is none": b'{"kind": "Welcome", "release": "0.1.0", "heard": NaN}\n',

@@ -8,7 +8,7 @@ import pytest
 from ddpjob_supervisor.gpu import nvml as module
 from ddpjob_supervisor.gpu.health import Gpu
 from ddpjob_supervisor.gpu.nvml import Nvml
-from ddpjob_supervisor.watch import devices
+from ddpjob_supervisor.watch import nvidia_driver
 
 from .driver import Driver
 
@@ -97,7 +97,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     """The one of this machine."""
     made_up = Driver()
     nvml = Nvml(made_up)
-    monkeypatch.setattr(devices, "nvml", lambda: nvml)
+    monkeypatch.setattr(nvidia_driver, "nvml", lambda: nvml)
     return made_up
 
 
@@ -105,7 +105,7 @@ def test_a_rank_is_told_of_its_own_gpu_alone(driver: Driver) -> None:
     driver.events = [(1, 79)]
 
     async def asked(local: int, **env: str) -> list[str]:
-        known = await devices.facts(NCCL | env, 2)
+        known = await nvidia_driver.facts(NCCL | env, 2)
         return [fact.message for fact in known[local] if "slowed" not in fact.message]
 
     async def all_of_it() -> list[list[str]]:
@@ -119,7 +119,7 @@ def test_before_training_only_the_gpus_are_looked_at_that_it_will_use(driver: Dr
     driver.worn_out = True
 
     async def worn_out(**env: str) -> list[bool]:
-        return [gpu.worn_out for gpu in await devices.present(env)]
+        return [gpu.worn_out for gpu in await nvidia_driver.present(env)]
 
     assert asyncio.run(worn_out(**NCCL)) == [True, False]
     assert asyncio.run(worn_out(**NCCL, CUDA_VISIBLE_DEVICES="GPU-1")) == [False]
@@ -133,7 +133,7 @@ def test_a_driver_that_says_nothing_holds_nobody(driver: Driver, monkeypatch: py
 
     async def asked_again_and_again() -> None:
         for _ in range(3):
-            assert await devices.facts(NCCL, 2, seconds=0.05) == [[], []]
+            assert await nvidia_driver.facts(NCCL, 2, seconds=0.05) == [[], []]
         await asyncio.sleep(0.1)
 
     try:

@@ -5,17 +5,17 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from ddpjob_supervisor.page.progress import POINTS, Beat, Pace, Progress
+from ddpjob_supervisor.page.progress import POINTS, BeatFields, GangProgress, Progress
 
 WALL = 1_790_000_000.0
 """Seconds of the epoch when the monotonic clock stands at 0."""
 
 
-def beat(process: int, step: int | None, age: float | None = 0.0, **more: object) -> Beat:
+def beat(process: int, step: int | None, age: float | None = 0.0, **more: object) -> BeatFields:
     return {"rank": process, "node": process, "step": step, "stepAge": age, **more}
 
 
-def heard(pace: Pace, said: Iterable[tuple[float, list[Beat]]], attempt: int = 1) -> Progress | None:
+def heard(pace: GangProgress, said: Iterable[tuple[float, list[BeatFields]]], attempt: int = 1) -> Progress | None:
     """The progress after these beats, each with the time at which it came."""
     now = 0.0
     for now, beats in said:
@@ -23,7 +23,7 @@ def heard(pace: Pace, said: Iterable[tuple[float, list[Beat]]], attempt: int = 1
     return pace.progress(now, WALL + now)
 
 
-def running(seconds: Iterable[float], step_seconds: float, **more: object) -> list[tuple[float, list[Beat]]]:
+def running(seconds: Iterable[float], step_seconds: float, **more: object) -> list[tuple[float, list[BeatFields]]]:
     """What two processes say each second that finish their steps together, one every `step_seconds`."""
     said = []
     for now in seconds:
@@ -36,7 +36,7 @@ def running(seconds: Iterable[float], step_seconds: float, **more: object) -> li
 @pytest.mark.parametrize("step_seconds", [0.02, 0.3, 1.0, 7.0])
 def test_the_pace_is_found_however_long_a_step_takes(step_seconds: float) -> None:
     seconds = range(1, 2 + int(5 * max(1, step_seconds)))
-    progress = heard(Pace(), running(seconds, step_seconds, samples=64, totalSteps=10_000))
+    progress = heard(GangProgress(), running(seconds, step_seconds, samples=64, totalSteps=10_000))
     assert progress is not None
     assert progress.step_seconds == pytest.approx(step_seconds)
     assert progress.samples_per_second == pytest.approx(64 / step_seconds)
@@ -44,7 +44,7 @@ def test_the_pace_is_found_however_long_a_step_takes(step_seconds: float) -> Non
 
 
 def test_beats_that_come_late_now_and_then_and_a_long_evaluation_do_not_move_the_pace() -> None:
-    pace, noise = Pace(), random.Random(1)
+    pace, noise = GangProgress(), random.Random(1)
     for second in range(40):
         step = second * 10 if second < 30 else 290 + (second - 30) * 10
         now = second + (20 if second >= 30 else 0)
@@ -57,23 +57,23 @@ def test_beats_that_come_late_now_and_then_and_a_long_evaluation_do_not_move_the
 
 
 def test_the_step_is_that_of_the_slowest_process_and_its_time_when_that_finished_it() -> None:
-    progress = heard(Pace(), [(5.0, [beat(0, 9, 0.1), beat(1, 8, 0.25), beat(2, 8, 0.5)])])
+    progress = heard(GangProgress(), [(5.0, [beat(0, 9, 0.1), beat(1, 8, 0.25), beat(2, 8, 0.5)])])
     assert progress is not None
     assert (progress.step, progress.last_step_time) == (8, WALL + 4.75)
 
 
 def test_where_rank_0_alone_tells_its_steps_those_counted_for_the_others_do_not_matter() -> None:
-    progress = heard(Pace(), [(5.0, [beat(0, 5000), beat(1, 20, counted=True)])])
+    progress = heard(GangProgress(), [(5.0, [beat(0, 5000), beat(1, 20, counted=True)])])
     assert progress is not None
     assert progress.step == 5000
-    progress = heard(Pace(), [(5.0, [beat(0, 21, counted=True), beat(1, 20, counted=True)])])
+    progress = heard(GangProgress(), [(5.0, [beat(0, 21, counted=True), beat(1, 20, counted=True)])])
     assert progress is not None
     assert progress.step == 20
 
 
 def test_a_beat_that_is_said_again_does_not_make_a_step_younger() -> None:
     same = [beat(0, 8, 0.25)]
-    progress = heard(Pace(), [(1.0, same), (2.0, same), (9.0, same)])
+    progress = heard(GangProgress(), [(1.0, same), (2.0, same), (9.0, same)])
     assert progress is not None
     assert progress.last_step_time == WALL + 0.75
 
@@ -107,14 +107,16 @@ def test_percent_and_what_is_left(step: int, total: int | None, percent: float |
     ],
     ids=["no beats", "no processes", "no steps yet", "one of two has a step", "a step of an earlier attempt"],
 )
-def test_no_end_is_foretold_before_there_is_a_pace(said: list[tuple[float, list[Beat]]], step: int | None) -> None:
-    progress = heard(Pace(), said)
+def test_no_end_is_foretold_before_there_is_a_pace(
+    said: list[tuple[float, list[BeatFields]]], step: int | None
+) -> None:
+    progress = heard(GangProgress(), said)
     assert (progress and progress.step) == step
     assert progress is None or (progress.eta_seconds, progress.samples_per_second) == (None, None)
 
 
 def test_after_a_restart_the_step_goes_back_and_the_pace_is_found_anew() -> None:
-    pace = Pace()
+    pace = GangProgress()
     before = heard(pace, running(range(1, 10), 0.1, totalSteps=400))
     assert before is not None
     assert (before.step, before.percent) == (90, 22.5)
@@ -131,7 +133,7 @@ def test_after_a_restart_the_step_goes_back_and_the_pace_is_found_anew() -> None
 
 
 def test_steps_that_are_counted_anew_after_a_restart_are_no_part_of_the_whole() -> None:
-    pace = Pace()
+    pace = GangProgress()
     before = heard(pace, running(range(1, 10), 0.1, totalSteps=400, counted=True))
     after = heard(pace, running(range(1, 10), 0.5, totalSteps=400, counted=True, anew=True), attempt=2)
     assert before is not None
@@ -141,7 +143,7 @@ def test_steps_that_are_counted_anew_after_a_restart_are_no_part_of_the_whole() 
 
 
 def test_a_script_that_counts_anew_has_the_pace_of_its_new_count() -> None:
-    pace = Pace()
+    pace = GangProgress()
     heard(pace, [(float(second), [beat(0, second)]) for second in range(10)])
     anew = heard(pace, [(float(10 + 2 * step), [beat(0, step)]) for step in range(5)])
     assert anew is not None
@@ -149,7 +151,7 @@ def test_a_script_that_counts_anew_has_the_pace_of_its_new_count() -> None:
 
 
 def test_the_pace_is_that_of_the_last_minute() -> None:
-    pace = Pace()
+    pace = GangProgress()
     heard(pace, [(float(second), [beat(0, second)]) for second in range(300)])
     faster = heard(pace, [(float(300 + second), [beat(0, 300 + second * 4)]) for second in range(POINTS)])
     assert faster is not None
@@ -158,13 +160,13 @@ def test_the_pace_is_that_of_the_last_minute() -> None:
 
 def test_what_one_process_alone_tells_is_told() -> None:
     told: dict[str, Any] = {"epoch": 2, "totalSteps": 40, "loss": 0.5}
-    progress = heard(Pace(), [(1.0, [beat(3, 7, epoch=9), beat(0, 7), beat(1, 7, **told)])])
+    progress = heard(GangProgress(), [(1.0, [beat(3, 7, epoch=9), beat(0, 7), beat(1, 7, **told)])])
     assert progress is not None
     assert (progress.epoch, progress.total_steps, progress.loss) == (2, 40, 0.5)
 
 
 def test_the_newest_checkpoint_is_remembered_over_attempts() -> None:
-    pace = Pace()
+    pace = GangProgress()
     first, second = ({"step": step, "time": f"2026-01-01T00:0{step}:00.000Z"} for step in (1, 2))
     pace.add(1, [beat(0, 2, checkpoint=second), beat(1, 2, checkpoint=first)], 1.0)
     pace.add(2, [beat(0, None, None)], 2.0)
@@ -172,7 +174,7 @@ def test_the_newest_checkpoint_is_remembered_over_attempts() -> None:
 
 
 def test_a_checkpoint_tells_that_all_have_finished_its_step_however_late_their_own_words_are() -> None:
-    pace, saved = Pace(), {"step": 816, "time": WALL}
+    pace, saved = GangProgress(), {"step": 816, "time": WALL}
     pace.add(1, [beat(0, 810), beat(1, 809)], 1.0)
     pace.add(1, [beat(0, 816, checkpoint=saved)], 1.2)
     pace.look()
@@ -188,7 +190,7 @@ def test_a_checkpoint_tells_that_all_have_finished_its_step_however_late_their_o
 
 
 def test_once_rank_0_is_done_so_are_all_steps_though_not_all_have_told() -> None:
-    pace = Pace()
+    pace = GangProgress()
     pace.add(1, [beat(0, 97, totalSteps=100), beat(1, 97, totalSteps=100)], 5.0)
     pace.add(1, [beat(0, 100, totalSteps=100)], 5.1)
     before, over = pace.progress(5.2, WALL), pace.progress(5.2, WALL, over=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import NoReturn, Self
 
-from ddpjob_rank.failure.report import last_line
+from ddpjob_rank.failure.failure_report import last_line
 from ddpjob_rank.machine.parent_death import die_with
 
 from ddpjob_supervisor.node.ranks import exit_code

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch.distributed as dist
 from ddpjob_rank.errors import PeerLostError
-from ddpjob_rank.failure.report import last_line
+from ddpjob_rank.failure.failure_report import last_line
 from ddpjob_rank.places.master import await_rank_0
 from ddpjob_rank.world import World
 from torch.distributed.distributed_c10d import Store

@@ -1,4 +1,4 @@
-"""Progress as it is printed: one line every few steps, by every rank, of its own loss and pace."""
+"""ProgressLines as it is printed: one line every few steps, by every rank, of its own loss and pace."""
 
 import time
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Line:
     steps_per_second: float
 
 
-class Progress:
+class ProgressLines:
     """Prints the first step, the last, and every one that `log_every` divides.
 
     If several ranks write into one log, `rank` distinguishes them; None: there is only one.
