@@ -104,7 +104,7 @@ def test_preemption_by_a_pod_of_higher_priority(fake: Plant, team: Team, urgent:
     team.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     failure = taken(team, "Preempted")["lastFailure"]
     assert "preempting to accommodate a higher priority pod" in failure["message"]
-    words = "3 of 4 pods running; rank"
+    words = "3 of 4 pods running; node"
     fake.wait("the job to tell what it lacks", lambda: team.status()["message"].startswith(words))
     assert "Unschedulable: 0/4 nodes are available: 4 Insufficient nvidia.com/gpu" in team.status()["message"]
     team.delete("pods", "urgent", wait=True)
