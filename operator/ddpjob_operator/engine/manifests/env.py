@@ -20,16 +20,16 @@ from .names import master_address
 from .topology import domain_key
 
 
-def trainer_env(job: DDPJob, rank: int, living: tuple[str, ...]) -> list[Manifest]:
+def trainer_env(job: DDPJob, node: int, living: tuple[str, ...]) -> list[Manifest]:
     """The `env` of the trainer container of a node, before the template's own.
 
     They come first, so that the template's variables and arguments can refer to them as `$(NODE_RANK)`; what it
     mentions is not packed. `living` are the addresses of the gang's pods that already run.
     """
     values = {
-        **_world(job, rank),
-        **_torchrun(job, rank),
-        **_identity(job, rank),
+        **_world(job, node),
+        **_torchrun(job, node),
+        **_identity(job, node),
         **_checkpoint(job),
         **_supervisor(job, living),
     }
@@ -76,7 +76,7 @@ def _listed(values: Mapping[str, object]) -> list[Manifest]:
     return [{"name": name, "value": str(value)} for name, value in values.items() if value is not None]
 
 
-def _world(job: DDPJob, rank: int) -> dict[str, object]:
+def _world(job: DDPJob, node: int) -> dict[str, object]:
     nodes, procs = job.status.nodes, job.status.procs_per_node
     assert nodes is not None, "an attempt was started"
     assert procs is not None, "an attempt was started"
@@ -85,32 +85,32 @@ def _world(job: DDPJob, rank: int) -> dict[str, object]:
         Env.MASTER_PORT: job.status.master_port,
         Env.WORLD_SIZE: nodes * procs,
         Env.NNODES: nodes,
-        Env.NODE_RANK: rank,
+        Env.NODE_RANK: node,
         Env.NPROC_PER_NODE: procs,
     }
     # If a node has several, each has its own values, which torchrun or the supervisor sets.
     if procs == 1:
-        world |= {Env.RANK: rank, Env.LOCAL_RANK: 0, Env.LOCAL_WORLD_SIZE: 1}
+        world |= {Env.RANK: node, Env.LOCAL_RANK: 0, Env.LOCAL_WORLD_SIZE: 1}
     return world
 
 
-def _torchrun(job: DDPJob, rank: int) -> dict[str, object]:
+def _torchrun(job: DDPJob, node: int) -> dict[str, object]:
     return {
         Env.PET_NNODES: job.status.nodes,
         Env.PET_NPROC_PER_NODE: job.status.procs_per_node,
-        Env.PET_NODE_RANK: rank,
+        Env.PET_NODE_RANK: node,
         Env.PET_MASTER_ADDR: master_address(job),
         Env.PET_MASTER_PORT: job.status.master_port,
     }
 
 
-def _identity(job: DDPJob, rank: int) -> dict[str, object]:
+def _identity(job: DDPJob, node: int) -> dict[str, object]:
     assert job.status.backend is not None, "an attempt was started"
     return {
         Env.NAME: job.metadata.name,
         Env.NAMESPACE: job.metadata.namespace,
         Env.UID: job.metadata.uid,
-        Env.INCARNATION: job.status.incarnations.of(rank),
+        Env.INCARNATION: job.status.incarnations.of(node),
         Env.ATTEMPT: job.status.attempt,
         Env.BACKEND: job.status.backend.lower(),
     }
