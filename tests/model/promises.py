@@ -174,11 +174,12 @@ def check_group_deletion(world: "World", name: str) -> None:
 def check_groups_of_gang(snapshot: Snapshot, decision: Decision) -> None:
     """A gang that is up has its PodGroup and its Workload, and none is left of former attempts.
 
-    A job that ends, or is suspended, between two attempts keeps what the last one had: nothing is made then.
+    A job that ends, or is suspended by its user or its queue, between two attempts keeps what the last one had: nothing
+    is made then.
     """
-    status, groups = snapshot.job.status, snapshot.pod_groups
-    over = snapshot.job.spec.suspend or status.ending or status.finished
-    if groups is None or over or snapshot.refusal or not decision.empty or not View(snapshot).up:
+    view, status, groups = View(snapshot), snapshot.job.status, snapshot.pod_groups
+    over = view.winds_down or view.suspended or status.finished
+    if groups is None or over or snapshot.refusal or not decision.empty or not view.up:
         return
     own = {status.pod_group} - {None}
     staying = {group.name for group in groups if group.name in own or not group.deleting}
