@@ -174,8 +174,8 @@ def check_group_deletion(world: "World", name: str) -> None:
 def check_groups_of_gang(snapshot: Snapshot, decision: Decision) -> None:
     """A gang that is up has its PodGroup and its Workload, and none is left of former attempts.
 
-    A job that ends, or is suspended by its user or its queue, between two attempts keeps what the last one had: nothing
-    is made then.
+    A job that ends, or is suspended by its user or its queue, keeps what the last attempt had: nothing is
+    made then.
     """
     view, status, groups = View(snapshot), snapshot.job.status, snapshot.pod_groups
     over = view.winds_down or view.suspended or status.finished

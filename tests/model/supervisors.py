@@ -62,7 +62,6 @@ class Supervisors:
         said = {
             "version": 2,
             "job": fingerprint(uid),
-            "guarded": True,
             "attempt": self.attempt or first.attempt,
             "phase": "Running" if self.runs else "Gathering",
             "since": (self.since or now).isoformat(),

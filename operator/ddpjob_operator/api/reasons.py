@@ -59,9 +59,6 @@ class Reason(StrEnum):
     """Some pods are not running yet; the message says what the first of them is waiting for."""
     ALL_PODS_RUNNING = "AllPodsRunning"
     """The trainer runs in every pod."""
-    SUPERVISOR_OUTDATED = "SupervisorOutdated"
-    """The trainer runs in every pod, but its image is older than the operator: its supervisors trust anyone who can
-    reach them."""
     RESTARTED = "Restarted"
     """The next attempt is running."""
     UNSTALLED = "Unstalled"
@@ -148,7 +145,6 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.PODS_STARTING: "Read the message. If a pod lacks a machine, free one, or ask for less. If it is an image, "
     "fix its name.",
     Reason.ALL_PODS_RUNNING: NOTHING,
-    Reason.SUPERVISOR_OUTDATED: "Rebuild the image. Then suspend the job, give it that image, and resume it.",
     Reason.RESTARTED: NOTHING,
     Reason.UNSTALLED: NOTHING,
     Reason.SUPERVISOR_SILENT: "Nothing, if it lasts only a moment. Otherwise see whether a NetworkPolicy or a "

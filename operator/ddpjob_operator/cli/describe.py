@@ -153,8 +153,9 @@ def _last_failure(job: DDPJob) -> dict[str, object]:
 
 def _history(job: DDPJob, now: datetime) -> Iterator[str]:
     """One line for each incident, the newest first."""
+    width = max((len(incident.who) for incident in job.status.history), default=0)
     for incident in job.status.history:
-        where = f"attempt {incident.attempt:<4} {incident.who:<10}"
+        where = f"attempt {incident.attempt:<4} {incident.who:<{width}}  "
         yield f"{age(incident.time, now):<6}{where}{incident.cause}: {incident.message} ({_decision(incident)})"
 
 

@@ -299,4 +299,4 @@ def _merged(metadata: Document, more: Document) -> Document:
 
 
 def _of(job: Document) -> Query:
-    return {"labelSelector": f"{Label.JOB_UID}={job['metadata']['uid']}"}
+    return {"labelSelector": f"{Label.JOB_UID}={job['metadata']['uid']},{Label.NODE}"}

@@ -155,8 +155,6 @@ def events(before: DDPJobStatus, after: DDPJobStatus) -> tuple[Event, ...]:
 
 
 def _event(condition: Condition) -> Event:
-    if condition.reason == Reason.SUPERVISOR_OUTDATED:
-        return Event(warning=True, reason=condition.reason, message=condition.message)
     return Event(condition.type in WARNINGS, condition.type, condition.message)
 
 

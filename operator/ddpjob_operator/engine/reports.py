@@ -16,7 +16,6 @@ from ddpjob_operator.api.contract import MAX_NODES, MAX_PROCS_PER_NODE
 from ddpjob_operator.api.restart import signal_name
 from ddpjob_operator.api.words import duration
 
-from .first_version import in_second
 from .foreign import attempt_of, count_of, text_of, words_of
 from .incidents.facts import Facts
 
@@ -85,8 +84,9 @@ class Heard:
     phase: Phase
     since: datetime
     """When the phase began."""
-    order: tuple[int, ...] = ()
-    """The nodes by the ranks of their processes in that attempt, where ranks follow placement."""
+    order: tuple[int, ...] | None = ()
+    """The nodes by the ranks of their processes in that attempt; empty if ranks stand by the nodes' numbers; None if what
+    it says is no order."""
     missing: tuple[int, ...] = ()
     """Nodes, by number, whose supervisors are not connected; the first of them."""
     incidents: tuple[Facts, ...] = ()
@@ -95,8 +95,6 @@ class Heard:
     checkpoint: CheckpointSeen | None = None
     stall: Stall | None = None
     stragglers: tuple[HeardStraggler, ...] = ()
-    guarded: bool = True
-    """Whether supervisors trust only peers that prove that they have the job's secret: older images trust anyone."""
     pod: str = ""
     """The pod that it was read from."""
     error: str = ""
@@ -118,7 +116,6 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | N
     """
     if not isinstance(document, Mapping) or document.get("job") != fingerprint(uid):
         return None
-    document = in_second(document)
     attempt = attempt_of(document.get("attempt"))
     if attempt is None:
         return None
@@ -139,21 +136,20 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | N
         checkpoint=_checkpoint(document.get("checkpoint"), clock),
         stall=_stall(document.get("stall"), clock),
         stragglers=_stragglers(document.get("stragglers")),
-        guarded=document.get("guarded") is True,
         pod=pod,
     )
 
 
 def incident_of(report: Mapping[str, Any], at: datetime) -> Facts | None:
     """The incident that a supervisor describes in a failure report, read at that moment; None if it is not one."""
-    return _incident(in_second(report).get("incident"), _Clock(at))
+    return _incident(report.get("incident"), _Clock(at))
 
 
 def last_words_of(document: Any, at: datetime) -> tuple[Progress | None, CheckpointSeen | None]:
     """How far training came and what it saved last, as rank 0's supervisor reported when it ended at that moment."""
     if not isinstance(document, Mapping):
         return None, None
-    document, clock = in_second(document), _Clock(at)
+    clock = _Clock(at)
     return _progress(document.get("progress"), clock), _checkpoint(document.get("checkpoint"), clock)
 
 
@@ -300,10 +296,12 @@ def _nodes(value: Any) -> tuple[int, ...]:
     return tuple(sorted(node for node in nodes if node is not None)[:NAMED])
 
 
-def _order(value: Any) -> tuple[int, ...]:
+def _order(value: Any) -> tuple[int, ...] | None:
+    if value is None:
+        return ()
     nodes = [count_of(one, MAX_NODES - 1) for one in _list(value)[:MAX_NODES]]
     known = tuple(node for node in nodes if node is not None)
-    return known if sorted(known) == [*range(len(nodes))] else ()
+    return known if nodes and sorted(known) == [*range(len(nodes))] else None
 
 
 def _list(value: Any) -> list[Any]:

@@ -104,14 +104,6 @@ def said_of(view: View) -> str:
     return _told(view, stall) if stall else missed(view)
 
 
-def is_outdated(view: View) -> bool:
-    """Whether the gang's supervisors are too old to use its secret."""
-    if is_unheard_yet(view):
-        said = view.status.condition(ConditionType.RUNNING)
-        return said is not None and said.reason == Reason.SUPERVISOR_OUTDATED
-    return view.nodes > 1 and view.heard is not None and not view.heard.guarded
-
-
 def quiet_of(view: View) -> str:
     """Why rank 0's supervisor cannot be read, once that has lasted for a moment; empty if it can."""
     heard, limit = view.snapshot.heard, view.quiet_at
@@ -125,8 +117,11 @@ def only_rank(view: View, node: int, attempt: int) -> int | None:
     if domain_key(view.snapshot.job) is None:
         return node
     heard = view.heard
-    known = heard is not None and heard.attempt == attempt and node in heard.order
-    return heard.order.index(node) if heard and known else None
+    if heard is None or heard.attempt != attempt or heard.order is None:
+        return None
+    if not heard.order:  # In spite of placement.
+        return node
+    return heard.order.index(node) if node in heard.order else None
 
 
 def stall_of(view: View) -> Stall | None:

@@ -147,7 +147,8 @@ class RunDirectory:
             return None if document is None else DDPJob.from_dict(document)
         except (AttributeError, KeyError, TypeError, ValueError):
             raise BadInputError(
-                f"{self.job_file} is damaged: it holds no DDPJob. Remove the run with: ddpjob rm {self.root.name}"
+                f"{self.job_file} is damaged, or of another version: it holds no DDPJob. Remove the run with:"
+                f" ddpjob rm {self.root.name}"
             ) from None
 
     def save(self, job: DDPJob) -> None:

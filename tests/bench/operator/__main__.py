@@ -9,7 +9,9 @@ import argparse
 import asyncio
 import json
 import os
+import platform
 import random
+import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -38,8 +40,13 @@ class Bench:
         self._chosen = chosen
         self._kept = kept
         self._quick = quick
+        head = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+        self._of = {"commit": head.stdout.strip(), "host": platform.node(), "quick": quick}
         if kept is not None and kept.exists():
-            for title, scenarios_of_it in json.loads(kept.read_text()).items():
+            former = json.loads(kept.read_text())
+            if former["of"] != self._of:
+                raise BenchError(f"{kept} holds figures of {former['of']}, not of {self._of}: name another file")
+            for title, scenarios_of_it in former["found"].items():
                 self.found[title].update(scenarios_of_it)
 
     def measure(self, who: list[Contestant], repeats: int) -> None:
@@ -91,7 +98,7 @@ class Bench:
         """A whole run takes more than an hour: what ends it loses one scenario."""
         if self._kept is not None:
             whole = self._kept.with_suffix(".new")
-            whole.write_text(json.dumps(self.found, indent=1))
+            whole.write_text(json.dumps({"of": self._of, "found": self.found}, indent=1))
             whole.replace(self._kept)
 
 
@@ -100,9 +107,9 @@ def main() -> None:
     flags = _flags()
     everything = scenarios(flags.churn)
     chosen = {name: one for name, one in everything.items() if name in (flags.only or everything)}
-    bench = Bench(chosen, flags.json, quick=flags.quick)
     load = os.getloadavg()[0]
     try:
+        bench = Bench(chosen, flags.json, quick=flags.quick)
         if set(flags.contestant) - {"ddpjob"}:
             build.build(For.BENCH)
         bench.measure([CONTESTANTS[name] for name in flags.contestant], 1 if flags.quick else flags.repeats)

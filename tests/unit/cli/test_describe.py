@@ -211,12 +211,12 @@ def test_what_there_is_nothing_to_tell_of_has_no_line(name: str) -> None:
 
 def test_the_history_has_a_line_for_each_incident_the_newest_first() -> None:
     lost = {"cause": "NodeLost", "message": "node b: gone", "action": "RestartFree", "node": 0, "rank": 0}
-    lines = told({}, {"history": [failure(2, **lost, time=moment(-30)), failure(1, **RULED)]})
+    lines = told({}, {"history": [failure(2, **lost, time=moment(-30)), failure(1, **RULED, rank=15)]})
     start = lines.index("History:")
     assert lines[start : start + 3] == [
         "History:",
         "30s attempt 2 rank 0 NodeLost: node b: gone (RestartFree by default)",
-        "90s attempt 1 rank 1 Application: ValueError: no (Fail by spec.restart.rules[2])",
+        "90s attempt 1 rank 15 (node 1) Application: ValueError: no (Fail by spec.restart.rules[2])",
     ]
 
 

@@ -122,7 +122,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ),
         (
             "status --local --run-dir taken",
-            "taken/train/job.json is damaged: it holds no DDPJob. Remove the run with:",
+            "taken/train/job.json is damaged, or of another version: it holds no DDPJob. Remove the run with:",
         ),
         ("run -- nosuchprogram", "nosuchprogram: no such program on PATH"),
         ("run train.py --nodes 0", "--nodes: 0 is too small; it must be at least 1"),
@@ -362,4 +362,6 @@ def test_a_run_whose_file_is_damaged_hides_no_others(
     assert call(monkeypatch, "ls", "--run-dir", "taken") == 0
     said = capsys.readouterr()
     assert [line.split()[0] for line in said.out.splitlines()] == ["NAME", "digits"]
-    assert said.err.startswith(f"warning: {directory}/taken/train/job.json is damaged: it holds no DDPJob.")
+    assert said.err.startswith(
+        f"warning: {directory}/taken/train/job.json is damaged, or of another version: it holds no DDPJob."
+    )

@@ -140,7 +140,7 @@ def test_pods_and_events_are_those_of_this_very_job() -> None:
     jobs.pods(a_job())
     jobs.events(a_job())
     assert [query for *_, query in asked] == [
-        {"labelSelector": "ddpjob.dev/job-uid=uid-1"},
+        {"labelSelector": "ddpjob.dev/job-uid=uid-1,ddpjob.dev/node"},
         {"fieldSelector": "involvedObject.uid=uid-1"},
     ]
 

@@ -21,7 +21,6 @@ def a_document(**more: Any) -> dict[str, Any]:
     return {
         "version": 1,
         "job": fingerprint(UID),
-        "guarded": True,
         "mark": "1",
         "attempt": 1,
         "phase": "Running",

@@ -227,7 +227,6 @@ class Moment:
         said = {
             "version": 2,
             "job": fingerprint(job.metadata.uid),
-            "guarded": True,
             "attempt": attempt or self.status.attempt,
             "phase": phase,
             "since": (now + timedelta(seconds=began)).isoformat(),
@@ -251,7 +250,6 @@ class Moment:
         name = present_pod_name(job, rank)
         said = {
             "job": fingerprint(job.metadata.uid),
-            "guarded": True,
             "attempt": self.status.attempt,
             "phase": phase,
             "coordinator": "10.0.1.0:29502",

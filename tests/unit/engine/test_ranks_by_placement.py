@@ -147,7 +147,6 @@ def test_a_node_that_was_lost_is_avoided_whatever_rank_it_had() -> None:
 
 
 UNKNOWN: dict[str, Moment] = {
-    "nodes stand by number": apart.hears(),
     "the order is another attempt's": in_place.vanishes(1).decided(),
     "the order is none": apart.hears(order=[0, 2, 2]),
     "it has gaps": apart.hears(order=[0, 3, 1]),
@@ -164,8 +163,14 @@ def test_a_pod_that_says_nothing_is_named_by_its_node_if(moment: Moment) -> None
     assert (failure.node, failure.rank, failure.who) == (2, None, "node 2")
 
 
+def test_where_nodes_stand_by_number_in_spite_of_placement_a_ranks_number_is_its_nodes() -> None:
+    failure = apart.hears().fails(2, code=137, reason="OOMKilled").decided().status.last_failure
+    assert failure is not None
+    assert (failure.node, failure.rank, failure.who) == (2, 2, "rank 2")
+
+
 def test_a_report_about_another_node_is_no_proof_of_where_a_rank_is() -> None:
-    failure = ordered.hears().reports(2, rank=1, node=1, message="no").decided().status.last_failure
+    failure = ordered.hears(order=[0, 2, 2]).reports(2, rank=1, node=1, message="no").decided().status.last_failure
     assert failure is not None
     assert (failure.node, failure.rank) == (2, None)
 

@@ -26,7 +26,6 @@ DOCUMENT: dict[str, Any] = {
     "procsPerNode": 1,
     "attempt": 3,
     "phase": "Stalled",
-    "guarded": True,
     "since": "2026-01-01T11:59:00.250Z",
     "firstStepSeen": True,
     "missing": [1],
@@ -257,7 +256,3 @@ def test_a_gang_that_was_heard_of_is_remembered_as_supervised() -> None:
     assert moment.status.supervised
     assert not moment.fails(0).decided().status.supervised
     assert moment.status.condition(ConditionType.STALLED) is None
-
-
-def test_supervisors_that_do_not_say_that_they_ask_for_proof_ask_for_none() -> None:
-    assert [heard(**said).guarded for said in ({"guarded": None}, {}, {"guarded": "yes"})] == [False, True, False]

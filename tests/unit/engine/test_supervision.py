@@ -24,33 +24,7 @@ three = a_job(nodes=3).running().hears().settled().hears_nothing("refused").afte
 comes_late = three.asks_another("Gathering").vanishes(2).decided(2)
 unled = silent.after(30).settled().asks_another("Gathering")
 STANDS = "No step finishes any more: rank 1 is stopped (state T) (node node-1)"
-TOO_OLD = "their image is older than this operator, and its supervisors trust anyone who can reach them: rebuild it"
 TABLE: Table = {
-    # too old for a secret
-    "a gang whose image knows no proof is told to be open": (
-        gang.hears(guarded=False),
-        "",
-        "Running",
-        f"2 nodes running; {TOO_OLD}",
-    ),
-    "also while another operator has not heard it yet": (
-        gang.hears(guarded=False).decided().has_not_heard_yet(),
-        "",
-        "Running",
-        f"2 nodes running; {TOO_OLD}",
-    ),
-    "until it is built anew": (
-        gang.hears(guarded=False).decided().hears(),
-        "",
-        "Running",
-        "2 nodes running",
-    ),
-    "one that is alone has nobody to talk to": (
-        a_job(nodes=1).running().hears(guarded=False).settled(),
-        "",
-        "Running",
-        "1 node running",
-    ),
     # stalled
     "a gang that stands still is stalled, and its supervisors will see to it": (stands, "", "Stalled", STANDS),
     "until it goes on": (stands.settled().hears(), "", "Running", "2 nodes running"),
@@ -255,13 +229,6 @@ def test_a_stall_and_silence_are_warnings() -> None:
         [(event.warning, event.reason) for event in moment.decision.events] for moment in (stands, silent.after(30))
     ]
     assert told == [[(True, "Stalled")], [(True, "ProgressUnknown")]]
-
-
-def test_an_image_that_knows_no_proof_is_a_warning_and_told_once() -> None:
-    open_gang = gang.hears(guarded=False)
-    told = [(event.warning, event.reason, event.message) for event in open_gang.decision.events]
-    assert told == [(True, "SupervisorOutdated", f"2 nodes running; {TOO_OLD}")]
-    assert open_gang.decided().has_not_heard_yet().decision.events == ()
 
 
 OTHER_WORDS: dict[str, Moment] = {

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from ddpjob_rank.machine.cores import cores_of_each, threads_of_each
+from ddpjob_rank.machine.cores import cores_of_each, threads_of_each, threads_within
 
 V2, QUOTA, PERIOD = "cpu.max", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"
 
@@ -88,10 +88,12 @@ LEFT, RIGHT = ({*range(48 * node, 48 * node + 48), *range(48 * node + 96, 48 * n
         ({0, 1, 96, 97}, "100000 100000", [1, 1], None),
         (set(range(192)), "max 100000", [None, None], None),
         (set(range(192)), "max 100000", [], None),
+        (set(range(32, 192)), "max 100000", [0], None),
     ],
     ids=[
         *("a pod that has its machine alone", "a limited one", "a shared pool", "unknown of one", "one process"),
         *("all that it may use is there", "nothing that it may use is there", "unknown of all", "no GPUs"),
+        "one process that has cores of its own",
     ],
 )
 def test_where_cores_are_not_the_containers_alone_a_rank_has_the_whole_node_of_its_gpu(
@@ -111,3 +113,20 @@ def test_where_cores_are_not_the_containers_alone_a_rank_has_the_whole_node_of_i
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: usable)
     monkeypatch.setattr(os, "cpu_count", lambda: 192)
     assert cores_of_each(max(1, len(near)), tmp_path, near) == cores
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads"),
+    [
+        ([LEFT] * 4 + [RIGHT] * 4, [24] * 8),
+        ([LEFT, LEFT], [48, 48]),
+        ([RIGHT], [96]),
+        ([LEFT, LEFT | RIGHT], [96, 96]),
+    ],
+    ids=["four each", "both on one node", "alone on a node", "one on all"],
+)
+def test_ranks_that_share_a_node_share_its_threads(
+    cores: list[set[int]], threads: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(192)))
+    assert threads_within([*map(frozenset, cores)], tmp_path) == threads

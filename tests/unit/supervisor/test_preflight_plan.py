@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 from ddpjob_supervisor.preflight.findings import Finding, Level, verdict
 from ddpjob_supervisor.preflight.full.pairing import ALL_PAIRS_UP_TO, rounds
-from ddpjob_supervisor.preflight.full.plan import WRONG, WRONGLY, Kind, Outcome, Shape, Trial, plan
+from ddpjob_supervisor.preflight.full.plan import WRONG, WRONGLY, Kind, Outcome, PlanStep, Shape, plan
 
 MIB = 1 << 20
 FINE = Outcome(seconds=0.016, size=16 * MIB)
 CUT = Outcome("no end within 20 s")
 FALSE = Outcome(f"{WRONG} at 3 of 4194304 places")
 
-Answer = Callable[[Trial, int], Outcome | None]
+Answer = Callable[[PlanStep, int], Outcome | None]
 """What comes of a step for a rank; None: it is silent."""
 
 
@@ -41,7 +41,7 @@ def test_in_a_large_gang_each_node_meets_several_in_few_rounds(nodes: int) -> No
     assert len(played) <= 3 * nodes.bit_length()
 
 
-def went(shape: Shape, answer: Answer, *, devices: bool = False) -> tuple[list[Finding], list[Trial]]:
+def went(shape: Shape, answer: Answer, *, devices: bool = False) -> tuple[list[Finding], list[PlanStep]]:
     """What a plan finds, and what was tried."""
     steps, tried = plan(shape, devices=devices), []
     try:
@@ -57,7 +57,7 @@ def went(shape: Shape, answer: Answer, *, devices: bool = False) -> tuple[list[F
 def links(bad: set[tuple[int, int]], outcome: Outcome = CUT, per_node: int = 1) -> Answer:
     """A network in which some pairs of nodes cannot exchange data."""
 
-    def answer(step: Trial, rank: int) -> Outcome:
+    def answer(step: PlanStep, rank: int) -> Outcome:
         if step.kind is Kind.ALL:
             return outcome if bad else FINE
         mine = {pair for pair in step.pairs if rank // per_node in pair}

@@ -29,6 +29,6 @@ CUDA_ERROR = re.compile(r"CUDA error: .+|CUBLAS_STATUS_\w+|cuDNN error: .+|CUDNN
 
 
 def cuda_error(text: str) -> str | None:
-    """What CUDA says in a text, whoever's fault it is; None: nothing."""
+    """What CUDA says in a text, whosever fault it is; None: nothing."""
     found = CUDA_ERROR.search(text)
     return found[0].strip() if found else None

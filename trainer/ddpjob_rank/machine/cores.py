@@ -17,6 +17,12 @@ def threads_of_each(processes: int, root: Path = Path("/")) -> int:
     return max(1, int(min([cores, *_quotas(root)])) // processes)
 
 
+def threads_within(cores: Sequence[frozenset[int]], root: Path = Path("/")) -> list[int]:
+    """Threads for each process that is bound to these cores, which several of them may share."""
+    most = threads_of_each(len(cores), root)
+    return [min(most, max(1, len(own) // cores.count(own))) for own in cores]
+
+
 def cores_of_each(
     processes: int, root: Path = Path("/"), near: Sequence[int | None] = ()
 ) -> list[frozenset[int]] | None:
@@ -27,14 +33,14 @@ def cores_of_each(
     Cores are divided only if they belong to this container alone, as with the kubelet's static CPU manager: otherwise
     the first ranks of all containers of a machine would crowd on the same ones. That manager leaves a shared pool to
     all other containers, and a limit below what may be used shows that this is one of them. Each process then gets
-    whole ones, and of one NUMA node if possible: that of its GPU.
+    whole ones, and of one NUMA node if possible: that of its GPU. A single one has them all.
 
     Otherwise a process gets its GPU's whole NUMA node, which it shares with whoever else runs there.
     """
     usable = _usable()
     shared = len(usable) == os.cpu_count() or any(quota < len(usable) for quota in _quotas(root))
-    if processes > 1 and not shared:
-        return divide(read(usable, root), processes, near)
+    if not shared:
+        return divide(read(usable, root), processes, near) if processes > 1 else None
     return nodes_of_each(read(usable, root), near) if any(node is not None for node in near) else None
 
 

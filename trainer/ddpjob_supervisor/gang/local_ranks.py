@@ -12,7 +12,7 @@ from pathlib import Path
 from ddpjob_rank.environment import Env
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.machine import memory
-from ddpjob_rank.machine.cores import cores_of_each, threads_of_each
+from ddpjob_rank.machine.cores import cores_of_each, threads_of_each, threads_within
 from ddpjob_rank.running.program import Program
 from msgspec.structs import replace
 
@@ -120,13 +120,17 @@ class LocalRanks:
 
     async def _started(self, program: Program, specs: Sequence[RankSpec]) -> list[Rank]:
         """One rank for each spec, or none."""
-        threads = {"OMP_NUM_THREADS": str(threads_of_each(len(specs)))}
         cores = cores_of_each(len(specs), near=await nvidia_driver.begin(specs[0].env, len(specs)))
+        threads = threads_within(cores) if cores else [threads_of_each(len(specs))] * len(specs)
         told: set[str] = set()
         self._heard = [LastWords(spec.env, told) for spec in specs]
         launches = [
             # The share is set in the variable, so that nothing divides it again.
-            Launch(program, {**threads, **spec.env, **heard.env}, cores[local] if cores else None)
+            Launch(
+                program,
+                {"OMP_NUM_THREADS": str(threads[local]), **spec.env, **heard.env},
+                cores[local] if cores else None,
+            )
             for local, (spec, heard) in enumerate(zip(specs, self._heard, strict=True))
         ]
         started = await asyncio.gather(*(self._starter.start(launch) for launch in launches), return_exceptions=True)
@@ -185,8 +189,9 @@ class LocalRanks:
 
     async def slowed(self) -> dict[int, str]:
         """Whose GPUs are slowed down, by local rank, and why."""
-        facts = enumerate(await self._facts())
-        return {local: fact.message for local, known in facts for fact in known if fact.sign is Counter.SLOWED}
+        each = enumerate(await self._facts())
+        why = {local: [fact.message for fact in known if fact.sign is Counter.SLOWED] for local, known in each}
+        return {local: "; ".join(messages) for local, messages in why.items() if messages}
 
     async def _facts(self) -> list[list[Fact]]:
         """What has happened to the GPUs of each rank that was started."""

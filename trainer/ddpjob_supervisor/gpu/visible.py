@@ -3,25 +3,20 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ddpjob_rank.environment import Env
 from ddpjob_rank.machine.devices import VISIBLE
 
 from .health import Gpu
-
-GLOO = "gloo"
 
 Shown = Sequence[Gpu | None]
 """What a process counts from 0; None: a part of a GPU (MIG), which is left alone."""
 
 
 def visible(gpus: Sequence[Gpu], env: Mapping[str, str]) -> Shown:
-    """The GPUs that CUDA shows to processes with this environment; none where they communicate by gloo, on CPUs.
+    """The GPUs that CUDA shows to processes with this environment.
 
     As with CUDA, names are indexes or the beginnings of UUIDs, and the list ends at the first that names nothing.
     (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables)
     """
-    if env.get(Env.BACKEND) == GLOO:
-        return ()
     if VISIBLE not in env:
         return gpus
     shown: list[Gpu | None] = []

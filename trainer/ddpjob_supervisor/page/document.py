@@ -13,9 +13,9 @@ from ddpjob_rank.recording.json_lines import in_json
 
 from ddpjob_supervisor.gang.messages import Incident
 from ddpjob_supervisor.gang.states import Phase, Stall
-from ddpjob_supervisor.watch.beat import finite
+from ddpjob_supervisor.watch.beat import BeatDocument, finite
 
-from .progress import BeatFields, Progress
+from .progress import Progress
 from .stragglers import Straggler
 
 Document = dict[str, Any]
@@ -58,7 +58,7 @@ class Gang:
     in_place_restarts: int = 0
     incidents: Sequence[Incident] = ()
     """All, or at least the last 16; the oldest first."""
-    beats: Sequence[BeatFields] = ()
+    beats: Sequence[BeatDocument] = ()
     """The last report of each known process."""
     progress: Progress | None = None
     slowest_node: int | None = None
@@ -84,7 +84,6 @@ def document(gang: Gang) -> Document:
         "procsPerNode": gang.procs_per_node,
         "attempt": gang.attempt,
         "phase": gang.phase,
-        "guarded": True,
         "memory": {"zygotePssBytes": gang.memory.zygote, "supervisorPssBytes": gang.memory.supervisor},
     }
     said |= _of_all(gang) if gang.coordinator is None else {"coordinator": gang.coordinator}
@@ -169,7 +168,7 @@ def _straggler(straggler: Straggler) -> Document:
     }
 
 
-def _rank(beat: BeatFields) -> Document:
+def _rank(beat: BeatDocument) -> Document:
     parts, metrics = beat.get("seconds") or {}, beat.get("metrics") or {}
     return {
         "rank": beat["rank"],

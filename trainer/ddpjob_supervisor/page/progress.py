@@ -7,7 +7,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-BeatFields = Mapping[str, Any]
+from ddpjob_supervisor.watch.beat import BeatDocument
+
 """The last report of a process, with `node`, its node's number."""
 
 POINT_SECONDS = 1.0
@@ -53,7 +54,7 @@ class Progress:
 
 @dataclass(slots=True)
 class _Process:
-    beat: BeatFields
+    beat: BeatDocument
     step: int
     finished: float | None
     """When it finished that step, by our clock; None: in an earlier attempt."""
@@ -74,7 +75,7 @@ class GangProgress:
         self._last_finished: float | None = None
         self._looked: float | None = None
 
-    def add(self, attempt: int, beats: Iterable[BeatFields], now: float) -> None:
+    def add(self, attempt: int, beats: Iterable[BeatDocument], now: float) -> None:
         """Takes beats that have just come, of any of the processes; `now` is a monotonic time in seconds."""
         if attempt != self._attempt:
             self._begin(attempt)
@@ -110,7 +111,7 @@ class GangProgress:
         if self._last is not None:
             self._last = replace(self._last, step_seconds=None, samples_per_second=None)
 
-    def _note_step(self, beat: BeatFields, now: float) -> None:
+    def _note_step(self, beat: BeatDocument, now: float) -> None:
         step, age = beat.get("step"), beat.get("stepAge")
         if step is None:
             return
@@ -121,7 +122,7 @@ class GangProgress:
         finished = None if age is None else now - age
         self._processes[beat["rank"]] = _Process(beat, step, finished)
 
-    def _note_checkpoint(self, beat: BeatFields) -> None:
+    def _note_checkpoint(self, beat: BeatDocument) -> None:
         told = beat.get("checkpoint")
         if told and (self.checkpoint is None or told["time"] > self.checkpoint["time"]):
             self.checkpoint = told

@@ -11,10 +11,11 @@ from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gang.states import Phase
 from ddpjob_supervisor.node.ranks import Starter
+from ddpjob_supervisor.watch.beat import BeatDocument
 
 from .curve import Curve
 from .document import PROCESSES, Document, Gang, Memory, document
-from .progress import BeatFields, GangProgress
+from .progress import GangProgress
 from .pss import proportional_set_size
 from .stragglers import Comparison
 
@@ -43,7 +44,7 @@ class Status:
         self.curve = Curve(lambda _: None)
         """Where progress is recorded."""
 
-    def add(self, attempt: int, beats: Sequence[BeatFields]) -> None:
+    def add(self, attempt: int, beats: Sequence[BeatDocument]) -> None:
         """Takes in beats that have just arrived."""
         now = time.monotonic()
         self._progress.add(attempt, beats, now)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from .progress import BeatFields
+from ddpjob_supervisor.watch.beat import BeatDocument
 
 WINDOW_SECONDS = 30.0
 SAMPLE_SECONDS = 3.0
@@ -154,7 +154,7 @@ class Comparison:
         self._began = 0.0
         self._compared = 0.0
 
-    def add(self, attempt: int, beats: Iterable[BeatFields], now: float) -> None:
+    def add(self, attempt: int, beats: Iterable[BeatDocument], now: float) -> None:
         """Takes beats that have just come, of any of the processes; `now` is a monotonic time in seconds."""
         if attempt != self._attempt:
             self._attempt, self.stragglers, self.slowest = attempt, (), None
@@ -182,7 +182,7 @@ class Comparison:
             self.stragglers = stragglers(works)
 
 
-def _sample(beat: BeatFields, now: float) -> _Sample | None:
+def _sample(beat: BeatDocument, now: float) -> _Sample | None:
     parts = beat.get("seconds") or {}
     alone = [parts[part] for part in ("data", "forward", "optimizer") if parts.get(part) is not None]
     backward, waited = parts.get("backward"), parts.get("communication")

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Required, TypedDict, cast
+from typing import Any, Literal, Required, TypedDict, cast
 
 import msgspec
 from ddpjob_rank.recording.json_lines import in_json
@@ -79,6 +79,10 @@ class CheckpointFields(TypedDict):
 
     step: int
     time: str
+
+
+BeatDocument = Mapping[str, Any]
+"""A beat as it was received: another version may send other fields."""
 
 
 class BeatFields(TypedDict, total=False):

@@ -6,6 +6,9 @@ from contextlib import suppress
 from threading import Lock
 from typing import TypeVar
 
+from ddpjob_rank.console import warn
+from ddpjob_rank.environment import Env
+
 from ddpjob_supervisor.gpu.health import Gpu
 from ddpjob_supervisor.gpu.nvml import Nvml, nvml
 from ddpjob_supervisor.gpu.signs import Fact
@@ -21,15 +24,18 @@ ASKING = Lock()
 SECONDS = 5.0
 """The driver usually answers within a tenth of a second; where it has to wake up, within two."""
 
+GLOO = "gloo"
+"""Who communicates by it trains on CPUs, and nobody asks the driver."""
+
 
 async def present(env: Mapping[str, str]) -> list[Gpu]:
     """The GPUs that processes with this environment see, as they are now; none if there are none."""
-    return await _asked(lambda driver: [gpu for gpu in visible(driver.begin(), env) if gpu is not None], [])
+    return await _asked(env, lambda driver: [gpu for gpu in visible(driver.begin(), env) if gpu is not None], [])
 
 
 async def begin(env: Mapping[str, str], processes: int) -> list[int | None]:
     """An attempt begins: what happens to GPUs from now on is its. Returns the NUMA node of each process's GPU."""
-    return await _asked(lambda driver: nodes_of(visible(driver.begin(), env), processes), [])
+    return await _asked(env, lambda driver: nodes_of(visible(driver.begin(), env), processes), [])
 
 
 async def facts(env: Mapping[str, str], processes: int, seconds: float = SECONDS) -> list[list[Fact]]:
@@ -40,19 +46,24 @@ async def facts(env: Mapping[str, str], processes: int, seconds: float = SECONDS
         each = ({gpu.index for gpu in of_rank(shown, local, processes)} for local in range(processes))
         return [[fact for fact in happened if fact.gpu in own or (fact.gpu is None and own)] for own in each]
 
-    return await _asked(known, [[] for _ in range(processes)], seconds)
+    return await _asked(env, known, [[] for _ in range(processes)], seconds)
 
 
-async def _asked(question: Callable[[Nvml], T], unknown: T, seconds: float = SECONDS) -> T:
+async def _asked(env: Mapping[str, str], question: Callable[[Nvml], T], unknown: T, seconds: float = SECONDS) -> T:
     def work() -> T:
         if not ASKING.acquire(timeout=seconds):
             return unknown
         try:
             driver = nvml()
             return unknown if driver is None else question(driver)
+        except Exception as error:  # noqa: BLE001  (whatever a driver says is not to end the supervisor)
+            warn(f"cannot ask the driver about GPUs: {type(error).__name__}: {error}")
+            return unknown
         finally:
             ASKING.release()
 
+    if env.get(Env.BACKEND) == GLOO:
+        return unknown
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             return await in_thread(work)

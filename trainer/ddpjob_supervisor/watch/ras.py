@@ -53,7 +53,8 @@ async def ask(address: str) -> str:
         async with asyncio.timeout(SECONDS):
             while not await _asked(host.strip("[]"), int(port), said):
                 pass
-    return said.removeprefix(OK).decode(errors="replace").strip()
+    text = said.removeprefix(OK).decode(errors="replace").strip()
+    return "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)
 
 
 async def _asked(host: str, port: int, said: bytearray) -> bool:

@@ -8,12 +8,12 @@ counts as stalled.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ddpjob_rank.limits import Activity, Patience
 from ddpjob_rank.reporting.teller import ENDING, EVALUATION, STARTING, TRAINING
 
-BeatFields = Mapping[str, Any]
+from .beat import BeatDocument
+
 """The last report of a process."""
 
 OLD_SECONDS = 5.0
@@ -54,7 +54,7 @@ class FoundStall:
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    beat: BeatFields
+    beat: BeatDocument
     heard: float
     finished: float | None
     """When it finished its last step, by our clock; None: it has finished none in this attempt."""
@@ -84,7 +84,7 @@ class Stalls:
         self._doing: Activity | None = None
         self._found: FoundStall | None = None
 
-    def look(self, now: float, beats: Mapping[int, BeatFields]) -> FoundStall | None:
+    def look(self, now: float, beats: Mapping[int, BeatDocument]) -> FoundStall | None:
         """Takes the last beat of each process, new or not, and says whether the gang has stalled.
 
         Call it about once a second while an attempt runs; `now` is a monotonic time in seconds. It repeats what it
@@ -107,7 +107,7 @@ class Stalls:
         self._found = self._judge(now)
         return self._found
 
-    def _hear(self, rank: int, beat: BeatFields, now: float, *, learn: bool) -> None:
+    def _hear(self, rank: int, beat: BeatDocument, now: float, *, learn: bool) -> None:
         known, age = self._processes.get(rank), beat.get("stepAge")
         if known is not None and known.beat == beat and age is not None:
             return  # Its age would have changed: the process was not asked since.

@@ -1,4 +1,4 @@
-"""ProgressLines as it is printed: one line every few steps, by every rank, of its own loss and pace."""
+"""Progress as it is printed: one line every few steps, by every rank, of its own loss and pace."""
 
 import time
 from dataclasses import dataclass

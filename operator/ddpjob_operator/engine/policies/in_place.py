@@ -40,7 +40,7 @@ def restarted_in_place(view: View) -> Verdict | None:
 
 
 def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
-    """Ranks whose pods were lost, if the others live on and wait for new ones; empty if the whole gang has to go."""
+    """Nodes whose pods were lost, if the others live on and wait for new ones; empty if the whole gang has to go."""
     nodes = {failure.node for failure in failures}
     others = [pod for node, pod in view.current.items() if node not in nodes]
     # One must be running, to let the new pods join; and a node that has finished takes part in no more attempts.

@@ -10,7 +10,7 @@ from ddpjob_operator.engine.conditions import Obstacle, Say, updated
 from ddpjob_operator.engine.decision import Action, CreateNetworkPolicy, DeleteNetworkPolicy
 from ddpjob_operator.engine.incidents.ledger import culprit
 from ddpjob_operator.engine.snapshot import Service
-from ddpjob_operator.engine.supervision import comes_up, is_outdated, missed, quiet_of, said_of
+from ddpjob_operator.engine.supervision import comes_up, missed, quiet_of, said_of
 from ddpjob_operator.engine.view import View
 
 from .drains import unprotected
@@ -22,9 +22,6 @@ from .way import wait_ends
 
 SERVICE_RECHECK = timedelta(seconds=5)
 """Nothing that we watch changes when a foreign Service goes away."""
-
-
-OUTDATED = "their image is older than this operator, and its supervisors trust anyone who can reach them: rebuild it"
 
 
 def between_attempts(view: View) -> Verdict | None:
@@ -119,12 +116,10 @@ def under_way(view: View) -> Verdict | None:
         return Verdict(updated(view, created, said), message, late)
     if comes_up(view):
         return Verdict(updated(view, created), missed(view) or starts_again(view) or None, late)
-    all_run, why = f"{counted(view.nodes, 'node')} running", Reason.ALL_PODS_RUNNING
-    if is_outdated(view):
-        all_run, why = f"{all_run}; {OUTDATED}", Reason.SUPERVISOR_OUTDATED
+    all_run = f"{counted(view.nodes, 'node')} running"
     message = _finished(view) if view.succeeded else all_run
     message = said_of(view) or "; ".join(part for part in (message, quiet_of(view), unprotected(view)) if part)
-    running = Say(ConditionType.RUNNING, value=True, reason=why, message=all_run)
+    running = Say(ConditionType.RUNNING, value=True, reason=Reason.ALL_PODS_RUNNING, message=all_run)
     attempt = f"Attempt {view.status.attempt} runs"
     recovered = Say(ConditionType.RESTARTING, value=False, reason=Reason.RESTARTED, message=attempt)
     status = updated(view, created, running, recovered, backoff_until=None, first_run_time=_first_run(view))

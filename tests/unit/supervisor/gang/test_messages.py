@@ -172,10 +172,10 @@ REFUSED: dict[str, bytes] = {
     "nothing for text": hello(uid=None),
     "an object for a list": b'{"kind": "Beats", "attempt": 1, "beats": {}}\n',
     "a list of other things": b'{"kind": "Beats", "attempt": 1, "beats": [1]}\n',
-    "a observation with text for a step": (
+    "an observation with text for a step": (
         b'{"kind": "Examined", "attempt": 1, "observations": [{"rank": 0, "step": "5"}]}\n'
     ),
-    "a observation with nothing for a list": (
+    "an observation with nothing for a list": (
         b'{"kind": "Examined", "attempt": 1, "observations": [{"rank": 0, "sequences": null}]}\n'
     ),
     "bytes that are no text": b'{"kind": "Elsewhere", "address": "\xff"}\n',

@@ -21,11 +21,10 @@ A, B = Gpu(0, "GPU-a1", "0000:17:00.0"), Gpu(1, "GPU-b2", "0000:98:00.0")
         ({"CUDA_VISIBLE_DEVICES": "0,-1,1"}, [A]),
         ({"CUDA_VISIBLE_DEVICES": "MIG-x,1"}, [None, B]),
         ({"DDPJOB_BACKEND": "nccl"}, [A, B]),
-        ({"DDPJOB_BACKEND": "gloo"}, []),
     ],
     ids=[
         *("all", "in an order", "by UUID", "by the beginning of one", "one of them", "none"),
-        *("what follows an invalid name does not count", "a part of one is left alone", "NCCL", "gloo uses none"),
+        *("what follows an invalid name does not count", "a part of one is left alone", "NCCL"),
     ],
 )
 def test_processes_see_the_gpus_that_cuda_shows(env: dict[str, str], shown: list[Gpu | None]) -> None:

@@ -3,13 +3,14 @@
 from ddpjob_supervisor.gang.messages import End, Incident
 from ddpjob_supervisor.gang.states import Phase
 from ddpjob_supervisor.page.document import Gang, Memory
-from ddpjob_supervisor.page.progress import BeatFields, Progress
+from ddpjob_supervisor.page.progress import Progress
 from ddpjob_supervisor.page.stragglers import Straggler
+from ddpjob_supervisor.watch.beat import BeatDocument
 
 AT = 1_790_000_000.5
 AT_AS_TEXT = "2026-09-21T14:13:20.500Z"
 
-BEAT: BeatFields = {
+BEAT: BeatDocument = {
     "rank": 3,
     "node": 1,
     "step": 120,

@@ -100,7 +100,6 @@ def test_the_whole_document() -> None:
                 "metrics": {"learning_rate": 0.1},
             },
         ],
-        "guarded": True,
         "memory": {"zygotePssBytes": 1000, "supervisorPssBytes": 200},
     }
 
@@ -148,7 +147,7 @@ def test_processes_are_listed_where_they_are_few(
 def test_a_supervisor_other_than_rank_0s_tells_what_it_knows_and_who_knows_more() -> None:
     other = said(coordinator="job-0:29502")
     assert set(other) == {
-        *("version", "job", "now", "mark", "nodes", "procsPerNode", "attempt", "phase", "guarded"),
+        *("version", "job", "now", "mark", "nodes", "procsPerNode", "attempt", "phase"),
         *("memory", "ranks"),
         "coordinator",
     }

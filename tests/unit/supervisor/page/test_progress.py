@@ -5,17 +5,18 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from ddpjob_supervisor.page.progress import POINTS, BeatFields, GangProgress, Progress
+from ddpjob_supervisor.page.progress import POINTS, GangProgress, Progress
+from ddpjob_supervisor.watch.beat import BeatDocument
 
 WALL = 1_790_000_000.0
 """Seconds of the epoch when the monotonic clock stands at 0."""
 
 
-def beat(process: int, step: int | None, age: float | None = 0.0, **more: object) -> BeatFields:
+def beat(process: int, step: int | None, age: float | None = 0.0, **more: object) -> BeatDocument:
     return {"rank": process, "node": process, "step": step, "stepAge": age, **more}
 
 
-def heard(pace: GangProgress, said: Iterable[tuple[float, list[BeatFields]]], attempt: int = 1) -> Progress | None:
+def heard(pace: GangProgress, said: Iterable[tuple[float, list[BeatDocument]]], attempt: int = 1) -> Progress | None:
     """The progress after these beats, each with the time at which it came."""
     now = 0.0
     for now, beats in said:
@@ -23,7 +24,7 @@ def heard(pace: GangProgress, said: Iterable[tuple[float, list[BeatFields]]], at
     return pace.progress(now, WALL + now)
 
 
-def running(seconds: Iterable[float], step_seconds: float, **more: object) -> list[tuple[float, list[BeatFields]]]:
+def running(seconds: Iterable[float], step_seconds: float, **more: object) -> list[tuple[float, list[BeatDocument]]]:
     """What two processes say each second that finish their steps together, one every `step_seconds`."""
     said = []
     for now in seconds:
@@ -108,7 +109,7 @@ def test_percent_and_what_is_left(step: int, total: int | None, percent: float |
     ids=["no beats", "no processes", "no steps yet", "one of two has a step", "a step of an earlier attempt"],
 )
 def test_no_end_is_foretold_before_there_is_a_pace(
-    said: list[tuple[float, list[BeatFields]]], step: int | None
+    said: list[tuple[float, list[BeatDocument]]], step: int | None
 ) -> None:
     progress = heard(GangProgress(), said)
     assert (progress and progress.step) == step

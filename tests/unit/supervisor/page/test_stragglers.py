@@ -5,8 +5,8 @@ import time
 from typing import Any
 
 import pytest
-from ddpjob_supervisor.page.progress import BeatFields
 from ddpjob_supervisor.page.stragglers import Comparison, Work, stragglers
+from ddpjob_supervisor.watch.beat import BeatDocument
 
 S = 0.100
 """What is usual: seconds of own work."""
@@ -63,11 +63,11 @@ def test_what_is_little_beside_the_step_holds_nobody_up(step_seconds: float | No
     assert len(stragglers(works)) == named
 
 
-def beat(process: int, *, node: int | None = None, **seconds: float) -> BeatFields:
+def beat(process: int, *, node: int | None = None, **seconds: float) -> BeatDocument:
     return {"rank": process, "node": process if node is None else node, "stepSeconds": 0.2, "seconds": seconds}
 
 
-def compared(*beats: BeatFields, seconds: int = 40) -> Comparison:
+def compared(*beats: BeatDocument, seconds: int = 40) -> Comparison:
     """What is known once these have been said each second for so long."""
     comparison = Comparison()
     for now in range(seconds):

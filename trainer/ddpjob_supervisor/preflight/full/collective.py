@@ -26,7 +26,7 @@ from ddpjob_supervisor.preflight.findings import Finding, Level, PreflightError,
 
 from .child import Child
 from .exchange import Group, sum_over, try_gpu
-from .plan import Kind, Outcome, Outcomes, Plan, Shape, Trial, plan
+from .plan import Kind, Outcome, Outcomes, Plan, PlanStep, Shape, plan
 from .trial_store import TrialStore, serve
 
 DEFAULT_SECONDS = 60.0
@@ -95,7 +95,7 @@ class Trials:
     def _lead(self, store: TrialStore) -> None:
         others = set(range(1, self.world.world_size))
 
-        def ask(step: Trial) -> Outcomes:
+        def ask(step: PlanStep) -> Outcomes:
             deadline = time.monotonic() + self._allowed(step) + MARGIN_SECONDS
             store.announce({"kind": step.kind, "pairs": step.pairs})
             own = self._try(step)
@@ -114,7 +114,7 @@ class Trials:
     def _follow(self, store: TrialStore) -> None:
         entry = store.next_step(self.seconds)
         while "findings" not in entry:
-            step = Trial(Kind(entry["kind"]), tuple((one, other) for one, other in entry["pairs"]))
+            step = PlanStep(Kind(entry["kind"]), tuple((one, other) for one, other in entry["pairs"]))
             store.answer(self._try(step))
             entry = store.next_step(self.seconds + 2 * MARGIN_SECONDS)
         store.answer(Outcome())
@@ -122,7 +122,7 @@ class Trials:
         if error and self._node_of(self.world.rank) in error.nodes:
             raise error
 
-    def _try(self, step: Trial) -> Outcome:
+    def _try(self, step: PlanStep) -> Outcome:
         """Does this rank's part of the next entry."""
         match step.kind:
             case Kind.ARRIVE:
@@ -139,18 +139,18 @@ class Trials:
                 group = Group("{}-{}".format(*pair), pair.index(node), len(pair))
         return self._in_child(step, partial(self.sum_over, group, self.world, self.backend, self._allowed(step)))
 
-    def _in_child(self, step: Trial, trial: Callable[[], Outcome]) -> Outcome:
+    def _in_child(self, step: PlanStep, trial: Callable[[], Outcome]) -> Outcome:
         with Child(trial) as child:
             return child.outcome(self._allowed(step) + MARGIN_SECONDS / 3)
 
-    def _allowed(self, step: Trial) -> float:
+    def _allowed(self, step: PlanStep) -> float:
         return self.seconds * PAIRS_SHARE if step.kind is Kind.PAIRS else self.seconds
 
     def _node_of(self, rank: int) -> int:
         return rank // self.world.local_world_size
 
 
-def _drive(steps: Plan, ask: Callable[[Trial], Outcomes]) -> list[Finding]:
+def _drive(steps: Plan, ask: Callable[[PlanStep], Outcomes]) -> list[Finding]:
     """Goes through a plan, and returns what it found."""
     try:
         step = next(steps)

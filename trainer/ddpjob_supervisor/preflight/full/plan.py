@@ -56,7 +56,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class PlanStep:
     """What every rank does next."""
 
     kind: Kind
@@ -78,7 +78,7 @@ class Outcome:
 Outcomes = Mapping[int, Outcome]
 """By rank."""
 
-Plan = Generator[Trial, Outcomes, list[Finding]]
+Plan = Generator[PlanStep, Outcomes, list[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def plan(shape: Shape, *, devices: bool) -> Plan:
     findings: list[Finding] = []
     outcomes: Outcomes = {}
     for kind in (Kind.ARRIVE, *([Kind.DEVICE] if devices else []), *([Kind.ALL] if shape.ranks > 1 else [])):
-        outcomes = yield Trial(kind)
+        outcomes = yield PlanStep(kind)
         findings += [*_silent(shape, outcomes, kind), *(_devices(shape, outcomes) if kind is Kind.DEVICE else ())]
         if any(finding.level is Level.FAIL for finding in findings):
             return findings
@@ -114,7 +114,7 @@ def plan(shape: Shape, *, devices: bool) -> Plan:
     return findings + (silent or [*_blame(shape, tried, trouble), *_slow(tried)])
 
 
-def _try_pairs(shape: Shape) -> Generator[Trial, Outcomes, tuple[dict[Pair, Outcome], list[Finding]]]:
+def _try_pairs(shape: Shape) -> Generator[PlanStep, Outcomes, tuple[dict[Pair, Outcome], list[Finding]]]:
     """The result of each pair that was tried, and which ranks fell silent meanwhile."""
     tried: dict[Pair, Outcome] = {}
     for pairs in rounds(shape.nodes):
@@ -122,7 +122,7 @@ def _try_pairs(shape: Shape) -> Generator[Trial, Outcomes, tuple[dict[Pair, Outc
         left = tuple(pair for pair in pairs if sick.isdisjoint(pair))
         if not left:
             continue
-        outcomes = yield Trial(Kind.PAIRS, left)
+        outcomes = yield PlanStep(Kind.PAIRS, left)
         silent = list(_silent(shape, outcomes, Kind.PAIRS))
         if silent:
             return tried, silent
