@@ -85,8 +85,8 @@ class Heard:
     since: datetime
     """When the phase began."""
     order: tuple[int, ...] | None = ()
-    """The nodes by the ranks of their processes in that attempt; empty if ranks stand by the nodes' numbers; None if what
-    it says is no order."""
+    """The nodes by the ranks of their processes in that attempt; empty if ranks stand by the nodes' numbers; None if
+    what it says is no order."""
     missing: tuple[int, ...] = ()
     """Nodes, by number, whose supervisors are not connected; the first of them."""
     incidents: tuple[Facts, ...] = ()
