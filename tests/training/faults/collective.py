@@ -3,14 +3,14 @@
 from typing import Any
 
 from ddpjob_supervisor.preflight.full import collective
-from ddpjob_supervisor.preflight.full.plan import Kind, Outcome, Step
+from ddpjob_supervisor.preflight.full.plan import Kind, Outcome, PlanStep
 
 from tests.training.faults.holds import reach
 
 _try = collective.Trials._try
 
 
-def _reach_and_try(trials: Any, step: Step) -> Outcome:
+def _reach_and_try(trials: Any, step: PlanStep) -> Outcome:
     if step.kind is Kind.ALL:
         reach("preflight")
     return _try(trials, step)
