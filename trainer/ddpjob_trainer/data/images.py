@@ -13,6 +13,7 @@ from ddpjob_rank.console import counted, warn
 from ddpjob_rank.errors import ConfigError
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.data import Dataset
 
 from .broken import Broken
@@ -109,11 +110,14 @@ def to_train(size: int) -> Transform:
     from torchvision.transforms import RandomResizedCrop  # noqa: PLC0415  (its import takes seconds)
 
     def transform(image: Image.Image) -> Tensor:
-        top, left, height, width = RandomResizedCrop.get_params(image, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3))
-        scale = _draft(image, size / width, size / height)
-        box = (left / scale, top / scale, (left + width) / scale, (top + height) / scale)
-        part = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, box)
-        return pixels(part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if torch.rand(1) < 0.5 else part)  # noqa: PLR2004
+        box = RandomResizedCrop.get_params(image, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3))
+        scale = _draft(image, size / box[3], size / box[2])
+        top, left, height, width = (round(side / scale) for side in box)
+        part = image.convert("RGB").crop((left, top, left + width, top + height))
+        # These bytes lie channels last, and so it takes half of the time that Pillow takes.
+        images = torch.from_numpy(np.array(part)).permute(2, 0, 1).unsqueeze(0)
+        cut = functional.interpolate(images, (size, size), mode="bilinear", antialias=True)[0]
+        return (cut.flip(-1) if torch.rand(1) < 0.5 else cut).contiguous()  # noqa: PLR2004
 
     return transform
 
