@@ -29,6 +29,11 @@ def complain(message: str) -> None:
     _write(sys.stderr, f"error: {message}")
 
 
+def printable(text: str) -> str:
+    """Text that others have written without its control characters, among them the ends of lines."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 def listed(things: Sequence[object], most: int) -> str:
     """As many things as a message has room for, and a sign if there are more."""
     return ", ".join(map(str, things[:most])) + (", …" if len(things) > most else "")

@@ -3,6 +3,9 @@
 TORCHRUN = "TORCHELASTIC_RUN_ID"
 """Set in everything that torchrun starts."""
 
+GLOO, NCCL = "gloo", "nccl"
+"""Values of BACKEND."""
+
 
 class Env:
     """Set by the operator, the last two by the supervisor; the six for the world and the master also by torchrun."""

@@ -100,6 +100,16 @@ def test_of_an_answer_that_does_not_end_counts_what_has_come(monkeypatch: pytest
     assert asked(breaks_off) == "Job summary"
 
 
+def test_what_it_says_cannot_steer_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def steers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"SERVER PROTOCOL 2\nOK\nJob\x1b[2J\nsummary\n")
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(ras, "SECONDS", 0.3)
+    assert asked(steers) == "Job\\x1b[2J\nsummary"
+
+
 def test_no_answer_is_longer_than_it_may_be() -> None:
     assert len(asked(floods)) == ras.LONGEST
 

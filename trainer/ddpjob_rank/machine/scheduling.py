@@ -4,7 +4,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-NCCL = "nccl"
+from ddpjob_rank.environment import NCCL
+
 NVIDIA = Path("/dev/nvidiactl")
 """There wherever a process may use a GPU of NVIDIA's."""
 

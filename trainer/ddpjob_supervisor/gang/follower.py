@@ -446,22 +446,21 @@ class Follower:
         return rank_in_words(incident.end.rank, incident.node, self._settings.processes)
 
     async def _examine(self, attempt: int, ranks: LocalRanks) -> None:
-        """Examines what each stuck rank is doing; of one that has ended, only that is reported.
-
-        NCCL's RAS knows all ranks, so it is asked on one node only.
-        """
-        address = ranks.ras_address if self._settings.node == 0 else None
-        asks = asyncio.create_task(collect_from_ras(address, attempt)) if address else None
-        found, _ = await asyncio.gather(
+        """Examines what each stuck rank is doing; of one that has ended, only that is reported."""
+        found, _, _ = await asyncio.gather(
             asyncio.gather(*(self._found(local, pid) for local, pid in ranks.pids.items())),
             self._examine_devices(attempt, ranks),
+            self._ask_ras(attempt, ranks),
         )
-        if asks is not None:
-            await asks
         # Some may have ended meanwhile.
         gone = {self._specs[local].rank: end for local, end in ranks.ended.items()}
         still = (one for one in found if one.rank not in gone)
         self._send(Examined(attempt, (*still, *(observation_of(*one) for one in gone.items()))))
+
+    async def _ask_ras(self, attempt: int, ranks: LocalRanks) -> None:
+        """NCCL's RAS knows all ranks, so it is asked on one node only."""
+        if self._settings.node == 0 and (address := ranks.ras_address):
+            await collect_from_ras(address, attempt)
 
     async def _examine_devices(self, attempt: int, ranks: LocalRanks) -> None:
         """If a rank is stuck on a broken GPU, that is why the gang stalls, whatever its ranks do."""

@@ -1,6 +1,6 @@
 """Warnings about other hosts, which may cause the same one every second, or be hostile."""
 
-from ddpjob_rank.console import warn
+from ddpjob_rank.console import printable, warn
 
 MOST = 100
 LONGEST = 200
@@ -22,4 +22,4 @@ class Once:
 
 def shown(text: str) -> str:
     """Text from another host in a printable form: shortened, and without control characters."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[:LONGEST])
+    return printable(text[:LONGEST])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ddpjob_rank.environment import Env
+from ddpjob_rank.environment import NCCL, Env
 from ddpjob_rank.running.program import Program
 
 from ddpjob_supervisor.node.ranks import Launch, Starter
@@ -43,7 +43,7 @@ async def preflight(
     found = await asyncio.gather(
         _machine(env),
         name(host_name, patience) if host_name else _nothing(),
-        *([_health(env), _count_gpus(env, starter)] if env.get(Env.BACKEND) == "nccl" else []),
+        *([_health(env), _count_gpus(env, starter)] if env.get(Env.BACKEND) == NCCL else []),
     )
     return [finding for findings in found for finding in findings]
 

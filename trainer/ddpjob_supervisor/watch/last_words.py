@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ddpjob_rank.console import say, warn
-from ddpjob_rank.environment import Env
+from ddpjob_rank.environment import GLOO, NCCL, Env
 from ddpjob_rank.machine.network import fabric
 
 from ddpjob_supervisor.gpu import flight_recorder, transport
@@ -25,7 +25,6 @@ NCCLS_OWN = ".nccl"
 
 INFO = " NCCL INFO "
 
-GLOO, NCCL = "gloo", "nccl"
 DEVICE = Path("/dev/nvidiactl")
 """Where it is, a program that does not say so beforehand may communicate by NCCL."""
 
@@ -106,7 +105,7 @@ class LastWords:
         relays = (relay for relay in (self._relay, self._nccl) if relay is not None)
         await asyncio.gather(*(relay.finish(waits=not self._says_nothing) for relay in relays))
         if self.words.ending in {Ending.TIMEOUT, Ending.SIGNALLED} and (dump := self._dumped()):
-            self.words.begun |= flight_recorder.begun(flight_recorder.entries_of(dump), "nccl")
+            self.words.begun |= flight_recorder.begun(flight_recorder.entries_of(dump), NCCL)
             await evidence.keep_recording(dump, self._attempt, self._rank)
         return self.words
 

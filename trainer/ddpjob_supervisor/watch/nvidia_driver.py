@@ -7,7 +7,7 @@ from threading import Lock
 from typing import TypeVar
 
 from ddpjob_rank.console import warn
-from ddpjob_rank.environment import Env
+from ddpjob_rank.environment import GLOO, Env
 
 from ddpjob_supervisor.gpu.health import Gpu
 from ddpjob_supervisor.gpu.nvml import Nvml, nvml
@@ -23,9 +23,6 @@ ASKING = Lock()
 
 SECONDS = 5.0
 """The driver usually answers within a tenth of a second; where it has to wake up, within two."""
-
-GLOO = "gloo"
-"""Who communicates by it trains on CPUs, and nobody asks the driver."""
 
 
 async def present(env: Mapping[str, str]) -> list[Gpu]:
@@ -62,7 +59,7 @@ async def _asked(env: Mapping[str, str], question: Callable[[Nvml], T], unknown:
         finally:
             ASKING.release()
 
-    if env.get(Env.BACKEND) == GLOO:
+    if env.get(Env.BACKEND) == GLOO:  # It trains on CPUs.
         return unknown
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):

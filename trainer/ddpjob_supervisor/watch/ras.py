@@ -11,6 +11,8 @@ import socket
 from collections.abc import Mapping
 from functools import cache
 
+from ddpjob_rank.console import printable
+
 ADDRESS, ENABLE = "NCCL_RAS_ADDR", "NCCL_RAS_ENABLE"
 
 GREETING, GREETED = b"CLIENT PROTOCOL 2\n", b"SERVER PROTOCOL "
@@ -54,7 +56,7 @@ async def ask(address: str) -> str:
             while not await _asked(host.strip("[]"), int(port), said):
                 pass
     text = said.removeprefix(OK).decode(errors="replace").strip()
-    return "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)
+    return "\n".join(map(printable, text.split("\n")))
 
 
 async def _asked(host: str, port: int, said: bytearray) -> bool:

@@ -178,6 +178,14 @@ def coordinators_end(follower: Follower) -> LocalLink:
     return link.other_end()
 
 
+async def first_attempt(follower: Follower) -> LocalLink:
+    """The coordinator's end of a connection by which it has started the ranks, once they run."""
+    coordinator = coordinators_end(follower)
+    follower._handle(Start(1, 0, {}))
+    await ranks_run(follower, 1)
+    return coordinator
+
+
 async def said_besides_beats(coordinator: LocalLink) -> Message:
     while isinstance(told := await coordinator.receive(), Beats):
         pass
@@ -186,9 +194,7 @@ async def said_besides_beats(coordinator: LocalLink) -> Message:
 
 def test_two_attempts_never_run_at_once(follow: Follow) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
-        coordinators_end(follower)
-        follower._handle(Start(1, 0, {}))
-        await ranks_run(follower, 1)
+        await first_attempt(follower)
         follower._handle(Start(2, 0, {}))
         await ranks_run(follower, 2)
         assert [rank.ended.done() for rank in sleepers.ranks] == [True, True, False, False]
@@ -205,9 +211,7 @@ def test_where_nobody_leads_any_more_a_rank_that_fails_takes_the_others_of_its_n
     follow: Follow,
 ) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
-        coordinators_end(follower)
-        follower._handle(Start(1, 0, {}))
-        await ranks_run(follower, 1)
+        await first_attempt(follower)
         follower._handle(Farewell())
         sleepers.processes[1].terminate()
         assert await follower._exit_code == 143
@@ -218,9 +222,7 @@ def test_where_nobody_leads_any_more_a_rank_that_fails_takes_the_others_of_its_n
 
 def test_a_node_that_is_done_goes_once_the_coordinator_knows(follow: Follow) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
-        coordinator = coordinators_end(follower)
-        follower._handle(Start(1, 0, {}))
-        await ranks_run(follower, 1)
+        coordinator = await first_attempt(follower)
         for rank in sleepers.ranks:
             rank.ended.set_result(0)
         assert await said_besides_beats(coordinator) == Finished(1)
@@ -233,9 +235,7 @@ def test_a_node_that_is_done_goes_once_the_coordinator_knows(follow: Follow) -> 
 
 def test_one_that_is_to_go_goes_once_its_ranks_have_saved(follow: Follow) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
-        coordinator = coordinators_end(follower)
-        follower._handle(Start(1, 0, {}))
-        await ranks_run(follower, 1)
+        coordinator = await first_attempt(follower)
         follower.request(signal.SIGTERM)
         for rank in sleepers.ranks:
             rank.ended.set_result(205)
@@ -251,9 +251,7 @@ def test_one_that_is_to_go_before_the_coordinator_knows_does_not_say_that_it_was
     follow: Follow, *, lost: bool
 ) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
-        coordinator = coordinators_end(follower)
-        follower._handle(Start(1, 0, {}))
-        await ranks_run(follower, 1)
+        coordinator = await first_attempt(follower)
         if lost:
             follower._link = None
             follower._membership = Membership.LEAVING
@@ -352,9 +350,7 @@ def test_that_a_rank_cannot_be_looked_at_is_told_and_not_taken_for_silence(
     monkeypatch.setattr(module, "collect", collect)
 
     async def scene(follower: Follower, _: Sleepers) -> None:
-        coordinator = coordinators_end(follower)
-        follower._handle(Start(1, 0, {}))
-        await ranks_run(follower, 1)
+        coordinator = await first_attempt(follower)
         follower._handle(Examine(1))
         told = await coordinator.receive()
         assert isinstance(told, Examined)
@@ -378,9 +374,7 @@ def test_the_ras_of_nccl_is_asked_on_one_node_before_what_was_found_is_told(
     monkeypatch.setattr(module, "collect_from_ras", asks)
 
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
-        coordinator = coordinators_end(follower)
-        follower._handle(Start(1, 0, {}))
-        await ranks_run(follower, 1)
+        coordinator = await first_attempt(follower)
         follower._handle(Examine(1))
         while not isinstance(await coordinator.receive(), Examined):
             pass
@@ -400,9 +394,7 @@ def test_when_ranks_hang_the_driver_is_asked_for_gpus_that_broke_and_a_driver_th
     never = threading.Event()
 
     async def scene(follower: Follower, _: Sleepers) -> None:
-        coordinator = coordinators_end(follower)
-        follower._handle(Start(1, 0, {}))
-        await ranks_run(follower, 1)
+        coordinator = await first_attempt(follower)
         driver.events = [(1, 79)]
         follower._handle(Examine(1))
         broken, told = await coordinator.receive(), await coordinator.receive()
@@ -429,9 +421,7 @@ def test_while_ranks_run_a_gpu_that_is_slowed_down_is_told_once_and_shown_with_i
     monkeypatch.setattr(module, "GPU_SECONDS", 0.01)
 
     async def scene(follower: Follower, _: Sleepers) -> None:
-        coordinators_end(follower)
-        follower._handle(Start(1, 0, {}))
-        await ranks_run(follower, 1)
+        await first_attempt(follower)
         for process in range(2):
             told = encode(1, Record(rank=process, attempt=1, step=7), b"")
             path, slot = follower._heartbeats.path(process), SLOTS[1]
@@ -473,9 +463,7 @@ def test_a_pod_that_is_to_end_names_the_rank_that_failed_first_be_it_its_own(
 
 def test_the_last_steps_are_told_before_the_end(follow: Follow) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
-        coordinator = coordinators_end(follower)
-        follower._handle(Start(1, 0, {}))
-        await ranks_run(follower, 1)
+        coordinator = await first_attempt(follower)
         told = encode(1, Record(rank=0, attempt=1, step=400), b"")
         path, slot = follower._heartbeats.path(0), SLOTS[1]
         path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
