@@ -141,6 +141,30 @@ def test_a_status_that_is_sent_along_does_not_open_what_is_fixed(api: Plant) -> 
     change_tried(api, namespace, another | {"spec.suspend": True})
 
 
+def test_who_applies_a_job_has_its_template_as_a_whole_and_of_the_other_fields_those_that_it_names(
+    api: Plant,
+) -> None:
+    namespace = api.new_namespace()
+    whole = {"spec.template.metadata.labels.team": "a"}
+    applied(api, namespace, "team", a_job(whole))
+    applied(api, namespace, "night", {"suspend": True})
+    applied(api, namespace, "team", a_job(whole | {"spec.nodes": 2}))
+    spec = api.get(f"/apis/{API_VERSION}/namespaces/{namespace}/ddpjobs/digits")["spec"]
+    assert (spec["nodes"], spec["suspend"], spec["template"]["metadata"]["labels"]) == (2, True, {"team": "a"})
+    part = {"template": {"metadata": {"labels": {"night": "b"}}}}
+    with pytest.raises(PlantError, match=r'conflict with "team".*\.spec\.template'):
+        applied(api, namespace, "night", {"suspend": True} | part)
+
+
+def applied(api: Plant, namespace: str, manager: str, spec: dict[str, Any]) -> None:
+    """Applies a whole job, or a part of its spec, server-side, as this manager of fields."""
+    job = (
+        spec if "spec" in spec else {key: value for key, value in a_job({}).items() if key != "spec"} | {"spec": spec}
+    )
+    flags = ("--server-side", f"--field-manager={manager}", "--namespace", namespace)
+    api.kubectl("apply", *flags, "-f", "-", input=json.dumps(job))
+
+
 @pytest.mark.parametrize("case", BY_POD, ids=str)
 def test_what_the_crd_cannot_see_is_refused_of_the_pod(api: Plant, namespace: str, case: Case) -> None:
     for values in (case.bad, case.good):

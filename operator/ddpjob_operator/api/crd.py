@@ -45,6 +45,7 @@ LEFT_OUT = {"anyOf", "$defs", "additionalProperties", "examples"}
 """Keywords of JSON Schema that a CRD does not have, or has in another form."""
 
 RESOURCE_KINDS = ("requests", "limits")
+ATOMIC = {"x-kubernetes-map-type": "atomic"}
 
 
 def crd() -> dict[str, Any]:
@@ -85,6 +86,9 @@ def _root() -> dict[str, Any]:
     document = job_schema()
     spec = structural(document["properties"]["spec"], document["$defs"])
     _bound(spec)
+    # Atomic: one writes each of them, and as a whole. Otherwise the API server notes for each field below, at each
+    # write of anything, who has set it.
+    spec["properties"]["template"] |= ATOMIC
     said = status_schema()
     root = {
         "type": "object",
@@ -95,9 +99,7 @@ def _root() -> dict[str, Any]:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": spec,
-            # Atomic: only the operator writes it, and as a whole. Otherwise the API server notes for each of its
-            # fields, at each write, who has set it.
-            "status": _lean(structural(said, said["$defs"])) | {"x-kubernetes-map-type": "atomic"},
+            "status": _lean(structural(said, said["$defs"])) | ATOMIC,
         },
     }
     _rules(root)
