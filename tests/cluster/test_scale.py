@@ -18,7 +18,7 @@ from tests.support.waiting import wait_for
 JOBS, NODES, EVENTS = 100, 4, 3
 """Of events the most: that its pods are there, that they run, if that takes longer, and that it is done."""
 WRITES = NODES + 7
-"""Pods, Service, Secret, NetworkPolicy and status; not events and deletions."""
+"""Pods, Service, Secret, NetworkPolicy, three statuses and the mark; not events and deletions."""
 USER = "operator-of-many"
 LARGE = 400
 

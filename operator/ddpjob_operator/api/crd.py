@@ -46,6 +46,7 @@ LEFT_OUT = {"anyOf", "$defs", "additionalProperties", "examples"}
 
 RESOURCE_KINDS = ("requests", "limits")
 ATOMIC = {"x-kubernetes-map-type": "atomic"}
+"""Whoever applies it server-side has it as a whole."""
 
 
 def crd() -> dict[str, Any]:
@@ -86,8 +87,7 @@ def _root() -> dict[str, Any]:
     document = job_schema()
     spec = structural(document["properties"]["spec"], document["$defs"])
     _bound(spec)
-    # Atomic: one writes each of them, and as a whole. Otherwise the API server notes for each field below, at each
-    # write of anything, who has set it.
+    # Otherwise the API server takes stock, at each write of anything, of who has set which field of the template.
     spec["properties"]["template"] |= ATOMIC
     said = status_schema()
     root = {

@@ -19,7 +19,6 @@ from ddpjob_operator.engine import (
     CreatePod,
     Decision,
     Event,
-    MarkFinished,
     Needs,
     Pod,
     PodGroup,
@@ -57,10 +56,6 @@ LONGEST_RETRY_SECONDS = 30.0
 MUCH = 8
 """A job with more to create or delete than that is large: it is created after others of its namespace, and no other
 job's round waits for its own."""
-
-MARK_SECONDS = 45.0
-"""For so long after a job's end its mark waits while others are worked on: nobody waits for it, and it costs the API
-server more than a status."""
 
 FEW_PODS = 128
 """Deciding about this many takes 15 ms at most. With thousands that fail together, each with the end of its log, it
@@ -267,7 +262,7 @@ class Reconciler:
         if decision.can_wait and (wait := memory.wait()) > 0:
             self._queue.mark_in(key, wait)
             return
-        decision = self._without_early_mark(key, stored, self._in_turn(key, decision))
+        decision = self._in_turn(key, decision)
         if decision.empty:
             return
         self._queue.mark(key)
@@ -306,18 +301,6 @@ class Reconciler:
         if not much or self._queue.is_its_turn(key):
             return decision
         return replace(decision, actions=tuple(one for one in decision.actions if isinstance(one, ENDING)))
-
-    def _without_early_mark(self, key: Key, stored: StoredJob, decision: Decision) -> Decision:
-        """The decision without the mark of a finished job, while others are worked on and it may wait."""
-        others = tuple(action for action in decision.actions if not isinstance(action, MarkFinished))
-        if len(others) == len(decision.actions) or self._queue.alone():
-            return decision
-        status, now = decision.status or self._store.job(stored).status, self._api.now()
-        wait = MARK_SECONDS - (now - (status.completion_time or now)).total_seconds()
-        if wait <= 0:
-            return decision
-        self._queue.mark_in(key, wait)
-        return replace(decision, actions=others)
 
     def _there(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> object:
         """The owner of the present pods, what exists beside them, and whether nothing but a mark can be missing."""

@@ -24,20 +24,7 @@ from ddpjob_operator.cluster.reconciler import MUCH, Granted, Reconciler
 from ddpjob_operator.cluster.store import Key, Store, StoredJob
 from ddpjob_operator.cluster.workqueue import WorkQueue
 from ddpjob_operator.cluster.writer import Refused
-from ddpjob_operator.engine import (
-    Action,
-    Asked,
-    Decision,
-    DeletePod,
-    Heard,
-    InLine,
-    MarkFinished,
-    Needs,
-    Pod,
-    PodGroup,
-    Settings,
-    decide,
-)
+from ddpjob_operator.engine import Asked, Decision, DeletePod, Heard, InLine, Needs, Pod, PodGroup, Settings, decide
 
 from tests.unit.engine.builders import a_job
 
@@ -369,7 +356,6 @@ class Aside(WorkQueue):
         self.aside.append(key)
 
 
-MARK, DELETE = MarkFinished("Succeeded x"), DeletePod("digits-0", "uid", 0)
 OTHER_PODS = DDPJobStatus(incarnations=Incarnations(default=2))
 
 
@@ -402,52 +388,6 @@ def is_still_refused(before: DDPJobStatus, then: DDPJobStatus) -> bool:
     memory.refused(Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._there(KEY, stored, before))
     asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=then)))
     return memory.refusal is not None
-
-
-class Alone(WorkQueue):
-    """Says whether others are worked on, and keeps how soon another look is wanted."""
-
-    def __init__(self, *, alone: bool) -> None:
-        super().__init__()
-        self._alone = alone
-        self.wanted_in: list[int] = []
-
-    def alone(self) -> bool:
-        return self._alone
-
-    def mark_in(self, _key: Key, seconds: float) -> None:
-        self.wanted_in.append(round(seconds))
-
-
-@pytest.mark.parametrize(
-    ("alone", "seconds", "expected"),
-    [
-        (True, 0, ([MARK, DELETE], [])),
-        (False, 0, ([DELETE], [45])),
-        (False, 44, ([DELETE], [1])),
-        (False, 45, ([MARK, DELETE], [])),
-    ],
-    ids=["alone", "beside others", "beside others, for a while", "for long enough"],
-)
-def test_the_mark_of_a_finished_job_waits_while_others_are_worked_on(
-    alone: bool,  # noqa: FBT001  A table.
-    seconds: int,
-    expected: Any,
-) -> None:
-    store, queue, carried_out = Store(nobody), Alone(alone=alone), list[Action]()
-    store.jobs.saw(a_seen_job(5, DDPJobStatus(completion_time=datetime.now(UTC) - timedelta(seconds=seconds))))
-    stored = store.jobs.get(KEY)
-    assert stored
-    reconciler: Any = a_reconciler(api=Silent(5), store=store, queue=queue)
-
-    async def carry_out(actions: tuple[Action, ...], _job: object) -> None:
-        carried_out.extend(actions)
-
-    reconciler._writer.carry_out = carry_out
-    memory = reconciler._memory(KEY, stored)
-    memory.current = True
-    asyncio.run(reconciler._heed(KEY, stored, memory, Decision(actions=(MARK, DELETE))))
-    assert (carried_out, queue.wanted_in) == expected
 
 
 @pytest.mark.parametrize(
