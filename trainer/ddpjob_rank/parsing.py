@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 from .environment import Env
 from .errors import ConfigError
 
+OWN_PREFIX = "DDPJOB_"
+
 
 class Parser(argparse.ArgumentParser):
     """Raises where argparse would print its usage and exit."""
@@ -18,7 +20,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def unpack_variables(env: MutableMapping[str, str]) -> None:
-    """Puts each variable that the operator has packed for a supervisor under its own name, unless that is set.
+    """Puts each variable that the operator has packed for a supervisor under its own name.
+
+    One of ours that is set already wins: somebody has put it in front of the command. Of the others (`RANK`,
+    `MASTER_ADDR`) an image may have values of its own, over which those of a pod win.
 
     Raises:
         ConfigError: The one in which they are packed holds something else.
@@ -33,7 +38,8 @@ def unpack_variables(env: MutableMapping[str, str]) -> None:
             f"{Env.SUPERVISOR} must be a JSON object of variables, whose values are texts, and is {packed}"
         )
     for name, value in variables.items():
-        env.setdefault(name, value)
+        if not name.startswith(OWN_PREFIX) or name not in env:
+            env[name] = value
 
 
 def counting_from(least: int, text: str, name: str) -> int:

@@ -190,7 +190,9 @@ PACKED_VARIABLES = frozenset(
         Env.TOPOLOGY_DOMAIN_FILE,
     }
 )
-"""What only a supervisor reads. In a pod these are in SUPERVISOR, but for those that the template mentions."""
+"""What a supervisor reads, and hardly anybody else. In a pod these are in SUPERVISOR, but for those that the template
+mentions; where a supervisor is the container's command, so are all others but TERMINATION_LOG, which it needs to
+complain if it cannot read them."""
 
 DEFAULT_MASTER_PORT = 29500
 DEFAULT_STATUS_PORT = 29501

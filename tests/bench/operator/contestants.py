@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import psutil
 from ddpjob_operator.api.contract import API_VERSION
+from ddpjob_operator.api.entrypoint import SUPERVISOR
 
 from tests.plant import Plant
 from tests.plant.api import ADMINS
@@ -127,6 +128,14 @@ def _nobody_listens() -> dict[str, str]:
 
 
 def _ddpjob(name: str, pods: int, annotations: dict[str, str]) -> Manifest:
+    """As `ddpjob submit` makes it: a supervisor is its command."""
+    job = _plain_ddpjob(name, pods, annotations)
+    [trainer] = job["spec"]["template"]["spec"]["containers"]
+    trainer |= {"command": [SUPERVISOR], "args": ["train.py"]}
+    return job
+
+
+def _plain_ddpjob(name: str, pods: int, annotations: dict[str, str]) -> Manifest:
     return a_job(name, pods, RUNS | _nobody_listens() | annotations)
 
 
@@ -193,6 +202,7 @@ def _runtime() -> Manifest:
 _RUNTIME = _runtime()
 
 DDPJOB = Contestant("DDPJob", API_VERSION, "ddpjobs", "Succeeded", frozenset({"ddpjob"}), _ddpjob, _ours)
+_PLAIN = replace(DDPJOB, title="DDPJob, plain image", job=_plain_ddpjob)
 _PYTORCHJOB = Contestant(
     "PyTorchJob",
     "kubeflow.org/v1",
@@ -242,6 +252,7 @@ def _lifted(contestant: Contestant, start: Callable[[Plant], AbstractContextMana
 
 CONTESTANTS = {
     "ddpjob": DDPJOB,
+    "ddpjob-plain": _PLAIN,
     "pytorchjob": _PYTORCHJOB,
     "pytorchjob-lifted": _lifted(
         _PYTORCHJOB, _foreign(TRAINING_OPERATOR, *UNLIMITED, binary="training-operator-unlimited")

@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import pytest
 from ddpjob_operator.api import Backend, PodSecurity
+from ddpjob_operator.api.contract import CONTRACT_VARIABLES
 from ddpjob_operator.engine import CreatePod, Manifest, Settings
 
 from tests.support.variables import variables_of
@@ -301,6 +302,23 @@ def test_a_variable_of_the_supervisors_is_set_by_name_where_the_template_mention
     assert name not in {one["name"] for one in plain["env"]}
     assert "OWN" not in names or names.index(name) < names.index("OWN"), "it can refer to it"
     assert variables_of(made).items() >= variables_of(plain).items()
+
+
+@pytest.mark.parametrize("command", ["ddpjob-supervise", "/opt/bin/ddpjob-train"])
+def test_behind_a_supervisor_all_variables_of_the_contract_are_packed_but_where_it_complains(command: str) -> None:
+    checkpoint = {"path": "/saved", "everySteps": 5}
+    made, plain = (
+        trainer_of(a_pod(trainer=trainer, checkpoint=checkpoint)) for trainer in ({"command": [command]}, {})
+    )
+    assert variables_of(made) == variables_of(plain)
+    by_name = {one["name"] for one in made["env"]} & CONTRACT_VARIABLES
+    assert by_name == {"DDPJOB_SUPERVISOR", "DDPJOB_TERMINATION_LOG"}
+
+
+def test_behind_a_supervisor_what_the_template_mentions_is_set_by_name() -> None:
+    made = trainer_of(a_pod(trainer={"command": ["ddpjob-supervise"], "args": ["train.py", "--world=$(WORLD_SIZE)"]}))
+    names = {one["name"] for one in made["env"]} & CONTRACT_VARIABLES
+    assert names == {"DDPJOB_SUPERVISOR", "DDPJOB_TERMINATION_LOG", "WORLD_SIZE"}
 
 
 def test_what_scripts_without_a_supervisor_want_is_set_by_name() -> None:

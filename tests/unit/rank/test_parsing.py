@@ -17,6 +17,10 @@ UNPACKED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {"DDPJOB_UID": "its own", "DDPJOB_SUPERVISOR": json.dumps(PEERS)},
         {**PEERS, "DDPJOB_UID": "its own"},
     ),
+    "one of others, for which the image has a value of its own": (
+        {"RANK": "7", "DDPJOB_SUPERVISOR": '{"RANK":"1"}'},
+        {"RANK": "1"},
+    ),
     "one that only a newer operator knows": ({"DDPJOB_SUPERVISOR": '{"DDPJOB_NEW":"1"}'}, {"DDPJOB_NEW": "1"}),
 }
 

@@ -81,7 +81,7 @@ def reserve_container(trainer: Manifest) -> Manifest:
     }
 
 
-def waits_by_itself(trainer: Manifest) -> bool:
+def is_supervised(trainer: Manifest) -> bool:
     """Whether a trainer's command is one that puts a supervisor in front of its ranks."""
     command = trainer.get("command") or [""]
     return command[0].rpartition("/")[2] in SUPERVISED
