@@ -145,24 +145,24 @@ def test_who_applies_a_job_has_its_template_as_a_whole_and_of_the_other_fields_t
     api: Plant,
 ) -> None:
     namespace = api.new_namespace()
-    whole = {"spec.template.metadata.labels.team": "a"}
-    applied(api, namespace, "team", a_job(whole))
-    applied(api, namespace, "night", {"suspend": True})
-    applied(api, namespace, "team", a_job(whole | {"spec.nodes": 2}))
-    spec = api.get(f"/apis/{API_VERSION}/namespaces/{namespace}/ddpjobs/digits")["spec"]
+
+    def applied(job: dict[str, Any], manager: str, *flags: str) -> dict[str, Any]:
+        """The job's spec, once it was applied server-side by this manager of fields."""
+        flags = ("--server-side", f"--field-manager={manager}", "--namespace", namespace, *flags)
+        api.kubectl("apply", *flags, "-f", "-", input=json.dumps(job))
+        spec: dict[str, Any] = api.get(f"/apis/{API_VERSION}/namespaces/{namespace}/ddpjobs/digits")["spec"]
+        return spec
+
+    labelled = {"spec.template.metadata.labels.team": "a"}
+    applied(a_job(labelled), "team")
+    applied(a_job({}) | {"spec": {"suspend": True}}, "night")
+    spec = applied(a_job(labelled | {"spec.nodes": 2}), "team")
     assert (spec["nodes"], spec["suspend"], spec["template"]["metadata"]["labels"]) == (2, True, {"team": "a"})
-    part = {"template": {"metadata": {"labels": {"night": "b"}}}}
+    another = a_job({"spec.template.metadata.labels.night": "b", "spec.suspend": True})
     with pytest.raises(PlantError, match=r'conflict with "team".*\.spec\.template'):
-        applied(api, namespace, "night", {"suspend": True} | part)
-
-
-def applied(api: Plant, namespace: str, manager: str, spec: dict[str, Any]) -> None:
-    """Applies a whole job, or a part of its spec, server-side, as this manager of fields."""
-    job = (
-        spec if "spec" in spec else {key: value for key, value in a_job({}).items() if key != "spec"} | {"spec": spec}
-    )
-    flags = ("--server-side", f"--field-manager={manager}", "--namespace", namespace)
-    api.kubectl("apply", *flags, "-f", "-", input=json.dumps(job))
+        applied(another, "night")
+    spec = applied(another, "night", "--force-conflicts")
+    assert (spec["nodes"], spec["template"]["metadata"]["labels"]) == (2, {"night": "b"})
 
 
 @pytest.mark.parametrize("case", BY_POD, ids=str)

@@ -8,8 +8,6 @@ from typing import Any, NoReturn
 from .environment import Env
 from .errors import ConfigError
 
-OWN_PREFIX = "DDPJOB_"
-
 
 class Parser(argparse.ArgumentParser):
     """Raises where argparse would print its usage and exit."""
@@ -38,7 +36,9 @@ def unpack_variables(env: MutableMapping[str, str]) -> None:
             f"{Env.SUPERVISOR} must be a JSON object of variables, whose values are texts, and is {packed}"
         )
     for name, value in variables.items():
-        if not name.startswith(OWN_PREFIX) or name not in env:
+        if name.startswith("DDPJOB_"):
+            env.setdefault(name, value)
+        else:
             env[name] = value
 
 

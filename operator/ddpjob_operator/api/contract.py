@@ -13,6 +13,8 @@ KIND = "DDPJob"
 
 TRAINER_CONTAINER = "trainer"
 RESERVED_VOLUME_PREFIX = "ddpjob-"
+SUPERVISE, TRAIN = "ddpjob-supervise", "ddpjob-train"
+"""Commands that put a supervisor in front of their ranks."""
 
 SECRET_KEY = "secret"  # noqa: S105  (a name)
 SECRET_DIRECTORY = "/var/run/secrets/ddpjob.dev"  # noqa: S105  (a path)
@@ -191,8 +193,9 @@ PACKED_VARIABLES = frozenset(
     }
 )
 """What a supervisor reads, and hardly anybody else. In a pod these are in SUPERVISOR, but for those that the template
-mentions; where a supervisor is the container's command, so are all others but TERMINATION_LOG, which it needs to
-complain if it cannot read them."""
+mentions."""
+PACKED_BEHIND_SUPERVISOR = CONTRACT_VARIABLES - {Env.TERMINATION_LOG}
+"""The same where a supervisor is the container's command: it reads all, and complains by that one if it cannot."""
 
 DEFAULT_MASTER_PORT = 29500
 DEFAULT_STATUS_PORT = 29501

@@ -10,12 +10,11 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
-from .contract import API_VERSION, KIND, MAX_NAME_LENGTH, TRAINER_CONTAINER
+from .contract import API_VERSION, KIND, MAX_NAME_LENGTH, SUPERVISE, TRAINER_CONTAINER
 from .launchers import Size, launcher_of
 from .problems import BadInputError, Path, Problem
 from .validation import problems
 
-SUPERVISOR = "ddpjob-supervise"
 NO_SIZE = Size()
 
 NAMELESS = "job"
@@ -38,12 +37,12 @@ class Entrypoint:
 
 def script(path: str, arguments: Sequence[str] = ()) -> Entrypoint:
     """A Python script under the supervisor."""
-    return Entrypoint((SUPERVISOR, path), tuple(arguments), job_name(PurePath(path).stem))
+    return Entrypoint((SUPERVISE, path), tuple(arguments), job_name(PurePath(path).stem))
 
 
 def module(name: str, arguments: Sequence[str] = ()) -> Entrypoint:
     """A Python module under the supervisor."""
-    return Entrypoint((SUPERVISOR, "-m", name), tuple(arguments), _name_of_module(name))
+    return Entrypoint((SUPERVISE, "-m", name), tuple(arguments), _name_of_module(name))
 
 
 def command(words: Sequence[str]) -> Entrypoint:

@@ -13,6 +13,8 @@ from .contract import (
     GROUP,
     MAX_NODES,
     MAX_PROCS_PER_NODE,
+    SUPERVISE,
+    TRAIN,
     TRAINER_CONTAINER,
 )
 from .model import Model
@@ -186,6 +188,13 @@ class DDPJobSpec(Model):
         """The trainer container of the template."""
         containers: list[JsonObject] = self.template["spec"]["containers"]
         return next(container for container in containers if container["name"] == TRAINER_CONTAINER)
+
+    @property
+    def supervisor(self) -> str | None:
+        """Which supervisor the trainer container's command is; None: another command, or the image's own."""
+        command = self.trainer.get("command") or [""]
+        name = command[0].rpartition("/")[2]
+        return name if name in {SUPERVISE, TRAIN} else None
 
     @property
     def topology(self) -> Topology | None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.api.entrypoint import SUPERVISOR, Entrypoint, Options, command, document_of, module, script
+from ddpjob_operator.api.contract import SUPERVISE
+from ddpjob_operator.api.entrypoint import Entrypoint, Options, command, document_of, module, script
 from ddpjob_operator.api.launchers import Size
 
 from .mistakes import PROGRAMS
@@ -109,7 +110,7 @@ def check_can_run(document: dict[str, Any]) -> None:
     """
     program, *_ = document["spec"]["template"]["spec"]["containers"][0]["command"]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    if program == SUPERVISOR and importlib.util.find_spec("torch") is None:
+    if program == SUPERVISE and importlib.util.find_spec("torch") is None:
         raise BadInputError(
             f"{sys.executable} lacks torch: ddpjob runs scripts with the Python it is installed for; install it in"
             " the environment that has your torch, or torch in this one"

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from ddpjob_operator.api import DDPJob, State
+from ddpjob_operator.api.contract import TRAIN
 from ddpjob_operator.api.words import counted, duration, restarts
 
 from . import figures, masking
@@ -167,10 +167,9 @@ def _advice(job: DDPJob | None) -> str:
     """What to do to get curves, if there are none."""
     if job is None:
         return ""
-    command = Path(next(iter(job.spec.trainer.get("command", ())), "")).name
-    if command == "ddpjob-train":
+    if job.spec.supervisor == TRAIN:
         return "No step has been seen yet."
-    if command == "ddpjob-supervise" or job.status.supervised:
+    if job.spec.supervisor or job.status.supervised:
         return (
             "No step has been seen. A program that steps no optimizer of PyTorch tells them by ddpjob.report(step=…)."
         )

@@ -9,8 +9,7 @@ from socket import AF_INET
 from types import MappingProxyType
 
 import psutil
-from ddpjob_operator.api.contract import API_VERSION
-from ddpjob_operator.api.entrypoint import SUPERVISOR
+from ddpjob_operator.api.contract import API_VERSION, SUPERVISE
 
 from tests.plant import Plant
 from tests.plant.api import ADMINS
@@ -131,7 +130,7 @@ def _ddpjob(name: str, pods: int, annotations: dict[str, str]) -> Manifest:
     """As `ddpjob submit` makes it: a supervisor is its command."""
     job = _plain_ddpjob(name, pods, annotations)
     [trainer] = job["spec"]["template"]["spec"]["containers"]
-    trainer |= {"command": [SUPERVISOR], "args": ["train.py"]}
+    trainer |= {"command": [SUPERVISE], "args": ["train.py"]}
     return job
 
 

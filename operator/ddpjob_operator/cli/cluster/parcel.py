@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.api.entrypoint import SUPERVISOR, Entrypoint, Options, document_of, module
+from ddpjob_operator.api.contract import SUPERVISE
+from ddpjob_operator.api.entrypoint import Entrypoint, Options, document_of, module
 from ddpjob_operator.api.launchers import Size, launcher_of
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli import program
@@ -86,7 +87,7 @@ def _entrypoint(given: argparse.Namespace) -> Entrypoint:
         _check_travels(words, given.source)
         return found
     path = Path(given.target)
-    return replace(found, command=(SUPERVISOR, path.name if given.source is None else within(path, given.source)))
+    return replace(found, command=(SUPERVISE, path.name if given.source is None else within(path, given.source)))
 
 
 def _check_travels(words: Sequence[str], source: Path | None) -> None:

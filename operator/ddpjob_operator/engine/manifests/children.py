@@ -20,7 +20,7 @@ from ddpjob_operator.engine.settings import Settings
 from ddpjob_operator.engine.snapshot import Manifest, Placement
 
 from .env import master_env, trainer_env
-from .init_containers import WAIT_CONTAINER, is_supervised, reserve_container, wait_container
+from .init_containers import WAIT_CONTAINER, reserve_container, wait_container
 from .kueue_workload import place
 from .names import (
     disruption_budget_name,
@@ -162,7 +162,7 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
     if job.status.pod_security not in {None, PodSecurity.NONE}:
         restrict(pod)
     # Only now: the container copies the trainer's security context, and needs no home.
-    if node > 0 and job.spec.wait_for_master and not is_supervised(trainer):
+    if node > 0 and job.spec.wait_for_master and job.spec.supervisor is None:
         _add_waiting(pod, trainer, job)
     labels = {**job_labels(job), Label.NODE: str(node), Label.INCARNATION: str(incarnation)}
     metadata = {

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from ddpjob_operator.api import DDPJob, RestartMode
+from ddpjob_operator.api import DDPJob, DDPJobSpec, RestartMode
 from ddpjob_operator.api.contract import (
     DOMAIN_FILE,
+    PACKED_BEHIND_SUPERVISOR,
     PACKED_VARIABLES,
     SECRET_DIRECTORY,
     SECRET_KEY,
@@ -16,7 +17,6 @@ from ddpjob_operator.api.contract import (
 from ddpjob_operator.engine.incidents.judgement import left_to_operator
 from ddpjob_operator.engine.snapshot import Manifest
 
-from .init_containers import is_supervised
 from .names import master_address
 from .topology import domain_key
 
@@ -35,7 +35,7 @@ def trainer_env(job: DDPJob, node: int, living: tuple[str, ...]) -> list[Manifes
         **_supervisor(job, living),
     }
     values[Env.TERMINATION_LOG] = job.spec.trainer.get("terminationMessagePath", TERMINATION_LOG_PATH)
-    return _listed(_packed(values, job.spec.trainer))
+    return _listed(_packed(values, job.spec))
 
 
 def master_env(job: DDPJob) -> list[Manifest]:
@@ -58,19 +58,17 @@ def by_name(env: Sequence[Manifest]) -> Iterator[Manifest]:
             yield variable
 
 
-def _packed(values: Mapping[str, object], trainer: Manifest) -> dict[str, object]:
+def _packed(values: Mapping[str, object], spec: DDPJobSpec) -> dict[str, object]:
     """Puts what only a supervisor reads into one variable, unless the template mentions it.
 
     The API server keeps each variable twice, once as a field that the operator manages, and writes it anew with each
     status of the pod.
     """
-    template, only_reader = str(trainer), is_supervised(trainer)
+    template, names = str(spec.trainer), PACKED_BEHIND_SUPERVISOR if spec.supervisor else PACKED_VARIABLES
     packed = {
         name: str(value)
         for name, value in values.items()
-        if value is not None
-        and (name in PACKED_VARIABLES or (only_reader and name != Env.TERMINATION_LOG))
-        and name not in template
+        if value is not None and name in names and name not in template
     }
     others = {name: value for name, value in values.items() if name not in packed}
     return {**others, Env.SUPERVISOR: json.dumps(packed, separators=(",", ":"))}

@@ -26,8 +26,6 @@ not claim a whole one under the static CPU policy."""
 ALIKE = ("image", "imagePullPolicy", "securityContext")
 """The fields that it shares with the trainer: nothing else has to be pulled or admitted."""
 
-SUPERVISED = frozenset({"ddpjob-train", "ddpjob-supervise"})
-
 PROGRAM = f"""\
 import os, signal, socket, time
 
@@ -79,12 +77,6 @@ def reserve_container(trainer: Manifest) -> Manifest:
         "command": ["sh", "-c", RESERVE_SHELL],
         "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
     }
-
-
-def is_supervised(trainer: Manifest) -> bool:
-    """Whether a trainer's command is one that puts a supervisor in front of its ranks."""
-    command = trainer.get("command") or [""]
-    return command[0].rpartition("/")[2] in SUPERVISED
 
 
 def wait_container(trainer: Manifest, master: list[Manifest]) -> Manifest:

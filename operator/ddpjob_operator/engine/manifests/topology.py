@@ -8,15 +8,13 @@ from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import DOMAIN, DOMAIN_FILE, TOPOLOGY_DIRECTORY
 from ddpjob_operator.engine.snapshot import Manifest
 
-from .init_containers import is_supervised
-
 TOPOLOGY_VOLUME = "ddpjob-topology"
 
 
 def domain_key(job: DDPJob) -> str | None:
     """The label of machines whose value a pod is told; None: nothing in its ranks' front could heed it."""
     topology = job.spec.topology
-    return topology.key if topology and is_supervised(job.spec.trainer) else None
+    return topology.key if topology and job.spec.supervisor else None
 
 
 def called(job: DDPJob) -> str:
