@@ -10,7 +10,7 @@ import signal
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from http import HTTPStatus
-from itertools import count
+from itertools import count, filterfalse
 from typing import Any
 
 from .job_watch import watch
@@ -261,7 +261,7 @@ class Operator:
             await self._resync(min(SPREAD_SECONDS, SPREAD_SHARE * self._options.resync_seconds), anew=True)
 
     async def _resync(self, spread: float, *, anew: bool) -> None:
-        """Lists everything; every job gets a look, within `spread` seconds.
+        """Lists everything; every job that is not at rest gets a look, within `spread` seconds.
 
         `anew`: whether to find out again what not every cluster has.
         """
@@ -274,7 +274,8 @@ class Operator:
                 await asyncio.sleep(seconds)
             else:
                 break
-        for key, _ in self._store.jobs.all():
+        awake = filterfalse(self._reconciler.at_rest, self._store.jobs.keys(namespace=None))
+        for key in awake:
             self._queue.mark_in(key, random.uniform(0.0, spread))  # noqa: S311  It only spreads work.
         # The lists have left more behind than anything else does. By itself Python would look for circles among its
         # older objects only once a million new ones have come.

@@ -81,6 +81,8 @@ class _Memory:
     uid: str
     looked: bool
     """Whether this process knows all of its pods."""
+    at_rest: bool = False
+    """Whether the last look found that only what watches and lists report can give it anything to do."""
     current: bool = False
     """Whether it has read the job itself since it started, or written its status: a list may be outdated."""
     minor_due: float | None = None
@@ -189,6 +191,11 @@ class Reconciler:
             if key[0] == namespace:
                 memory.looked = False
 
+    def at_rest(self, key: Key) -> bool:
+        """Whether a look at the job would find nothing to do, unless something is reported that asks for one."""
+        memory = self._memories.get(key)
+        return memory is not None and memory.at_rest
+
     async def round(self, key: Key) -> int:
         """Looks at a job and does what there is to do; returns the number of pods looked at.
 
@@ -216,6 +223,7 @@ class Reconciler:
         self._say_late(key, stored, memory)
         memory.meets(self._there(key, stored, job.status))
         snapshot, decision = await self._decision(key, stored, memory)
+        memory.at_rest = decision is not None and _at_rest(snapshot, decision)
         if decision is not None:
             self._queue_up(key, stored, snapshot, decision)
             await self._heed(key, stored, memory, decision)
@@ -445,6 +453,14 @@ class Reconciler:
         where = ".".join(str(part) for part in first["loc"])
         message = f"This version of the operator cannot read the job: {where}: {first['msg']}"
         self._announce(key, stored, (Event(warning=True, reason="Unreadable", message=message),))
+
+
+def _at_rest(snapshot: Snapshot, decision: Decision) -> bool:
+    """Whether a job can be left until a watch or a list reports a change: nothing to do, to wait for, or to ask."""
+    job = snapshot.job
+    # What a cluster begins to serve, such as queues, is not reported for a job: whatever may need it is looked at.
+    idle = job.status.finished or (job.spec.suspend and snapshot.queue is None)
+    return idle and decision.empty and decision.wake_at is None and not snapshot.answered
 
 
 def _gist(status: DDPJobStatus) -> tuple[object, ...]:

@@ -237,21 +237,24 @@ async def many(stage: Stage) -> Figures:
         await _all_looked_at(fresh, jobs)
         quiet = time.monotonic() - began
         process = psutil.Process(fresh.program.process.pid)
-        await asyncio.sleep(AFTERWARDS_SECONDS)
+        settling, measured = QUICK_AT_REST if stage.quick else AT_REST
+        await asyncio.sleep(settling)
         used = cpu_seconds(process)
-        await asyncio.sleep(AT_REST_SECONDS)
+        await asyncio.sleep(measured)
         used = cpu_seconds(process) - used
         return {
             "jobs": jobs,
             "start: quiet after s": quiet,
             "RSS MiB": memory(process)["RSS"],
             "most MiB": most_memory(process),
-            "at rest: share of a core": used / AT_REST_SECONDS,
+            "at rest: share of a core": used / measured,
         }
 
 
 A_TENTH = 10
-AT_REST_SECONDS = 60.0
+AT_REST = 120.0, 300.0
+"""For so many seconds it asks those that do not answer more often than later; from one resync to the next it is."""
+QUICK_AT_REST = 1.0, 5.0
 
 
 def _one_of_many(stage: Stage, number: int) -> Manifest:

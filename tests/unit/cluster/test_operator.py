@@ -50,7 +50,10 @@ def an_operator(*flags: str, connection: Connection = NOWHERE) -> Operator:
 
 
 def use(operator: Operator, api: ApiClient) -> None:
-    """Has it look there for what not every cluster has."""
+    """Has it list there, and look there for what not every cluster has."""
+    operator._api = api
+    for reflector in chain.from_iterable(operator._reflectors.values()):
+        reflector._api = api
     operator._optional = tuple(OptionalApi(api, one.what) for one in operator._optional)
 
 
@@ -59,10 +62,8 @@ def listing(*namespaces: str, rounds: tuple[set[str], ...], status: int = 403) -
 
     async def play() -> list[str]:
         operator = an_operator(*(f"--namespace={one}" for one in namespaces))
-        api = operator._api = Closed(status)
+        api = Closed(status)
         use(operator, api)
-        for reflector in chain.from_iterable(operator._reflectors.values()):
-            reflector._api = api
         async with AsyncExitStack() as stack:
             stack.push_async_callback(operator._supervisors.close)
             stack.push_async_callback(operator._witnesses.close)
@@ -95,6 +96,23 @@ def test_what_the_lists_of_a_resync_leave_behind_is_collected_once_they_are_read
     assert done == ["listed", "collected"]
 
 
+def test_a_resync_has_each_job_looked_at_that_is_not_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> list[str]:
+        operator = an_operator("--namespace=blue", "--namespace=green")
+        use(operator, Closed(403))
+        wanted = list[str]()
+        monkeypatch.setattr(operator._queue, "mark_in", lambda key, _: wanted.append(key[0]))
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(operator._supervisors.close)
+            stack.push_async_callback(operator._witnesses.close)
+            await operator._resync(spread=0.0, anew=False)
+            operator._reconciler._memories["blue", "digits"].at_rest = True
+            await operator._resync(spread=0.0, anew=False)
+        return wanted
+
+    assert asyncio.run(play()) == ["blue", "green", "green"]
+
+
 def test_a_closed_namespace_hides_no_other_and_the_log_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert listing("blue", "gone", "green", rounds=({"gone"}, {"gone"})) == ["blue", "green"]
@@ -109,8 +127,7 @@ def test_a_list_that_has_expired_halfway_is_a_failure_and_closes_no_namespace() 
 def test_a_namespace_that_is_entered_is_read_as_a_whole_and_its_jobs_need_no_other_look() -> None:
     async def play() -> tuple[int, list[bool]]:
         operator = an_operator("--namespace=blue")
-        operator._api = Closed(403)
-        use(operator, operator._api)
+        use(operator, Closed(403))
         async with AsyncExitStack() as stack:
             stack.push_async_callback(operator._supervisors.close)
             stack.push_async_callback(operator._witnesses.close)

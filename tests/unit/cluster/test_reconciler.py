@@ -20,13 +20,13 @@ from ddpjob_operator.cluster.kube.objects import (
     PodGroupObject,
     read,
 )
-from ddpjob_operator.cluster.reconciler import MUCH, Granted, Reconciler
+from ddpjob_operator.cluster.reconciler import MUCH, Granted, Reconciler, _at_rest
 from ddpjob_operator.cluster.store import Key, Store, StoredJob
 from ddpjob_operator.cluster.workqueue import WorkQueue
 from ddpjob_operator.cluster.writer import Refused
 from ddpjob_operator.engine import Asked, Decision, DeletePod, Heard, InLine, Needs, Pod, PodGroup, Settings, decide
 
-from tests.unit.engine.builders import a_job
+from tests.unit.engine.builders import Moment, a_job
 
 from .manifests import UID, a_pod, nobody, trainer
 
@@ -481,3 +481,23 @@ def test_a_job_for_which_only_time_passes_is_looked_at_again_in_time() -> None:
     waits = Decision(wake_at=now + timedelta(seconds=30))
     asyncio.run(reconciler._heed(KEY, nothing, memory, waits))
     assert queue.wanted == (KEY, 30)
+
+
+finished = a_job().running().succeeds(0).settled()
+RESTING: dict[str, tuple[Moment, bool]] = {
+    "one that has finished": (finished, True),
+    "one that has finished, whose pods are still to go": (a_job(cleanPodPolicy="All").running().succeeds(0), False),
+    "one that will be deleted": (a_job(ttlSecondsAfterFinished=60).running().succeeds(0).settled(), False),
+    "one that is suspended": (a_job(suspend=True).settled(), True),
+    "one that is to go on": (a_job(suspend=True).settled().asks(suspend=False), False),
+    "one that is suspended, of a queue that the cluster may yet have": (
+        a_job(suspend=True).queues().without_kueue().settled(),
+        False,
+    ),
+    "one that runs": (a_job().running().hears().settled(), False),
+}
+
+
+@pytest.mark.parametrize(("moment", "rests"), RESTING.values(), ids=RESTING)
+def test_a_job_that_waits_for_nothing_is_at_rest(moment: Moment, rests: bool) -> None:  # noqa: FBT001  A table.
+    assert _at_rest(moment.snapshot, moment.decision) is rests

@@ -5,10 +5,12 @@ import contextlib
 import gzip
 import json
 import socket
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 from aiohttp import web
-from ddpjob_operator.cluster.status_client import Answer, UnheardError, a_session, ask
+from ddpjob_operator.cluster.status_client import Answer, UnheardError, a_session, ask, knock
 from ddpjob_operator.engine import LARGEST_ANSWER, Asked
 
 from tests.support import virtual_time
@@ -56,6 +58,17 @@ def dripping(size: int, seconds: float) -> Handler:
 async def silence(_: web.Request) -> web.StreamResponse:
     await asyncio.sleep(A_WHILE)
     return web.Response()
+
+
+@contextlib.contextmanager
+def nothing_accepting() -> Iterator[Asked]:
+    """Where a connection is neither refused nor made."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as stack:
+        for _ in range(3):  # As many as it keeps before it takes notice of no more.
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        yield Asked(POD, *full.getsockname())
 
 
 def test_an_answer_has_the_document_and_its_mark() -> None:
@@ -120,25 +133,32 @@ def test_what_is_no_answer_is_told_in_a_sentence(handler: Handler, result: str, 
     assert "\n" not in said
 
 
-def test_where_nothing_listens_the_answer_is_refused() -> None:
+@pytest.mark.parametrize("question", [answer_of, knock], ids=["a question", "a knock"])
+def test_where_nothing_listens_the_answer_is_refused(question: Callable[[Asked], Awaitable[Any]]) -> None:
     async def play() -> None:
         async with serving(Supervisor().handle) as asked:
             pass
-        await answer_of(asked)
+        await question(asked)
 
     with pytest.raises(UnheardError, match=r"nothing listens on 127.0.0.1:\d+") as unheard:
         virtual_time.run(play())
     assert unheard.value.result == "refused"
 
 
+def test_a_knock_says_nothing_of_what_listens_or_keeps_silent() -> None:
+    async def play() -> None:
+        async with serving(Supervisor().handle) as asked:
+            await knock(asked)
+        with nothing_accepting() as asked:
+            await knock(asked)
+
+    virtual_time.run(play())
+
+
 def test_where_no_connection_comes_about_that_is_said_whatever_the_wait() -> None:
     async def play() -> None:
-        with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as stack:
-            for _ in range(3):  # As many as it keeps before it takes notice of no more.
-                one = stack.enter_context(socket.socket())
-                one.setblocking(False)
-                one.connect_ex(full.getsockname())
-            await answer_of(Asked(POD, *full.getsockname()), '"1"', wait=10)
+        with nothing_accepting() as asked:
+            await answer_of(asked, '"1"', wait=10)
 
     with pytest.raises(UnheardError, match=r"no connection to 127.0.0.1:\d+ within 5 s") as unheard:
         virtual_time.run(play())

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from ddpjob_operator.cluster import supervisors
+from ddpjob_operator.cluster.status_client import Answer, ask
 from ddpjob_operator.cluster.supervisors import Supervisors, _Supervisor
 from ddpjob_operator.cluster.workqueue import WorkQueue
 from ddpjob_operator.engine import Asked, Heard
@@ -165,6 +166,29 @@ def test_where_no_supervisor_is_that_is_known_and_looked_at_once() -> None:
     played(play)
 
 
+def test_where_nothing_listened_no_question_is_asked_until_something_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = list[float]()
+
+    async def counted(*given: Any) -> Answer:
+        questions.append(asyncio.get_running_loop().time())
+        return await ask(*given)
+
+    monkeypatch.setattr(supervisors, "ask", counted)
+
+    async def play(desk: Desk, stack: AsyncExitStack) -> None:
+        supervisor = Supervisor()
+        async with serving(supervisor.handle) as asked:
+            pass
+        await desk.hears(asked)
+        await asyncio.sleep(20)
+        assert desk.supervisors._supervisors[KEY].failures == 5
+        await stack.enter_async_context(serving(supervisor.handle, asked.port))
+        heard = await desk.hears(asked, lambda heard: not heard.error)
+        assert (heard.attempt, supervisor.asked, len(questions)) == (1, 1, 2)
+
+    played(play)
+
+
 async def of_another_job(_: web.Request) -> web.StreamResponse:
     return web.json_response(Supervisor(job="another").document)
 
@@ -248,7 +272,7 @@ def test_with_more_jobs_than_questions_each_waits_for_a_shorter_time_and_all_are
 def test_who_does_not_answer_is_asked_less_and_less_often(*, spoke: bool, refused: bool, pauses: list[float]) -> None:
     async def play(desk: Desk, stack: AsyncExitStack) -> None:
         asked = await stack.enter_async_context(serving(Supervisor().handle))
-        supervisor = _Supervisor(UID, asked, await desk.hears(asked) if spoke else None)
-        assert [supervisor.pause_after_failure(refused=refused) for _ in pauses] == pauses
+        supervisor = _Supervisor(UID, asked, await desk.hears(asked) if spoke else None, refused=refused)
+        assert [supervisor.pause_after_failure() for _ in pauses] == pauses
 
     played(play)
