@@ -212,6 +212,7 @@ class Reconciler:
             await self._look(key, stored)
             self._queue.mark(key)
             return 0
+        memory.at_rest = False
         try:
             job = self._store.job(stored)
         except ValidationError as error:

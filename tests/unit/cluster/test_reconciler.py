@@ -483,9 +483,8 @@ def test_a_job_for_which_only_time_passes_is_looked_at_again_in_time() -> None:
     assert queue.wanted == (KEY, 30)
 
 
-finished = a_job().running().succeeds(0).settled()
 RESTING: dict[str, tuple[Moment, bool]] = {
-    "one that has finished": (finished, True),
+    "one that has finished": (a_job().running().succeeds(0).settled(), True),
     "one that has finished, whose pods are still to go": (a_job(cleanPodPolicy="All").running().succeeds(0), False),
     "one that will be deleted": (a_job(ttlSecondsAfterFinished=60).running().succeeds(0).settled(), False),
     "one that is suspended": (a_job(suspend=True).settled(), True),
@@ -501,3 +500,18 @@ RESTING: dict[str, tuple[Moment, bool]] = {
 @pytest.mark.parametrize(("moment", "rests"), RESTING.values(), ids=RESTING)
 def test_a_job_that_waits_for_nothing_is_at_rest(moment: Moment, rests: bool) -> None:  # noqa: FBT001  A table.
     assert _at_rest(moment.snapshot, moment.decision) is rests
+
+
+def test_a_job_that_can_no_longer_be_read_is_not_at_rest() -> None:
+    store, said = Store(nobody), list[str]()
+    unreadable = {"metadata": {"name": KEY[1], "namespace": KEY[0], "uid": UID, "resourceVersion": "5"}, "spec": {}}
+    store.jobs.saw(read(unreadable, JobObject))
+    stored = store.jobs.get(KEY)
+    assert stored
+    reconciler = a_reconciler(store=store)
+    recorder: Any = SimpleNamespace(record=lambda _, event: said.append(event.reason))
+    reconciler._recorder = recorder
+    memory = reconciler._memory(KEY, stored)
+    memory.at_rest = True
+    asyncio.run(reconciler.round(KEY))
+    assert (said, reconciler.at_rest(KEY)) == (["Unreadable"], False), "what is wrong with it is said again"
