@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,16 +146,19 @@ class Rig:
             raise NeverError(f"no look at the job by process {self.proxy.process}\n{log}") from None
 
     async def until_it_has_looked_again(self) -> None:
-        """Until the present process has read everything a second time, and looked at every job after that."""
+        """Until the present process has read everything a second time, and looked at every job after that.
+
+        Jobs at rest are not looked at again: then it has read everything a third time.
+        """
         operator, process = self.operators[-1], self.proxy.process
 
-        def read() -> bool:
+        def has_read(times: int) -> bool:
             lists = (one for one in self.proxy.log if (one.call.verb, one.call.resource) == ("list", LISTED_LAST))
-            return sum(one.process == process and one.done for one in lists) > 1
+            return sum(one.process == process and one.done for one in lists) >= times
 
-        await self.proxy.until(read, PATIENCE_SECONDS)
+        await self.proxy.until(partial(has_read, 2), PATIENCE_SECONDS)
         looks = await asyncio.to_thread(operator.metric, LOOKS)
-        await self._until(lambda: operator.metric(LOOKS) > looks)
+        await self._until(lambda: operator.metric(LOOKS) > looks or has_read(3))
         await self.until_it_has_looked()
 
     async def remember(self) -> None:
