@@ -94,7 +94,7 @@ def test_an_operator_that_is_newer_than_its_role_does_all_but_mark_finished_jobs
     grant(api, team.namespace, OLDER)
     flags = ["--no-leader-elect", "--resync-seconds=2", f"--namespace={team.namespace}"]
     with an_operator(api, *flags, kubeconfig=api.kubeconfig_for(USER), forked=True) as operator:
-        team.apply(a_job(nodes=1, ttlSecondsAfterFinished=3600))
+        team.apply(a_job(nodes=1))
         api.wait("the pod", lambda: created(team))
         team.change(activeDeadlineSeconds=1)
         operator.wait_for(UNMARKED)

@@ -49,7 +49,7 @@ PASSING = frozenset(
 """What no two lives have in common: moments, uids, and where pods are put. That there is one, they have."""
 WAITS = re.compile(r"\bin \d+\.\d s\b")
 """How long the next attempt waits is told, and has jitter."""
-GIVEN_BACK = re.compile(r"^(Waiting in the queue: )?(Preempted|Pending)$")
+GIVEN_BACK = re.compile(r'"(Waiting in the queue: )?(Preempted|Pending)"')
 """What the queue says of an eviction, and what it says as soon as it has its quota back: a status that can wait tells
 that, up to ten seconds later."""
 OF_PODS = re.compile(r"\b(life-\d+)-[a-z0-9]{5}\b")
@@ -78,7 +78,8 @@ def end_of(there: Witness) -> Manifest:
     pods = Counter(
         f"{_named(Change(0.0, 'pods', '', pod))} {phase_of(pod)}" for pod in there.pods() if phase_of(pod) != "ending"
     )
-    status = lasting(there.status())
+    said = json.dumps(lasting(there.status()))
+    status = json.loads(GIVEN_BACK.sub(r'"\1Evicted"', said) if there.queued() else said)
     conditions = {f"conditions.{one['type']}": one for one in status.pop("conditions", ())}
     return {**status, **conditions, "pods": dict(sorted(pods.items()))}
 
@@ -280,6 +281,4 @@ def lasting(said: Any) -> Any:
         return {key: "some" if key in PASSING else lasting(value) for key, value in said.items()}
     if isinstance(said, list):
         return [lasting(one) for one in said]
-    if not isinstance(said, str):
-        return said
-    return GIVEN_BACK.sub(r"\1Evicted", WAITS.sub("in a while", OF_PODS.sub(r"\1", said)))
+    return WAITS.sub("in a while", OF_PODS.sub(r"\1", said)) if isinstance(said, str) else said

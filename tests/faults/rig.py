@@ -5,7 +5,6 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,8 @@ PATIENCE_SECONDS = 90.0
 POLL_SECONDS = 0.1
 LOOKS = 'ddpjob_reconciles_total{result="ok"}'
 LISTED_LAST = QUEUED
+AT_REST = {"Suspended", "Succeeded", "Failed"}
+"""A job of which nothing is to be done gets no look when everything is read again."""
 
 
 def session_of(plant: Plant) -> aiohttp.ClientSession:
@@ -146,19 +147,17 @@ class Rig:
             raise NeverError(f"no look at the job by process {self.proxy.process}\n{log}") from None
 
     async def until_it_has_looked_again(self) -> None:
-        """Until the present process has read everything a second time, and looked at every job after that.
-
-        Jobs at rest are not looked at again: then it has read everything a third time.
-        """
+        """Until the present process has read everything a second time, and then looked at a job that may need it."""
         operator, process = self.operators[-1], self.proxy.process
 
-        def has_read(times: int) -> bool:
+        def read() -> bool:
             lists = (one for one in self.proxy.log if (one.call.verb, one.call.resource) == ("list", LISTED_LAST))
-            return sum(one.process == process and one.done for one in lists) >= times
+            return sum(one.process == process and one.done for one in lists) > 1
 
-        await self.proxy.until(partial(has_read, 2), PATIENCE_SECONDS)
-        looks = await asyncio.to_thread(operator.metric, LOOKS)
-        await self._until(lambda: operator.metric(LOOKS) > looks or has_read(3))
+        await self.proxy.until(read, PATIENCE_SECONDS)
+        if self.witness.status().get("state") not in AT_REST:
+            looks = await asyncio.to_thread(operator.metric, LOOKS)
+            await self._until(lambda: operator.metric(LOOKS) > looks)
         await self.until_it_has_looked()
 
     async def remember(self) -> None:

@@ -15,7 +15,7 @@ YOUNG_OBJECTS = 10_000
 burst of jobs, found nearly everything in use, and looked at it again and again."""
 TLS_READ_BYTES = 64 << 10
 """At most so much is read from a TLS connection at once, and each has a buffer of that size while it is open.
-With asyncio's 256 KiB the 49 connections of a busy operator had 12 MiB; only lists are as long."""
+With asyncio's 256 KiB the 49 connections of a busy operator had 12 MiB; only lists are longer than that."""
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -118,6 +118,8 @@ class Operator:
         self._leading = False
         """Whether this replica knows more than jobs, or is about to."""
         self._listed = asyncio.Event()
+        self._all_due = False
+        """Whether what can be made for jobs has changed, so that those at rest need a look, too."""
 
     async def run(self) -> None:
         """Runs until it is told to stop.
@@ -261,7 +263,7 @@ class Operator:
             await self._resync(min(SPREAD_SECONDS, SPREAD_SHARE * self._options.resync_seconds), anew=True)
 
     async def _resync(self, spread: float, *, anew: bool) -> None:
-        """Lists everything; every job that is not at rest gets a look, within `spread` seconds.
+        """Lists everything; every job that may have something to do gets a look, within `spread` seconds.
 
         `anew`: whether to find out again what not every cluster has.
         """
@@ -274,9 +276,10 @@ class Operator:
                 await asyncio.sleep(seconds)
             else:
                 break
-        awake = filterfalse(self._reconciler.at_rest, self._store.jobs.keys(namespace=None))
-        for key in awake:
+        jobs = self._store.jobs.keys(namespace=None)
+        for key in jobs if self._all_due else filterfalse(self._reconciler.at_rest, jobs):
             self._queue.mark_in(key, random.uniform(0.0, spread))  # noqa: S311  It only spreads work.
+        self._all_due = False
         # The lists have left more behind than anything else does. By itself Python would look for circles among its
         # older objects only once a million new ones have come.
         gc.collect()
@@ -352,7 +355,8 @@ class Operator:
                 await self._look_for_optional(namespace)
 
     async def _look_for_optional(self, namespace: str | None) -> None:
-        await asyncio.gather(*(one.look(namespace) for one in self._optional))
+        if any(await asyncio.gather(*(one.look(namespace) for one in self._optional))):
+            self._all_due = True
 
     async def _follow(self, reflector: Reflector[Any, Any]) -> None:
         """From the moment at which this replica leads: a standby lists everything then anyway."""

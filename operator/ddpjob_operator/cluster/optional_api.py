@@ -86,17 +86,19 @@ class OptionalApi:
         """Whether it was found out about."""
         return namespace in self._why_not
 
-    async def look(self, namespace: str | None) -> None:
-        """Finds out about a namespace, or about all; the log says when that has changed.
+    async def look(self, namespace: str | None) -> bool:
+        """Finds out about a namespace, or about all; whether that has changed, which the log says, too.
 
         Raises:
             ApiError: that cannot be determined now.
         """
         why_not = await self._obstacle(namespace)
-        if self._why_not.get(namespace) != why_not:
+        changed = self._why_not.get(namespace) != why_not
+        if changed:
             where = f"namespace {namespace}" if namespace else "all namespaces"
             logger.info("%s (%s): %s", self.what.name, where, why_not or self.what.means)
         self._why_not[namespace] = why_not
+        return changed
 
     async def _obstacle(self, namespace: str | None) -> str:
         kinds = self.what.kinds

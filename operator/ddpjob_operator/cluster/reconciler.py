@@ -82,7 +82,6 @@ class _Memory:
     looked: bool
     """Whether this process knows all of its pods."""
     at_rest: bool = False
-    """Whether the last look found that only what watches and lists report can give it anything to do."""
     current: bool = False
     """Whether it has read the job itself since it started, or written its status: a list may be outdated."""
     minor_due: float | None = None
@@ -192,7 +191,7 @@ class Reconciler:
                 memory.looked = False
 
     def at_rest(self, key: Key) -> bool:
-        """Whether a look at the job would find nothing to do, unless something is reported that asks for one."""
+        """Whether the job can be left until a watch, a list or a timer asks for a look."""
         memory = self._memories.get(key)
         return memory is not None and memory.at_rest
 
@@ -457,11 +456,11 @@ class Reconciler:
 
 
 def _at_rest(snapshot: Snapshot, decision: Decision) -> bool:
-    """Whether a job can be left until a watch or a list reports a change: nothing to do, to wait for, or to ask."""
+    """Whether there is nothing to do for a job, nothing to try again, and nobody to ask."""
     job = snapshot.job
-    # What a cluster begins to serve, such as queues, is not reported for a job: whatever may need it is looked at.
-    idle = job.status.finished or (job.spec.suspend and snapshot.queue is None)
-    return idle and decision.empty and decision.wake_at is None and not snapshot.answered
+    idle = job.status.finished or job.spec.suspend
+    # Not all that is refused has a time at which it is tried again.
+    return idle and decision.empty and snapshot.refusal is None and not snapshot.answered
 
 
 def _gist(status: DDPJobStatus) -> tuple[object, ...]:

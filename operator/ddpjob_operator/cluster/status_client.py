@@ -59,7 +59,7 @@ async def knock(asked: Asked) -> None:
     Raises:
         UnheardError: nothing does. What else may be wrong, a question tells.
     """
-    with socket.socket(socket.AF_INET6 if ":" in asked.address else socket.AF_INET) as one, suppress(OSError):
+    with suppress(OSError), socket.socket(socket.AF_INET6 if ":" in asked.address else socket.AF_INET) as one:
         one.setblocking(False)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):

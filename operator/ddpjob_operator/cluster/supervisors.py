@@ -147,7 +147,7 @@ class Supervisors:
         async with self._turns:
             wait = READ_SECONDS * min(1.0, OPEN_QUESTIONS / len(self._supervisors))
             try:
-                if supervisor.refused:  # As a rule still: a thousand pods that never listen took 1 % of a core.
+                if supervisor.refused:  # Usually nothing listens yet; to ask a thousand such pods took 1 % of a core.
                     await knock(supervisor.asked)
                 answer = await ask(self._session, supervisor.asked, supervisor.mark, wait)
                 heard = heard_of(

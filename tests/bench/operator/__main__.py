@@ -125,7 +125,14 @@ def main() -> None:
         )
         table.section(table.PERFORMANCE.path, "targets", rows, circumstances)
         pages.write(table.PERFORMANCE.path, "contestants", beside)
-    parts = ("fairness", "memory", "many", "largest", *(["churn"] if flags.churn >= report.LONG_MINUTES else []))
+    parts = (
+        "fairness",
+        "memory",
+        "many",
+        "progress",
+        "largest",
+        *(["churn"] if flags.churn >= report.LONG_MINUTES else []),
+    )
     for part in parts if not flags.quick else ():
         if part in bench.found[DDPJOB.title]:
             alone = report.targets({DDPJOB.title: {part: bench.found[DDPJOB.title][part]}})

@@ -117,6 +117,8 @@ def targets(found: Found) -> list[Row]:
             Row("one of 4,096: all of its pods created", _spread(ours["largest"], "created s", "s")),
             Row("and recreated", _spread(ours["largest"], "recreated s", "s")),
         ]
+    if "progress" in ours:
+        rows += _of_progress(ours["progress"])
     if "fairness" in ours:
         rows += _beside_a_large_one(ours["fairness"])
     if "churn" in ours:
@@ -143,6 +145,15 @@ def _by_hand(repeats: Sequence[Figures], done: str, what: str, most: float) -> R
     by_hand = _spread(repeats, f"{done} by hand s", "s")
     figure = f"{_spread(repeats, f'{done} s', 's')}; the same by hand {by_hand}: {share:.0%} of its speed"
     return Row(what, figure, f"≤ {most:g} s", met=seconds <= most)
+
+
+def _of_progress(repeats: Sequence[Figures]) -> list[Row]:
+    jobs = f"{_median(repeats, 'jobs'):.0f} jobs of 4 pods that report progress: statuses"
+    return [
+        Row(jobs, _spread(repeats, "statuses/s", "per second")),
+        Row("CPU time for each", _spread(repeats, "CPU ms per status, contestant", "ms")),
+        Row("and of the API server", _spread(repeats, f"CPU ms per status, {SERVER}", "ms")),
+    ]
 
 
 def _beside_a_large_one(repeats: Sequence[Figures]) -> list[Row]:

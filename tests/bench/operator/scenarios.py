@@ -15,15 +15,15 @@ from ddpjob_operator.api import ConditionType
 from ddpjob_operator.api.contract import MAX_NODES, Label
 
 from tests.plant.audit import kind, position, seconds, writes
-from tests.support.jobs import a_job, steered
+from tests.support.jobs import FOR_LONG, a_job, steered
 from tests.support.operators import Operator
 
 from .audit import Life, job_name
 from .client import Manifest
 from .contestants import Running, our_operator
+from .progress import progress
 from .stage import LONGEST_SECONDS, Figures, Stage, cpu_seconds, memory, most_memory, quantile
 
-FOR_LONG = steered(runs_for="24h")
 FAILS_NOW = {"metadata": {"annotations": steered(runs_for="0s", exit_code="1")}}
 LOOKS = 'ddpjob_reconciles_total{result="ok"}'
 AFTERWARDS_SECONDS = 10.0
@@ -496,6 +496,7 @@ def scenarios(churn_minutes: float) -> dict[str, Scenario]:
         "burst500": Scenario("500 jobs of 4 pods at once", burst(500, 20)),
         "live": Scenario("1,000 running jobs of 8 pods", live, ours_only=True, nodes=12, alone=True, once=True),
         "many": Scenario("10,000 jobs in 20 namespaces", many, ours_only=True, nodes=12, alone=True, once=True),
+        "progress": Scenario("jobs that report progress", progress, ours_only=True, alone=True, once=True),
         "memory": Scenario("suspended jobs of 91 KiB", resting, ours_only=True, alone=True, once=True),
         "big": Scenario("one job of 1,000 pods", big, ours_only=True, nodes=1002, node_grace_seconds=600, alone=True),
         "largest": Scenario(

@@ -44,9 +44,13 @@ class Stage:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
     async def begin(self) -> None:
-        """What happens from now on, in a new namespace, is what is measured."""
+        """A new namespace; what happens in it is what is measured."""
         self.namespace = self.plant.new_namespace()
         await self.quiet()
+        self.measure()
+
+    def measure(self) -> None:
+        """What happens from now on is what is measured."""
         self.since = position(self.plant)
         self._began = self._cpu()
 

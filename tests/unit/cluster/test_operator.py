@@ -11,7 +11,14 @@ from typing import Any
 import aiohttp
 import pytest
 from ddpjob_operator.cluster import operator as module
-from ddpjob_operator.cluster.kube.api_client import DDPJOBS, ApiClient, ApiError, FencedError, Resource
+from ddpjob_operator.cluster.kube.api_client import (
+    DDPJOBS,
+    KUEUE_WORKLOADS,
+    ApiClient,
+    ApiError,
+    FencedError,
+    Resource,
+)
 from ddpjob_operator.cluster.kube.clock import Clock
 from ddpjob_operator.cluster.kube.connection import Connection
 from ddpjob_operator.cluster.kube.objects import ObjectMeta, read
@@ -30,6 +37,7 @@ class Closed(ApiClient):
     def __init__(self, status: int) -> None:
         self.closed: set[str] = set()
         self.status = status
+        self.kinds = frozenset[str]()
 
     async def list(self, resource: Resource[Any], namespace: str | None, *_: Any) -> Any:
         if namespace in self.closed:
@@ -39,7 +47,10 @@ class Closed(ApiClient):
         return [read(job, resource.type)] if resource is DDPJOBS else [], 1
 
     async def served(self, _: str) -> frozenset[str]:
-        return frozenset()
+        return self.kinds
+
+    async def rules(self, _: str) -> Any:
+        return [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}], False
 
 
 NOWHERE: Any = SimpleNamespace(clock=SimpleNamespace(now=None), server="here")
@@ -96,21 +107,33 @@ def test_what_the_lists_of_a_resync_leave_behind_is_collected_once_they_are_read
     assert done == ["listed", "collected"]
 
 
-def test_a_resync_has_each_job_looked_at_that_is_not_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def play() -> list[str]:
-        operator = an_operator("--namespace=blue", "--namespace=green")
-        use(operator, Closed(403))
-        wanted = list[str]()
+def test_a_resync_has_jobs_at_rest_looked_at_only_once_the_cluster_serves_something_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def play() -> list[list[str]]:
+        operator, api = an_operator("--namespace=blue", "--namespace=green"), Closed(403)
+        use(operator, api)
+        wanted, looks = list[str](), list[list[str]]()
+
+        async def resync() -> None:
+            wanted.clear()
+            await operator._resync(spread=0.0, anew=True)
+            looks.append([*wanted])
+
         monkeypatch.setattr(operator._queue, "mark_in", lambda key, _: wanted.append(key[0]))
         async with AsyncExitStack() as stack:
             stack.push_async_callback(operator._supervisors.close)
             stack.push_async_callback(operator._witnesses.close)
-            await operator._resync(spread=0.0, anew=False)
+            await resync()
             operator._reconciler._memories["blue", "digits"].at_rest = True
-            await operator._resync(spread=0.0, anew=False)
-        return wanted
+            await resync()
+            api.kinds = frozenset({KUEUE_WORKLOADS.plural})
+            await resync()
+            await resync()
+        return looks
 
-    assert asyncio.run(play()) == ["blue", "green", "green"]
+    both = ["blue", "green"]
+    assert asyncio.run(play()) == [both, ["green"], both, ["green"]]
 
 
 def test_a_closed_namespace_hides_no_other_and_the_log_says_so_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -485,21 +485,47 @@ def test_a_job_for_which_only_time_passes_is_looked_at_again_in_time() -> None:
 
 RESTING: dict[str, tuple[Moment, bool]] = {
     "one that has finished": (a_job().running().succeeds(0).settled(), True),
-    "one that has finished, whose pods are still to go": (a_job(cleanPodPolicy="All").running().succeeds(0), False),
-    "one that will be deleted": (a_job(ttlSecondsAfterFinished=60).running().succeeds(0).settled(), False),
-    "one that is suspended": (a_job(suspend=True).settled(), True),
-    "one that is to go on": (a_job(suspend=True).settled().asks(suspend=False), False),
-    "one that is suspended, of a queue that the cluster may yet have": (
-        a_job(suspend=True).queues().without_kueue().settled(),
+    "one that has finished, and of whose pods one is still to be deleted": (
+        a_job(cleanPodPolicy="All").running().succeeds(0).said(),
         False,
     ),
+    "one that has finished, which cannot be said in its metadata": (
+        a_job().running().succeeds(0).settled().refused("Forbidden", "no rights"),
+        False,
+    ),
+    "one that will be deleted in time": (
+        a_job(ttlSecondsAfterFinished=60).running().succeeds(0).settled(),
+        True,
+    ),
+    "one that is suspended": (a_job(suspend=True).settled(), True),
+    "one that is suspended, of a queue": (a_job(suspend=True).queues().settled(), True),
+    "one that is suspended, whose supervisor is still asked": (
+        a_job().running().hears().asks(suspend=True).settled(),
+        False,
+    ),
+    "one that is to go on": (a_job(suspend=True).settled().asks(suspend=False), False),
     "one that runs": (a_job().running().hears().settled(), False),
 }
 
 
 @pytest.mark.parametrize(("moment", "rests"), RESTING.values(), ids=RESTING)
-def test_a_job_that_waits_for_nothing_is_at_rest(moment: Moment, rests: bool) -> None:  # noqa: FBT001  A table.
-    assert _at_rest(moment.snapshot, moment.decision) is rests
+def test_a_job_with_nothing_to_do_is_at_rest(moment: Moment, rests: bool) -> None:  # noqa: FBT001  A table.
+    assert _at_rest(moment.asked, moment.decision) is rests
+
+
+def test_a_look_that_finds_a_job_at_rest_is_remembered() -> None:
+    store, api = Store(nobody), SimpleNamespace(now=lambda: datetime.now(UTC))
+    suspended = a_job(suspend=True).settled().snapshot.job.to_document()
+    suspended["metadata"] = {"name": KEY[1], "namespace": KEY[0], "uid": UID, "resourceVersion": "5"}
+    store.jobs.saw(read(suspended, JobObject))
+    stored = store.jobs.get(KEY)
+    assert stored
+    listening = Listening()
+    reconciler = a_reconciler(api=api, store=store, supervisors=listening, witnesses=listening)
+    reconciler._memory(KEY, stored).looked = True
+    assert not reconciler.at_rest(KEY)
+    asyncio.run(reconciler.round(KEY))
+    assert reconciler.at_rest(KEY)
 
 
 def test_a_job_that_can_no_longer_be_read_is_not_at_rest() -> None:

@@ -145,14 +145,21 @@ def test_where_nothing_listens_the_answer_is_refused(question: Callable[[Asked],
     assert unheard.value.result == "refused"
 
 
-def test_a_knock_says_nothing_of_what_listens_or_keeps_silent() -> None:
-    async def play() -> None:
+def test_a_knock_says_nothing_of_what_listens_and_waits_five_seconds_for_what_keeps_silent() -> None:
+    async def play() -> tuple[float, float]:
+        now = asyncio.get_running_loop().time
         async with serving(Supervisor().handle) as asked:
+            began = now()
             await knock(asked)
+            answered = now() - began
         with nothing_accepting() as asked:
+            began = now()
             await knock(asked)
+        return answered, now() - began
 
-    virtual_time.run(play())
+    answered, silent = virtual_time.run(play())
+    assert answered < 1
+    assert 5 <= silent < 6
 
 
 def test_where_no_connection_comes_about_that_is_said_whatever_the_wait() -> None:
