@@ -253,7 +253,7 @@ async def many(stage: Stage) -> Figures:
 
 A_TENTH = 10
 AT_REST = 120.0, 300.0
-"""For so many seconds it asks those that do not answer more often than later; from one resync to the next it is."""
+"""Silent supervisors are asked more often at first: that settles, and then one resync and its period are measured."""
 QUICK_AT_REST = 1.0, 5.0
 
 
