@@ -29,6 +29,8 @@ from .stage import Figures, a_stage
 
 NODES_AT_MOST = 60
 """For a quick run."""
+PARTS = frozenset({"fairness", "memory", "many", "progress", "largest", "churn"})
+"""Scenarios whose figures have a table of their own."""
 
 
 class Bench:
@@ -123,17 +125,13 @@ def main() -> None:
         circumstances = table.circumstances(
             load, f"{flags.repeats} repeats in random order, Kubernetes {KUBERNETES_VERSION}"
         )
-        table.section(table.PERFORMANCE.path, "targets", rows, circumstances)
+        others = {name: one for name, one in bench.found[DDPJOB.title].items() if name not in PARTS}
+        table.section(
+            table.PERFORMANCE.path, "targets", report.targets({**bench.found, DDPJOB.title: others}), circumstances
+        )
         pages.write(table.PERFORMANCE.path, "contestants", beside)
-    parts = (
-        "fairness",
-        "memory",
-        "many",
-        "progress",
-        "largest",
-        *(["churn"] if flags.churn >= report.LONG_MINUTES else []),
-    )
-    for part in parts if not flags.quick else ():
+    parts = () if flags.quick else PARTS if flags.churn >= report.LONG_MINUTES else PARTS - {"churn"}
+    for part in parts:
         if part in bench.found[DDPJOB.title]:
             alone = report.targets({DDPJOB.title: {part: bench.found[DDPJOB.title][part]}})
             table.section(table.PERFORMANCE.path, part, alone, table.circumstances(load, "once"))
