@@ -13,9 +13,10 @@ from .serve.log import set_up
 YOUNG_OBJECTS = 10_000
 """The garbage collector looks at new objects once there are this many. With Python's 700 it looked in the middle of a
 burst of jobs, found nearly everything in use, and looked at it again and again."""
-TLS_READ_BYTES = 64 << 10
-"""At most so much is read from a TLS connection at once, and each has a buffer of that size while it is open.
-With asyncio's 256 KiB the 49 connections of a busy operator had 12 MiB; only lists are longer than that."""
+TLS_READ_BYTES = 16 << 10
+"""At most so much is read from a TLS connection at once: a record. Each connection has a buffer of that size while it
+is open, and OpenSSL another one, which grows by a third more than what was ever read at once. With asyncio's 256 KiB
+the 49 connections of a busy operator had 12 MiB, and what OpenSSL had grew for hours. Only lists are longer."""
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -11,7 +11,7 @@ import pytest
 from ddpjob_operator.cluster import command
 
 
-def test_a_tls_connection_keeps_a_buffer_of_64_kib(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tls_connection_keeps_a_buffer_of_16_kib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SSLProtocol, "max_size", SSLProtocol.max_size)
     kept = list[int]()
 
@@ -32,4 +32,4 @@ def test_a_tls_connection_keeps_a_buffer_of_64_kib(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(command, "gc", SimpleNamespace(freeze=nothing, set_threshold=nothing, enable=nothing))
     monkeypatch.setattr(command, "set_up", nothing)
     command.main([])
-    assert kept == [64 << 10]
+    assert kept == [16 << 10]
