@@ -355,8 +355,11 @@ class Operator:
                 await self._look_for_optional(namespace)
 
     async def _look_for_optional(self, namespace: str | None) -> None:
-        if any(await asyncio.gather(*(one.look(namespace) for one in self._optional))):
-            self._all_due = True
+        async def look(one: OptionalApi) -> None:
+            if await one.look(namespace):
+                self._all_due = True  # Also if another one cannot be determined now.
+
+        await asyncio.gather(*map(look, self._optional))
 
     async def _follow(self, reflector: Reflector[Any, Any]) -> None:
         """From the moment at which this replica leads: a standby lists everything then anyway."""
