@@ -82,6 +82,7 @@ class _Memory:
     looked: bool
     """Whether this process knows all of its pods."""
     at_rest: bool = False
+    """As the last look found it."""
     current: bool = False
     """Whether it has read the job itself since it started, or written its status: a list may be outdated."""
     minor_due: float | None = None
