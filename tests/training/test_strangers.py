@@ -1,10 +1,12 @@
 """Strangers at the control port of a gang that trains: they know the uid, which many can read, and not the secret."""
 
 import json
+import re
 import socket
 from pathlib import Path
 from typing import Any
 
+from tests.support.relay import relay_in_a_thread
 from tests.training.gang import Gang, a_gang
 
 LONG = "1000000"
@@ -56,6 +58,17 @@ def test_whoever_knows_the_uid_neither_stops_nor_ends_nor_leads_a_gang(tmp_path:
         assert not leads(gang.control(1))
         goes_on(gang)
         assert all("knocks at the control port, and was not let in" in gang.log(node) for node in gang.supervisors)
+        nobody_leads_by_passing_on(gang)
+
+
+def nobody_leads_by_passing_on(gang: Gang) -> None:
+    """Rank 0's pod is replaced, and where it looks for the other node somebody passes its words on."""
+    with relay_in_a_thread(gang.control(1), "127.0.0.9") as between:
+        gang.kill_node(0)
+        gang.start_node(0, "train.py", LONG, attempt=2, peers=between)
+        gang.await_steps(2)
+    assert "rank 0 is at 127.0.0.9" not in gang.log(1)
+    assert re.search(r"refused at the control port: it says .* at 127\.0\.0\.1:.* seen at 127\.0\.0\.9", gang.log(1))
 
 
 def goes_on(gang: Gang) -> None:

@@ -8,7 +8,7 @@ from ddpjob_rank.errors import TrainerError
 
 from .coordinator_service import CoordinatorService
 from .follower import Follower
-from .link import FIRST_BYTES, LinkLostError, TcpLink
+from .link import FIRST_BYTES, NOT_DIRECT, LinkLostError, TcpLink, not_direct
 from .messages import FIRST_WITH_PROOF, PROTOCOL, Announce, Hello, History, Message, Refused, UnreadableError
 from .once import Once, shown
 from .proof import UnprovedError
@@ -150,6 +150,10 @@ class _Listener:
                 link.send(Refused("this is another job's", for_good=False))
             case Hello(protocol=protocol) if protocol != PROTOCOL:
                 self._refuse_version(link, first)
+            case Hello(at=at) | Announce(at=at) if at != link.there:
+                refused = f"a supervisor was refused at the control port: {not_direct(at, link.there)}"
+                self._once.warn(refused, about=f"{link.peer_host} relays")
+                link.send(Refused(NOT_DIRECT, for_good=False))
             case Hello() if self._service is not None:
                 await self._service.serve(link, first)
             case Hello():

@@ -14,7 +14,7 @@ from ddpjob_supervisor.watch.stalls import Stalls
 
 from .addresses import address_of
 from .coordinator import Coordinator
-from .link import PING_SECONDS, SILENT_SECONDS, Link, LinkLostError, TcpLink, send_all
+from .link import PING_SECONDS, SILENT_SECONDS, Link, LinkLostError, send_all
 from .messages import Announce, Beats, Hello, History, Message, Past, Ping, Refused, Start, UnreadableError, Welcome
 from .once import Once
 from .rendezvous import RELEASE, announce_to
@@ -126,9 +126,8 @@ class CoordinatorService:
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
         self._links[node] = link
-        link.send(Welcome(RELEASE, time.time(), self._settings.incarnation))
-        host = link.peer_host if isinstance(link, TcpLink) else ""
-        self.coordinator.joined(node, hello, address_of(host, hello.port), self._now())
+        link.send(Welcome(RELEASE, time.time(), self._settings.incarnation, at=link.here))
+        self.coordinator.joined(node, hello, address_of(link.peer_host, hello.port), self._now())
         self._act()
 
     def _miss(self, node: int, link: Link) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from .addresses import host_and_port
+from .addresses import address_of, host_and_port
 from .messages import Announce, Challenge, Hello, Message, Refused, UnreadableError, from_line, to_line
 from .once import shown
 from .proof import CALLER, LISTENER, Role, Seals, SecretDiffersError, UnprovedError, nonce
@@ -30,6 +30,9 @@ CONNECT_SECONDS = 2.0
 NAME_SECONDS = 30.0
 """How long to look up a name: a resolver waits 5 s for a dead server, for each domain that it tries."""
 
+NOT_DIRECT = "a relay, a proxy or NAT is between the supervisors, which have to reach each other directly"
+"""Whoever passes their words on need not have the secret, and would be taken for the one whose words they are."""
+
 
 class LinkLostError(Exception):
     """The other side is gone, or no longer sends anything."""
@@ -37,6 +40,18 @@ class LinkLostError(Exception):
 
 class Link(Protocol):
     """Messages to and from one other supervisor, in order."""
+
+    @property
+    def here(self) -> str:
+        """This end of the connection, as `host:port`; empty: it is within this process."""
+
+    @property
+    def there(self) -> str:
+        """The other end."""
+
+    @property
+    def peer_host(self) -> str:
+        """The other side's address."""
 
     def send(self, message: Message, line: bytes = b"") -> None:
         """Says something; that the other side is gone is found out by `receive`.
@@ -75,10 +90,23 @@ class TcpLink:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @property
+    def here(self) -> str:
+        """This end of the connection, as `host:port`."""
+        return address_of(*self._end("sockname"))
+
+    @property
+    def there(self) -> str:
+        """The other end."""
+        return address_of(*self._end("peername"))
+
+    @property
     def peer_host(self) -> str:
         """The other side's address; empty if it was gone before that could be read."""
-        host, *_ = self._writer.get_extra_info("peername") or ("",)
-        return str(host).removeprefix("::ffff:")
+        return self._end("peername")[0]
+
+    def _end(self, name: str) -> tuple[str, int]:
+        host, port, *_ = self._writer.get_extra_info(name) or ("", 0)
+        return str(host).removeprefix("::ffff:"), port
 
     def send(self, message: Message, line: bytes = b"") -> None:
         """Says something; that the other side is gone is found out by `receive`."""
@@ -123,7 +151,7 @@ class TcpLink:
             UnprovedError: It does not come from a supervisor that has the secret.
             SecretDiffersError: The other side has another secret.
         """
-        words = replace(words, nonce=nonce())
+        words = replace(words, nonce=nonce(), at=self.here)
         self.send(words)
         match await self.receive():
             case Challenge(theirs):
@@ -216,6 +244,11 @@ async def _resolved(address: str) -> list[tuple[str, int]]:
     return [(str(where[0]), int(where[1])) for *_, where in found]
 
 
+def not_direct(said: str, seen: str) -> str:
+    """Why nothing follows from a connection whose other end says under its seal that it is elsewhere."""
+    return f"it says that it is at {shown(said) or 'no address'}, and is seen at {seen}: {NOT_DIRECT}"
+
+
 def why(error: OSError) -> str:
     """An error of `connect`, in words."""
     number = error.errno or 0  # Negative: an unknown name.
@@ -234,6 +267,8 @@ async def answers(host: str, port: int) -> bool:
 
 class LocalLink:
     """Between rank 0's supervisor as the coordinator, and as a member."""
+
+    here = there = peer_host = ""
 
     def __init__(self) -> None:
         self._there: asyncio.Queue[Message | None] = asyncio.Queue()

@@ -16,7 +16,7 @@ from ddpjob_rank.moments import rfc3339
 from ddpjob_supervisor.watch.beat import BeatFields
 from ddpjob_supervisor.watch.blame import Observation
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Raised with every change that an older supervisor could misunderstand."""
 
 FIRST_WITH_PROOF = 3
@@ -145,6 +145,8 @@ class Hello(_LastingMessage, frozen=True):
     sent: float = 0.0
     """When it was sent by its clock, in seconds since the epoch."""
     nonce: str = ""
+    at: str = ""
+    """Its end of the connection, as `host:port`: the other side has to see the same."""
     domain: str | None = None
     """The topology domain of its machine; empty: not known yet. None: it knows of none, nor of an order of nodes."""
 
@@ -163,6 +165,8 @@ class Welcome(_Message, frozen=True):
     """When Hello came, by the coordinator's clock."""
     incarnation: int = 0
     """The coordinator's."""
+    at: str = ""
+    """Its end of the connection."""
 
 
 class Refused(_LastingMessage, frozen=True):
@@ -189,6 +193,8 @@ class Announce(_LastingMessage, frozen=True):
     address: str
     """`host:port`; without a host if the connection comes from there."""
     nonce: str = ""
+    at: str = ""
+    """The end of the connection of whoever says this: it need not be rank 0's supervisor."""
 
 
 class History(_Message, frozen=True):

@@ -13,7 +13,7 @@ from ddpjob_supervisor.preflight.clocks import clocks, skew
 from ddpjob_supervisor.preflight.findings import PreflightError, log
 
 from .addresses import address_of, host_and_port
-from .link import Link, LinkLostError, TcpLink, connect, why
+from .link import Link, LinkLostError, TcpLink, connect, not_direct, why
 from .messages import Announce, Elsewhere, Hello, Message, OtherVersionError, Refused, UnreadableError, Welcome
 from .once import Once, shown
 from .proof import SecretDiffersError
@@ -114,7 +114,7 @@ class Rendezvous:
             await link.close()
             return None
         self._stranger = None
-        if isinstance(answer, Welcome):
+        if isinstance(answer, Welcome) and answer.at == link.there:
             if self._in_preflight:
                 log(clocks(skew(hello.sent, answer.heard, answer.heard, time.time()), hello.node))
             if answer.incarnation > self._incarnation:
@@ -122,6 +122,9 @@ class Rendezvous:
             return link
         await link.close()
         match answer:
+            case Welcome(at=at):
+                self._problem = f"{address} is not followed: {not_direct(at, link.there)}"
+                self._once.warn(self._problem)
             case Refused(reason, for_good):
                 self._problem = f"{address} refuses this supervisor: {shown(reason)}"
                 if for_good:

@@ -35,6 +35,7 @@ from ddpjob_supervisor.gang.settings import Settings
 from msgspec.structs import replace
 
 from tests.support.ports import hold_port
+from tests.support.relay import relay
 from tests.support.waiting import patience
 
 DEADLINE_SECONDS = 30
@@ -248,6 +249,35 @@ def test_what_was_proved_once_proves_nothing_elsewhere(trick: str) -> None:
             writer.close()
 
     asyncio.run(test())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+@pytest.mark.parametrize("host", ["127.0.0.9", "127.0.0.1"], ids=["from its own host", "from the caller's"])
+@pytest.mark.parametrize(
+    ("words", "leads"),
+    [(HELLO, True), (HELLO, False), (Announce("uid", 2, ":29502"), False)],
+    ids=["a member's", "a member's, to another one", "a new rank 0's"],
+)
+def test_who_passes_words_on_without_the_secret_is_not_taken_for_the_one_who_says_them(
+    words: Hello | Announce, host: str, capsys: pytest.CaptureFixture[str], *, leads: bool
+) -> None:
+    async def test() -> None:
+        async with a_port(leads=leads) as address, relay(address, host) as between:
+            for _ in range(2):
+                refused = await answer(between, words)
+                assert isinstance(refused, Refused)
+                assert not refused.for_good, "who is at fault may be gone the next time"
+                assert refused.why.startswith("a relay, a proxy or NAT is between the supervisors")
+            if not leads:
+                assert await answer(address, HELLO) == Elsewhere("job-0:29502", 0), "no rank 0 has announced itself"
+
+    asyncio.run(test())
+    (said,) = capsys.readouterr().err.splitlines()
+    assert re.match(
+        r"warning: a supervisor was refused at the control port: it says that it is at 127\.0\.0\.1:\d+,"
+        rf" and is seen at {re.escape(host)}:\d+: a relay, ",
+        said,
+    )
 
 
 @pytest.mark.parametrize(

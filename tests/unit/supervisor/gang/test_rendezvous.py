@@ -53,10 +53,12 @@ class Other:
                 case Hello(nonce=nonce) | Announce(nonce=nonce):
                     words = await link.ask_for_proof(nonce, SECRET)
                     assert isinstance(words, Hello | Announce)
-                    self.heard.append(replace(words, nonce=""))
+                    assert words.at == link.there
+                    self.heard.append(replace(words, nonce="", at=""))
             answer = self.answers(self.heard[-1])
             if answer is not None:
-                link.send(answer)
+                says_where = isinstance(answer, Welcome) and not answer.at
+                link.send(replace(answer, at=link.here) if says_where else answer)
                 await link.receive()
         await link.close()
 
@@ -147,6 +149,25 @@ def test_nobody_without_the_secret_is_believed(capsys: pytest.CaptureFixture[str
 
     run(test())
     assert capsys.readouterr().err == ""
+
+
+def test_a_rank_0_that_is_not_where_it_was_found_is_not_followed(capsys: pytest.CaptureFixture[str]) -> None:
+    """As behind a Service's address, or behind whoever passes its words on from this host's own address."""
+
+    async def test() -> None:
+        elsewhere = Welcome("0.1.0", incarnation=9, at="10.0.0.9:29502")
+        async with listening(elsewhere) as relayed, listening(Welcome("0.1.0")) as coordinator:
+            known = rendezvous(relayed.address, coordinator.address)
+            link = await known.reach(HELLO)
+            assert (known.where(), len(coordinator.heard)) == (Elsewhere(relayed.address), 1)
+            assert known.master_addr == "127.0.0.1"
+            await link.close()
+            said = (
+                f"it says that it is at 10.0.0.9:29502, and is seen at {relayed.address}: a relay, a proxy or NAT is"
+            )
+            assert f"warning: {relayed.address} is not followed: {said}" in capsys.readouterr().err
+
+    run(test())
 
 
 def test_who_has_another_secret_than_all_others_gives_up_so_that_the_gang_starts_anew(
@@ -365,7 +386,7 @@ def test_an_address_of_version_6_is_reached_and_told_as_it_is() -> None:
             async with listening(Welcome("0.1.0"), "::1") as coordinator:
                 link = await connect(coordinator.address)
                 assert link.peer_host == "::1"
-                assert await link.say_first(HELLO, SECRET) == Welcome("0.1.0")
+                assert await link.say_first(HELLO, SECRET) == Welcome("0.1.0", at=coordinator.address)
                 await link.close()
         except OSError:
             pytest.skip("no IPv6 here")

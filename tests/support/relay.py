@@ -1,0 +1,48 @@
+"""Somebody between two who talk over TCP: passes on what each says, and has no secret of theirs."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+READY_SECONDS = 30
+
+
+@asynccontextmanager
+async def relay(address: str, host: str) -> AsyncIterator[str]:
+    """Passes on to an address what comes to one of this host, which is given, and from this host."""
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while part := await reader.read(1 << 16):
+            writer.write(part)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(*address.split(":"), local_addr=(host, 0))
+        await asyncio.gather(pass_on(reader, far_writer), pass_on(far_reader, writer), return_exceptions=True)
+
+    server = await asyncio.start_server(serve, host, 0)
+    async with server:
+        yield f"{host}:{server.sockets[0].getsockname()[1]}"
+
+
+@contextmanager
+def relay_in_a_thread(address: str, host: str) -> Iterator[str]:
+    """The same, for tests without a loop of their own."""
+    ready, ended, found = threading.Event(), asyncio.Event(), list[tuple[str, asyncio.AbstractEventLoop]]()
+
+    async def serve() -> None:
+        async with relay(address, host) as there:
+            found.append((there, asyncio.get_running_loop()))
+            ready.set()
+            await ended.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    assert ready.wait(READY_SECONDS), "it does not listen"
+    ((there, loop),) = found
+    try:
+        yield there
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join()
