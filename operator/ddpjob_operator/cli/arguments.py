@@ -35,7 +35,7 @@ Print what lets a shell complete commands, flags and names of jobs.
 
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 """Seconds of each."""
-PART_OF_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
+PART_OF_DURATION = re.compile(r"(\d{1,12}+(?:\.\d{1,12}+)?)(ms|h|m|s)")
 DURATION = re.compile(rf"(?:{PART_OF_DURATION.pattern})+")
 
 

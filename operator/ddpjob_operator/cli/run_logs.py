@@ -11,7 +11,7 @@ LOG = re.compile(r"attempt-(\d+)/node-(\d+)\.log$")
 PIECE = 1 << 20
 """Bytes that are read at once."""
 
-DETOUR = re.compile(rb"\n+\r[^\r\n]*(?:\x1b\[A)+")
+DETOUR = re.compile(rb"(?<!\n)\n++\r[^\r\n]*(?:\x1b\[A)+")
 """Down, a line there, and up again: how bars below another bar are written."""
 PART_OF_DETOUR = re.compile(rb"(?:\r[^\r\n]*)?")
 SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -14,7 +14,7 @@ LARGEST_COUNT = 2**53
 """The largest integer that every reader of JSON can represent."""
 LARGEST_ATTEMPT = 2**31
 TEXT_BYTES = 512
-GLOO = re.compile(r"\[[^\]\s]*\.cc:\d+\] ")
+GLOO = re.compile(r"\[[^\[\]\s]*\.cc:\d+\] ")
 KIND_OF = re.compile(r"(Error|Failed|Exception)$")
 
 

@@ -263,9 +263,11 @@ def _svg(axes: Axes, name: str, tips: Sequence[_Tip] | None = None) -> str:
     axes.figure.savefig(file, format="svg", transparent=True, metadata=empty)  # type: ignore[union-attr]
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    before, _, described = svg.partition("<metadata>")
+    svg = before + described.partition("</metadata>")[2]
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # Several such drawings share one page, and ids must be unique.
-    svg = re.sub(r'<svg ([^>]*?)height="[^"]*"([^>]*?)width="[^"]*"', r"<svg \1\2", svg, count=1)
+    begin, end, drawing = svg.partition(">")
+    svg = re.sub(r' (?:height|width)="[^"]*"', "", begin) + end + drawing  # As large as its place on the page.
     places = "".join(_drawn(axes, list(_tips(axes)) if tips is None else tips, across=tips is not None))
     svg = svg.replace("</svg>", f"{places}</svg>")
     for colour, meaning in COLOURS.items():

@@ -49,7 +49,7 @@ TRAPS = (
     ),
     Trap(
         RuntimeError,
-        re.compile(r"Error\(s\) in loading state_dict.*\"module\.", re.DOTALL),
+        re.compile(r"\A(?>.*?Error\(s\) in loading state_dict).*\"module\.", re.DOTALL),
         "the weights were saved from a model that DistributedDataParallel or DataParallel had wrapped: save"
         " model.module.state_dict(), or take the names' prefix off with"
         " torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(weights, 'module.')",

@@ -16,12 +16,12 @@ from ddpjob_rank.failure.device_words import broken_device
 LINE = re.compile(r"ProcessGroupNCCL|[Ww]atchdog|NCCL|nccl[A-Z]\w+|CUDA error|Cuda failure")
 """Lines without any of these words are not about NCCL: a program may write a thousand lines a second."""
 
-GROUP = re.compile(r"\[PG (?:ID \d+ PG GUID )?(?P<group>\w+) ?(?:\([^)]*\))? Rank \d+\]")
+GROUP = re.compile(r"\[PG (?:ID \d+ PG GUID )?(?P<group>\w+) ?(?:\([^()]{0,200}+\))? Rank \d+\]")
 """The process group that a line is about, since 2.4; before that, it is about the default one."""
 
 TIMED_OUT = re.compile(
-    r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<operation>\w+)"
-    r".*?\) ran for (?P<milliseconds>\d+) milliseconds"
+    r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<operation>\w++)"
+    r".{0,200}?\) ran for (?P<milliseconds>\d+) milliseconds"
 )
 GAVE_UP = re.compile(r"Watchdog caught collective operation timeout: NCCL operation timed out")
 """Of the backend `nccl2` of PyTorch 2.15."""
@@ -37,17 +37,17 @@ SIGNALLED = re.compile(
 )
 """It is ended 8 minutes later, if nothing else ends it before. The last two are PyTorch 2.4's words."""
 
-ENDED = re.compile(r"Terminating the process after attempting to dump debug info, due to (?P<why>.+?)\.?$")
+ENDED = re.compile(r"Terminating the process after attempting to dump debug info, due to (?P<why>.+)")
 HUNG = re.compile(r"ProcessGroupNCCL's watchdog got stuck for (?P<seconds>\d+) seconds")
 CUDA_ERROR = re.compile(r"CUDA error: (?P<said>.+)|Cuda failure (?:\d+ )?'(?P<failure>[^']+)'")
 REMOTE = re.compile(
     r"remote process exited or there was a network error|ncclRemoteError|NCCL communicator was aborted"
 )
-NCCL_ERROR = re.compile(r"(?P<said>nccl(?:System|UnhandledCuda|Internal)Error: .*|ncclInvalid\w+: .*)")
+NCCL_ERROR = re.compile(r"(?P<said>nccl(?:System|UnhandledCuda|Internal)Error: .*|ncclInvalid\w{1,32}: .*)")
 LAST_ERROR = "Last error:"
 """The next line is NCCL's own explanation."""
 
-VIA = re.compile(r"NCCL INFO (?:Channel|CollNet) \S+ ?: .* via (?P<way>P2P|SHM|(?:NET|COLLNET)/[^/]+)")
+VIA = re.compile(r"NCCL INFO (?:Channel|CollNet) \S+ ?: .{0,200}? via (?P<way>P2P|SHM|(?:NET|COLLNET)/[^/]+)")
 NETWORK = re.compile(r"NCCL INFO Using network (?P<network>.+)")
 PREFIX = re.compile(r"^\[rank\d+\]:\s?")
 """PyTorch puts it before each line of a rank that is in a group."""
@@ -127,7 +127,7 @@ class NcclWords:
         elif match := SIGNALLED.search(line):
             self._end(Ending.SIGNALLED, "another rank's NCCL watchdog gave up, and told it so")
         elif self.ending is None and (match := ENDED.search(line)):
-            self._end(Ending.TIMEOUT, f"NCCL's watchdog ended it, due to {match['why']}")
+            self._end(Ending.TIMEOUT, f"NCCL's watchdog ended it, due to {match['why'].removesuffix('.')}")
         elif match := REMOTE.search(line):
             self._end(Ending.PEER, "NCCL lost a peer: remote process exited or there was a network error")
         elif match := NCCL_ERROR.search(line):

@@ -18,7 +18,7 @@ from ddpjob_rank.running.program import Program
 
 HARMLESS = re.compile(
     r"numpy|tqdm(\.auto)?|torchvision(\.(datasets|models|transforms))?|"
-    r"torch(\.(cuda|distributed|multiprocessing|nn(\.\w+)*|optim(\.\w+)*|utils(\.(data(\.\w+)*|tensorboard))?))?"
+    r"torch(\.(cuda|distributed|multiprocessing|nn(\.\w++)*+|optim(\.\w++)*+|utils(\.(data(\.\w++)*+|tensorboard))?))?"
 )
 """Scripts begin with these, and none makes others findable: torch.utils.cpp_extension does, by setuptools."""
 

@@ -32,7 +32,7 @@ NEVER_PASSES = re.compile(r"(Import|ModuleNotFound|Syntax|Indentation|Tab|Name|U
 
 MAY_PASS = re.compile(
     r"connect|network|socket|ssl|http|url|host|address|resol|unreachable|time[d ]*-?out|tempor|busy|again|"
-    r"unavailable|memory|eof|space left|stale|input/output|cuda error|cudnn|nccl error|nccl\w+error|ecc |"
+    r"unavailable|memory|eof|space left|stale|input/output|cuda error|cudnn|nccl error|nccl\w{1,32}error|ecc |"
     r"rendezvous|childfailed",
     re.IGNORECASE,
 )

@@ -18,15 +18,11 @@ from ddpjob_operator.engine.snapshot import Exit
 from .facts import SIGNAL_BASE
 
 TRACEBACK = "Traceback (most recent call last):"
-ROOT_CAUSE = re.compile(
-    r"^Root Cause \(first observed failure\):$.*?"
-    r"^  rank      : (?P<rank>\d{1,9}) .*?"
-    r"^  exitcode  : (?P<code>-?\d{1,3}) .*?"
-    r"^  traceback : (?P<said>.*?)\s*\n=+\s*\Z",
-    re.DOTALL | re.MULTILINE,
-)
+ROOT_CAUSE = "Root Cause (first observed failure):"
+RANK, CODE, SAID = "  rank      : ", "  exitcode  : ", "  traceback : "
 TOLD_TO_STOP = re.compile(r"^\S*\bSignalException: Process \d+ got signal: (?P<signal>\d{1,2})\s*\Z", re.MULTILINE)
 EXIT_CODE = re.compile(r"^  exitcode  : (-?\d{1,3}) ", re.MULTILINE)
+NUMBER = re.compile("-?[0-9]+")
 RAISED = 1
 """Python's exit code for a program that ended with an exception."""
 
@@ -38,16 +34,32 @@ def of_its_rank(ended: Exit) -> tuple[Exit, int | None]:
     """The end of the rank that torchrun names, as if torchrun were not there, and which of all ranks it is."""
     if stopped := TOLD_TO_STOP.search(ended.message):
         return replace(ended, code=SIGNAL_BASE + int(stopped["signal"]), message=""), None
-    told = ROOT_CAUSE.search(ended.message)
+    told = _root_cause(ended.message)
     if told is None:  # A long traceback leaves no room for what stands before it.
         return replace(ended, message=BORDER.sub("", ended.message)), None
-    code, rank = int(told["code"]), int(told["rank"])
-    said = ""
-    if told["said"].startswith(TRACEBACK):
-        said = INDENT.sub("", told["said"])
-    elif code == RAISED:
-        said = _printed(rank, ended.message)
+    rank, code, said = told
+    if said.startswith(TRACEBACK):
+        said = INDENT.sub("", said)
+    else:
+        said = _printed(rank, ended.message) if code == RAISED else ""
     return replace(ended, code=SIGNAL_BASE - code if code < 0 else code, message=said), rank
+
+
+def _root_cause(log: str) -> tuple[int, int, str] | None:
+    """The rank, the code and the words at the end of torchrun's summary; None if it does not end with one."""
+    _, title, summary = f"\n{log}".rpartition(f"\n{ROOT_CAUSE}\n")
+    fields, traceback, rest = f"\n{summary}".partition(f"\n{SAID}")
+    said, _, border = rest.rstrip().rpartition("\n")
+    rank, code = _number(fields, RANK, digits=9), _number(fields, CODE, digits=3)
+    if not (title and traceback and border) or border.strip("=") or rank is None or code is None or rank < 0:
+        return None
+    return rank, code, said.rstrip()
+
+
+def _number(lines: str, label: str, digits: int) -> int | None:
+    """The number that follows a label at the beginning of a line."""
+    word = lines.partition(f"\n{label}")[2].partition(" ")[0]
+    return int(word) if len(word.removeprefix("-")) <= digits and NUMBER.fullmatch(word) else None
 
 
 def _printed(rank: int, log: str) -> str:
