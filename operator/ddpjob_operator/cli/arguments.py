@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from . import completion, mistakes
 from .invocation import called_by_kubectl
+from .terminal import visible
 
 END_OF_OPTIONS = "--"
 OF_ITSELF = frozenset({"-h", "--help", "--version"})
@@ -64,7 +65,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def _refuse(said: str) -> NoReturn:
-    print(f"error: {said}", file=sys.stderr)
+    print(f"error: {visible(said)}", file=sys.stderr)
     sys.exit(2)
 
 
@@ -235,6 +236,9 @@ def _logs(command: argparse.ArgumentParser) -> None:
         "--since", type=_seconds, metavar="DURATION", help="only what is newer, such as 90s or 1h30m (cluster only)"
     )
     command.add_argument("--timestamps", action="store_true", help="each line with its time (cluster only)")
+    command.add_argument(
+        "--raw", action="store_true", help="to a terminal too as it was written, with what a terminal would obey"
+    )
     attempt = command.add_mutually_exclusive_group()
     attempt.add_argument("-p", "--previous", action="store_true", help="of the previous attempt")
     attempt.add_argument("--attempt", type=_whole, metavar="N", help="of this attempt, if its logs still exist")

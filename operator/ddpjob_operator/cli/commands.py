@@ -22,6 +22,7 @@ from .screen import drop_output
 from .status import ls, status, watch
 from .stop import stop
 from .target import on_cluster, run_directory
+from .terminal import visible
 from .validate import validate
 from .version import version
 
@@ -80,7 +81,7 @@ def _answer(do: Callable[[], T]) -> T | int:
         if not isinstance(error.filename, str):
             raise  # It is about no file, so not about one that this user cannot use.
         said = about_a_file(error)
-    print(f"error: {said}", file=sys.stderr)
+    print(f"error: {visible(said)}", file=sys.stderr)
     return BAD_INPUT
 
 

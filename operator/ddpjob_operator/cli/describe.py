@@ -11,6 +11,7 @@ from ddpjob_operator.engine import called, deadline, expiry, present_budget, sta
 
 from .phrases import age, world
 from .screen import Screen
+from .terminal import one_line
 
 NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEEDED, Reason.CRASH_LOOP})
 """Ends of jobs whose last failure would have been answered by one more restart."""
@@ -31,10 +32,10 @@ def describe(screen: Screen, job: DDPJob, now: datetime, made: datetime | None =
         **_last_failure(job),
     }
     for name, value in lines.items():
-        screen.print(f"{name + ':':<14}{value}")
+        screen.print(f"{name + ':':<14}{one_line(str(value))}")
     for heading, rows in {"History": _history(job, now), "Conditions": _conditions(job, now)}.items():
         for index, row in enumerate(rows):
-            screen.print(f"{heading}:\n  {row}" if index == 0 else f"  {row}")
+            screen.print(f"{heading}:\n  {one_line(row)}" if index == 0 else f"  {one_line(row)}")
 
 
 def _doing(job: DDPJob, now: datetime) -> dict[str, object]:

@@ -22,7 +22,8 @@ from ddpjob_operator.engine import Event
 from .describe import how_far
 from .progress import LoggedProgress, Report, parse
 from .run_logs import Line, LineSource
-from .screen import Screen, Watched, visible
+from .screen import Screen, Watched
+from .terminal import one_line, visible
 
 Heard = Callable[[], DDPJobStatus | None]
 
@@ -154,7 +155,7 @@ class Display:
         self._show(lines)
         style = "yellow" if event.warning else "cyan"
         reason = f"{event.reason}: " if event.reason != "Notice" else ""
-        self._print(Text.assemble((f"ddpjob: {reason}", style), visible(event.message)))
+        self._print(Text.assemble((f"ddpjob: {reason}", style), one_line(event.message)))
 
     def _show(self, lines: Iterator[Line]) -> None:
         for piece in self._pieces(lines):

@@ -4,6 +4,8 @@ import io
 import signal
 import sys
 
+from .terminal import guard
+
 BAD_INPUT = 2
 
 
@@ -16,6 +18,8 @@ def main() -> None:
     from .arguments import parse  # noqa: PLC0415
 
     arguments = parse(sys.argv[1:])  # A call for help or with a mistake ends here, before the rest is imported.
+    if not getattr(arguments, "raw", False):
+        guard()
     try:
         from .commands import call  # noqa: PLC0415
     except ModuleNotFoundError as error:

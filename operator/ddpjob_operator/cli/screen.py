@@ -2,17 +2,17 @@
 
 import contextlib
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator
 from typing import IO, Any
 
 from rich.console import Console  # noqa: TID251  Here it is given its rule.
+from rich.control import Control
 from rich.text import Text
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""All except tabs and ends of lines."""
+from .terminal import visible
+
 SIP = 1 << 11
 """Characters that are written at once: even a serial line at 9600 baud takes them in a few seconds."""
 
@@ -26,6 +26,14 @@ class Screen(Console):
     def render_str(self, text: str, *arguments: Any, **options: Any) -> Text:
         """All printed text comes through here, including that of a table's cells."""
         return super().render_str(visible(text), *arguments, **options)
+
+    def show_cursor(self, show: bool = True) -> bool:  # noqa: FBT001, FBT002  As rich has it.
+        """Shows or hides it; nobody else's text may, so it does not pass the door."""
+        obeyed = getattr(self.file, "obeyed", None)
+        if obeyed is None:
+            return super().show_cursor(show)
+        obeyed(str(Control.show_cursor(show)))
+        return True
 
     def on_broken_pipe(self) -> None:
         """Lets the caller decide; rich would end the process, and a run must not end because nobody reads it."""
@@ -73,8 +81,3 @@ def as_far_as_read() -> Iterator[None]:
 def drop_output() -> None:
     """Discards further output: at its end Python would print the rest again, and fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def visible(text: str) -> str:
-    """The text with its control characters written out: a terminal would obey them."""
-    return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)

@@ -16,6 +16,7 @@ from .invocation import itself
 from .phrases import about_a_file, age, file_path
 from .screen import Screen
 from .table import COLUMNS, Growing, Row, path_end, row, tabulate, whole
+from .terminal import visible
 
 POLL_SECONDS = 0.2
 NARROW = ("NAME", "STATE", "PROGRESS", "RESTARTS", "AGE")
@@ -75,7 +76,7 @@ def _loaded(runs: Iterable[RunDirectory]) -> list[tuple[RunDirectory, DDPJob]]:
     if wrong and not loaded:
         raise BadInputError("\nerror: ".join(wrong))
     for text in wrong:
-        print(f"warning: {text}", file=sys.stderr)
+        print(f"warning: {visible(text)}", file=sys.stderr)
     return loaded
 
 

@@ -9,6 +9,7 @@ from ddpjob_operator.engine import Event
 from ddpjob_operator.local import RunDirectory, find_run, stop_job
 
 from .invocation import itself
+from .terminal import one_line
 
 
 def stop(runs: Path, name: str) -> int:
@@ -29,7 +30,7 @@ def stop(runs: Path, name: str) -> int:
     _stop_what_goes_on(run)
     job = run.load()
     assert job is not None, "find_run found its file"
-    print(f"{name}: {job.status.state}. {job.status.message}")
+    print(f"{name}: {job.status.state}. {one_line(job.status.message)}")
     if not job.status.finished:
         print(f"Go on with: {itself()} run --resume {name}")
     return 0
@@ -49,4 +50,4 @@ def _stop_what_goes_on(run: RunDirectory) -> None:
 
 
 def _tell(event: Event) -> None:
-    print(f"ddpjob: {event.message}")
+    print(f"ddpjob: {one_line(event.message)}")

@@ -6,6 +6,7 @@ from .invocation import itself
 from .phrases import NEVER_RAN, restarts
 from .progress import LoggedProgress
 from .screen import Screen
+from .terminal import one_line
 
 NO_NCCL = (
     "The script asks for NCCL, which needs a GPU for each rank; this job runs with gloo. Let the script ask the job:"
@@ -16,9 +17,9 @@ NO_NCCL = (
 def summarise(screen: Screen, job: DDPJob, progress: LoggedProgress, *, checkpoint: str | None, logs: str) -> None:
     """How the job ended and its results; `logs` says where the logs are."""
     status = job.status
-    screen.print(f"\n{job.metadata.name}: {status.state}. {status.message}")
+    screen.print(f"\n{job.metadata.name}: {status.state}. {one_line(status.message)}")
     for name, value in _results(job, progress):
-        screen.print(f"  {name:<11}{value}")
+        screen.print(f"  {name:<11}{one_line(value)}")
     if checkpoint is not None:
         screen.print(f"  {'checkpoint':<11}{checkpoint}")
     screen.print(f"  {'logs':<11}{logs}")

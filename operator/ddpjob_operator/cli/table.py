@@ -8,7 +8,8 @@ from rich.text import Text
 
 from ddpjob_operator.api import DDPJob, State
 
-from .screen import Screen, visible
+from .screen import Screen
+from .terminal import one_line
 
 COLUMNS = ("NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE", "MESSAGE")
 DELETED = "Deleted"
@@ -98,7 +99,7 @@ def _widths(columns: Row, rows: Iterable[Row]) -> dict[str, int]:
     """The widest cell of each column."""
     cells = zip(*rows, strict=True)
     return {
-        column: max(cell_len(visible(cell)) for cell in those) for column, those in zip(columns, cells, strict=True)
+        column: max(cell_len(one_line(cell)) for cell in those) for column, those in zip(columns, cells, strict=True)
     }
 
 
@@ -107,7 +108,7 @@ def _print(columns: Row, rows: Iterable[Row], *, widths: Mapping[str, int], head
     indent = sum(widths[column] + GAP for column in columns[:-1])
     room = max(LEAST, screen.width - indent) if screen.is_terminal else UNLIMITED
     for cells in (columns, *rows) if header else rows:
-        *before, last = map(visible, cells)
+        *before, last = map(one_line, cells)
         sized = (set_cell_size(cell, widths[column] + GAP) for cell, column in zip(before, columns[:-1], strict=True))
         lines = f"\n{' ' * indent}".join(fit(last, room))
         screen.print(f"{''.join(sized)}{lines}".rstrip())

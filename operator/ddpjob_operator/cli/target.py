@@ -18,6 +18,7 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.local import RUNS, find_runs, names_in_use
 
 from .invocation import called_by_kubectl
+from .terminal import visible
 
 CHANGES = frozenset({"suspend", "resume", "scale", "delete"})
 """A name of no run on this machine means a cluster, even if no kubeconfig names one."""
@@ -75,7 +76,8 @@ def _check_only_here(arguments: argparse.Namespace) -> None:
         there = error
     runs = run_directory(arguments)
     if isinstance(there, Exception):
-        print(f"On this machine ({runs}); whether the cluster has it too is not known: {there}", file=sys.stderr)
+        said = f"whether the cluster has it too is not known: {visible(str(there))}"
+        print(f"On this machine ({runs}); {said}", file=sys.stderr)
     elif there is not None:
         both = f"{arguments.name} is a run on" if arguments.name else "there are runs on"
         raise BadInputError(f"{both} this machine ({runs}) and in {there}: say which, with --local or --cluster")

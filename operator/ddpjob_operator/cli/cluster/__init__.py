@@ -9,6 +9,7 @@ from typing import TypeVar
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.logs import which_of
 from ddpjob_operator.cli.phrases import Rest
+from ddpjob_operator.cli.terminal import visible
 from ddpjob_operator.client import Cluster, ClusterError, Jobs, connect
 
 from .change import resume, scale, suspend
@@ -46,7 +47,7 @@ def _told(do: Callable[[], T]) -> T | int:
     try:
         return do()
     except ClusterError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {visible(str(error))}", file=sys.stderr)
         return FAILED
 
 

@@ -10,6 +10,7 @@ from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.phrases import age
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.table import COLUMNS, Growing, Row, row, tabulate
+from ddpjob_operator.cli.terminal import one_line
 from ddpjob_operator.client import ClusterError, Document, Jobs, RefusedError, as_job, when
 
 from .life import unnoticed
@@ -107,7 +108,7 @@ def _tell_events(screen: Screen, jobs: Jobs, document: Document) -> None:
     for event in events:
         since = age(datetime.fromisoformat(when(event)))
         text = f"  {event['type']:<20}{'':<7}{since:<6}{event['reason']}: {event['message']}"
-        screen.print(text)
+        screen.print(one_line(text))
 
 
 def _made(document: Document) -> datetime:
