@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from ddpjob_operator.api.contract import MANAGER, Label
+from ddpjob_operator.api.contract import API_VERSION, KIND, MANAGER, Label
 from ddpjob_operator.engine import Pod, Service
 
 from tests.unit.engine.builders import Moment
@@ -170,4 +170,5 @@ class Server:
 
     @property
     def _owners(self) -> list[dict[str, Any]]:
-        return [{"uid": self._uid, "controller": True}]
+        reference = {"apiVersion": API_VERSION, "kind": KIND, "name": self._name, "uid": self._uid}
+        return [{**reference, "controller": True}]

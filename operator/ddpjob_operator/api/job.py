@@ -6,6 +6,7 @@ from pydantic import ConfigDict
 
 from .contract import API_VERSION, KIND
 from .model import Model, without_nulls
+from .ownership import JobRef
 from .spec import DDPJobSpec
 from .status import DDPJobStatus
 
@@ -27,6 +28,11 @@ class DDPJob(Model):
     metadata: Metadata
     spec: DDPJobSpec
     status: DDPJobStatus = DDPJobStatus()
+
+    @property
+    def ref(self) -> JobRef:
+        """Which job it is."""
+        return JobRef(self.metadata.namespace, self.metadata.name, self.metadata.uid)
 
     @classmethod
     def from_dict(cls, document: dict[str, Any], *, nulls: bool = True) -> "DDPJob":

@@ -15,7 +15,7 @@ from ddpjob_operator.api.contract import API_VERSION, KIND, TRAINER_CONTAINER, L
 
 from .cluster import Cluster, Document, Query
 from .errors import ClusterError, ExistsError, RefusedError
-from .pods import INSTALL_CONTAINER, JobPod
+from .pods import INSTALL_CONTAINER, JobPod, of_job, owner_of
 from .watch import watch
 
 PLURAL = "ddpjobs"
@@ -187,12 +187,12 @@ class Jobs:
     def pods(self, job: Document) -> list[JobPod]:
         """The pods of a job, former ones among them as long as they exist."""
         answer = self.cluster.call("GET", self._core("pods"), query=_of(job))
-        return [JobPod.of(pod) for pod in answer["items"]]
+        return of_job(answer["items"], job)
 
     def watch_pods(self, job: Document) -> Iterator[list[JobPod]]:
         """The pods of a job, now and after every change."""
         for found in watch(self.cluster, self._core("pods"), _of(job)):
-            yield [JobPod.of(pod) for pod in found.values()]
+            yield of_job(found.values(), job)
 
     def events(self, job: Document) -> list[Document]:
         """Kubernetes' events about a job, the oldest first; they are usually kept for an hour."""
@@ -203,12 +203,13 @@ class Jobs:
     def pod(self, pod: JobPod) -> JobPod | None:
         """The same pod as it is now; None if it is gone."""
         try:
-            now = JobPod.of(self.cluster.call("GET", self._core("pods", pod.name)))
+            now = self.cluster.call("GET", self._core("pods", pod.name))
         except RefusedError as error:
             if error.missing:
                 return None
             raise
-        return now if now.uid == pod.uid else None
+        same = now["metadata"]["uid"] == pod.uid and owner_of(now) is not None
+        return JobPod.of(now) if same else None
 
     def log(
         self, pod: JobPod, after: str | None = None, *, tail: int | None = None, since_seconds: int | None = None

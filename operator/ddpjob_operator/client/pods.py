@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ddpjob_operator.api import DDPJobStatus
+from ddpjob_operator.api import DDPJobStatus, ownership
 from ddpjob_operator.api.contract import TRAINER_CONTAINER, Env, Label
+from ddpjob_operator.api.ownership import Controller, JobRef
 
 from .cluster import Document
 
@@ -33,7 +34,7 @@ class JobPod:
 
     @classmethod
     def of(cls, document: Document) -> "JobPod":
-        """The pod of a document with the labels of the contract."""
+        """The pod of a document that belongs to a job."""
         metadata = document["metadata"]
         statuses = document.get("status", {}).get("containerStatuses", [])
         trainer: Document = next((one for one in statuses if one["name"] == TRAINER_CONTAINER), {})
@@ -65,6 +66,25 @@ class JobPod:
         return max(
             (incident.attempt for incident in status.history if incident.pod == self.name), default=self.attempt
         )
+
+
+def of_job(documents: Iterable[Document], job: Document) -> list[JobPod]:
+    """Those that are pods of a job: anybody's may have its labels."""
+    metadata = job["metadata"]
+    ref = JobRef(metadata["namespace"], metadata["name"], metadata["uid"])
+    return [JobPod.of(one) for one in documents if owner_of(one) == ref]
+
+
+def owner_of(document: Document) -> JobRef | None:
+    """The job to which a pod belongs; None if it is nobody's."""
+    metadata = document["metadata"]
+    controllers = (
+        Controller(one["apiVersion"], one["kind"], one["name"], one["uid"])
+        for one in metadata.get("ownerReferences", ())
+        if one.get("controller")
+    )
+    labels, where = metadata.get("labels", {}), (metadata["namespace"], metadata["name"])
+    return ownership.owner(next(controllers, None), *where, labels, ownership.pod)
 
 
 def present(pods: Iterable[JobPod], status: DDPJobStatus) -> list[JobPod]:

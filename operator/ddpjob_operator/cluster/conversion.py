@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ddpjob_operator.api.contract import PRIORITY_LABEL, QUEUE_LABEL, TRAINER_CONTAINER, Label
+from ddpjob_operator.api import ownership
+from ddpjob_operator.api.contract import PRIORITY_LABEL, QUEUE_LABEL, TRAINER_CONTAINER
+from ddpjob_operator.api.ownership import Controller, JobRef
 from ddpjob_operator.engine import (
     POD_SET,
     VOLUMES_AND_NETWORK,
@@ -57,6 +59,11 @@ class Ref:
     """Its resource version. Versions of one resource can be compared: KEP-5504 promises it from Kubernetes 1.35 on,
     and with etcd it was true before."""
 
+    @property
+    def job(self) -> JobRef:
+        """The job that it is, if it is one."""
+        return JobRef(self.namespace, self.name, self.uid)
+
 
 def ref_of(seen: Object) -> Ref:
     """The identity of an object that the API server returned."""
@@ -64,18 +71,27 @@ def ref_of(seen: Object) -> Ref:
     return Ref(metadata.namespace, metadata.name, metadata.uid, int(metadata.resource_version))
 
 
-def owner_of(seen: Object) -> str | None:
-    """The uid of the object that controls this one."""
-    return next((owner.uid for owner in seen.metadata.owner_references if owner.controller), None)
+def owner_of(seen: Object, named: ownership.Named) -> JobRef | None:
+    """The job to which an object belongs; `named` knows what it is called then."""
+    metadata = seen.metadata
+    controller = next(
+        (
+            Controller(one.api_version, one.kind, one.name, one.uid)
+            for one in metadata.owner_references
+            if one.controller
+        ),
+        None,
+    )
+    return ownership.owner(controller, metadata.namespace, metadata.name, metadata.labels, named)
 
 
 def pod_of(seen: PodObject) -> Pod | None:
-    """The pod, or None if it is not a pod of a job: any pod may have its labels, but not its owner reference."""
+    """The pod of a job; None if its labels do not say where it belongs."""
     metadata, spec, status = seen.metadata, seen.spec, seen.status
-    labels = metadata.labels
-    node, incarnation = labels.get(Label.NODE, ""), labels.get(Label.INCARNATION, "")
-    if owner_of(seen) != labels.get(Label.JOB_UID) or not (node.isdecimal() and incarnation.isdecimal()):
+    place = ownership.place_of(metadata.labels)
+    if place is None:
         return None
+    node, incarnation = place
     state = _trainer(status).state
     ended = _exit(status, state)
     running = state.running is not None and ended is None
@@ -83,8 +99,8 @@ def pod_of(seen: PodObject) -> Pod | None:
     return Pod(
         name=metadata.name,
         uid=metadata.uid,
-        node=int(node),
-        incarnation=int(incarnation),
+        node=node,
+        incarnation=incarnation,
         running=running,
         exit=ended,
         deleting=metadata.deletion_timestamp is not None,

@@ -18,7 +18,7 @@ from .kube.backoff import backoff
 from .kube.objects import Object
 from .reflector import Reflector
 from .serve.metrics import NAMESPACE_WATCHED
-from .store import Cache, Key, uid_of
+from .store import Cache
 
 CLOSED_SECONDS = 10.0
 """How often a closed namespace is checked."""
@@ -57,7 +57,7 @@ class Namespaces:
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
         self._watched: list[str] = []
         self._end_watch: Callable[[], None] | None = None
-        self._selected: Cache[Object, str] = Cache(uid_of, _key_of, lambda _: self._doubt.set())
+        self._selected: Cache[Object, str] = Cache(_name_of, lambda _: self._doubt.set())
         self._reflector = Reflector(api, NAMESPACES, None, self._selected, labels=selector) if selector else None
 
     def serves(self, namespace: str) -> bool:
@@ -219,5 +219,5 @@ class Namespaces:
         self._leave(name)
 
 
-def _key_of(namespace: Object) -> Key:
-    return "", namespace.metadata.name
+def _name_of(namespace: Object) -> str:
+    return namespace.metadata.name

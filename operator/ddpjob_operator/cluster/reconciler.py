@@ -222,7 +222,7 @@ class Reconciler:
             self._leave(key)
             return 0
         self._say_late(key, stored, memory)
-        memory.meets(self._there(key, stored, job.status))
+        memory.meets(self._there(stored, job.status))
         snapshot, decision = await self._decision(key, stored, memory)
         memory.at_rest = decision is not None and _at_rest(snapshot, decision)
         if decision is not None:
@@ -289,7 +289,7 @@ class Reconciler:
             if written is None:
                 return
             memory.unsaid, memory.current = None, True
-            memory.meets(self._there(key, stored, decision.status))
+            memory.meets(self._there(stored, decision.status))
             seen = written
             memory.wrote(minor=decision.can_wait)
         self._announce(key, stored, decision.events)
@@ -300,7 +300,7 @@ class Reconciler:
                 await self._writer.carry_out(decision.actions, ref_of(seen))
             except Refused as refused:
                 status = decision.status or self._store.job(stored).status
-                memory.refused(refused, self._api.now(), self._there(key, stored, status))
+                memory.refused(refused, self._api.now(), self._there(stored, status))
             else:
                 memory.accepted()
 
@@ -311,26 +311,26 @@ class Reconciler:
             return decision
         return replace(decision, actions=tuple(one for one in decision.actions if isinstance(one, ENDING)))
 
-    def _there(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> object:
+    def _there(self, stored: StoredJob, status: DDPJobStatus) -> object:
         """The owner of the present pods, what exists beside them, and whether nothing but a mark can be missing."""
-        beside = self._store.service(key, stored.uid), bool(self._store.policies.owned_by(stored.uid))
+        beside = self._store.service(stored.ref), bool(self._store.policies.owned_by(stored.ref))
         caches = self._store.pod_groups, self._store.volcano_groups
-        groups = {group.name for cache in caches for group in cache.owned_by(stored.uid)}
+        groups = {group.name for cache in caches for group in cache.owned_by(stored.ref)}
         workloads, queued = (
-            {*self._store.workloads.owned_by(stored.uid)},
-            self._store.kueue_workloads.owned_by(stored.uid),
+            {*self._store.workloads.owned_by(stored.ref)},
+            self._store.kueue_workloads.owned_by(stored.ref),
         )
-        budgets = self._store.budgets.owned_by(stored.uid)
+        budgets = self._store.budgets.owned_by(stored.ref)
         return status.finished, status.incarnations, *beside, groups, workloads, queued, budgets
 
     def _has_budget(self, key: Key, stored: StoredJob) -> bool | None:
-        return bool(self._store.budgets.owned_by(stored.uid)) if self._granted.budgets(key[0]) else None
+        return bool(self._store.budgets.owned_by(stored.ref)) if self._granted.budgets(key[0]) else None
 
     def _groups(self, key: Key, stored: StoredJob, job: DDPJob) -> tuple[PodGroup, ...] | None:
         """The job's own PodGroups, of the kind that its scheduler knows; None where nobody can make any."""
         if is_volcano(job):
-            return self._store.volcano_groups.owned_by(stored.uid) if self._granted.volcano(key[0]) else None
-        return self._store.pod_groups.owned_by(stored.uid) if self._granted.gangs(key[0]) else None
+            return self._store.volcano_groups.owned_by(stored.ref) if self._granted.volcano(key[0]) else None
+        return self._store.pod_groups.owned_by(stored.ref) if self._granted.gangs(key[0]) else None
 
     async def _write(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> JobObject | None:
         """Writes the status and returns the job with it; None if it has changed since it was read.
@@ -360,26 +360,26 @@ class Reconciler:
             return
         self._store.jobs.saw(now)
         pods, version = await self._api.list(PODS, key[0], f"{Label.JOB_UID}={stored.uid}")
-        await self._store.pods.listed(pods, version, of_owner(stored.uid))
+        await self._store.pods.listed(pods, version, of_owner(stored.ref))
         memory = self._memory(key, stored)
         memory.looked = memory.current = True
 
     def _snapshot(self, key: Key, stored: StoredJob, memory: _Memory) -> Snapshot:
-        pods, asked = self._store.pods.owned_by(stored.uid), self._supervisors.asked(key, stored.uid)
-        job, queued = self._store.job(stored), self._store.kueue_workloads.owned_by(stored.uid)
+        pods, asked = self._store.pods.owned_by(stored.ref), self._supervisors.asked(key, stored.uid)
+        job, queued = self._store.job(stored), self._store.kueue_workloads.owned_by(stored.ref)
         # Otherwise each decision about a job that runs would be made twice.
         still_there = asked is not None and any((pod.name, pod.address) == (asked.pod, asked.address) for pod in pods)
         return Snapshot(
             now=self._api.now(),
             job=job,
             pods=pods,
-            service=self._store.service(key, stored.uid),
+            service=self._store.service(stored.ref),
             refusal=memory.refusal,
             settings=self._settings,
-            network_policy=bool(self._store.policies.owned_by(stored.uid)),
+            network_policy=bool(self._store.policies.owned_by(stored.ref)),
             disruption_budget=self._has_budget(key, stored),
             pod_groups=self._groups(key, stored, job),
-            workloads=frozenset(self._store.workloads.owned_by(stored.uid)),
+            workloads=frozenset(self._store.workloads.owned_by(stored.ref)),
             # As a rule no job lacks nodes, and to say which kind this one asks for takes longer than most else here.
             ahead=self._lines.ahead(key, self._place(key, stored, job, pods)) if self._lines else None,
             heard=self._supervisors.heard(key, stored.uid),
@@ -393,7 +393,7 @@ class Reconciler:
         """The snapshot with what a decision needs, as far as it can be found out; the pods were listed again."""
         found = replace(snapshot, answered=snapshot.answered | needs)
         if needs.pods:
-            found = replace(found, pods=self._store.pods.owned_by(stored.uid))
+            found = replace(found, pods=self._store.pods.owned_by(stored.ref))
         if needs.machines:
             problems = await self._nodes.problems(needs.machines)
             found = replace(found, machine_problems={**snapshot.machine_problems, **problems})

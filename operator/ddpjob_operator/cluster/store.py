@@ -15,8 +15,8 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Generic, TypeVar
 
-from ddpjob_operator.api import DDPJob
-from ddpjob_operator.api.contract import Label
+from ddpjob_operator.api import DDPJob, ownership
+from ddpjob_operator.api.ownership import JobRef, Named
 from ddpjob_operator.engine import KueueWorkload, Pod, PodGroup, Service
 
 from .conversion import Ref, kueue_workload_of, owner_of, pod_group_of, pod_of, ref_of, volcano_group_of
@@ -61,6 +61,11 @@ class StoredJob:
     def uid(self) -> str:
         """Its uid."""
         return self.metadata.uid
+
+    @property
+    def ref(self) -> JobRef:
+        """Which job it is."""
+        return _itself(self.seen)
 
     @property
     def deleting(self) -> bool:
@@ -133,8 +138,8 @@ class _Understood:
 @dataclass(frozen=True, slots=True)
 class _Entry(Generic[T]):
     ref: Ref
-    owner: str | None
-    job: Key | None
+    owner: JobRef
+    """The job to which it belongs, or which it is."""
     value: T
 
 
@@ -170,16 +175,13 @@ class Cache(Generic[O, T]):
     def __init__(
         self,
         trimmed: Callable[[O], T | None],
-        job: Callable[[O], Key | None],
         mark: Mark,
         serves: Serves = lambda _: True,
     ) -> None:
         self._serves = serves
         self._trimmed = trimmed
-        self._job = job
         self._mark = mark
         self._entries: dict[Key, _Entry[T]] = {}
-        self._owned: defaultdict[str, dict[Key, _Entry[T]]] = defaultdict(dict)
         self._gone = _Gone()
 
     def get(self, key: Key) -> T | None:
@@ -192,14 +194,9 @@ class Cache(Generic[O, T]):
         entry = self._entries.get(key)
         return entry.ref.uid if entry else None
 
-    def owner(self, key: Key) -> str | None:
-        """The uid of the object that controls the one of that namespace and name."""
-        entry = self._entries.get(key)
-        return entry.owner if entry else None
-
-    def owned_by(self, uid: str) -> tuple[T, ...]:
-        """All objects that the one with this uid controls."""
-        return tuple(map(_value, self._owned.get(uid, {}).values()))
+    def owner_of(self, seen: O) -> JobRef | None:
+        """Whose an object is; None if it is nobody's."""
+        return _itself(seen)
 
     def all(self) -> list[tuple[Key, T]]:
         """All objects with their names."""
@@ -217,13 +214,14 @@ class Cache(Generic[O, T]):
             return
         if ref.version <= self._gone.version(ref.uid) or (known is not None and known.ref.version >= ref.version):
             return
-        value = self._trimmed(seen)
-        if value is None:  # It is no longer what it was: its labels or its owner were changed.
+        owner = self.owner_of(seen)
+        value = None if owner is None else self._trimmed(seen)
+        if owner is None or value is None:  # It is not a job's, or no longer: its labels or its owner were changed.
             self._gone.add(ref.uid, ref.version)
             self._drop(key)
             return
         same = known is not None and known.ref.uid == ref.uid and known.value == value
-        self._put(_Entry(ref, owner_of(seen), self._job(seen), value), news=not same)
+        self._put(_Entry(ref, owner, value), news=not same)
 
     def forget(self, key: Key, uid: str, version: float = math.inf) -> None:
         """Forgets an object that is gone, unless another one has taken its name.
@@ -260,27 +258,56 @@ class Cache(Generic[O, T]):
                 self.forget(key, entry.ref.uid, version)
 
     def _put(self, entry: _Entry[T], *, news: bool) -> None:
+        self._entries[entry.ref.namespace, entry.ref.name] = entry
+        if news:
+            self._mark(entry.owner[:2])
+
+    def _drop(self, key: Key) -> _Entry[T] | None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._mark(entry.owner[:2])
+        return entry
+
+
+class Children(Cache[O, T]):
+    """What belongs to jobs: nothing else is taken in, whatever it says, wherever it comes from."""
+
+    def __init__(
+        self, trimmed: Callable[[O], T | None], named: Named, mark: Mark, serves: Serves = lambda _: True
+    ) -> None:
+        """`named`: what a job's object of this kind is called."""
+        super().__init__(trimmed, mark, serves)
+        self._named = named
+        self._owned: defaultdict[JobRef, dict[Key, _Entry[T]]] = defaultdict(dict)
+
+    def owner_of(self, seen: O) -> JobRef | None:
+        """The job to which an object belongs."""
+        return owner_of(seen, self._named)
+
+    def uid_of(self, key: Key, job: JobRef) -> str | None:
+        """The uid of the object of that namespace and name, if it belongs to the job."""
+        entry = self._entries.get(key)
+        return entry.ref.uid if entry and entry.owner == job else None
+
+    def owned_by(self, job: JobRef) -> tuple[T, ...]:
+        """All objects that belong to a job."""
+        return tuple(map(_value, self._owned.get(job, {}).values()))
+
+    def _put(self, entry: _Entry[T], *, news: bool) -> None:
         key = (entry.ref.namespace, entry.ref.name)
         known = self._entries.get(key)
-        if known is not None and known.owner is not None and known.owner != entry.owner:
+        if known is not None and known.owner != entry.owner:
             self._drop(key)
-        self._entries[key] = entry
-        if entry.owner is not None:
-            self._owned[entry.owner][key] = entry
-        if news and entry.job is not None:
-            self._mark(entry.job)
+        self._owned[entry.owner][key] = entry
+        super()._put(entry, news=news)
 
-    def _drop(self, key: Key) -> None:
-        entry = self._entries.pop(key, None)
-        if entry is None:
-            return
-        if entry.job is not None:
-            self._mark(entry.job)
-        if entry.owner is None:
-            return
-        del self._owned[entry.owner][key]
-        if not self._owned[entry.owner]:
-            del self._owned[entry.owner]
+    def _drop(self, key: Key) -> _Entry[T] | None:
+        entry = super()._drop(key)
+        if entry is not None:
+            del self._owned[entry.owner][key]
+            if not self._owned[entry.owner]:
+                del self._owned[entry.owner]
+        return entry
 
 
 class Store:
@@ -288,16 +315,18 @@ class Store:
 
     def __init__(self, mark: Mark, serves: Serves = lambda _: True) -> None:
         """`serves`: whether anything in a namespace is taken in."""
-        self.jobs: Cache[JobObject, StoredJob] = Cache(StoredJob, _key_of, mark, serves)
-        self.pods: Cache[PodObject, Pod] = Cache(pod_of, _job_of, mark, serves)
-        self.services: Cache[Object, str] = Cache(uid_of, _job_of, mark, serves)
-        self.policies: Cache[Object, str] = Cache(_name_of_staying, _job_of, mark, serves)
-        self.budgets: Cache[Object, str] = Cache(_name_of_staying, _job_of, mark, serves)
-        self.workloads: Cache[Object, str] = Cache(_name_of_staying, _job_of, mark, serves)
-        self.pod_groups: Cache[PodGroupObject, PodGroup] = Cache(pod_group_of, _job_of, mark, serves)
-        self.volcano_groups: Cache[PodGroupObject, PodGroup] = Cache(volcano_group_of, _job_of, mark, serves)
-        self.kueue_workloads: Cache[KueueWorkloadObject, KueueWorkload] = Cache(
-            kueue_workload_of, _job_of, mark, serves
+        self.jobs: Cache[JobObject, StoredJob] = Cache(StoredJob, mark, serves)
+        self.pods: Children[PodObject, Pod] = Children(pod_of, ownership.pod, mark, serves)
+        self.services: Children[Object, str] = Children(_name_of, ownership.service, mark, serves)
+        self.policies: Children[Object, str] = Children(_name_of_staying, ownership.beside, mark, serves)
+        self.budgets: Children[Object, str] = Children(_name_of_staying, ownership.beside, mark, serves)
+        self.workloads: Children[Object, str] = Children(_name_of_staying, ownership.group, mark, serves)
+        self.pod_groups: Children[PodGroupObject, PodGroup] = Children(pod_group_of, ownership.group, mark, serves)
+        self.volcano_groups: Children[PodGroupObject, PodGroup] = Children(
+            volcano_group_of, ownership.group, mark, serves
+        )
+        self.kueue_workloads: Children[KueueWorkloadObject, KueueWorkload] = Children(
+            kueue_workload_of, ownership.in_queue, mark, serves
         )
         self._understood = _Understood()
 
@@ -319,14 +348,11 @@ class Store:
         for cache in (*caches, self.pod_groups, self.volcano_groups, self.kueue_workloads):
             cache.leave(namespace)
 
-    def service(self, key: Key, uid: str) -> Service:
-        """The Service under a job's name, among those with our label."""
-        if self.services.get(key) is None:
-            return Service.MISSING
-        owner = self.services.owner(key)
-        if owner is None:  # Left by a job that was deleted without what belongs to it: nothing will remove it.
-            return Service.FOREIGN
-        return Service.OURS if owner == uid else Service.FORMER
+    def service(self, job: JobRef) -> Service:
+        """The Service under a job's name."""
+        if self.services.owned_by(job):
+            return Service.OURS
+        return Service.MISSING if self.services.get((job.namespace, job.name)) is None else Service.FORMER
 
     def states(self) -> Counter[str]:
         """How many jobs there are in each state."""
@@ -338,14 +364,13 @@ def in_namespace(namespace: str | None) -> Callable[[_Entry[T]], bool]:
     return lambda entry: namespace is None or entry.ref.namespace == namespace
 
 
-def of_owner(uid: str) -> Callable[[_Entry[T]], bool]:
+def of_owner(job: JobRef) -> Callable[[_Entry[T]], bool]:
     """For `listed`: a list of what belongs to one job."""
-    return lambda entry: entry.owner == uid
+    return lambda entry: entry.owner == job
 
 
-def uid_of(seen: Object) -> str:
-    """The uid of an object: nothing else of it matters."""
-    return seen.metadata.uid
+def _name_of(seen: Object) -> str:
+    return seen.metadata.name
 
 
 def _name_of_staying(seen: Object) -> str | None:
@@ -353,11 +378,6 @@ def _name_of_staying(seen: Object) -> str | None:
     return None if seen.metadata.deletion_timestamp else seen.metadata.name
 
 
-def _key_of(job: JobObject) -> Key:
-    return job.metadata.namespace, job.metadata.name
-
-
-def _job_of(seen: Object) -> Key | None:
-    """The job that a pod or a Service belongs to by its label."""
-    name = seen.metadata.labels.get(Label.JOB_NAME)
-    return (seen.metadata.namespace, name) if name else None
+def _itself(seen: Object) -> JobRef:
+    metadata = seen.metadata
+    return JobRef(metadata.namespace, metadata.name, metadata.uid)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from ddpjob_operator.api.contract import DOMAIN, FINISHED, MANAGER, SECRET_KEY, Label
+from ddpjob_operator.api.contract import DOMAIN, FINISHED, SECRET_KEY
+from ddpjob_operator.api.ownership import JobRef
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import (
     KUEUE_API,
@@ -61,7 +62,7 @@ from .kube.api_client import (
 )
 from .kube.objects import KueueWorkloadObject, Object, read
 from .kueue import changed, with_priority
-from .store import Cache, Key, O, Store
+from .store import Cache, Children, Key, O, Store
 
 SECRET_BYTES = 32
 OF_PODS = (CreatePod, DeletePod, StopPod, TellDomain)
@@ -83,7 +84,7 @@ DELETED = {
     DeleteKueueWorkload: (OF_KUEUE,),
 }
 """Of which kinds there may be one that an action deletes."""
-Kept = tuple[Resource[Any], Cache[Any, Any]]
+Kept = tuple[Resource[Any], Children[Any, Any]]
 
 LAST = (*OF_PODS, MarkFinished)
 
@@ -194,7 +195,7 @@ class Writer:
             raise max((failures[number] for number in sorted(failures)), key=_gravity)
 
     async def _do(self, action: Action, job: Ref) -> None:
-        namespace, owner = job.namespace, job.uid
+        namespace, owner = job.namespace, job.job
         match action:
             case (
                 CreateService()
@@ -211,7 +212,7 @@ class Writer:
             case CreatePod():
                 await self._create(PODS, self._store.pods, await self._built(action, job), owner)
             case ResizeKueueWorkload(name) | TellKueue(name):
-                await self._change_queued((namespace, name), action)
+                await self._change_queued((namespace, name), action, owner)
             case (
                 DeleteNetworkPolicy(name)
                 | DeleteDisruptionBudget(name)
@@ -220,7 +221,7 @@ class Writer:
                 | DeleteKueueWorkload(name)
             ):
                 for kind in DELETED[type(action)]:
-                    await self._delete_known(*self._beside[kind], (namespace, name))
+                    await self._delete_known(*self._beside[kind], (namespace, name), owner)
             case DeletePod(name, uid, grace):
                 await self._delete(PODS, self._store.pods, (namespace, name), uid, grace)
             case StopPod(name, uid):
@@ -244,10 +245,10 @@ class Writer:
         except ApiError as error:
             raise _refusal(error) from error
 
-    async def _change_queued(self, key: Key, action: ResizeKueueWorkload | TellKueue) -> None:
+    async def _change_queued(self, key: Key, action: ResizeKueueWorkload | TellKueue, owner: JobRef) -> None:
         """Changes a Workload of Kueue's as it is now: most of its status is Kueue's, and nobody has kept it."""
         cache = self._store.kueue_workloads
-        uid, there = cache.uid(key), await self._api.get(WHOLE_KUEUE_WORKLOADS, *key)
+        uid, there = cache.uid_of(key, owner), await self._api.get(WHOLE_KUEUE_WORKLOADS, *key)
         if uid is None or there is None or there["metadata"]["uid"] != uid:
             if uid is not None:
                 cache.forget(key, uid)
@@ -319,10 +320,12 @@ class Writer:
         if now is None or now.metadata.uid != job.uid:
             self._store.jobs.forget(key, job.uid)
 
-    async def _create_beside(self, manifest: Manifest, owner: str) -> None:
+    async def _create_beside(self, manifest: Manifest, owner: JobRef) -> None:
         await self._create(*self._beside[manifest["apiVersion"], manifest["kind"]], manifest, owner)
 
-    async def _create(self, resource: Resource[O], cache: Cache[O, Any], manifest: Manifest, owner: str) -> None:
+    async def _create(
+        self, resource: Resource[O], cache: Children[O, Any], manifest: Manifest, owner: JobRef
+    ) -> None:
         namespace, name, kind = manifest["metadata"]["namespace"], manifest["metadata"]["name"], manifest["kind"]
         try:
             cache.saw(await self._api.create(resource, namespace, manifest))
@@ -331,15 +334,9 @@ class Writer:
                 there = await self._api.get(resource, namespace, name)
                 if there is None:
                     return
-                if owner_of(there) != owner:
-                    raise Refused(f"{kind}Taken", _taken(kind, name, there)) from None
                 cache.saw(there)
-                if cache.get((namespace, name)) is None:
-                    why = "its labels were changed: delete it"
-                    if there.metadata.deletion_timestamp is not None:
-                        why = "it is being deleted: wait until it is gone"
-                    message = f"{kind} {name} is the job's own, but {why}"
-                    raise Refused(f"{kind}Taken", message) from None
+                if cache.uid_of((namespace, name), owner) is None:
+                    raise Refused(f"{kind}Taken", _taken(kind, there, owner)) from None
                 return
             raise _refusal(error) from error
 
@@ -352,9 +349,9 @@ class Writer:
             if error.reason != "AlreadyExists":
                 raise _refusal(error) from error
 
-    async def _delete_known(self, resource: Resource[O], cache: Cache[O, Any], key: Key) -> None:
-        """Deletes an object by its name, if it is still the one that we know."""
-        uid = cache.uid(key)
+    async def _delete_known(self, resource: Resource[O], cache: Children[O, Any], key: Key, owner: JobRef) -> None:
+        """Deletes an object of a job by its name, if it is still the one that we know."""
+        uid = cache.uid_of(key, owner)
         if uid is not None:
             await self._delete(resource, cache, key, uid, None)
 
@@ -397,10 +394,15 @@ def _refusal(error: ApiError) -> Exception:
     return Refused(_reason(error), error.message) if _is_refused(error) else error
 
 
-def _taken(kind: str, name: str, there: Object) -> str:
-    """Who owns the object that has our name."""
-    what = f"{kind} {name}"
-    if owner_of(there) is not None and there.metadata.labels.get(Label.MANAGED_BY) == MANAGER:
+def _taken(kind: str, there: Object, owner: JobRef) -> str:
+    """Why an object that has a name of ours does not serve the job."""
+    what = f"{kind} {there.metadata.name}"
+    controller = owner_of(there, lambda *_: True)
+    if controller == owner:
+        ends = there.metadata.deletion_timestamp is not None
+        why = "it is being deleted: wait until it is gone" if ends else "its labels were changed: delete it"
+        return f"{what} is the job's own, but {why}"
+    if controller is not None and controller.name == owner.name:
         return f"Waiting for {what} of the deleted job of the same name to go away"
     return f"{what} exists and belongs to somebody else: delete it, or give the job another name"
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.ownership import JobRef, name_of_pod
 from ddpjob_operator.client import ClusterError, ExistsError, RefusedError, as_job
 
 from .api import A_POD, JOBS, PODS, a_job, a_list, jobs_of, refused
@@ -154,14 +155,35 @@ def test_events_come_the_oldest_first_by_when_they_happened_last() -> None:
 
 
 def pod_document(uid: str) -> dict[str, Any]:
-    labels = {"ddpjob.dev/node": "0", "ddpjob.dev/incarnation": "1"}
-    return {"metadata": {"name": "digits-0", "namespace": "team", "uid": uid, "labels": labels}}
+    labels = {"ddpjob.dev/job-uid": "uid-1", "ddpjob.dev/node": "0", "ddpjob.dev/incarnation": "1"}
+    job = {"apiVersion": "ddpjob.dev/v1alpha1", "kind": "DDPJob", "name": "digits", "uid": "uid-1"}
+    name = name_of_pod(JobRef("team", "digits", "uid-1"), 0, 1)
+    metadata = {"name": name, "namespace": "team", "uid": uid, "labels": labels}
+    return {"metadata": {**metadata, "ownerReferences": [{**job, "controller": True}]}}
 
 
 def test_a_pod_of_the_same_name_made_since_is_not_the_same_pod() -> None:
     jobs, _ = jobs_of(pod_document("pod-1"), pod_document("pod-2"), refused(404))
     found = [jobs.pod(A_POD) for _ in range(3)]
     assert [pod and pod.uid for pod in found] == ["pod-1", None, None]
+
+
+FORGED: dict[str, dict[str, Any]] = {
+    "another controller": {
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "digits", "uid": "uid-1"}]
+    },
+    "no controller": {"ownerReferences": []},
+    "another name": {"name": "digits-0"},
+    "labels of no pod": {"labels": {"ddpjob.dev/job-uid": "uid-1", "ddpjob.dev/node": "0"}},
+}
+
+
+@pytest.mark.parametrize("what", FORGED.values(), ids=FORGED)
+def test_a_pod_that_only_has_a_jobs_labels_is_none_of_its(what: dict[str, Any]) -> None:
+    own, forged = pod_document("pod-1"), pod_document("forged")
+    forged["metadata"] |= what
+    jobs, _ = jobs_of({"items": [forged, own]})
+    assert [pod.uid for pod in jobs.pods(a_job())] == ["pod-1"]
 
 
 FIRST, SECOND, THIRD = (f"2026-01-01T12:00:00.{part}Z" for part in ("100000000", "200000000", "300000000"))

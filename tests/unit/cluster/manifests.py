@@ -3,10 +3,24 @@
 from typing import Any
 
 import msgspec
-from ddpjob_operator.api.contract import MANAGER, Label
+from ddpjob_operator.api.contract import API_VERSION, KIND, MANAGER, Label
+from ddpjob_operator.api.ownership import JobRef, name_of_pod
 from ddpjob_operator.cluster.kube.objects import NodeObject, PodObject
 
 UID = "job-uid"
+DIGITS = JobRef("team", "digits", UID)
+"""The job to which all belongs."""
+
+
+def owned(name: str = "digits", uid: str = UID) -> dict[str, Any]:
+    """The reference of what belongs to this job."""
+    return {"apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": uid, "controller": True}
+
+
+def name_of(rank: int | str = 0, incarnation: int | str = 1) -> str:
+    """Of a pod of job `digits`; of one with labels that there cannot be, something like it."""
+    there_can_be = str(rank).isdecimal() and str(incarnation).isdecimal()
+    return name_of_pod(DIGITS, int(rank), int(incarnation)) if there_can_be else f"digits-{rank}-{incarnation}"
 
 
 def a_pod(
@@ -33,11 +47,11 @@ def a_manifest(
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": f"digits-{rank}-{incarnation}",
+            "name": name_of(rank, incarnation),
             "namespace": "team",
             "uid": f"pod-{rank}-{incarnation}",
             "resourceVersion": str(version),
-            "ownerReferences": [{"uid": owner, "controller": True}],
+            "ownerReferences": [owned(uid=owner)],
             "labels": {
                 Label.MANAGED_BY: MANAGER,
                 Label.JOB_NAME: "digits",

@@ -392,7 +392,6 @@ def test_what_volcano_says_of_a_group_holds_until_it_is_placed(phase: str, waiti
 
 
 FOREIGN: dict[str, dict[str, Any]] = {
-    "controlled by another object than its label says": {"owner": "somebody-else"},
     "without a rank that is a number": {"rank": "first"},
     "without an incarnation that is a number": {"incarnation": ""},
 }

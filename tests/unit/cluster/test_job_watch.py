@@ -11,7 +11,7 @@ from ddpjob_operator.cluster.store import Store
 
 from tests.support.waiting import patience
 
-from .manifests import a_manifest
+from .manifests import a_manifest, name_of
 
 WITHIN_SECONDS = 20.0
 
@@ -51,7 +51,7 @@ def test_where_kopf_ends_it_begins_anew_and_nothing_else_does(monkeypatch: pytes
         tasks = [asyncio.create_task(job_watch.watch(store.jobs, choose)), asyncio.create_task(others.wait())]
         await asyncio.wait_for(known.wait(), patience(WITHIN_SECONDS))
         assert not any(task.done() for task in tasks)
-        assert [key for key, _ in store.jobs.all()] == [("team", "digits-0-1")]
+        assert [key for key, _ in store.jobs.all()] == [("team", name_of())]
         # Else it would ask a loop that has ended where to watch.
         assert await asyncio.to_thread(third.wait, patience(WITHIN_SECONDS))
         for task in tasks:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from ddpjob_operator.api.ownership import name_in_queue
 from ddpjob_operator.cluster.conversion import Ref, kueue_workload_of, queue_of
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
 from ddpjob_operator.cluster.kube.objects import FlavorObject, KueueWorkloadObject, PriorityClassObject, read
@@ -24,9 +25,10 @@ from ddpjob_operator.engine import (
 
 from tests.unit.engine.builders import a_job
 
-from .manifests import UID, nobody
+from .manifests import DIGITS, UID, nobody, owned
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+NAME = name_in_queue(DIGITS)
 JOB = Ref("team", "digits", UID, 1)
 ASSIGNED = {"name": "nodes", "flavors": {"cpu": "plain", "gpu": "h100"}, "count": 2}
 FULL = "insufficient unused quota"
@@ -38,9 +40,9 @@ def condition(kind: str, status: str, reason: str = "Because", message: str = ""
 
 def a_workload(*conditions: dict[str, Any], version: int = 1, **status: Any) -> dict[str, Any]:
     """The job's place in a queue, as the API server has it."""
-    owner = {"uid": UID, "controller": True}
+    owner = owned()
     labels = {"ddpjob.dev/job-name": "digits"}
-    own = {"name": "digits-abcde", "namespace": "team", "uid": "uid of workload", "resourceVersion": str(version)}
+    own = {"name": NAME, "namespace": "team", "uid": "uid of workload", "resourceVersion": str(version)}
     return {
         "metadata": {
             **own,
@@ -66,7 +68,7 @@ def seen(document: dict[str, Any]) -> Any:
 
 def test_what_was_asked_for_is_known() -> None:
     place = seen(a_workload())
-    assert (place.name, place.queue, place.priority_class) == ("digits-abcde", "training", "high")
+    assert (place.name, place.queue, place.priority_class) == (NAME, "training", "high")
     assert (place.nodes, place.asked, place.reserved, place.admission, place.waiting) == (
         4,
         "0123",
@@ -249,20 +251,20 @@ def in_the_store() -> Store:
 @pytest.mark.parametrize(
     ("action", "name", "paths"),
     [
-        (ResizeKueueWorkload("digits-abcde", 2, None), "digits-abcde", ["/spec/podSets/0/count"]),
+        (ResizeKueueWorkload(NAME, 2, None), NAME, ["/spec/podSets/0/count"]),
         (
-            ResizeKueueWorkload("digits-abcde", 2, 1),
-            *("digits-abcde", ["/spec/podSets/0/count", "/spec/podSets/0/minCount"]),
+            ResizeKueueWorkload(NAME, 2, 1),
+            *(NAME, ["/spec/podSets/0/count", "/spec/podSets/0/minCount"]),
         ),
         (
-            TellKueue("digits-abcde", (("Finished", True, "Succeeded", "done"),)),
-            *("digits-abcde/status", ["/status"]),
+            TellKueue(NAME, (("Finished", True, "Succeeded", "done"),)),
+            *(f"{NAME}/status", ["/status"]),
         ),
     ],
     ids=["smaller", "smaller elastic", "told"],
 )
 def test_it_is_changed_as_it_is_now(action: Any, name: str, paths: list[str]) -> None:
-    api, store = Server(digits_abcde=a_workload(version=2)), in_the_store()
+    api, store = Server(**{NAME.replace("-", "_"): a_workload(version=2)}), in_the_store()
     asyncio.run(Writer(api, store, lambda: True).carry_out((action,), JOB))
     ((changed, version, changes),) = api.patched
     assert (changed, version, [change["path"] for change in changes]) == (name, "2", paths)
@@ -271,7 +273,7 @@ def test_it_is_changed_as_it_is_now(action: Any, name: str, paths: list[str]) ->
 def test_one_that_is_elastic_no_more_is_to_have_all_that_it_asks_for() -> None:
     there = a_workload()
     there["spec"]["podSets"][0]["minCount"] = 2
-    part, changes = changed(there, ResizeKueueWorkload("digits-abcde", 4, None), NOW)
+    part, changes = changed(there, ResizeKueueWorkload(NAME, 4, None), NOW)
     assert (part, [(one["op"], one["path"]) for one in changes]) == (
         "",
         [("add", "/spec/podSets/0/count"), ("remove", "/spec/podSets/0/minCount")],
@@ -280,7 +282,7 @@ def test_one_that_is_elastic_no_more_is_to_have_all_that_it_asks_for() -> None:
 
 @pytest.mark.parametrize("there", [None, a_workload() | {"metadata": {"uid": "another"}}], ids=["gone", "another"])
 def test_one_that_is_not_there_any_more_is_left_alone_and_forgotten(there: Any) -> None:
-    api, store = Server(digits_abcde=there), in_the_store()
-    asyncio.run(Writer(api, store, lambda: True).carry_out((TellKueue("digits-abcde", ()),), JOB))
+    api, store = Server(**{NAME.replace("-", "_"): there}), in_the_store()
+    asyncio.run(Writer(api, store, lambda: True).carry_out((TellKueue(NAME, ()),), JOB))
     assert not api.patched
-    assert not store.kueue_workloads.owned_by(UID)
+    assert not store.kueue_workloads.owned_by(DIGITS)

@@ -28,7 +28,7 @@ from ddpjob_operator.engine import Asked, Decision, DeletePod, Heard, InLine, Ne
 
 from tests.unit.engine.builders import Moment, a_job
 
-from .manifests import UID, a_pod, nobody, trainer
+from .manifests import DIGITS, UID, a_pod, name_of, nobody, owned, trainer
 
 KEY = ("team", "digits")
 T = TypeVar("T")
@@ -85,7 +85,7 @@ def test_another_supervisor_is_listened_to_as_long_as_rank_0s_is_silent() -> Non
     supervisors: Any = first
     witnesses: Any = others
     reconciler = a_reconciler(supervisors=supervisors, witnesses=witnesses)
-    stored: Any = SimpleNamespace(uid=UID)
+    stored: Any = SimpleNamespace(uid=UID, ref=DIGITS)
     silent = a_job(nodes=2).running().hears().settled().hears_nothing("refused")
     listens_to = []
     for moment in (silent.after(29), silent.after(30), silent.after(40).hears(), silent.after(50).fails(0)):
@@ -107,7 +107,7 @@ def a_seen_job(version: int, status: DDPJobStatus | None = None) -> JobObject:
 
 
 def a_service() -> Object:
-    owner = {"uid": UID, "controller": True}
+    owner = owned()
     metadata = {"name": "digits", "namespace": "team", "uid": "service-uid", "resourceVersion": "5"}
     labels = {Label.MANAGED_BY: MANAGER, Label.JOB_NAME: "digits", Label.JOB_UID: UID}
     return msgspec.convert({"metadata": {**metadata, "labels": labels, "ownerReferences": [owner]}}, Object)
@@ -173,7 +173,7 @@ def test_a_supervisor_that_is_asked_already_is_no_question(state: dict[str, Any]
     stored = store.jobs.get(KEY)
     assert stored
     reconciler = a_reconciler(api=Silent(5), store=store, supervisors=listening, witnesses=listening)
-    listening.attend(KEY, UID, Asked("digits-0-1", "10.0.0.1", 8080))
+    listening.attend(KEY, UID, Asked(name_of(), "10.0.0.1", 8080))
     snapshot = reconciler._snapshot(KEY, stored, reconciler._memory(KEY, stored))
     assert (snapshot.answered.supervisor is None) == needs
 
@@ -181,9 +181,9 @@ def test_a_supervisor_that_is_asked_already_is_no_question(state: dict[str, Any]
 def a_group(kind: type[T], version: int = 1, **metadata: Any) -> T:
     """The job's own PodGroup, or the Workload of that."""
     labels = {Label.MANAGED_BY: MANAGER, Label.JOB_NAME: "digits", Label.JOB_UID: UID}
-    owned = {"labels": labels, "ownerReferences": [{"uid": UID, "controller": True}]}
-    identity = {"name": "digits-x", "namespace": "team", "uid": kind.__name__, "resourceVersion": str(version)}
-    return msgspec.convert({"metadata": {**identity, **owned, **metadata}}, kind)
+    own = {"labels": labels, "ownerReferences": [owned()]}
+    identity = {"name": "digits-bcdfg", "namespace": "team", "uid": kind.__name__, "resourceVersion": str(version)}
+    return msgspec.convert({"metadata": {**identity, **own, **metadata}}, kind)
 
 
 GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -192,9 +192,9 @@ GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 @pytest.mark.parametrize(
     ("granted", "metadata", "expected"),
     [
-        (True, {}, ((PodGroup("digits-x"),), frozenset({"digits-x"}))),
-        (True, GOING, ((PodGroup("digits-x", deleting=True),), frozenset())),
-        (False, {}, (None, frozenset({"digits-x"}))),
+        (True, {}, ((PodGroup("digits-bcdfg"),), frozenset({"digits-bcdfg"}))),
+        (True, GOING, ((PodGroup("digits-bcdfg", deleting=True),), frozenset())),
+        (False, {}, (None, frozenset({"digits-bcdfg"}))),
     ],
     ids=["where they can be made", "those that go", "where they cannot"],
 )
@@ -216,7 +216,7 @@ def test_a_round_knows_the_jobs_pod_groups(granted: bool, metadata: Any, expecte
     snapshot = reconciler._snapshot(KEY, stored, reconciler._memory(KEY, stored))
     assert (snapshot.pod_groups, snapshot.workloads) == expected
     store.leave("team")
-    assert not store.pod_groups.owned_by(UID) + store.workloads.owned_by(UID)
+    assert not store.pod_groups.owned_by(DIGITS) + store.workloads.owned_by(DIGITS)
 
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -326,7 +326,7 @@ def test_nodes_are_asked_for_the_label_that_the_job_names() -> None:
 
     trainer = {"name": "trainer", "image": "any", "command": ["ddpjob-train"]}
     placed = a_job(template={"spec": {"containers": [trainer]}}, scheduling={"topology": {"preferred": "rack"}})
-    snapshot, stored = placed.created().placed(0).snapshot, SimpleNamespace(uid=UID)
+    snapshot, stored = placed.created().placed(0).snapshot, SimpleNamespace(uid=UID, ref=DIGITS)
     needs = decide(snapshot).needs
     reconciler: Any = a_reconciler(api=Labelled())
     found = asyncio.run(reconciler._answered(KEY, stored, snapshot, needs))
@@ -385,7 +385,7 @@ def is_still_refused(before: DDPJobStatus, then: DDPJobStatus) -> bool:
     assert stored
     reconciler = a_reconciler(api=Obliging(6), store=store)
     memory = reconciler._memory(KEY, stored)
-    memory.refused(Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._there(KEY, stored, before))
+    memory.refused(Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._there(stored, before))
     asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=then)))
     return memory.refusal is not None
 
@@ -414,7 +414,7 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
     memory = reconciler._memory(KEY, first)
     memory.looked = True
     memory.refused(
-        Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._there(KEY, first, store.job(first).status)
+        Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._there(first, store.job(first).status)
     )
     store.jobs.saw(a_seen_job(6, status))
     if not service:

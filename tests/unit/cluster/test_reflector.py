@@ -13,7 +13,7 @@ from ddpjob_operator.cluster.store import Key, Store
 
 from tests.support import virtual_time
 
-from .manifests import UID, a_pod
+from .manifests import DIGITS, a_pod
 
 GONE = ApiError(410, "Expired", "too old resource version")
 NO_ANSWER = ApiError(0, "NoAnswer", "the connection was reset")
@@ -85,7 +85,7 @@ def followed(api: Scripted) -> tuple[list[int], set[Key]]:
             pass
 
     virtual_time.run(follow())
-    return sorted(pod.node for pod in store.pods.owned_by(UID)), marked
+    return sorted(pod.node for pod in store.pods.owned_by(DIGITS)), marked
 
 
 FIRST = ([a_pod(rank=0, version=3)], 5)

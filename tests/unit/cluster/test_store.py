@@ -13,10 +13,9 @@ from ddpjob_operator.cluster.kube.objects import read as read_job
 from ddpjob_operator.cluster.store import AT_A_STRETCH, LATE_SECONDS, Key, Store, StoredJob, in_namespace, of_owner
 from ddpjob_operator.engine import Service
 
-from .manifests import UID, a_manifest, a_pod, nobody, read, trainer
+from .manifests import DIGITS, UID, a_manifest, a_pod, name_of, nobody, owned, read, trainer
 
 RUNS = trainer(running={})
-DIGITS = ("team", "digits")
 
 
 class Pods:
@@ -34,7 +33,7 @@ class Pods:
         """Whether the job gets a look when this is done."""
         self.marked.clear()
         act()
-        assert set(self.marked) <= {DIGITS}
+        assert set(self.marked) <= {DIGITS[:2]}
         return bool(self.marked)
 
     def __getattr__(self, name: str) -> Any:
@@ -53,7 +52,7 @@ def test_a_late_event_undoes_nothing() -> None:
     cache = pods()
     assert cache.saw(a_pod(version=2, containerStatuses=RUNS))
     assert not cache.saw(a_pod(version=1))
-    assert cache.owned_by(UID)[0].running
+    assert cache.owned_by(DIGITS)[0].running
 
 
 def test_what_changes_nothing_that_decisions_need_is_no_news() -> None:
@@ -66,43 +65,43 @@ def test_what_changes_nothing_that_decisions_need_is_no_news() -> None:
 def test_a_pod_that_is_gone_is_not_brought_back_by_the_answer_to_its_deletion() -> None:
     cache = pods()
     cache.saw(a_pod(version=1))
-    assert cache.tells(lambda: cache.forget(("team", "digits-0-1"), "pod-0-1"))
+    assert cache.tells(lambda: cache.forget(("team", name_of(0)), "pod-0-1"))
     assert not cache.saw(a_pod(version=2))
-    assert cache.owned_by(UID) == ()
+    assert cache.owned_by(DIGITS) == ()
 
 
 def test_a_pod_that_is_gone_is_not_brought_back_by_a_list_from_before_its_deletion() -> None:
     cache = pods()
-    cache.forget(("team", "digits-0-1"), "pod-0-1", version=6)
-    listed(cache, [a_pod(version=4)], 5, of_owner(UID))
-    assert cache.owned_by(UID) == (), "known or not when it went"
+    cache.forget(("team", name_of(0)), "pod-0-1", version=6)
+    listed(cache, [a_pod(version=4)], 5, of_owner(DIGITS))
+    assert cache.owned_by(DIGITS) == (), "known or not when it went"
 
 
 def test_a_pod_that_a_list_has_missed_is_not_brought_back_by_an_older_answer() -> None:
     cache = pods()
     cache.saw(a_pod(version=1))
-    listed(cache, [], 5, of_owner(UID))
+    listed(cache, [], 5, of_owner(DIGITS))
     assert not cache.saw(a_pod(version=4))
 
 
 def test_a_pod_that_a_watch_selects_again_comes_back() -> None:
     cache = pods()
     cache.saw(a_pod(version=1))
-    cache.forget(("team", "digits-0-1"), "pod-0-1", version=2)
+    cache.forget(("team", name_of(0)), "pod-0-1", version=2)
     assert cache.saw(a_pod(version=3))
 
 
 def test_a_late_word_that_a_pod_went_does_not_undo_its_return() -> None:
     cache = pods()
     cache.saw(a_pod(version=5))
-    assert not cache.tells(lambda: cache.forget(("team", "digits-0-1"), "pod-0-1", version=2))
-    assert len(cache.owned_by(UID)) == 1
+    assert not cache.tells(lambda: cache.forget(("team", name_of(0)), "pod-0-1", version=2))
+    assert len(cache.owned_by(DIGITS)) == 1
 
 
 def test_an_older_word_that_a_pod_went_does_not_bring_it_back() -> None:
     cache = pods()
-    cache.forget(("team", "digits-0-1"), "pod-0-1", version=6)
-    cache.forget(("team", "digits-0-1"), "pod-0-1", version=2)
+    cache.forget(("team", name_of(0)), "pod-0-1", version=6)
+    cache.forget(("team", name_of(0)), "pod-0-1", version=2)
     assert not cache.saw(a_pod(version=4))
 
 
@@ -112,7 +111,7 @@ def test_a_pod_whose_labels_were_changed_is_the_job_s_no_more() -> None:
     changed = a_manifest(version=2)
     del changed["metadata"]["labels"][Label.NODE]
     assert cache.saw(read(changed)), "that is news"
-    assert cache.owned_by(UID) == ()
+    assert cache.owned_by(DIGITS) == ()
 
 
 @pytest.mark.parametrize(("later", "remembered"), [(1.0, True), (3.1, False)])
@@ -124,34 +123,36 @@ def test_that_a_pod_is_gone_is_remembered_for_as_long_as_a_view_of_it_may_be_lat
     cache = pods()
     for tick in range(41):  # Others go before it, and after.
         clock[0] = tick / 20 * later * LATE_SECONDS
-        cache.forget(("team", "digits-0-1"), "pod-0-1" if tick == 20 else f"pod {tick}")
+        cache.forget(("team", name_of(0)), "pod-0-1" if tick == 20 else f"pod {tick}")
     assert cache.saw(a_pod()) is not remembered
 
 
 def test_forgetting_spares_another_object_of_the_same_name() -> None:
     cache = pods()
     cache.saw(a_pod())
-    cache.forget(("team", "digits-0-1"), "a former uid")
-    assert len(cache.owned_by(UID)) == 1
+    cache.forget(("team", name_of(0)), "a former uid")
+    assert len(cache.owned_by(DIGITS)) == 1
 
 
 def test_a_list_tells_what_a_watch_has_missed() -> None:
     cache = pods()
     cache.saw(a_pod(rank=0, version=1))
     cache.saw(a_pod(rank=1, version=9))
-    assert cache.tells(lambda: listed(cache, [a_pod(rank=2, version=4)], 5, of_owner(UID)))
-    assert not cache.tells(lambda: listed(cache, [a_pod(rank=2, version=4)], 5, of_owner(UID))), "no news"
-    assert sorted(pod.node for pod in cache.owned_by(UID)) == [1, 2], "rank 0 is gone; rank 1 is newer than the list"
+    assert cache.tells(lambda: listed(cache, [a_pod(rank=2, version=4)], 5, of_owner(DIGITS)))
+    assert not cache.tells(lambda: listed(cache, [a_pod(rank=2, version=4)], 5, of_owner(DIGITS))), "no news"
+    assert sorted(pod.node for pod in cache.owned_by(DIGITS)) == [1, 2], (
+        "rank 0 is gone; rank 1 is newer than the list"
+    )
 
 
 def test_a_list_says_nothing_of_what_it_does_not_cover() -> None:
     cache = pods()
     cache.saw(a_pod())
-    listed(cache, [], 5, of_owner("another job"))
+    listed(cache, [], 5, of_owner(DIGITS._replace(uid="another job")))
     listed(cache, [], 5, in_namespace("another namespace"))
-    assert len(cache.owned_by(UID)) == 1
+    assert len(cache.owned_by(DIGITS)) == 1
     listed(cache, [], 5, in_namespace(None))
-    assert cache.owned_by(UID) == ()
+    assert cache.owned_by(DIGITS) == ()
 
 
 def test_an_object_made_anew_under_its_name_replaces_the_former_one() -> None:
@@ -160,45 +161,45 @@ def test_an_object_made_anew_under_its_name_replaces_the_former_one() -> None:
     again = a_manifest(version=2)
     again["metadata"]["uid"] = "pod-anew"
     assert cache.saw(read(again))
-    assert [pod.uid for pod in cache.owned_by(UID)] == ["pod-anew"]
+    assert [pod.uid for pod in cache.owned_by(DIGITS)] == ["pod-anew"]
 
 
 def a_service(*owners: str) -> Object:
     """The Service of job `digits`, controlled by these."""
-    references = [{"uid": owner, "controller": True} for owner in owners]
+    references = [owned(uid=owner) for owner in owners]
     metadata = {"name": "digits", "namespace": "team", "uid": "service", "resourceVersion": "1"}
     return msgspec.convert({"metadata": {**metadata, "ownerReferences": references}}, Object)
 
 
 @pytest.mark.parametrize(
     ("owners", "whose"),
-    [((UID,), Service.OURS), (("a former job",), Service.FORMER), ((), Service.FOREIGN)],
+    [((UID,), Service.OURS), (("a former job",), Service.FORMER), ((), Service.MISSING)],
     ids=["ours", "former", "orphaned"],
 )
 def test_whose_a_service_with_our_label_is(owners: tuple[str, ...], whose: Service) -> None:
     store = Store(nobody)
-    assert store.service(("team", "digits"), UID) is Service.MISSING
+    assert store.service(DIGITS) is Service.MISSING
     store.services.saw(a_service(*owners))
-    assert store.service(("team", "digits"), UID) is whose
+    assert store.service(DIGITS) is whose
 
 
 def test_a_long_list_leaves_time_for_others_and_undoes_nothing_that_they_have_seen() -> None:
     """10,000 pods that are taken in at one stretch are tenths of a second in which no Lease is renewed."""
-    cache, new, version = pods().cache, "digits-9999-1", 5
+    cache, new, version = pods().cache, name_of(999), 5
 
     async def play() -> None:
         listed = [a_pod(rank=rank, version=1) for rank in range(2 * AT_A_STRETCH)]
         listing = asyncio.create_task(cache.listed(listed, version, in_namespace(None)))
         await asyncio.sleep(0)
         assert 0 < len(cache.all()) < len(listed)
-        cache.saw(a_pod(rank=9999, version=version + 1))
+        cache.saw(a_pod(rank=999, version=version + 1))
         cache.saw(a_pod(rank=2 * AT_A_STRETCH - 1, version=version + 2, containerStatuses=RUNS))
         await listing
 
     asyncio.run(play())
     assert len(cache.all()) == 2 * AT_A_STRETCH + 1
     assert cache.get(("team", new))
-    last = cache.get(("team", f"digits-{2 * AT_A_STRETCH - 1}-1"))
+    last = cache.get(("team", name_of(2 * AT_A_STRETCH - 1)))
     assert last
     assert last.running
 

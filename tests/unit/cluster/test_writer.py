@@ -33,7 +33,7 @@ from ddpjob_operator.engine import (
 from tests.support.waiting import patience
 from tests.unit.engine.builders import a_job
 
-from .manifests import UID, a_manifest, a_pod, nobody, read
+from .manifests import DIGITS, UID, a_manifest, a_pod, name_of, nobody, owned, read
 
 JOB = Ref("team", "digits", UID, 1)
 GANG = [one for one in a_job(nodes=4096).called(uid=UID).decision.actions if isinstance(one, CreatePod)]
@@ -89,14 +89,14 @@ def delete(api: ApiClient, store: Store) -> None:
 def test_a_pod_that_went_while_it_was_being_deleted_is_gone(answer: dict[str, Any]) -> None:
     store = a_store()
     delete(Answering(answer), store)
-    assert not store.pods.owned_by(UID)
+    assert not store.pods.owned_by(DIGITS)
 
 
 def test_a_pod_that_ends_is_known_as_it_is_while_it_ends() -> None:
     store, ending = a_store(), a_manifest(version=2)
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     delete(Answering(ending), store)
-    assert [known.deleting for known in store.pods.owned_by(UID)] == [True]
+    assert [known.deleting for known in store.pods.owned_by(DIGITS)] == [True]
 
 
 class Unmarked(Answering):
@@ -131,7 +131,7 @@ def test_the_pods_of_a_finished_job_go_also_where_it_may_not_be_marked() -> None
         asyncio.run(
             a_writer(Unmarked(NO_RIGHT), store).carry_out((MARK, DeletePod(identity.name, identity.uid, 5)), JOB)
         )
-    assert not store.pods.owned_by(UID)
+    assert not store.pods.owned_by(DIGITS)
 
 
 def test_where_jobs_may_not_be_marked_it_is_said_once_until_they_may(caplog: pytest.LogCaptureFixture) -> None:
@@ -225,9 +225,9 @@ STAYS = f"Pod {FIRST.name} exists and belongs to somebody else: delete it, or gi
 @pytest.mark.parametrize(
     ("there", "told"),
     [
-        ({"ownerReferences": [{"uid": "former", "controller": True}]}, GOES),
+        ({"ownerReferences": [owned(uid="former")]}, GOES),
         ({"ownerReferences": []}, STAYS),
-        ({"ownerReferences": [{"uid": "other", "controller": True}], "labels": {}}, STAYS),
+        ({"ownerReferences": [owned("another", "other")], "labels": {}}, STAYS),
     ],
     ids=["a former job's", "of ours, without owner", "another controller's"],
 )
@@ -248,7 +248,7 @@ def test_a_network_policy_that_a_finalizer_keeps_counts_as_gone_and_a_new_one_wa
     store.policies.saw(read(policy))
     asyncio.run(a_writer(api, store).carry_out((DeleteNetworkPolicy(name),), JOB))
     store.policies.saw(read(policy))
-    assert not store.policies.owned_by(UID), "an older view brings it back"
+    assert not store.policies.owned_by(DIGITS), "an older view brings it back"
     with pytest.raises(Refused) as refused:
         asyncio.run(a_writer(api, store).carry_out((creation,), JOB))
     told = f"NetworkPolicy {name} is the job's own, but it is being deleted: wait until it is gone"
@@ -320,7 +320,7 @@ def test_a_pod_group_that_its_pods_keep_is_known_to_be_going() -> None:
     store.pod_groups.saw(as_kept(a_pod_group(), PodGroupObject))
     going = a_pod_group(2, deletionTimestamp="2026-01-01T00:00:00Z")
     asyncio.run(a_writer(Answering(going), store).carry_out((DeletePodGroup(name),), JOB))
-    assert [(group.name, group.deleting) for group in store.pod_groups.owned_by(UID)] == [(name, True)]
+    assert [(group.name, group.deleting) for group in store.pod_groups.owned_by(DIGITS)] == [(name, True)]
 
 
 def test_a_pod_group_that_is_not_known_any_more_is_not_deleted() -> None:
@@ -422,7 +422,7 @@ def test_a_pod_that_may_not_be_told_to_stop_is_deleted(why: ApiError) -> None:
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     stop = StopPod(pod.metadata.name, pod.metadata.uid)
     asyncio.run(a_writer(Forbidding(ending, why), store).carry_out((stop,), JOB))
-    assert [known.deleting for known in store.pods.owned_by(UID)] == [True]
+    assert [known.deleting for known in store.pods.owned_by(DIGITS)] == [True]
 
 
 class Merging(Answering):
@@ -452,13 +452,13 @@ def test_a_pod_is_told_its_domain_by_an_annotation_and_known_to_have_it_at_once(
     answer["metadata"]["annotations"] = {"ddpjob.dev/topology-domain": "rack-1"}
     api, store = tell_domain(answer)
     metadata = {"uid": "pod-0-1", "annotations": {"ddpjob.dev/topology-domain": "rack-1"}}
-    assert api.changes == [("team", "digits-0-1", {"metadata": metadata})]
-    assert [pod.domain for pod in store.pods.owned_by(UID)] == ["rack-1"]
+    assert api.changes == [("team", name_of(), {"metadata": metadata})]
+    assert [pod.domain for pod in store.pods.owned_by(DIGITS)] == ["rack-1"]
 
 
 def test_one_that_is_gone_need_not_be_told() -> None:
     _, store = tell_domain(ApiError(404, "NotFound", "gone"))
-    assert store.pods.owned_by(UID) == ()
+    assert store.pods.owned_by(DIGITS) == ()
 
 
 def test_that_a_pod_may_not_be_told_is_left_to_others() -> None:
@@ -477,14 +477,14 @@ def test_a_pod_whose_deletion_met_a_conflict_is_known_as_long_as_it_is_there() -
     store = a_store()
     with pytest.raises(ApiError):
         delete(Conflicting(a_manifest()), store)
-    assert store.pods.owned_by(UID)
+    assert store.pods.owned_by(DIGITS)
 
 
 def test_a_pod_whose_name_another_one_has_is_forgotten() -> None:
     store, other = a_store(), a_manifest(version=2)
     other["metadata"]["uid"] = "another"
     delete(Conflicting(other), store)
-    assert not store.pods.owned_by(UID)
+    assert not store.pods.owned_by(DIGITS)
 
 
 class Keeping(Connection):

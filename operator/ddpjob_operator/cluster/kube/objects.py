@@ -19,10 +19,13 @@ class _Part(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """Unknown fields are ignored. There are no cycles here, so the garbage collector need not look at it."""
 
 
-class Owner(_Part, frozen=True):
-    """An owner reference."""
+class OwnerReference(_Part, frozen=True):
+    """To what controls the object, or to something else that it goes with."""
 
     uid: str
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
     controller: bool = False
 
 
@@ -38,7 +41,7 @@ class ObjectMeta(_Part, frozen=True):
     deletion_timestamp: datetime | None = None
     deletion_grace_period_seconds: int | None = None
     labels: Mapping[str, str] = {}
-    owner_references: tuple[Owner, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
 
 
 class Object(_Part, frozen=True):

@@ -4,38 +4,36 @@ import hashlib
 from typing import Any
 
 from ddpjob_operator.api import DDPJob
-from ddpjob_operator.api.contract import API_VERSION, KIND, MANAGER, SUFFIX_LENGTH, Label
+from ddpjob_operator.api.contract import API_VERSION, KIND, MANAGER, Label
+from ddpjob_operator.api.ownership import name_beside, name_in_queue, name_of_group, name_of_pod, suffix
 
 SECRET_HASH_LENGTH = 16
 """Long enough that no two jobs ever share one: an object with the name is taken for the job's own without a look."""
 
-ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""What Kubernetes uses for generated names: no vowels, so no words, and no look-alikes."""
-
 
 def pod_name(job: DDPJob, node: int, incarnation: int) -> str:
     """`<job>-<node>-<suffix>`: never the name of a former incarnation's pod, or of a former job's of this name."""
-    return f"{job.metadata.name}-{node}-{_suffix(f'{job.metadata.uid}/{incarnation}')}"
+    return name_of_pod(job.ref, node, incarnation)
 
 
 def network_policy_name(job: DDPJob) -> str:
     """`<job>-<suffix>`: never the name of a former job's policy, which selects no pod of this one."""
-    return f"{job.metadata.name}-{_suffix(job.metadata.uid)}"
+    return name_beside(job.ref)
 
 
 def disruption_budget_name(job: DDPJob) -> str:
     """`<job>-<suffix>`: never the name of a former job's, which selects no pod of this one."""
-    return f"{job.metadata.name}-{_suffix(job.metadata.uid)}"
+    return name_beside(job.ref)
 
 
 def pod_group_name(job: DDPJob, incarnation: int) -> str:
     """`<job>-<suffix>`: each attempt of the whole gang has a PodGroup of its own, with the suffix of its pods."""
-    return f"{job.metadata.name}-{_suffix(f'{job.metadata.uid}/{incarnation}')}"
+    return name_of_group(job.ref, incarnation)
 
 
 def kueue_workload_name(job: DDPJob) -> str:
     """`<job>-<suffix>`: a job has one place in a queue, and never that of a former job of its name."""
-    return f"{job.metadata.name}-{_suffix(f'{job.metadata.uid}/queue')}"
+    return name_in_queue(job.ref)
 
 
 def secret_name(job: DDPJob) -> str:
@@ -55,7 +53,7 @@ def present_pod_name(job: DDPJob, node: int) -> str:
 
 def digest_of_name(job: DDPJob) -> str:
     """Tells a job from its copies: whoever copies a file may replace the name wherever it occurs, but not in this."""
-    return _suffix(f"{job.metadata.namespace}/{job.metadata.name}")
+    return suffix(f"{job.metadata.namespace}/{job.metadata.name}")
 
 
 def master_address(job: DDPJob) -> str:
@@ -79,12 +77,3 @@ def owned(job: DDPJob) -> dict[str, Any]:
         "blockOwnerDeletion": True,
     }
     return {"namespace": job.metadata.namespace, "ownerReferences": [owner]}
-
-
-def _suffix(text: str) -> str:
-    digest = int.from_bytes(hashlib.sha256(text.encode()).digest())
-    suffix = ""
-    for _ in range(SUFFIX_LENGTH):
-        digest, letter = divmod(digest, len(ALPHABET))
-        suffix += ALPHABET[letter]
-    return suffix

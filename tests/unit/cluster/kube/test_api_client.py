@@ -12,7 +12,7 @@ import pytest
 from ddpjob_operator.cluster.kube.api_client import PAGE_BYTES, PODS, ApiClient, ApiError, StuckError
 from ddpjob_operator.cluster.kube.connection import Connection
 
-from tests.unit.cluster.manifests import a_manifest
+from tests.unit.cluster.manifests import a_manifest, name_of
 
 TOO_DEEP = b'{"metadata": {}, "spec": {"unknown": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
 
@@ -54,10 +54,10 @@ def test_one_object_that_cannot_be_read_hides_no_other(caplog: pytest.LogCapture
     answer = json.dumps({"metadata": {"resourceVersion": "7"}, "items": items}).encode()
     with caplog.at_level(logging.ERROR):
         pods, version = asyncio.run(api(answer).list(PODS, "team"))
-    assert ([pod.metadata.name for pod in pods], version) == (["digits-0-1", "digits-2-1"], 7)
+    assert ([pod.metadata.name for pod in pods], version) == ([name_of(0), name_of(2)], 7)
     assert len(caplog.messages) == 1
     assert "pods: one is left out: the API server's answer cannot be read: Invalid RFC3339" in caplog.text
-    assert "$.metadata.creationTimestamp`: team/digits-1-1" in caplog.text
+    assert f"$.metadata.creationTimestamp`: team/{name_of(1)}" in caplog.text
 
 
 @pytest.mark.parametrize("answer", [b"<html>", b"{}", TOO_DEEP], ids=["a page", "nothing", "too deep"])
@@ -118,6 +118,6 @@ class Paging(Connection):
 def test_a_page_of_a_list_has_as_many_objects_as_make_some_megabytes(count: int, size: int, pages: int) -> None:
     server = Paging(count, size)
     pods, _ = asyncio.run(ApiClient(server, lambda: True).list(PODS, "team"))
-    assert [pod.metadata.name for pod in pods] == [f"digits-{rank}-1" for rank in range(count)]
+    assert [pod.metadata.name for pod in pods] == [name_of(rank) for rank in range(count)]
     assert max(server.pages[1:]) <= PAGE_BYTES
     assert len(server.pages) == pages

@@ -1,0 +1,119 @@
+"""What counts as a job's own: all that is made for it, and nothing that lacks a single mark of that."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from ddpjob_operator.api.contract import Label
+from ddpjob_operator.cluster.kube.objects import KueueWorkloadObject, Object, PodGroupObject, PodObject
+from ddpjob_operator.cluster.store import Children, Store
+from ddpjob_operator.engine import (
+    KUEUE_API,
+    SCHEDULING_API,
+    CreateDisruptionBudget,
+    CreateKueueWorkload,
+    CreateNetworkPolicy,
+    CreatePod,
+    CreatePodGroup,
+    CreateService,
+    CreateWorkload,
+    Manifest,
+    Queue,
+    Settings,
+)
+
+from tests.unit.engine.builders import a_job
+
+from .manifests import nobody
+
+JOB = a_job(nodes=2).called(uid="job-uid").grouped().decided().snapshot.job
+OWNER = JOB.ref
+
+Kept = Callable[[Store], Children[Any, Any]]
+
+CHILDREN: dict[str, tuple[Manifest, Kept]] = {
+    "Pod": (CreatePod(1, JOB).build(), lambda store: store.pods),
+    "Service": (CreateService(JOB).build(), lambda store: store.services),
+    "NetworkPolicy": (CreateNetworkPolicy(JOB, Settings()).build(), lambda store: store.policies),
+    "PodDisruptionBudget": (CreateDisruptionBudget(JOB).build(), lambda store: store.budgets),
+    "Workload": (CreateWorkload(JOB).build(), lambda store: store.workloads),
+    "PodGroup": (CreatePodGroup(JOB).build(), lambda store: store.pod_groups),
+    "PodGroup of Volcano": (CreatePodGroup(JOB).build(), lambda store: store.volcano_groups),
+    "Workload of Kueue": (CreateKueueWorkload(JOB, Queue("q")).build(), lambda store: store.kueue_workloads),
+}
+
+
+def in_reference(**what: Any) -> Callable[[Manifest], None]:
+    return lambda metadata: metadata["ownerReferences"][0].update(what)
+
+
+TYPES: dict[tuple[str, str], type[Object]] = {
+    ("v1", "Pod"): PodObject,
+    (SCHEDULING_API, "PodGroup"): PodGroupObject,
+    (KUEUE_API, "Workload"): KueueWorkloadObject,
+}
+
+FORGERIES: dict[str, Callable[[Manifest], None]] = {
+    "in another namespace": lambda metadata: metadata.update(namespace="attacker"),
+    "of an unknown kind": in_reference(kind="Unknown"),
+    "of another API group": in_reference(apiVersion="attacker.dev/v1alpha1"),
+    "of the core group": in_reference(apiVersion="v1"),
+    "of a job of another name": in_reference(name="other"),
+    "of a job of another uid": in_reference(uid="other"),
+    "by an owner that does not control it": in_reference(controller=False),
+    "without an owner": lambda metadata: metadata.pop("ownerReferences"),
+    "under a name of its own": lambda metadata: metadata.update(name="forged"),
+    "under a name that only begins so": lambda metadata: metadata.update(name=f"{metadata['name']}-forged"),
+}
+
+
+def count(manifest: Manifest, kept: Kept) -> int:
+    """How many objects the job has once one like this was seen, wherever it came from."""
+    store = Store(nobody)
+    document = {**manifest, "metadata": {**manifest["metadata"], "uid": "uid", "resourceVersion": "1"}}
+    kept(store).saw(msgspec.convert(document, TYPES.get((manifest["apiVersion"], manifest["kind"]), Object)))
+    return len(kept(store).owned_by(OWNER))
+
+
+@pytest.mark.parametrize(("manifest", "kept"), CHILDREN.values(), ids=CHILDREN)
+def test_what_is_made_for_a_job_is_its_own_whichever_version_its_api_has(manifest: Manifest, kept: Kept) -> None:
+    newer = copy.deepcopy(manifest)
+    in_reference(apiVersion="ddpjob.dev/v2")(newer["metadata"])
+    assert (count(manifest, kept), count(newer, kept)) == (1, 1)
+
+
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
+@pytest.mark.parametrize(("manifest", "kept"), CHILDREN.values(), ids=CHILDREN)
+def test_what_lacks_one_mark_of_that_is_not(
+    manifest: Manifest, kept: Kept, forge: Callable[[Manifest], None]
+) -> None:
+    forged = copy.deepcopy(manifest)
+    forge(forged["metadata"])
+    assert count(forged, kept) == 0
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [{Label.NODE: "0"}, {Label.INCARNATION: "2"}, {Label.JOB_UID: "other"}, {Label.NODE: "9" * 5000}],
+    ids=["of another node", "of another incarnation", "of another uid", "of a node that there cannot be"],
+)
+def test_a_pod_has_the_name_that_its_labels_give_it(labels: dict[str, str]) -> None:
+    manifest, kept = CHILDREN["Pod"]
+    forged = copy.deepcopy(manifest)
+    forged["metadata"]["labels"] |= labels
+    assert count(forged, kept) == 0
+
+
+def test_a_pod_of_a_former_incarnation_is_the_jobs_too() -> None:
+    status = JOB.status.model_copy(update={"incarnations": JOB.status.incarnations.renewed()})
+    manifest, kept = CreatePod(1, JOB.with_status(status)).build(), CHILDREN["Pod"][1]
+    assert manifest["metadata"]["name"] != CHILDREN["Pod"][0]["metadata"]["name"]
+    assert count(manifest, kept) == 1
+
+
+def test_there_is_a_row_for_each_kind_that_the_store_keeps_of_jobs() -> None:
+    store = Store(nobody)
+    kept = {id(one) for one in vars(store).values() if isinstance(one, Children)}
+    assert kept == {id(kept(store)) for _, kept in CHILDREN.values()}
