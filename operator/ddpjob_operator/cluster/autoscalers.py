@@ -4,6 +4,7 @@ import logging
 from http import HTTPStatus
 
 from .kube.api_client import EVENTS, ApiClient, ApiError
+from .kube.forbidden import Forbidden
 
 SAID = {"TriggeredScaleUp", "Nominated"}
 """Reasons of such events: of the Cluster Autoscaler, and of Karpenter."""
@@ -16,7 +17,7 @@ class Autoscalers:
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
-        self._allowed = True
+        self._forbidden = Forbidden()
 
     async def add_a_node_for(self, namespace: str, uid: str) -> bool:
         """Whether one has begun to add a node for the pod with this uid.
@@ -24,14 +25,18 @@ class Autoscalers:
         Raises:
             ApiError: that cannot be determined now.
         """
-        if not self._allowed:
+        if self._forbidden.there(namespace):
             return False
         try:
             events, _ = await self._api.list(EVENTS, namespace, fields=f"involvedObject.uid={uid}")
         except ApiError as error:
             if error.status != HTTPStatus.FORBIDDEN:
                 raise
-            self._allowed = False
-            logger.info("this operator may not list events, so gangs give way whatever an autoscaler does")
+            if self._forbidden.refused(namespace):
+                logger.info(
+                    "namespace %s: this operator may not list events, so gangs give way whatever an autoscaler does",
+                    namespace,
+                )
             return False
+        self._forbidden.permitted(namespace)
         return any(event.reason in SAID for event in events)

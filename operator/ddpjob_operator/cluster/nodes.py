@@ -10,6 +10,7 @@ from http import HTTPStatus
 
 from .conversion import node_problem
 from .kube.api_client import NODES, ApiClient, ApiError
+from .kube.forbidden import Forbidden
 from .kube.objects import NodeObject
 
 logger = logging.getLogger(__name__)
@@ -20,31 +21,32 @@ class Nodes:
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
-        self._allowed = True
+        self._forbidden = Forbidden()
 
     async def problems(self, names: Collection[str]) -> dict[str, str]:
         """For each node, what is wrong with it, in a sentence; empty if nothing is. Unknown ones are left out."""
-        if not self._allowed:
-            return {}
         return {name: node_problem(node) for name, node in (await self._read(names)).items()}
 
     async def domains(self, names: Collection[str], key: str) -> dict[str, str]:
         """For each node, the value of this label; empty if it has none, or may not be read. Others are left out."""
-        found = await self._read(names) if self._allowed else {}
-        if not self._allowed:
+        found = await self._read(names)
+        if self._forbidden.there():
             return dict.fromkeys(names, "")
         return {name: node.metadata.labels.get(key, "") if node else "" for name, node in found.items()}
 
     async def _read(self, names: Collection[str]) -> dict[str, NodeObject | None]:
         """Each node that can be read now; None if it is gone."""
+        if self._forbidden.there():
+            return {}
         answers = await asyncio.gather(*(self._node(name) for name in names))
         return {name: node for answer in answers for name, node in answer.items()}
 
     async def _node(self, name: str) -> dict[str, NodeObject | None]:
         try:
-            return {name: await self._api.get(NODES, None, name)}
+            found = await self._api.get(NODES, None, name)
         except ApiError as error:
-            if error.status == HTTPStatus.FORBIDDEN and self._allowed:
-                self._allowed = False
+            if error.status == HTTPStatus.FORBIDDEN and self._forbidden.refused():
                 logger.info("this operator may not read nodes: causes are told from pods alone, no rank moves closer")
             return {}
+        self._forbidden.permitted()
+        return {name: found}

@@ -1,11 +1,13 @@
 """What autoscalers say about a pod that lacks a node, and an operator that may not hear it."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
 from ddpjob_operator.cluster.autoscalers import Autoscalers
 from ddpjob_operator.cluster.kube.api_client import EVENTS, ApiClient, ApiError
+from ddpjob_operator.cluster.kube.forbidden import AGAIN_SECONDS
 from ddpjob_operator.cluster.kube.objects import EventObject, ObjectMeta
 
 FORBIDDEN = ApiError(403, "Forbidden", "events is forbidden")
@@ -25,8 +27,8 @@ class Telling(ApiClient):
         return [EventObject(ObjectMeta(), reason=reason) for reason in self.reasons], 1
 
 
-def adds(autoscalers: Autoscalers) -> bool:
-    return asyncio.run(autoscalers.add_a_node_for("team", "pod-uid"))
+def adds(autoscalers: Autoscalers, namespace: str = "team") -> bool:
+    return asyncio.run(autoscalers.add_a_node_for(namespace, "pod-uid"))
 
 
 @pytest.mark.parametrize(
@@ -45,11 +47,30 @@ def test_whether_a_node_is_added(reasons: tuple[str, ...], expected: bool) -> No
     assert api.asked == [(EVENTS, "team", {"fields": "involvedObject.uid=pod-uid"})]
 
 
-def test_an_operator_that_may_not_list_events_asks_once_and_takes_it_for_no() -> None:
+def test_an_operator_that_may_not_list_events_asks_once_in_a_while_and_takes_it_for_no() -> None:
     api = Telling(error=FORBIDDEN)
     autoscalers = Autoscalers(api)
     assert [adds(autoscalers), adds(autoscalers)] == [False, False]
     assert len(api.asked) == 1
+
+
+def test_a_namespace_whose_events_may_not_be_listed_says_nothing_of_others(caplog: pytest.LogCaptureFixture) -> None:
+    api = Telling("TriggeredScaleUp", error=FORBIDDEN)
+    autoscalers = Autoscalers(api)
+    with caplog.at_level("INFO"):
+        assert not adds(autoscalers)
+    assert caplog.messages[0].startswith("namespace team: this operator may not list events")
+    api.error = None
+    assert (adds(autoscalers), adds(autoscalers, "another")) == (False, True)
+
+
+def test_an_operator_that_may_list_events_again_does_without_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    api, now = Telling("TriggeredScaleUp", error=FORBIDDEN), time.monotonic()
+    autoscalers = Autoscalers(api)
+    assert not adds(autoscalers)
+    api.error = None
+    monkeypatch.setattr(time, "monotonic", lambda: now + AGAIN_SECONDS + 1)
+    assert adds(autoscalers)
 
 
 def test_no_answer_is_none() -> None:

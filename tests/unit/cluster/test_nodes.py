@@ -1,10 +1,13 @@
 """What the operator learns of nodes where it may not read them, or cannot now."""
 
 import asyncio
+import time
 from typing import Any
 
 import msgspec
+import pytest
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
+from ddpjob_operator.cluster.kube.forbidden import AGAIN_SECONDS
 from ddpjob_operator.cluster.kube.objects import NodeObject
 from ddpjob_operator.cluster.nodes import Nodes
 
@@ -48,11 +51,24 @@ def test_nothing_is_said_of_a_node_that_cannot_be_read_now() -> None:
     assert problems(nodes, "a") == {"a": ""}, "it is asked again"
 
 
-def test_an_operator_that_may_not_read_nodes_asks_once() -> None:
+def test_an_operator_that_may_not_read_nodes_asks_once_in_a_while() -> None:
     api = Answering(a=FORBIDDEN)
     nodes = Nodes(api)
     assert [problems(nodes, "a"), problems(nodes, "a")] == [{}, {}]
     assert api.asked == ["a"]
+
+
+def test_an_operator_that_may_read_nodes_again_does_without_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = Answering(a=FORBIDDEN)
+    nodes, now = Nodes(api), time.monotonic()
+    assert problems(nodes, "a") == {}
+    api.answers["a"] = None
+    monkeypatch.setattr(time, "monotonic", lambda: now + AGAIN_SECONDS / 2)
+    assert (problems(nodes, "a"), domains(nodes, "a")) == ({}, {"a": ""})
+    monkeypatch.setattr(time, "monotonic", lambda: now + AGAIN_SECONDS + 1)
+    assert problems(nodes, "a") == {"a": "is gone"}
+    monkeypatch.setattr(time, "monotonic", lambda: now + AGAIN_SECONDS + 2)
+    assert problems(nodes, "a") == {"a": "is gone"}
 
 
 def domains(nodes: Nodes, *names: str) -> dict[str, str]:
