@@ -5,6 +5,7 @@ from http import HTTPStatus
 
 from .kube.api_client import EVENTS, ApiClient, ApiError
 from .kube.forbidden import Forbidden
+from .kube.objects import EventObject
 
 SAID = {"TriggeredScaleUp", "Nominated"}
 """Reasons of such events: of the Cluster Autoscaler, and of Karpenter."""
@@ -39,4 +40,4 @@ class Autoscalers:
                 )
             return False
         self._forbidden.permitted(namespace)
-        return any(event.reason in SAID for event in events)
+        return any(isinstance(event, EventObject) and event.reason in SAID for event in events)

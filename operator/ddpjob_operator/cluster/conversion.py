@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from ddpjob_operator.api import ownership
 from ddpjob_operator.api.contract import PRIORITY_LABEL, QUEUE_LABEL, TRAINER_CONTAINER
@@ -40,6 +40,12 @@ from .kube.objects import (
 
 STOPPED_SECONDS = 1
 """A pod with this `activeDeadlineSeconds` is told to stop and stay: a kubelet ends it and keeps its logs."""
+
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+"""No object of Kubernetes' is older; and whatever is later than that never happens."""
+
+LONGEST_NAME = 253
+"""Of an object, such as a node."""
 
 Conditions = Mapping[str, StatusCondition]
 """A pod's conditions by their type."""
@@ -106,21 +112,21 @@ def pod_of(seen: PodObject) -> Pod | None:
         deleting=metadata.deletion_timestamp is not None,
         told_at=_told_at(metadata),
         told_by=_told_by(metadata),
-        machine=spec.node_name,
+        machine=spec.node_name if len(spec.node_name or "") <= LONGEST_NAME else None,
         domain=metadata.annotations.domain,
         nominated=bool(status.nominated_node_name),
         priority=spec.priority,
         address=status.pod_ip if running else None,  # Before that, nobody is asked there: not worth a look.
         waiting=None if ended else _waiting(status, state, conditions),
-        created_at=metadata.creation_timestamp,
+        created_at=_within(metadata.creation_timestamp),
         scheduled_at=_scheduled_at(conditions),
-        started_at=state.running.started_at if state.running else None,
+        started_at=_within(state.running.started_at) if state.running else None,
         reason=status.reason,
         message=status.message,
         disruption=_disruption(conditions),
         sandbox_lost=_sandbox_lost(state, conditions),
         stopped=spec.active_deadline_seconds == STOPPED_SECONDS,
-        gone_by=metadata.deletion_timestamp,
+        gone_by=_within(metadata.deletion_timestamp),
         forced=metadata.deletion_grace_period_seconds == 0,
         lingering=ended is not None and any(one.state.running is not None for one in status.container_statuses),
     )
@@ -218,13 +224,21 @@ def _told_at(metadata: ObjectMeta) -> datetime | None:
 
 def _told_by(metadata: ObjectMeta) -> datetime | None:
     """The same or, if it cannot be determined, the latest moment at which it can have been."""
-    gone_by, grace = metadata.deletion_timestamp, metadata.deletion_grace_period_seconds or 0
-    return None if gone_by is None else gone_by - timedelta(seconds=grace)
+    gone_by, grace = _within(metadata.deletion_timestamp), metadata.deletion_grace_period_seconds or 0
+    if gone_by is None:
+        return None
+    # Whoever deletes a pod chooses its grace period: with 1e11 seconds the API server's own sum is wrong.
+    return EARLIEST if grace > (gone_by - EARLIEST).total_seconds() else gone_by - timedelta(seconds=max(0, grace))
+
+
+def _within(moment: datetime | None) -> datetime | None:
+    """The moment, brought into the range in which any time that a spec may have can be added and taken off."""
+    return None if moment is None else min(max(moment, EARLIEST), LATEST)
 
 
 def _scheduled_at(conditions: Conditions) -> datetime | None:
     scheduled = conditions.get("PodScheduled", NOTHING)
-    return scheduled.last_transition_time if scheduled.status == "True" else None
+    return _within(scheduled.last_transition_time) if scheduled.status == "True" else None
 
 
 def _disruption(conditions: Conditions) -> Disruption | None:
@@ -250,7 +264,9 @@ def _exit(status: PodStatus, state: ContainerState) -> Exit | None:
     """How the trainer ended; a pod that failed around it (evicted, its node gone, an init container) has no code."""
     ended = state.terminated
     if ended is not None:
-        return Exit(code=ended.exit_code, reason=ended.reason, message=ended.message, finished_at=ended.finished_at)
+        return Exit(
+            code=ended.exit_code, reason=ended.reason, message=ended.message, finished_at=_within(ended.finished_at)
+        )
     if status.phase != "Failed":
         return None
     for container in status.init_container_statuses:
@@ -267,7 +283,7 @@ def _failed_init(name: str, ended: ContainerStateTerminated) -> Exit:
         code=None,
         reason="InitContainerFailed",
         message=words if is_report else f"init container {name}: {words}",
-        finished_at=ended.finished_at,
+        finished_at=_within(ended.finished_at),
     )
 
 

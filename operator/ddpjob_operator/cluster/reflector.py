@@ -16,7 +16,7 @@ from ddpjob_operator.api.contract import MANAGER, Label
 
 from .kube.api_client import ApiClient, ApiError, Resource, StuckError
 from .kube.backoff import backoff
-from .kube.objects import Object
+from .kube.objects import Object, Unreadable
 from .store import Cache, in_namespace
 
 OURS = f"{Label.MANAGED_BY}={MANAGER}"
@@ -111,11 +111,11 @@ class Reflector(Generic[O, T]):
             async for kind, seen in changes:
                 self._take(kind, seen)
 
-    def _take(self, kind: str, seen: O) -> None:
+    def _take(self, kind: str, seen: O | Unreadable) -> None:
         metadata = seen.metadata
         version = int(metadata.resource_version)
         if kind == "DELETED":
             self._cache.forget((metadata.namespace, metadata.name), metadata.uid, version)
-        elif kind != "BOOKMARK":
+        elif kind != "BOOKMARK" and not isinstance(seen, Unreadable):
             self._cache.saw(seen)
         self._version = version

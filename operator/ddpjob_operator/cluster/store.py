@@ -6,6 +6,7 @@ Whatever changes, its job gets a look.
 """
 
 import asyncio
+import logging
 import math
 import time
 from collections import Counter, OrderedDict, defaultdict
@@ -20,7 +21,8 @@ from ddpjob_operator.api.ownership import JobRef, Named
 from ddpjob_operator.engine import KueueWorkload, Pod, PodGroup, Service
 
 from .conversion import Ref, kueue_workload_of, owner_of, pod_group_of, pod_of, ref_of, volcano_group_of
-from .kube.objects import JobMeta, JobObject, KueueWorkloadObject, Object, PodGroupObject, PodObject
+from .kube.objects import JobMeta, JobObject, KueueWorkloadObject, Object, PodGroupObject, PodObject, Unreadable
+from .serve.metrics import UNREADABLE
 
 Key = tuple[str, str]
 """An object's namespace and name."""
@@ -41,6 +43,8 @@ UNDERSTOOD_BYTES = 8 << 20
 UNDERSTOOD_JOBS = 1_000
 """and up to this many: a small one is read in 0.03 ms, and each has some twenty objects that the garbage collector
 looks at. With those of 10,000 jobs it stopped everything for a sixth of a second."""
+
+logger = logging.getLogger(__name__)
 
 O = TypeVar("O", bound=Object)  # noqa: E741  An object as it comes,
 T = TypeVar("T")  # and what is kept of it.
@@ -205,8 +209,17 @@ class Cache(Generic[O, T]):
     def saw(self, seen: O) -> None:
         """Takes an object in unless something newer is known.
 
-        The deletion is newer, too: an answer or a list may arrive after the watch has reported it.
+        The deletion is newer, too: an answer or a list may arrive after the watch has reported it. One that cannot be
+        understood is set aside: what was known of it still counts.
         """
+        try:
+            self._take(seen)
+        except Exception:  # Whatever it was: one object ends nothing.
+            UNREADABLE.labels(type(seen).__name__).inc()
+            metadata = seen.metadata
+            logger.exception("this is a bug: %s/%s is set aside", metadata.namespace, metadata.name)
+
+    def _take(self, seen: O) -> None:
         ref = ref_of(seen)
         key = (ref.namespace, ref.name)
         known = self._entries.get(key)
@@ -242,14 +255,17 @@ class Cache(Generic[O, T]):
         for key in self.keys(namespace):
             self._drop(key)
 
-    async def listed(self, objects: Iterable[O], version: int, covers: Callable[[_Entry[T]], bool]) -> None:
+    async def listed(
+        self, objects: Iterable[O | Unreadable], version: int, covers: Callable[[_Entry[T]], bool]
+    ) -> None:
         """Takes in a whole list: what the list covers, but does not contain and is older than it, is gone.
 
         What happens meanwhile, since others get a turn, is newer than the list.
         """
         there: set[Key] = set()
         for number, seen in enumerate(objects, start=1):
-            self.saw(seen)
+            if not isinstance(seen, Unreadable):
+                self.saw(seen)
             there.add((seen.metadata.namespace, seen.metadata.name))
             if number % AT_A_STRETCH == 0:
                 await asyncio.sleep(0)

@@ -4,7 +4,7 @@ Nothing is retried here: the job's next round does again what failed, from what 
 """
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -16,8 +16,8 @@ import aiohttp
 import msgspec
 
 from ddpjob_operator.api.contract import API_VERSION
-from ddpjob_operator.cluster.serve.metrics import API_REQUESTS
-from ddpjob_operator.engine import KUEUE_API, SCHEDULING_API, VOLCANO_API, Manifest
+from ddpjob_operator.cluster.serve.metrics import API_REQUESTS, UNREADABLE
+from ddpjob_operator.engine import KUEUE_API, SCHEDULING_API, VOLCANO_API, Manifest, document_of
 
 from .connection import Check, Connection
 from .objects import (
@@ -32,6 +32,7 @@ from .objects import (
     PodObject,
     PriorityClassObject,
     Status,
+    Unreadable,
     decoder,
 )
 
@@ -166,31 +167,31 @@ class ApiClient:
 
     async def list(
         self, resource: Resource[T], namespace: str | None, labels: str = "", *, fields: str = ""
-    ) -> tuple[list[T], int]:
+    ) -> tuple[list[T | Unreadable], int]:
         """All objects, of one namespace or of all, and the resource version at which the list was complete.
 
         Selects by labels and by fields.
 
-        An unreadable one is left out, and the log says so: it must not hide the others.
+        One that cannot be read is told by its name: it must not hide the others, nor seem to be gone.
         """
-        items: list[T] = []
+        items: list[T | Unreadable] = []
         # Without a resource version: the present state. With 0, a server may answer from a cache that lags behind.
         query = {"limit": str(FIRST_LIMIT), **_selecting(labels, fields)}
         while True:
             content = await self._request("GET", resource, namespace, query=query)
             page = _decoded(_PAGES, content)
-            items += _readable(resource, page.items)
+            items += (one for item in page.items if (one := _one_of(resource, item)) is not None)
             if not page.metadata.rest:
                 return items, int(page.metadata.resource_version)
             query |= {"continue": page.metadata.rest, "limit": str(_limit(len(content), len(page.items)))}
 
     async def watch(
         self, resource: Resource[T], namespace: str | None, labels: str, version: int
-    ) -> AsyncGenerator[tuple[str, T]]:
+    ) -> AsyncGenerator[tuple[str, T | Unreadable]]:
         """Each change after a version, with its type, until the server ends the watch.
 
         Raises:
-            StuckError: it came to something unreadable, or said that it cannot go on.
+            StuckError: it came to what is no change of an object, or said that it cannot go on.
             ApiError: it could not begin, or ended in another way; what came before is true.
         """
         query = {
@@ -205,7 +206,8 @@ class ApiClient:
                 if response.status >= HTTPStatus.BAD_REQUEST:
                     raise _error(response.status, await response.read(), response.headers.get("Retry-After"))
                 async for line in _lines(response):
-                    yield _change(resource, line)
+                    change = _change(resource, line)
+                    yield change
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _no_answer(error) from error
 
@@ -354,23 +356,30 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             yield line
 
 
-def _change(resource: Resource[T], line: bytes) -> tuple[str, T]:
+def _change(resource: Resource[T], line: bytes) -> tuple[str, T | Unreadable]:
     try:
         change = _decoded(_CHANGES, line)
         if change.type != "ERROR":
-            return change.type, _decoded(resource.object, change.object)
+            one = _one_of(resource, change.object)
+            return change.type, _decoded(resource.object, change.object) if one is None else one
         said = _decoded(_STATUSES, change.object)
     except ApiError as error:
         raise StuckError(error.status, error.reason, error.message) from error
     raise StuckError(said.code, said.reason, said.message)
 
 
-def _readable(resource: Resource[T], items: Iterable[msgspec.Raw]) -> Iterator[T]:
-    for item in items:
-        try:
-            yield _decoded(resource.object, item)
-        except ApiError as error:
-            logger.error("%s: one is left out: %s", resource.plural, error)  # noqa: TRY400  It is no bug of ours.
+def _one_of(resource: Resource[T], item: msgspec.Raw) -> T | Unreadable | None:
+    """An object, or which one it is if no more can be read; None if not even that."""
+    try:
+        return _decoded(resource.object, item)
+    except ApiError as error:
+        UNREADABLE.labels(resource.plural).inc()
+        logger.error("%s: one is set aside: %s", resource.plural, error)  # noqa: TRY400  It is no bug of ours.
+    try:
+        # By a reader that takes more than msgspec: half a surrogate pair, for one.
+        return msgspec.convert(document_of(bytes(item)), Unreadable)
+    except msgspec.ValidationError:
+        return None
 
 
 def _decoded(decoder: msgspec.json.Decoder[T], content: bytes | msgspec.Raw) -> T:

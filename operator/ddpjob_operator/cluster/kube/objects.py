@@ -6,13 +6,16 @@ The names are Kubernetes' own: https://kubernetes.io/docs/reference/kubernetes-a
 import zlib
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from ddpjob_operator.api.contract import ASKED, DOMAIN, FINISHED
 
 T = TypeVar("T")
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+"""One without a time zone cannot be compared with others."""
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -37,8 +40,8 @@ class ObjectMeta(_Part, frozen=True):
     uid: str = ""
     resource_version: str = ""
     generation: int = 1
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
+    creation_timestamp: Moment | None = None
+    deletion_timestamp: Moment | None = None
     deletion_grace_period_seconds: int | None = None
     labels: Mapping[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
@@ -110,13 +113,13 @@ class StatusCondition(_Part, frozen=True):
     status: str = ""
     reason: str = ""
     message: str = ""
-    last_transition_time: datetime | None = None
+    last_transition_time: Moment | None = None
 
 
 class ContainerStateRunning(_Part, frozen=True):
     """Of a container."""
 
-    started_at: datetime | None = None
+    started_at: Moment | None = None
 
 
 class ContainerStateWaiting(_Part, frozen=True):
@@ -132,8 +135,8 @@ class ContainerStateTerminated(_Part, frozen=True):
     exit_code: int | None = None
     reason: str = ""
     message: str = ""
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
+    started_at: Moment | None = None
+    finished_at: Moment | None = None
 
 
 class ContainerState(_Part, frozen=True):
@@ -330,6 +333,21 @@ class Status(_Part, frozen=True):
     code: int = 0
     reason: str = ""
     message: str = ""
+
+
+class Identity(_Part, frozen=True):
+    """Which object it is, at which version."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class Unreadable(_Part, frozen=True):
+    """An object of which nothing else can be read: it is there, and what was known of it still counts."""
+
+    metadata: Identity
 
 
 class Change(_Part, frozen=True):

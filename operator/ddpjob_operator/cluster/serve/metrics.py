@@ -36,6 +36,12 @@ NAMESPACE_WATCHED = Gauge(
     registry=REGISTRY,
 )
 LEADER = Gauge("ddpjob_leader", "1 while this replica leads", registry=REGISTRY)
+UNREADABLE = Counter(
+    "ddpjob_unreadable_objects",
+    "Times that an object came that this version cannot read, and was set aside; the log names it",
+    ["resource"],
+    registry=REGISTRY,
+)
 EVENTS_LOST = Counter("ddpjob_events_lost", "Kubernetes events that could not be written", registry=REGISTRY)
 
 # Prometheus sees no increase in a series that begins with 1.

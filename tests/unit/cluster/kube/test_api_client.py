@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.cluster.kube.api_client import PAGE_BYTES, PODS, ApiClient, ApiError, StuckError
 from ddpjob_operator.cluster.kube.connection import Connection
+from ddpjob_operator.cluster.kube.objects import Unreadable
 
 from tests.unit.cluster.manifests import a_manifest, name_of
 
@@ -54,9 +55,10 @@ def test_one_object_that_cannot_be_read_hides_no_other(caplog: pytest.LogCapture
     answer = json.dumps({"metadata": {"resourceVersion": "7"}, "items": items}).encode()
     with caplog.at_level(logging.ERROR):
         pods, version = asyncio.run(api(answer).list(PODS, "team"))
-    assert ([pod.metadata.name for pod in pods], version) == ([name_of(0), name_of(2)], 7)
+    assert ([pod.metadata.name for pod in pods], version) == ([name_of(rank) for rank in range(3)], 7)
+    assert [isinstance(pod, Unreadable) for pod in pods] == [False, True, False]
     assert len(caplog.messages) == 1
-    assert "pods: one is left out: the API server's answer cannot be read: Invalid RFC3339" in caplog.text
+    assert "pods: one is set aside: the API server's answer cannot be read: Invalid RFC3339" in caplog.text
     assert f"$.metadata.creationTimestamp`: team/{name_of(1)}" in caplog.text
 
 
@@ -71,7 +73,7 @@ def test_an_answer_that_cannot_be_read_is_an_answer_of_nobody_s(answer: bytes) -
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"type": "MODIFIED", "object": broken()}, "cannot be read"),
+        ({"type": "MODIFIED", "object": {"metadata": 7}}, "cannot be read"),
         ({"type": "ERROR", "object": {"code": 500, "message": "cannot be encoded"}}, "cannot be encoded"),
         ({"type": "ERROR", "object": {"code": "five hundred"}}, "cannot be read"),
         ({"kind": "Status"}, "cannot be read"),
@@ -80,6 +82,14 @@ def test_an_answer_that_cannot_be_read_is_an_answer_of_nobody_s(answer: bytes) -
 def test_a_watch_does_not_get_past_what_it_cannot_read(change: dict[str, Any], message: str) -> None:
     with pytest.raises(StuckError, match=message):
         asyncio.run(watched(json.dumps(change).encode()))
+
+
+def test_a_watch_gets_past_an_object_that_cannot_be_read() -> None:
+    changes = [{"type": "MODIFIED", "object": one} for one in (broken(), a_manifest(rank=2))]
+    (_, first), (_, second) = asyncio.run(watched(b"\n".join(json.dumps(one).encode() for one in changes)))
+    assert isinstance(first, Unreadable)
+    assert (first.metadata.name, first.metadata.resource_version) == (name_of(1), "1")
+    assert second.metadata.name == name_of(2)
 
 
 class Silent(Connection):
