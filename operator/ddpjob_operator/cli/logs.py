@@ -68,7 +68,8 @@ def logs(runs: Path, name: str | None, which: Which, *, follow: bool) -> int:
     status = job.status if job else DDPJobStatus()
     attempt, node = _attempt(run, status, which), which.node
     gang = max(gang for gang in run.gangs() if gang <= attempt)
-    nodes = sorted(int(file.stem.removeprefix("node-")) for file in run.logs_of(gang).glob("node-*.log"))
+    named = (file.stem.removeprefix("node-") for file in run.logs_of(gang).glob("node-*.log"))
+    nodes = sorted(int(node) for node in named if node.isdecimal())
     if node is not None and node not in nodes:
         have = ", ".join(map(str, nodes)) or "none yet"
         raise BadInputError(f"no log of node {node} in attempt {attempt}; there is {have}")

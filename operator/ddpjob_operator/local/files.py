@@ -78,7 +78,8 @@ class Lock:
         except FileNotFoundError:
             return None
         except BlockingIOError:
-            return int(self._path.read_text(encoding="utf-8") or 0)
+            said = self._path.read_text(encoding="utf-8", errors="replace").strip()
+            return int(said) if said.isdecimal() else 0
         return None
 
     def wait(self) -> None:

@@ -115,7 +115,8 @@ class RunDirectory:
 
     def gangs(self) -> list[int]:
         """The attempts for which a gang was made, in their order."""
-        return sorted(int(directory.name.removeprefix("attempt-")) for directory in self.logs.glob("attempt-*"))
+        names = (directory.name.removeprefix("attempt-") for directory in self.logs.glob("attempt-*"))
+        return sorted(int(name) for name in names if name.isdecimal())
 
     def make_secret(self) -> None:
         """Creates the job's secret, unless it exists: a file that only its owner can read."""
@@ -145,7 +146,7 @@ class RunDirectory:
         try:
             document: dict[str, Any] | None = read_json(self.job_file)
             return None if document is None else DDPJob.from_dict(document)
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             raise BadInputError(
                 f"{self.job_file} is damaged, or of another version: it holds no DDPJob. Remove the run with:"
                 f" ddpjob rm {self.root.name}"

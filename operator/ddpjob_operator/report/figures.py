@@ -137,7 +137,8 @@ def ranks(recorded: Records) -> str | None:
     times: dict[int, list[float]] = {}
     for entry in recorded.of("timed"):
         for name, seconds in entry.numbers("rank_seconds").items():
-            times.setdefault(int(name), []).append(1000 * seconds)
+            if re.fullmatch("[0-9]{1,6}", name):
+                times.setdefault(int(name), []).append(1000 * seconds)
     if not times:
         return None
     height = max(1.4, 0.9 + 0.22 * len(times))

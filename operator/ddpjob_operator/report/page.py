@@ -97,7 +97,7 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
         nodes, procs = job.status.nodes, job.status.procs_per_node
         yield "World", f"{counted(nodes, 'node')} x {counted(procs, 'process')}, {job.status.backend}"
     elif recorded.starts:
-        yield "World", counted(int(recorded.starts[-1].began.values.get("world_size", 1)), "process")
+        yield "World", counted(int(recorded.starts[-1].began.number("world_size") or 1), "process")
     told = recorded if recorded.of("progress") else found.printed
     yield from _results(told)
     if not told.of("progress"):
@@ -180,7 +180,8 @@ def _settings(found: RunData) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Environment and configuration, in groups."""
     if found.recorded.starts:
         facts = dict(found.recorded.starts[-1].began.values)
-        inner = {name: facts.pop(name) for name in ("versions", "options", "environment") if name in facts}
+        groups = ("versions", "options", "environment")
+        inner = {name: facts[name] for name in groups if isinstance(facts.get(name), Mapping)}
         known = ("host", "platform", "device", "threads", "world_size", "local_world_size")
         yield "Machine", [(name, str(facts[name])) for name in known if name in facts]
         for group, values in inner.items():

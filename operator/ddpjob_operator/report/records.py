@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,15 @@ NAME = "metrics.jsonl"
 """What ddpjob-train records."""
 SEEN_NAME = "progress.jsonl"
 """What the supervisor of any program records of its progress."""
+
+
+LONGEST_LINE = 1 << 20
+"""Bytes. Anybody may have written the file: what is larger, or deeper, than an entry can be is none."""
+LONGEST_TEXT = 4096
+DEEPEST = 8
+LARGEST_COUNT = 2**53
+LARGEST_NUMBER = 1e100
+"""Axes cannot hold much larger ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +39,14 @@ class Record:
     """The whole line."""
 
     def number(self, name: str) -> float | None:
-        """A value that is a number, and neither infinite nor NaN."""
-        value = self.values.get(name)
-        finite = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        return float(value) if finite and value is not None else None
+        """A value that is a number, and neither infinite nor NaN, nor larger than what can be drawn."""
+        return _number(self.values.get(name))
 
     def numbers(self, name: str) -> dict[str, float]:
         """A value that is an object of numbers."""
         inner = self.values.get(name)
         known = inner if isinstance(inner, Mapping) else {}
-        return {key: float(value) for key, value in known.items() if isinstance(value, int | float)}
+        return {key: number for key, value in known.items() if (number := _number(value)) is not None}
 
 
 @dataclass(slots=True)
@@ -109,11 +116,46 @@ def read(file: Path) -> Records:
 
 
 def _entries(file: Path) -> Iterator[Record]:
-    with file.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            try:
-                said = json.loads(line)
-                time = datetime.fromisoformat(said["time"])
-                yield Record(time, said["event"], int(said["attempt"]), int(said["step"]), said)
-            except (ValueError, KeyError, TypeError):
-                continue
+    for line in _lines(file):
+        try:
+            said = _bounded(json.loads(line))
+            time = datetime.fromisoformat(said["time"])
+            attempt, step = _count(said["attempt"]), _count(said["step"])
+            if time.tzinfo is not None and isinstance(said["event"], str):
+                yield Record(time.astimezone(UTC), said["event"], attempt, step, said)
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            continue
+
+
+def _lines(file: Path) -> Iterator[bytes]:
+    """Its lines, but for those that are too long to be entries."""
+    with file.open("rb") as content:
+        whole = True
+        while part := content.readline(LONGEST_LINE):
+            if whole and (len(part) < LONGEST_LINE or part.endswith(b"\n")):
+                yield part
+            whole = part.endswith(b"\n")
+
+
+def _count(value: Any) -> int:
+    count = int(value)
+    if not 0 <= count <= LARGEST_COUNT:
+        raise ValueError(value)
+    return count
+
+
+def _number(value: Any) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= LARGEST_NUMBER:
+        return None
+    return float(value) if abs(value) >= 1 / LARGEST_NUMBER else 0.0
+
+
+def _bounded(value: Any, depth: int = 0) -> Any:
+    """What may be shown of a value: texts that can be encoded, and no more levels than anybody reads."""
+    if isinstance(value, str):
+        return value[:LONGEST_TEXT].encode(errors="replace").decode()
+    if isinstance(value, Mapping) and depth < DEEPEST:
+        return {_bounded(key): _bounded(inner, depth + 1) for key, inner in value.items()}
+    if isinstance(value, list) and depth < DEEPEST:
+        return [_bounded(inner, depth + 1) for inner in value]
+    return "…" if isinstance(value, Mapping | list) else value

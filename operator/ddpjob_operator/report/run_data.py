@@ -1,6 +1,7 @@
 """What exists of a run: its job, and what its trainer has recorded."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,12 +53,13 @@ def find(directory: Path) -> RunData:
 
 
 def _files(directory: Path, run: RunDirectory, name: str) -> list[Path]:
-    files = [file for place in PLACES for file in directory.glob(f"{place}{name}")]
+    files = [file for place in PLACES for file in directory.glob(f"{place}{name}") if file.is_file()]
     return files + [file for place in _checkpoints(run) if (file := place / "metrics" / name).is_file()]
 
 
 def _checkpoints(run: RunDirectory) -> Iterator[Path]:
     """Where the pods that still exist were told to save."""
     for file in run.pods.glob("*/process.json"):
-        if directory := read_json(file)["env"].get(Env.CHECKPOINT_DIR):
-            yield Path(directory)
+        with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):  # It may be damaged.
+            if directory := read_json(file)["env"].get(Env.CHECKPOINT_DIR):
+                yield Path(directory)
