@@ -22,13 +22,14 @@ def test_a_script_is_a_new_run_each_time_and_goes_on_by_its_name_from_any_direct
     (here.directory / "elsewhere").mkdir()
     elsewhere = Here(here.directory / "elsewhere", started=here.started)
     code, output = elsewhere.ddpjob("stop", "train", **here.state)
-    said = "train: Suspended. Nothing runs until the job is resumed\nGo on with: ddpjob run --resume train\n"
-    assert (code, output) == (0, said)
+    unknown = "No checkpoint is known of: unless the script itself finds what it has saved, it starts over.\n"
+    said = f"{unknown}Go on with: ddpjob run --resume train\n"
+    assert (code, output) == (0, f"train: Suspended. Nothing runs until the job is resumed\n{said}")
     code, output = elsewhere.ddpjob("ls", **here.state, COLUMNS="300")
     assert (code, output.split()[-1]) == (0, str(here.run("train"))), output
     output, _ = first.communicate()
     assert first.returncode == 130, output
-    assert output.endswith("Go on with: ddpjob run --resume train\n"), output
+    assert output.endswith(said), output
 
     taken = here.says("run", "train.py", "--name", "train")
     assert taken[0] == 2

@@ -160,6 +160,9 @@ class Env:
     """`spec.stallTimeoutSeconds`, if that is set."""
     PREFLIGHT = "DDPJOB_PREFLIGHT"
     """`spec.preflight`: `Disabled`, `Fast` or `Full`."""
+    GRACE_PERIOD_SECONDS = "DDPJOB_GRACE_PERIOD_SECONDS"
+    """Time from SIGTERM to SIGKILL when the pod is told to stop: the template's `terminationGracePeriodSeconds`, if
+    that is set."""
     TOPOLOGY_DOMAIN_FILE = "DDPJOB_TOPOLOGY_DOMAIN_FILE"
     """File in which the pod's annotation `ddpjob.dev/topology-domain` appears, by which supervisors order ranks. Set
     with `spec.scheduling.topology`, in front of whose ranks there is a supervisor."""
@@ -189,6 +192,7 @@ PACKED_VARIABLES = frozenset(
         Env.LEAVE_TO_OPERATOR,
         Env.STALL_TIMEOUT_SECONDS,
         Env.PREFLIGHT,
+        Env.GRACE_PERIOD_SECONDS,
         Env.TOPOLOGY_DOMAIN_FILE,
     }
 )

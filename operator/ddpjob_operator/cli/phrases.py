@@ -37,6 +37,13 @@ def exit_code(status: DDPJobStatus) -> int:
     return incident.exit_code if incident is not None and incident.exit_code else 1
 
 
+def going_on(command: str, status: DDPJobStatus) -> list[str]:
+    """How to go on with a run that was stopped, in lines; the last one is the command."""
+    unknown = status.attempt and status.checkpoint is None
+    start_over = ["No checkpoint is known of: unless the script itself finds what it has saved, it starts over."]
+    return [*(start_over if unknown else []), f"Go on with: {command}"]
+
+
 def about_a_file(error: OSError) -> str:
     """What the system says of a file and, where that is not permitted, whose it is, unless it is this user's own."""
     owner = _owner(Path(error.filename)) if isinstance(error, PermissionError) else ""

@@ -30,7 +30,7 @@ from . import program
 from .detach import Leave, detachable
 from .display import Display
 from .invocation import itself
-from .phrases import INTERRUPTED, exit_code, file_path, world, writer
+from .phrases import INTERRUPTED, exit_code, file_path, going_on, world, writer
 from .progress import LoggedProgress
 from .run_logs import RunLogs
 from .screen import Screen, as_far_as_read
@@ -314,5 +314,6 @@ def _say_what_came_of_it(screen: Screen, job: DDPJob, progress: LoggedProgress, 
     checkpoint = file_path(Path(saved)) if saved else None
     summarise(screen, job, progress, checkpoint=checkpoint, logs=file_path(directory.logs))
     if job.status.state is State.SUSPENDED:
-        screen.print(f"Go on with: {itself()} run --resume {job.metadata.name}")
+        for line in going_on(f"{itself()} run --resume {job.metadata.name}", job.status):
+            screen.print(line)
     advise(screen, job)

@@ -9,6 +9,7 @@ from ddpjob_operator.engine import Event
 from ddpjob_operator.local import RunDirectory, find_run, stop_job
 
 from .invocation import itself
+from .phrases import going_on
 from .terminal import one_line
 
 
@@ -32,7 +33,7 @@ def stop(runs: Path, name: str) -> int:
     assert job is not None, "find_run found its file"
     print(f"{name}: {job.status.state}. {one_line(job.status.message)}")
     if not job.status.finished:
-        print(f"Go on with: {itself()} run --resume {name}")
+        print(*going_on(f"{itself()} run --resume {name}", job.status), sep="\n")
     return 0
 
 

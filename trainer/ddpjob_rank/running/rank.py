@@ -57,7 +57,7 @@ def become(program: Program) -> NoReturn:
 
 
 def _exit_code_of(program: Program) -> int:
-    """Runs it as the interpreter would, to its exit code. An interrupt is left to the interpreter."""
+    """Runs it as the interpreter would, to its exit code."""
     try:
         try:
             program.run()
@@ -65,9 +65,9 @@ def _exit_code_of(program: Program) -> int:
             _let_handlers_raise_nothing()
     except SystemExit as leaving:
         return _exit_code_by(leaving)
-    except Exception as error:  # noqa: BLE001  (it is the interpreter's part that is played here)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (it is the interpreter's part that is played here)
         sys.excepthook(type(error), error, error.__traceback__)
-        return 1
+        return SIGNAL_BASE + signal.SIGINT if isinstance(error, KeyboardInterrupt) else ExitCode.APPLICATION_ERROR
     return 0
 
 

@@ -23,6 +23,7 @@ from .judging import (
     Ledger,
     Limits,
     first_of,
+    has_parted,
     incident_of,
     is_consequence,
     is_explained,
@@ -68,6 +69,10 @@ from .states import (
 
 SETTLING_SECONDS = 1.0
 """A rank notices the loss of a peer at once; the loss of its whole node may be noticed a moment later."""
+
+PARTING_SECONDS = 3.0
+"""Within this time all nodes of a job that is suspended are told so. If only one is drained, a pod that takes its
+place takes longer than that to come up."""
 
 EXAMINING_SECONDS = 5.0
 """How long to examine each rank of a stalled gang: a moment is enough, but a busy node that is late looks guilty."""
@@ -215,6 +220,8 @@ class Coordinator:
                 self._blame(node, end, now)
             case Stalled(), Failed(cause=cause, waited=waited) if waited or cause == PEER_LOST:
                 pass  # For the same reason, which is being found.
+            case Running(), Failed(cause=cause) if cause == PEER_LOST and self._is_leaving:
+                self._part(now)
             case _, Failed():
                 self._stop(now)
             case state, Idle(_, ends, progressed):
@@ -222,7 +229,9 @@ class Coordinator:
                 self.current.progressed |= progressed
                 # Nodes whose ranks have only waited, or lost a peer, say nothing new of a stall.
                 fell = isinstance(state, Stalled) and all(is_of_a_stall(end) for end in ends)
-                if not is_well(ends) and not fell:  # If they have saved and stopped, the others are still saving.
+                if isinstance(state, Running) and self._is_leaving and has_parted(ends):
+                    self._part(now)
+                elif not is_well(ends) and not fell:  # If they have saved and stopped, the others are still saving.
                     self._stop(now)
             case Stopping(), Finished() if not member.leaving:
                 member.state = MemberState.IDLE  # There will be another attempt, in which it is done again.
@@ -286,7 +295,9 @@ class Coordinator:
                 return since + self._patience
             case Stalled(since):
                 return since + EXAMINING_SECONDS
-            case Stopping(since, _, None):
+            case Running(parting_since=float(since)):
+                return since + PARTING_SECONDS
+            case Stopping(since, _, None) if self._killed:
                 return since + KILLED_SECONDS
             case Stopping(settling_since=float(since)):
                 return since + SETTLING_SECONDS
@@ -309,10 +320,12 @@ class Coordinator:
                     self._give_up(lost, now)
                 case Preflight() | Running() | Stalled() if not busy:
                     self._stop(now)
+                case Running(parting_since=float(since)) if now >= since + PARTING_SECONDS:
+                    self._stop(now)
                 case Stopping() if not busy:
                     self._judge(state, now)
-                case Stopping(since, verdict) if now >= since + KILLED_SECONDS:
-                    self._give_up(self._stuck(busy, verdict, now), now)
+                case Stopping(since, verdict) if self._killed and now >= since + KILLED_SECONDS:
+                    self._give_up(self._stuck(self._killed, verdict, now), now)
 
     @property
     def _is_complete(self) -> bool:
@@ -349,6 +362,21 @@ class Coordinator:
             self.current.ran = now - self.current.began
             self.state = Stopping(now, verdict)
             self._tell_busy(Stop(self.attempt))
+
+    def _part(self, now: float) -> None:
+        """Ranks end because some nodes are told to stop: the others have a moment to hear of that themselves."""
+        if self.state == Running(self.state.since):
+            self.state = Running(self.state.since, now)
+
+    @property
+    def _is_leaving(self) -> bool:
+        """Whether a node was told to stop."""
+        return any(member.leaving for member in self.members.values())
+
+    @property
+    def _killed(self) -> dict[int, Member]:
+        """Those of the busy members that have ended their ranks by force: not those that are told to stop."""
+        return {node: member for node, member in self._busy().items() if not member.leaving}
 
     def _judge(self, state: Stopping, now: float) -> None:
         """All ranks have ended: finds the cause, and who deals with it."""

@@ -35,7 +35,7 @@ from ddpjob_supervisor.watch.post_server import PostServer
 from ddpjob_supervisor.watch.stacks import collect, collect_from_ras
 
 from . import messages
-from .judging import KILLED_SECONDS, PEER_LOST, is_well, observation_of
+from .judging import INTERRUPTED, KILLED_SECONDS, PEER_LOST, is_well, observation_of
 from .link import Link, LinkLostError, answers
 from .local_ranks import APPLICATION, LocalRanks, RankSpec, rank_specs
 from .messages import (
@@ -298,7 +298,7 @@ class Follower:
         match message:
             case Start():
                 self._start(message)
-            case Stop(attempt) if attempt == self.attempt:
+            case Stop(attempt) if attempt == self.attempt and not self._are_told_to_stop:
                 self._stop()
             case Examine(attempt) if attempt == self.attempt and isinstance(self._state, NodeRunning):
                 self._examining = asyncio.create_task(self._examine(attempt, self._state.ranks))
@@ -334,7 +334,7 @@ class Follower:
             numbers = ", ".join(str(spec.rank) for spec in self._specs)
             say(f"attempt {start.attempt}: node {self._settings.node} has rank {numbers}")
         self.attempt, self.past = start.attempt, start.past
-        ranks = LocalRanks(self._starter, lambda end: self._failed(ranks, start.attempt, end))
+        ranks = LocalRanks(self._starter, lambda end: self._failed(ranks, start.attempt, end), self._settings.grace)
         former = self._state.task if isinstance(self._state, NodeRunning) else None
         self._state = NodeRunning(start, ranks, asyncio.create_task(self._run(ranks, start, former)))
         self._state.task.add_done_callback(self._fail_with)
@@ -348,10 +348,10 @@ class Follower:
 
     def _failed(self, ranks: LocalRanks, attempt: int, end: End) -> None:
         """A rank has failed: the others are ended everywhere, or here if nobody leads any more."""
-        if self._membership is Membership.DISMISSED or self._link is None:
-            ranks.stop()
-        else:
+        if self._membership is not Membership.DISMISSED and self._link is not None:
             self._send(Failed(attempt, end.cause, bool(end.waited)))
+        elif not ranks.told_to_stop:
+            ranks.stop()
 
     async def _run(self, ranks: LocalRanks, start: Start, former: asyncio.Task[None] | None) -> None:
         """One attempt of this node's ranks, once the former one is over."""
@@ -417,7 +417,8 @@ class Follower:
         failures = (end for end in ends if end.cause)
         failed = min(failures, key=lambda end: (end.cause == PEER_LOST, end.time), default=None)
         if failed is None:
-            return max((end.exit_code for end in ends), default=ExitCode.SAVED_AND_STOPPED)
+            codes = {end.exit_code for end in ends} or {INTERRUPTED}
+            return ExitCode.SAVED_AND_STOPPED if INTERRUPTED in codes else max(codes)
         self._report(failed)
         return failed.exit_code
 
@@ -487,6 +488,11 @@ class Follower:
         if self._posts is not None and spec.rank == 0:
             env |= self._posts.env(env)
         return replace(spec, env=env)
+
+    @property
+    def _are_told_to_stop(self) -> bool:
+        """Whether the ranks clean up, for which they have as long as this node has."""
+        return isinstance(self._state, NodeRunning) and self._state.ranks.told_to_stop
 
     def _stop(self) -> None:
         if isinstance(self._state, NodeRunning):

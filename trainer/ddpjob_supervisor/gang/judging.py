@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
+from signal import SIGINT
 
 from ddpjob_rank.errors import ConfigError, PeerLostError
-from ddpjob_rank.exit_codes import ExitCode
+from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from msgspec.structs import replace
 
 from ddpjob_supervisor.watch.blame import ENDED, Observation
@@ -20,6 +21,11 @@ FRUITLESS = 2
 
 LOOP = 3
 """This many incidents in a row at which training got no further are a crash loop; only the operator ends a job."""
+
+INTERRUPTED = SIGNAL_BASE + SIGINT
+"""The exit code of a rank that was told to stop by SIGINT, and did: by itself, not after the same step as others."""
+
+WELL = frozenset({ExitCode.DONE, ExitCode.SAVED_AND_STOPPED, INTERRUPTED})
 
 MOST_CODE = 255
 """No process ends with a higher exit code."""
@@ -152,7 +158,13 @@ def incident_of(attempt: int, node: int, end: End, nodes: Iterable[int], *, tied
 
 def is_well(ends: Sequence[End]) -> bool:
     """Whether a node's ranks have ended by themselves, without a failure."""
-    return bool(ends) and all(end.exit_code in {ExitCode.DONE, ExitCode.SAVED_AND_STOPPED} for end in ends)
+    return bool(ends) and all(end.exit_code in WELL and not end.cause for end in ends)
+
+
+def has_parted(ends: Sequence[End]) -> bool:
+    """Whether a node's ranks ended because some were told to stop: these did, or lost a peer that did."""
+    none_failed = all(not end.cause or end.cause == PEER_LOST for end in ends)
+    return none_failed and any(end.cause or end.exit_code == INTERRUPTED for end in ends)
 
 
 def is_consequence(incident: Incident) -> bool:

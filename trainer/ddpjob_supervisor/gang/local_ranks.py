@@ -23,8 +23,9 @@ from ddpjob_supervisor.watch import nvidia_driver
 from ddpjob_supervisor.watch.last_words import LastWords
 
 from .device_failures import DEVICE_FAILED, is_open, judged
-from .judging import PEER_LOST
+from .judging import INTERRUPTED, PEER_LOST
 from .messages import End
+from .settings import GRACE_SECONDS
 
 APPLICATION = "Application"
 
@@ -32,6 +33,9 @@ NCCL = "a collective of NCCL"
 
 HEEDING_SECONDS = 3.0
 """How long ranks that were told to stop a second time may take to end by themselves."""
+
+LAST_SECONDS = 2.0
+"""Before its time is over, a rank that has not answered SIGINT gets SIGTERM: some programs end by that alone."""
 
 DEVICE_SECONDS = 3.0
 """For the driver to answer while ranks run or hang: less than the coordinator's EXAMINING_SECONDS."""
@@ -51,14 +55,18 @@ class RankSpec:
 class LocalRanks:
     """Runs the ranks of one attempt until all have ended."""
 
-    def __init__(self, starter: Starter, on_failure: Callable[[End], None]) -> None:
+    def __init__(self, starter: Starter, on_failure: Callable[[End], None], grace: float = GRACE_SECONDS) -> None:
+        """`grace`: how many seconds they have once they are told to stop; then whoever told that ends this node."""
         self._starter = starter
         self._on_failure = on_failure
+        self._grace = grace
         self._ranks: Sequence[Rank] = ()
         self._specs: Sequence[RankSpec] = ()
         self._ends: dict[int, End] = {}
         self._heard: Sequence[LastWords] = ()
         self._requests: list[signal.Signals] = []
+        self._sent: dict[int, list[signal.Signals]] = {}
+        """What each rank was told by, which ran then."""
         self._stopped = False
         self.unwanted = asyncio.Event()
         """Set if ranks that do not run yet must not start any more."""
@@ -82,6 +90,11 @@ class LocalRanks:
         """How NCCL passes data of each rank that was started, by local rank; None: unknown."""
         return {local: heard.transport() for local, heard in enumerate(self._heard)}
 
+    @property
+    def told_to_stop(self) -> bool:
+        """Whether they may still clean up, as long as whoever told them so waits."""
+        return bool(self._requests)
+
     async def run(self, program: Program, specs: Sequence[RankSpec]) -> tuple[End, ...]:
         """Starts one rank for each spec and waits until all have ended; returns the ends in the order of the specs.
 
@@ -101,8 +114,8 @@ class LocalRanks:
         self._ranks, self._specs = await self._started(program, specs), specs
         if self._stopped:
             self._kill()
-        for number in self._requests:
-            self._tell(number)
+        for nth, number in enumerate(self._requests):
+            self._tell(number, gently=nth == 0)
         return tuple(
             await asyncio.gather(*(self._end_of(local, spec, killed_before) for local, spec in enumerate(specs)))
         )
@@ -144,12 +157,16 @@ class LocalRanks:
         return ranks
 
     def tell(self, number: signal.Signals) -> None:
-        """Passes a signal on, even to ranks that are still being started. A rank that hangs may not react."""
-        if self._requests and self._ranks:
+        """Tells them to stop, even ranks that are still being started. A rank that hangs may not react.
+
+        The first time one that would just die of the signal is interrupted instead, as at a terminal: it cleans up.
+        """
+        again = bool(self._requests)
+        if again and self._ranks:
             asyncio.get_running_loop().call_later(HEEDING_SECONDS, self.stop)
         self._requests.append(number)
         self.unwanted.set()
-        self._tell(number)
+        self._tell(number, gently=not again)
 
     def stop(self) -> None:
         """Ends all at once: they have nothing to save."""
@@ -157,10 +174,28 @@ class LocalRanks:
         self.unwanted.set()
         self._kill()
 
-    def _tell(self, number: signal.Signals) -> None:
-        for rank in self._ranks:
-            rank.tell(number)
+    def _tell(self, number: signal.Signals, *, gently: bool) -> None:
+        for local, rank in enumerate(self._ranks):
+            if gently and rank.only_interruptible:
+                self._interrupt(local, rank)
+            else:
+                self._send(local, rank, number)
             rank.tell(signal.SIGCONT)  # A suspended process would not react.
+
+    def _interrupt(self, local: int, rank: Rank) -> None:
+        """Has it clean up, and ends it in time if it does not react, as in a collective that waits for others."""
+        self._note(local, rank, signal.SIGINT)
+        rank.interrupt()
+        later = max(self._grace - LAST_SECONDS, self._grace / 2)
+        asyncio.get_running_loop().call_later(later, self._send, local, rank, signal.SIGTERM)
+
+    def _send(self, local: int, rank: Rank, number: signal.Signals) -> None:
+        self._note(local, rank, number)
+        rank.tell(number)
+
+    def _note(self, local: int, rank: Rank, number: signal.Signals) -> None:
+        if rank.runs:
+            self._sent.setdefault(local, []).append(number)
 
     def _kill(self) -> None:
         for rank in self._ranks:
@@ -169,7 +204,9 @@ class LocalRanks:
     async def _end_of(self, local: int, spec: RankSpec, killed_before: int) -> End:
         code = await self._ranks[local].ended
         words = await self._heard[local].finish()
-        end = _end(code, spec, asked=self._requests, stopped=self._stopped, starved=memory.kills() > killed_before)
+        end = _end(
+            code, spec, asked=self._sent.get(local, ()), stopped=self._stopped, starved=memory.kills() > killed_before
+        )
         end = self._ends[local] = _explained(end, words)
         if end.cause and not self._stopped:
             if is_open(end):
@@ -200,8 +237,8 @@ class LocalRanks:
 
 def _end(code: int, spec: RankSpec, *, asked: Sequence[signal.Signals], stopped: bool, starved: bool) -> End:
     now = time.time()
-    if code in {ExitCode.DONE, ExitCode.SAVED_AND_STOPPED}:
-        return End(spec.rank, code, now)
+    if (well := _well(code, asked)) is not None:
+        return End(spec.rank, well, now)
     by_us = stopped and code == SIGNAL_BASE + signal.SIGKILL
     as_asked = code - SIGNAL_BASE in asked
     reported = _reported(spec, now)
@@ -215,6 +252,15 @@ def _end(code: int, spec: RankSpec, *, asked: Sequence[signal.Signals], stopped:
     if starved and code == SIGNAL_BASE + signal.SIGKILL:
         return End(spec.rank, code, now, memory.CAUSE, f"{message}: the memory limit was reached")
     return End(spec.rank, code, now, APPLICATION, message)
+
+
+def _well(code: int, asked: Sequence[signal.Signals]) -> int | None:
+    """The exit code of a rank that has not failed: who ends well after it was told to stop is not done."""
+    if signal.SIGINT in asked and code in {ExitCode.DONE, INTERRUPTED}:
+        return INTERRUPTED
+    if code == ExitCode.DONE and asked:
+        return ExitCode.SAVED_AND_STOPPED
+    return code if code in {ExitCode.DONE, ExitCode.SAVED_AND_STOPPED} else None
 
 
 def _explained(end: End, words: NcclWords) -> End:

@@ -19,6 +19,9 @@ CONTROL_PORT_OFFSET = 2
 
 STATUS_PORT = 29501
 DEFAULT_WINDOW_SECONDS = 3600
+GRACE_SECONDS = 30
+"""As Kubernetes' default, and that of torchrun's `--shutdown-timeout`."""
+
 NO_RESTARTS = Limits()
 DISABLED = "Disabled"
 
@@ -50,6 +53,8 @@ class Settings:
     stall_timeout: float | None = None
     """Seconds; None: learned."""
     preflight: str = DISABLED
+    grace: float = GRACE_SECONDS
+    """Seconds from when this node is told to stop until whoever told it loses patience."""
     domain_file: Path | None = None
     """Where its topology domain can be read, once it is known; None: ranks do not follow placement."""
     secret: bytes = field(default=b"", repr=False)
@@ -111,6 +116,7 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
         limits=Limits(restarts, window, codes, causes),
         stall_timeout=stall or None,
         preflight=env.get(Env.PREFLIGHT, DISABLED),
+        grace=_number(env, Env.GRACE_PERIOD_SECONDS, GRACE_SECONDS),
         domain_file=Path(env[Env.TOPOLOGY_DOMAIN_FILE]) if Env.TOPOLOGY_DOMAIN_FILE in env else None,
     )
 

@@ -57,8 +57,13 @@ class Preflight(State):
     """The machines are being tested."""
 
 
+@dataclass(frozen=True, slots=True)
 class Running(State):
     """The ranks of an attempt run."""
+
+    parting_since: float | None = None
+    """Since when some have ended, or lost peers, because nodes are told to stop: as a rule all are, one after the
+    other, and those that do not know it yet may have something to save."""
 
 
 @dataclass(frozen=True, slots=True)

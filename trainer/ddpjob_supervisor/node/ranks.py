@@ -12,6 +12,11 @@ from ddpjob_rank.errors import TrainerError
 from ddpjob_rank.exit_codes import SIGNAL_BASE
 from ddpjob_rank.running.program import Program
 
+from ddpjob_supervisor.watch.procfs import Process, handles
+
+GONE = frozenset("XZ")
+"""States of a process that has ended, whether or not its parent knows that."""
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -36,6 +41,22 @@ class Rank:
         if not self.ended.done():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended, as far as the kernel knows: we hear of that a moment later."""
+        return not self.ended.done() and Process.of(self.pid).state not in GONE
+
+    @property
+    def only_interruptible(self) -> bool:
+        """Whether SIGINT makes it clean up, as it does any Python program, but SIGTERM would just end it."""
+        return handles(self.pid, signal.SIGINT) and not handles(self.pid, signal.SIGTERM)
+
+    def interrupt(self) -> None:
+        """Sends SIGINT to it and to what it has started in its session, as a terminal does on Ctrl-C."""
+        if not self.ended.done():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGINT)
 
     def kill(self) -> None:
         """Ends it at once, with all that it has started in its session."""

@@ -38,6 +38,8 @@ WAITED = End(0, 134, BEGIN, "Stalled", "it waited for 600 s", begun={"0 nccl": 7
 STUCK = End(1, 203, BEGIN, "DeviceFailed", "it hangs, and GPU 0: Xid 79, GPU has fallen off the bus")
 STOPPED = End(0, 137, BEGIN)
 """Ended by its supervisor."""
+INTERRUPTED = End(0, 130, BEGIN)
+"""It was told to stop, knew of no signal, and has cleaned up."""
 SAVED = End(0, 205, BEGIN)
 WELL = End(0, 0, BEGIN)
 

@@ -1,7 +1,7 @@
 """What the coordinator makes of what happens: its phase, what it says to whom, and the incidents that it records."""
 
 import pytest
-from ddpjob_supervisor.gang.coordinator import EXAMINING_SECONDS, SETTLING_SECONDS
+from ddpjob_supervisor.gang.coordinator import EXAMINING_SECONDS, PARTING_SECONDS, SETTLING_SECONDS
 from ddpjob_supervisor.gang.judging import KILLED_SECONDS
 from ddpjob_supervisor.gang.messages import (
     INCIDENTS_KEPT,
@@ -24,7 +24,23 @@ from ddpjob_supervisor.gang.states import Phase
 from ddpjob_supervisor.watch.blame import Observation
 from msgspec.structs import replace
 
-from .gangs import AT_7, BEGIN, CONFIG, KILLED, LOST, RAISED, SAVED, STUCK, WAITED, WELL, Gang, beat, hello, limits
+from .gangs import (
+    AT_7,
+    BEGIN,
+    CONFIG,
+    INTERRUPTED,
+    KILLED,
+    LOST,
+    RAISED,
+    SAVED,
+    STUCK,
+    WAITED,
+    WELL,
+    Gang,
+    beat,
+    hello,
+    limits,
+)
 
 Row = tuple[Gang, Phase, str, list[str]]
 """A gang; then the phase, what was said last, and the incidents."""
@@ -129,6 +145,29 @@ LOSING: dict[str, Row] = {
     "it was lost between two attempts": (
         trains(3).lost(1).idle(0).idle(2).lost(2).joins(1, 2, incarnation=2),
         *(R, "Start(2) to 0 1 2", []),
+    ),
+}
+
+PARTED = [G, "", []]
+
+PARTING: dict[str, Row] = {
+    "one is interrupted, and others may be told as well": (trains().leaving(1).idle(1, INTERRUPTED), R, "", []),
+    "they lose it": (trains(3).leaving(1).fails(0, LOST), R, "", []),
+    "and end": (trains(3).leaving(1).idle(1, INTERRUPTED).idle(0, LOST), R, "", []),
+    "they were not told": (
+        trains().leaving(1).idle(1, INTERRUPTED).after(PARTING_SECONDS),
+        *(X, "Stop(1) to 0", []),
+    ),
+    "all were": (trains().leaving(1).leaving(0).idle(1, INTERRUPTED).idle(0, LOST), *PARTED),
+    "a node that is told to stop takes its time, although others are ended": (
+        trains().leaving(1).fails(0).idle(0, KILLED).after(2 * KILLED_SECONDS),
+        *(X, "", []),
+    ),
+    "a failure is one all the same": (trains().leaving(1).fails(0), X, "Stop(1) to 0 1", []),
+    "nobody was told to stop": (trains().fails(0, LOST), X, "Stop(1) to 0 1", []),
+    "without an operator all leave": (
+        Gang(patience=60).starts().leaving(1).leaving(0).idle(1, INTERRUPTED).idle(0, INTERRUPTED),
+        *(D, "Farewell to 0 1", []),
     ),
 }
 
@@ -438,6 +477,7 @@ TABLES = {
     "restarting": RESTARTING,
     "losing": LOSING,
     "stopping well": STOPPING_WELL,
+    "parting": PARTING,
     "ending": ENDING,
     "leaving it to the operator": LEAVING_IT_TO_THE_OPERATOR,
     "stalling": STALLING,
@@ -594,6 +634,9 @@ def test_findings_that_never_come_are_not_waited_for_beyond_a_moment() -> None:
 def test_it_wants_to_look_again_only_where_time_alone_changes_something() -> None:
     gang = trains()
     assert gang.coordinator.next_moment() is None
+    parting = trains().leaving(1).idle(1, INTERRUPTED)
+    assert parting.coordinator.next_moment() == BEGIN + PARTING_SECONDS
+    assert parting.leaving(0).after(PARTING_SECONDS).coordinator.next_moment() is None, "it takes its time"
     unseen(gang)
     assert gang.coordinator.next_moment() == BEGIN + SETTLING_SECONDS
     gang.lost(1)

@@ -246,6 +246,25 @@ def test_one_that_is_to_go_goes_once_its_ranks_have_saved(follow: Follow) -> Non
     follow(scene)
 
 
+@pytest.mark.parametrize("left", ["the coordinator", "nobody"])
+def test_ranks_that_clean_up_are_not_ended_because_others_are(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    monkeypatch.setattr(Rank, "tell", lambda *_: None)  # These take their time.
+
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        await first_attempt(follower)
+        follower.request(signal.SIGTERM)
+        if left == "nobody":
+            follower._link = None
+        follower._handle(Stop(1))
+        sleepers.ranks[1].ended.set_result(3)
+        await asyncio.sleep(0.05)
+        assert not sleepers.ranks[0].ended.done()
+
+    follow(scene)
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_one_that_is_to_go_before_the_coordinator_knows_does_not_say_that_it_was_done(
     follow: Follow, *, lost: bool

@@ -38,6 +38,15 @@ class Puppet(Rank):
     """A rank that is no process: it ends when the test says so, or is killed."""
 
     told: list[signal.Signals] = field(default_factory=list)
+    only_interruptible: bool = False  # type: ignore[misc]
+    """Whether it is like a script that knows of no signals."""
+
+    @property
+    def runs(self) -> bool:
+        return not self.ended.done()
+
+    def interrupt(self) -> None:
+        self.told.append(signal.SIGINT)
 
     def tell(self, number: signal.Signals) -> None:
         self.told.append(number)
@@ -127,6 +136,79 @@ def words(end: End) -> tuple[int, str, str]:
 def test_a_signal_reaches_each_rank_also_one_that_is_stopped(play: Play) -> None:
     play.run(lambda _: play.local.tell(signal.SIGTERM))
     assert [rank.told for rank in play.starter.started] == [[signal.SIGTERM, signal.SIGCONT]] * 2
+
+
+INT, TERM, CONT = signal.SIGINT, signal.SIGTERM, signal.SIGCONT
+
+
+def test_a_rank_that_knows_of_no_signals_is_interrupted_and_only_in_the_end_told_by_the_other(play: Play) -> None:
+    async def told() -> list[list[signal.Signals]]:
+        play.local._grace = 0.02
+        running = asyncio.ensure_future(play.local.run(PROGRAM, rank_specs({}, 4, 2, play.directory)))
+        while not play.local.pids:  # noqa: ASYNC110  (nothing tells that all have started)
+            await asyncio.sleep(0)
+        first, second = play.starter.started
+        first.only_interruptible = True
+        play.local.tell(TERM)
+        at_once = [first.told[:], second.told[:]]
+        second.ended.set_result(205)
+        while TERM not in first.told:  # noqa: ASYNC110  (as above)
+            await asyncio.sleep(0)
+        first.ended.set_result(128 + TERM)
+        assert [words(end) for end in await running] == [(143, "", ""), (205, "", "")]
+        return [*at_once, first.told]
+
+    assert asyncio.run(told()) == [[INT, CONT], [TERM, CONT], [INT, CONT, TERM]]
+    assert play.failures == []
+
+
+def test_one_that_is_told_a_second_time_gets_that_signal(play: Play) -> None:
+    def told_twice(ranks: list[Puppet]) -> None:
+        ranks[0].only_interruptible = True
+        play.local.tell(TERM)
+        play.local.tell(TERM)
+
+    play.run(told_twice)
+    assert play.starter.started[0].told == [INT, CONT, TERM, CONT]
+
+
+@pytest.mark.parametrize(
+    ("code", "interrupted", "said"),
+    [
+        (0, True, (130, "", "")),
+        (130, True, (130, "", "")),
+        (205, True, (205, "", "")),
+        (1, True, (1, "Application", "ended with exit code 1")),
+        (0, False, (205, "", "")),
+        (130, False, (130, "Application", "killed by SIGINT")),
+        (0, None, (0, "", "")),
+        (130, None, (130, "Application", "killed by SIGINT")),
+    ],
+    ids=[
+        "it has cleaned up",
+        "the interrupt went through",
+        "it saved and stopped as ours do",
+        "it failed",
+        "it ended well by a handler of its own",
+        "somebody else interrupted it",
+        "it had finished before",
+        "somebody else had interrupted it before",
+    ],
+)
+def test_what_counts_as_stopped(
+    play: Play, code: int, said: tuple[int, str, str], *, interrupted: bool | None
+) -> None:
+    """`interrupted` is None: it has ended before it is told."""
+
+    def ends(ranks: list[Puppet]) -> None:
+        ranks[0].only_interruptible = bool(interrupted)
+        if interrupted is not None:
+            play.local.tell(TERM)
+        ranks[0].ended.set_result(code)
+        if interrupted is None:
+            play.local.tell(TERM)
+
+    assert words(play.run(ends)[0]) == said
 
 
 def test_who_goes_on_after_a_second_request_is_ended_and_that_is_no_failure(

@@ -7,6 +7,7 @@ report, and the others with 0; rank 0 reports for those that cannot.
 
 import dataclasses
 import os
+import signal
 import time
 from collections.abc import Callable
 from functools import partial
@@ -43,6 +44,7 @@ Sum = Callable[[Group, World, str, float], Outcome]
 
 def main() -> None:
     """Tests the machines, and exits as the contract says."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # There is nothing to clean up, and nobody wants a traceback.
     world = read_world(os.environ)
     assert not isinstance(world, Node), "a supervisor starts this once for each process"
     parser = Parser(prog="collective", description=__doc__)
