@@ -224,6 +224,7 @@ def test_the_operator_understands_the_flags() -> None:
         "log.format=text",
         "log.level=debug",
         "resyncSeconds=60",
+        "clockSettlingSeconds=7",
         "fullnameOverride=ours",
     )
     deployment = named(render(*values))["Deployment", "ours"]
@@ -233,7 +234,7 @@ def test_the_operator_understands_the_flags() -> None:
     assert (options.namespaces, options.log_format, options.log_level) == (["blue"], "text", "debug")
     assert options.settings.pod_security == PodSecurity.NONE
     assert options.settings.trainer_image == "registry.example.com/trainer:1"
-    assert options.resync_seconds == 60
+    assert (options.resync_seconds, options.clock_settling_seconds) == (60, 7)
 
 
 @pytest.mark.parametrize(

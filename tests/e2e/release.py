@@ -10,8 +10,8 @@ from .work import LONG, a_script
 STRICT = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
 """Whoever makes pods that keep a job from being deleted must be allowed to do so, as on OpenShift."""
 
-USUAL = (f"trainerImage={TRAINER}",)
-"""What all tests find."""
+USUAL = (f"trainerImage={TRAINER}", "clockSettlingSeconds=1")
+"""What all tests find: among it an operator that lets deadlines and timeouts have an effect soon after its start."""
 
 
 def install(plant: Plant, *values: str) -> None:

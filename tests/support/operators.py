@@ -106,7 +106,7 @@ def an_operator(
     """
     name = f"operator-{next(_numbers)}"
     variables = {"KUBECONFIG": str(kubeconfig or plant.kubeconfig), **environment}
-    flags = ("--port=0", "--log-format=text", *flags)
+    flags = ("--port=0", "--log-format=text", "--clock-settling-seconds=1", *flags)
     if forked:
         program = fork_operator(plant.programs, name, variables, *flags)
     else:

@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 async def _run(options: OperatorOptions) -> None:
-    connection = Connection()
+    connection = Connection(options.clock_settling_seconds)
     try:
         await Operator(options, connection).run()
     finally:

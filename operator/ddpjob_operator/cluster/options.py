@@ -34,6 +34,9 @@ class OperatorOptions:
     log_level: str
     resync_seconds: int
     """How often everything is read again: what a watch has missed costs at most this."""
+    clock_settling_seconds: int
+    """For how long after a start, or after a step of the API server's clock, nothing that cannot be undone follows
+    from the time."""
     settings: Settings
 
 
@@ -50,6 +53,7 @@ def parse(arguments: list[str] | None = None) -> OperatorOptions:
         log_format=given.log_format,
         log_level=given.log_level,
         resync_seconds=given.resync_seconds,
+        clock_settling_seconds=given.clock_settling_seconds,
         settings=Settings(
             pod_security=PodSecurity(given.pod_security.capitalize()),
             network_policy=NetworkPolicy(given.network_policy.capitalize()),
@@ -105,6 +109,13 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         default=300,
         metavar="SECONDS",
         help="how often everything is read again, in case a watch has missed something",
+    )
+    parser.add_argument(
+        "--clock-settling-seconds",
+        type=_seconds,
+        default=60,
+        metavar="SECONDS",
+        help="for how long after a start, or a step of the API server's clock, no deadline or timeout has an effect",
     )
     parser.add_argument(
         "--pod-security",

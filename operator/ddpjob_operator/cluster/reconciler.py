@@ -370,7 +370,7 @@ class Reconciler:
         # Otherwise each decision about a job that runs would be made twice.
         still_there = asked is not None and any((pod.name, pod.address) == (asked.pod, asked.address) for pod in pods)
         return Snapshot(
-            now=self._api.now(),
+            **self._api.read_clock()._asdict(),
             job=job,
             pods=pods,
             service=self._store.service(stored.ref),

@@ -44,14 +44,14 @@ def decide(
 
 
 def _next_look(then: View, verdict: Verdict, asked: tuple[Policy | Step, ...]) -> datetime | None:
-    """The next moment at which time alone changes the decision.
+    """The next moment at which time alone may change the decision.
 
     `then` is the moment with the new status. `asked` are the policies up to the one that decided, and the steps that
     follow. The policies between are not asked while that one has a verdict.
     """
     dues = {one.due for one in asked}  # Some have the same.
     times = (verdict.wake_at, *(time for due in dues for time in due(then)))
-    return min((time for time in times if time is not None and time > then.now), default=None)
+    return min(filter(None, map(then.next_look, times)), default=None)
 
 
 COUNTING = REPORTED | {ConditionType.RUNNING, ConditionType.QUEUED}

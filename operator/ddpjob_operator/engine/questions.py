@@ -58,8 +58,7 @@ def _at(snapshot: Snapshot, pod: Pod) -> Asked | None:
 
 def _pod_in_question(view: View) -> str | None:
     """A pod for which an autoscaler may add a node, though its gang is about to give way; None if it is not."""
-    limit = patience_ends(view)
-    return lacking_nodes(view)[0].uid if limit is not None and view.now >= limit else None
+    return lacking_nodes(view)[0].uid if view.is_due(patience_ends(view)) else None
 
 
 def _rests_on_absence(view: View) -> bool:

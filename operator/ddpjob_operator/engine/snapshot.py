@@ -326,6 +326,10 @@ class Snapshot:
     """Set if the last try to create what is missing was refused."""
     settings: Settings = DEFAULTS
     _: KW_ONLY
+    earliest: datetime | None = None
+    """The earliest that it may be, if not all servers agree on the time. None: it is `now`."""
+    settles_at: datetime | None = None
+    """Until when the time is not certain, because it was just learned. None: it is certain."""
     machine_problems: Mapping[str, str] = field(default_factory=dict)
     """What is wrong with the machines that were asked about, in a sentence; empty if nothing is."""
     domains: Mapping[str, str] = field(default_factory=dict)

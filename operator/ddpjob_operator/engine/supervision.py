@@ -75,7 +75,7 @@ def _limit(since: datetime, *pods: Pod) -> datetime:
 
 def members_lost(view: View) -> tuple[int, ...]:
     """Nodes whose pods run, but whose supervisors have been missed for too long."""
-    return tuple(node for node, limit in lost_at(view).items() if view.now >= limit)
+    return tuple(node for node, limit in lost_at(view).items() if view.is_due(limit))
 
 
 def silent_at(view: View) -> datetime | None:

@@ -23,6 +23,9 @@ QUIET_AFTER = timedelta(seconds=10)
 """If a supervisor has not answered for this long, or is missed, its node does not count as ready any more; nothing
 else follows from it yet."""
 
+DOUBT_RECHECK = timedelta(seconds=10)
+"""How often a job is looked at for which it is time by the clock of some servers, and not of all."""
+
 KEPT_INCIDENTS = 3
 """For this many of the last incidents the pod that failed first is kept, for its log."""
 
@@ -41,6 +44,34 @@ class View:
     def now(self) -> datetime:
         """The moment of the snapshot."""
         return self.snapshot.now
+
+    def is_due(self, moment: datetime | None) -> bool:
+        """Whether a moment has come beyond doubt, as whatever cannot be undone and follows from the time needs it.
+
+        It has if it has by the earliest that it may be, and the time was not just learned. What can be undone, or
+        only waits, goes by `now`.
+        """
+        return moment is not None and self._is_settled and moment <= self._earliest
+
+    def next_look(self, moment: datetime | None) -> datetime | None:
+        """When to look again because of a moment: when it comes and, if it is not due then, until it is."""
+        if moment is None or moment > self.now:
+            return moment
+        if self.snapshot.settles_at is not None and not self._is_settled:
+            return self.snapshot.settles_at
+        if self.is_due(moment):
+            return None
+        # The doubt may also end before: a server that is behind is heard no more.
+        return min(moment + (self.now - self._earliest), self.now + DOUBT_RECHECK)
+
+    @property
+    def _is_settled(self) -> bool:
+        settles_at = self.snapshot.settles_at
+        return settles_at is None or self.now >= settles_at
+
+    @property
+    def _earliest(self) -> datetime:
+        return self.snapshot.earliest or self.now
 
     @cached
     def spec(self) -> DDPJobSpec:
@@ -318,7 +349,7 @@ class View:
 
     def lost(self, pod: Pod) -> bool:
         """Whether a deleted pod is overdue: its node does not answer."""
-        return pod.gone_by is not None and self.now >= pod.gone_by + LOST_AFTER
+        return pod.gone_by is not None and self.is_due(pod.gone_by + LOST_AFTER)
 
     @cached
     def next_loss(self) -> datetime | None:

@@ -7,6 +7,7 @@ MISTAKES = {
     "--port=70000": "'70000' is not a port: a number from 0 to 65535",
     "--resync-seconds=0": "'0' is not a time: a whole number of seconds, at least 1",
     "--resync-seconds=5m": "'5m' is not a time: a whole number of seconds, at least 1",
+    "--clock-settling-seconds=0": "'0' is not a time: a whole number of seconds, at least 1",
 }
 
 

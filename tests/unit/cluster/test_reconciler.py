@@ -11,6 +11,7 @@ import pytest
 from ddpjob_operator.api import DDPJobStatus, Incarnations
 from ddpjob_operator.api.contract import MANAGER, Label
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
+from ddpjob_operator.cluster.kube.clock import Reading
 from ddpjob_operator.cluster.kube.objects import (
     EventObject,
     JobObject,
@@ -55,6 +56,11 @@ class Listening:
 
 
 NOTHING = Granted()
+
+
+def a_reading(now: datetime) -> Reading:
+    """That it is this time, for certain."""
+    return Reading(now, now, now)
 
 
 def a_reconciler(
@@ -155,6 +161,9 @@ class Silent(Conflicting):
 
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+    def read_clock(self) -> Reading:
+        return a_reading(self.now())
 
     async def replace_status(self, *_: Any) -> Any:
         raise ApiError(0, "NoAnswer", "no answer")
@@ -475,7 +484,7 @@ class Timed(WorkQueue):
 def test_a_job_for_which_only_time_passes_is_looked_at_again_in_time() -> None:
     nothing: Any = None
     now, queue = datetime.now(UTC), Timed()
-    api: Any = SimpleNamespace(now=lambda: now)
+    api: Any = SimpleNamespace(now=lambda: now, read_clock=lambda: a_reading(now))
     memory: Any = SimpleNamespace()
     reconciler = a_reconciler(api=api, queue=queue)
     waits = Decision(wake_at=now + timedelta(seconds=30))
@@ -514,7 +523,7 @@ def test_a_job_with_nothing_to_do_is_at_rest(moment: Moment, rests: bool) -> Non
 
 
 def test_a_look_that_finds_a_job_at_rest_is_remembered() -> None:
-    store, api = Store(nobody), SimpleNamespace(now=lambda: datetime.now(UTC))
+    store, api = Store(nobody), SimpleNamespace(read_clock=lambda: a_reading(datetime.now(UTC)))
     suspended = a_job(suspend=True).settled().snapshot.job.to_document()
     suspended["metadata"] = {"name": KEY[1], "namespace": KEY[0], "uid": UID, "resourceVersion": "5"}
     store.jobs.saw(read(suspended, JobObject))

@@ -178,6 +178,14 @@ class Moment:
         """It is this moment."""
         return Moment(replace(self.snapshot, now=now))
 
+    def doubted(self, seconds: float) -> "Moment":
+        """By the clock of a server that was heard lately, it is so much earlier."""
+        return Moment(replace(self.snapshot, earliest=self.snapshot.now - timedelta(seconds=seconds)))
+
+    def unsettled(self, seconds: float = 60) -> "Moment":
+        """The operator has just started, or its clock has just been set: for so long the time is not certain."""
+        return Moment(replace(self.snapshot, settles_at=self.snapshot.now + timedelta(seconds=seconds)))
+
     def runs(self, *ranks: int) -> "Moment":
         """The trainer of these ranks runs."""
         now = self.snapshot.now

@@ -19,6 +19,7 @@ from ddpjob_operator.api.contract import API_VERSION
 from ddpjob_operator.cluster.serve.metrics import API_REQUESTS, UNREADABLE
 from ddpjob_operator.engine import KUEUE_API, SCHEDULING_API, VOLCANO_API, Manifest, document_of
 
+from .clock import Reading
 from .connection import Check, Connection
 from .objects import (
     Change,
@@ -154,6 +155,10 @@ class ApiClient:
     def now(self) -> datetime:
         """The time, as the API server has it."""
         return self._connection.clock.now()
+
+    def read_clock(self) -> Reading:
+        """The time, and how certain it is."""
+        return self._connection.clock.read()
 
     async def get(self, resource: Resource[T], namespace: str | None, name: str) -> T | None:
         """An object, or None if it does not exist."""

@@ -14,7 +14,7 @@ import kopf
 import yaml
 from aiohttp.abc import AbstractStreamWriter
 
-from .clock import Clock
+from .clock import Clock, steady
 
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 15.0
@@ -85,13 +85,15 @@ Check = Callable[[], None]
 class Connection:
     """An HTTP session with the API server that outlives its credentials: a service account's token changes hourly."""
 
-    def __init__(self) -> None:
-        self.clock = Clock()
+    def __init__(self, clock_settling_seconds: float = 0.0) -> None:
+        """For `clock_settling_seconds` after its start and after each step the time is not certain."""
+        self.clock = Clock(clock_settling_seconds)
         self._info = credentials()
         self._session = aiohttp.ClientSession(
             base_url=self._info.server.rstrip("/") + "/",
             # No limit: within aiohttp's 100, the Lease would wait for writes, which have turns of their own.
             connector=aiohttp.TCPConnector(ssl=_ssl_context(self._info), limit=0),
+            response_class=_Response,
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": USER_AGENT},
             timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS, connect=CONNECT_SECONDS),
@@ -131,10 +133,11 @@ class Connection:
         """
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=silence)
         for again in (True, False):
-            headers = self._info.as_http_headers()
+            headers, asked = self._info.as_http_headers(), steady()
             async with self._session.get(
                 path.lstrip("/"), params=query, headers=headers, timeout=timeout, read_bufsize=STREAM_BYTES
             ) as response:
+                self._hear(response, asked)
                 if again and response.status == HTTPStatus.UNAUTHORIZED:
                     self._renew()
                     continue
@@ -152,10 +155,27 @@ class Connection:
 
     async def _send(self, method: str, path: str, **more: Any) -> tuple[int, bytes, str | None]:
         headers = {**self._info.as_http_headers(), **more.pop("headers", {})}
-        asked = self.clock.now()
+        asked = steady()
         async with self._session.request(method, path.lstrip("/"), headers=headers, **more) as response:
-            self.clock.hears(response.headers.get("Date"), asked)
+            self._hear(response, asked)
             return response.status, await response.read(), response.headers.get("Retry-After")
+
+    def _hear(self, response: aiohttp.ClientResponse, asked: float) -> None:
+        connection = response.came_by if isinstance(response, _Response) else None
+        self.clock.hears(response.headers.get("Date"), asked, connection)
+
+
+class _Response(aiohttp.ClientResponse):
+    """A response that knows by which connection it came: one that has arrived as a whole has given that back."""
+
+    came_by: object = None
+    """The connection's address here."""
+
+    async def start(self, connection: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        """Reads its head."""
+        if connection.transport is not None:
+            self.came_by = connection.transport.get_extra_info("sockname")
+        return await super().start(connection)
 
 
 class _Body(aiohttp.BytesPayload):

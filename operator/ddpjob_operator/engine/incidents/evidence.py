@@ -219,16 +219,19 @@ def lost_pod(name: str, node: int, incarnation: int) -> Pod:
     return Pod(name=name, uid="", node=node, incarnation=incarnation)
 
 
-def unstartable_at(pod: Pod) -> datetime | None:
-    """When a pod counts as unable to start, unless it starts before; None if it may still start."""
+def lacks_image(pod: Pod) -> bool:
+    """Whether a pod on a machine cannot start, since there is no such image."""
     waiting = pod.waiting
     if waiting is None or not pod.active or pod.scheduled_at is None:
-        return None
+        return False
     said = waiting.message.lower()
-    no_image = waiting.reason in NO_IMAGE
-    if no_image or (waiting.reason in PULLING and any(word in said for word in NO_SUCH_IMAGE)):
-        return pod.scheduled_at
-    return pod.scheduled_at + PATIENCE if waiting.reason in NO_CONTAINER else None
+    return waiting.reason in NO_IMAGE or (waiting.reason in PULLING and any(word in said for word in NO_SUCH_IMAGE))
+
+
+def unstartable_at(pod: Pod) -> datetime | None:
+    """When a pod counts as unable to start that lacks something else, unless it starts before."""
+    waits = pod.waiting is not None and pod.active and pod.waiting.reason in NO_CONTAINER
+    return pod.scheduled_at + PATIENCE if waits and pod.scheduled_at is not None else None
 
 
 def _taken_away(pod: Pod, problems: Mapping[str, str]) -> tuple[Cause, str] | None:
@@ -285,10 +288,11 @@ def was_turned_away(pod: Pod) -> bool:
 def _without_end(pod: Pod, now: datetime, noun: str) -> tuple[Cause, str]:
     if pod.deleting:
         return Cause.POD_DELETED, f"the {noun} is being deleted"
+    if lacks_image(pod):
+        return Cause.IMAGE_ERROR, str(pod.waiting)
     limit = unstartable_at(pod)
     if limit is not None and now >= limit:
-        cause = Cause.START_ERROR if pod.waiting and pod.waiting.reason in NO_CONTAINER else Cause.IMAGE_ERROR
-        return cause, str(pod.waiting)
+        return Cause.START_ERROR, str(pod.waiting)
     return Cause.POD_DELETED, f"the {noun} vanished"
 
 

@@ -56,7 +56,9 @@ def is_protected(view: View) -> bool:
     closes, gives_up = _closes(view), _gives_up(view)
     if closes is not None:
         return view.now >= closes
-    return gives_up is not None and view.now < gives_up
+    # Once evictions are no longer refused, nobody begins again because the time is in doubt.
+    held_up = view.snapshot.disruption_budget and not view.is_due(gives_up)
+    return gives_up is not None and (view.now < gives_up or bool(held_up))
 
 
 def unprotected(view: View) -> str:

@@ -41,8 +41,7 @@ def finished(view: View) -> Verdict | None:
     """A finished job never restarts; pods that are not to stay are removed, and in the end the job itself."""
     if not view.status.finished:
         return _restored(view)
-    expires = expiry(view.spec, view.status)
-    if expires is not None and view.now >= expires:
+    if view.is_due(expiry(view.spec, view.status)):
         return Verdict(view.status, None, (DeleteJob(),))
     left = tuple(_left_over(view))
     grace = None if _ended_gently(view) else short_grace(view)
@@ -119,11 +118,11 @@ def past_deadlines(view: View) -> Verdict | None:
 
     So does one whose gang has not come up within startDeadlineSeconds; it says what the gang was waiting for.
     """
-    spec, limit, start_limit = view.spec, deadline(view.spec, view.status), start_deadline(view.spec, view.status)
-    if limit is not None and view.now >= limit:
+    spec = view.spec
+    if view.is_due(deadline(spec, view.status)):
         message = f"The job was active for {spec.active_deadline_seconds} s (activeDeadlineSeconds)"
         return fail(view, Reason.DEADLINE_EXCEEDED, message)
-    if view.up or start_limit is None or view.now < start_limit:  # It may be up before its status says so.
+    if view.up or not view.is_due(start_deadline(spec, view.status)):  # It may be up before its status says so.
         return None
     never = f"Not all {view.noun}s ran within {spec.start_deadline_seconds} s (startDeadlineSeconds)"
     return fail(view, Reason.START_DEADLINE_EXCEEDED, f"{never}: {awaited(view)}")

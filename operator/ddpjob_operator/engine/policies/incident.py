@@ -10,6 +10,7 @@ from ddpjob_operator.engine.foreign import text_of
 from ddpjob_operator.engine.incidents.evidence import (
     facts_of,
     incident_told,
+    lacks_image,
     lost_pod,
     stalled,
     unheard_of,
@@ -113,8 +114,7 @@ def _failures(view: View) -> list[Facts]:
     # Those that have yet to end come after: as time passes they would, and with it another would be the first.
     later = max([now, *ends])
     found = [facts_of(pod, attempt, later if pod.active else now, problems, noun=noun) for pod in troubled]
-    limit = _finish_timeout(view)
-    if limit is not None and now >= limit:
+    if view.is_due(_finish_timeout(view)):
         seconds = view.spec.finish_timeout_seconds
         found += [stalled(pod, attempt, now, seconds) for pod in view.current.values() if pod.active]
     if view.created:
@@ -163,15 +163,14 @@ def _heard_out_at(view: View, first: Facts) -> datetime | None:
         return None
     until = min(ends) + HEARING_OUT
     ahead = min(ends) > view.now + RESOLUTION  # By a wrong clock, which is not waited for.
-    return None if ahead or view.now >= until else until
+    return None if ahead or view.is_due(until) else until
 
 
 def _is_in_trouble(view: View, pod: Pod) -> bool:
     if pod.node in view.finished:
         return False
-    limit = unstartable_at(pod)
     ends = pod.active and (pod.deleting or pod.sandbox_lost)
-    return pod.failed or ends or (limit is not None and view.now >= limit)
+    return pod.failed or ends or lacks_image(pod) or view.is_due(unstartable_at(pod))
 
 
 def _avoiding(view: View, incident: Facts) -> StatusChanges:

@@ -51,8 +51,7 @@ def _asked_for(view: View) -> Verdict | None:
 
 def _shrunk(view: View) -> Verdict | None:
     """An elastic gang goes on without the pods for which there is no room."""
-    limit = shrink_time(view)
-    if limit is None or view.now < limit:
+    if not view.is_due(shrink_time(view)):
         return None
     waited = view.spec.elastic.shrink_after_seconds if view.spec.elastic else 0
     message = f"{view.placed} of {counted(view.nodes, 'pod')} found nodes within {waited} s: going on with those"
@@ -61,8 +60,7 @@ def _shrunk(view: View) -> Verdict | None:
 
 def _grown(view: View) -> Verdict | None:
     """An elastic gang starts again with more pods when there is room for them."""
-    limit = _growth_time(view)
-    if limit is None or view.now < limit:
+    if not view.is_due(_growth_time(view)):
         return None
     size = min(view.nodes + len(view.found), view.spec.nodes)
     return _with_nodes(view, size, Reason.GROWN, f"From {view.nodes} to {counted(size, 'node')}", grace=None)
@@ -70,11 +68,10 @@ def _grown(view: View) -> Verdict | None:
 
 def given_back(view: View) -> Verdict | None:
     """A gang that lacks machines, or cannot run on one, gives back those it holds and tries again after a while."""
-    limit, stuck = _gang_timeout(view), _stuck_time(view)
-    if limit is not None and view.now >= limit:
+    if view.is_due(_gang_timeout(view)):
         said = f"{view.placed} of {counted(view.nodes, 'pod')} found nodes"
         return _give_back(view, f"{said} within {view.spec.schedule_timeout_seconds} s (scheduleTimeoutSeconds)")
-    if stuck is None or view.now < stuck:
+    if not view.is_due(_stuck_time(view)):
         return None
     # Ranks that wait for rank 0 are not stuck because of their nodes. If all are stuck, it is no node's fault.
     blamed = [pod for pod in view.restless.values() if pod.active and not pod.running and not _waits_for_master(pod)]

@@ -298,8 +298,7 @@ def _stop_timeout(view: View) -> datetime | None:
 
 def _is_stop_overdue(view: View) -> bool:
     """Whether that moment has passed."""
-    limit = _stop_timeout(view)
-    return limit is not None and view.now >= limit
+    return view.is_due(_stop_timeout(view))
 
 
 def ends_due(view: View) -> Times:

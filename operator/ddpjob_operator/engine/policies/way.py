@@ -26,8 +26,8 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 def gave_way(view: View) -> Verdict | None:
     """A gang that holds nodes and can get no more for now gives way to one that comes first."""
-    ahead, limit = view.snapshot.ahead, patience_ends(view)
-    if ahead is None or limit is None or view.now < limit or view.snapshot.scales_up:
+    ahead = view.snapshot.ahead
+    if ahead is None or not view.is_due(patience_ends(view)) or view.snapshot.scales_up:
         return None
     found, wait = f"{view.placed} of {view.pods(view.nodes)} found nodes", _turn(view, ahead)
     again = f"trying again when it comes first, or in {wait.total_seconds():.0f} s if nothing changes"
