@@ -173,6 +173,14 @@ def _submit(command: argparse.ArgumentParser) -> None:
         "--source", type=_path, metavar="DIR", help="send this folder, without what its .gitignore names"
     )
     program.add_argument(
+        "--include",
+        action="append",
+        default=[],
+        type=_path,
+        metavar="FILE",
+        help="send this file of the folder too, whatever its name and contents look like (can be repeated)",
+    )
+    program.add_argument(
         "--pip",
         action="append",
         default=[],

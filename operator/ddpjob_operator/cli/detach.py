@@ -35,7 +35,8 @@ def detachable() -> Leave | int:
 
 
 def _leave(output: Path, told: int) -> None:
-    with output.open("ab") as file, Path(os.devnull).open("rb") as nothing:
+    opened = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)  # It has what the ranks print.
+    with os.fdopen(opened, "ab") as file, Path(os.devnull).open("rb") as nothing:
         os.setsid()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,13 +1,14 @@
 """Which files of a folder are its program: neither what git ignores, nor secrets, nor what is elsewhere."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.secrecy import names_secrets, suspicions
 
 from .archive import MOST_BYTES, File, too_large
 
@@ -15,43 +16,13 @@ MOST_FILES = 5000
 MOST_UNPACKED = 64 * MOST_BYTES
 """More than this cannot become small enough, and is not read."""
 
+SHOWN = 5
+"""This many places are named that look as if they held a secret."""
+BEGINNING = 8192
+"""Bytes by which a file is taken for a text or not."""
+
 GITIGNORE = ".gitignore"
 REPOSITORY = ".git"
-
-SECRETS = GitIgnoreSpec.from_lines(
-    """\
-.env
-.env.*
-.envrc
-*.pem
-*.key
-*.p12
-*.pfx
-*.jks
-*.kdbx
-*.ppk
-id_rsa
-id_dsa
-id_ecdsa
-id_ed25519
-.netrc
-.pgpass
-.pypirc
-.npmrc
-.git-credentials
-.htpasswd
-kubeconfig
-*.kubeconfig
-.ssh/
-.aws/
-.azure/
-.docker/
-.gnupg/
-.kube/
-gcloud/
-""".splitlines()
-)
-"""What contains secrets by its name, whatever .gitignore says."""
 
 USELESS = GitIgnoreSpec.from_lines(
     """\
@@ -78,7 +49,8 @@ ddpjob-runs/
 """What no program needs elsewhere."""
 
 VENV_MARK = "pyvenv.cfg"
-KEY_MARK = b"PRIVATE KEY-----"
+SUSPECT = "may hold secrets"
+"""Why a file is left out that its name makes suspect."""
 
 
 @dataclass
@@ -90,41 +62,79 @@ class Source:
     """Why, by path; without what git ignores or no program needs."""
 
 
-def read_file(path: Path) -> Source:
-    """A program of one file.
+def read_file(path: Path, include: Collection[Path] = ()) -> Source:
+    """A program of one file; what it holds is not looked at if it is to be included whatever that is.
 
     Raises:
-        BadInputError: it cannot be read.
+        BadInputError: it cannot be read, or looks as if it held a secret.
     """
-    return Source([_read(path, path.name)])
+    file = _read(path, path.name)
+    if path.resolve() not in {one.resolve() for one in include}:
+        _check_holds_no_secret({path: file})
+    return Source([file])
 
 
-def read_folder(folder: Path) -> Source:
-    """The program of a folder.
+def read_folder(folder: Path, include: Collection[Path] = ()) -> Source:
+    """The program of a folder, with files to include whatever they are called and hold.
 
     Raises:
-        BadInputError: there is no such folder, it is too large to send with a job, or it cannot be read.
+        BadInputError: there is no such folder, it is too large to send with a job, it cannot be read, a file to
+            include is not in it, or another one looks as if it held a secret.
     """
     if not folder.is_dir():
         raise BadInputError(f"--source {folder}: there is no such folder")
     root = folder.resolve()
     source, sizes, found = Source(), dict[str, int](), dict[str, Path]()
-    for path in _walk(root, _specs_above(root), root, source.left_out):
+    included = {_included(path, folder): path.resolve() for path in include}
+    found |= included
+    for path in (*found.values(), *_walk(root, _specs_above(root), root, source.left_out)):
         name = path.relative_to(root).as_posix()
         found[name], sizes[name] = path, path.stat().st_size
         if len(found) > MOST_FILES:
             raise BadInputError(f"{folder} has more than {MOST_FILES} files; name a folder with the program alone")
+    for name in included:
+        source.left_out.pop(name, None)
     if sum(sizes.values()) > MOST_UNPACKED:
         raise too_large(sizes, "unpacked")
-    for name, path in found.items():
-        file = _read(path, name)
-        if KEY_MARK in file.content[:200]:
-            source.left_out[name] = "a private key"
-        else:
-            source.files.append(file)
+    files = {name: _read(path, name) for name, path in found.items()}
+    _check_holds_no_secret({folder / name: file for name, file in files.items() if name not in included})
+    source.files.extend(files.values())
     if not source.files:
         raise BadInputError(f"{folder} has no file that could travel: it is empty, or all of it is ignored or secret")
     return source
+
+
+def _included(path: Path, folder: Path) -> str:
+    """The name that a file to include has in the folder."""
+    try:
+        name = path.resolve(strict=True).relative_to(folder.resolve()).as_posix()
+    except FileNotFoundError:
+        raise BadInputError(f"--include {path}: there is no such file") from None
+    except ValueError:
+        raise BadInputError(f"--include {path}: it is not in {folder}, which --source names") from None
+    if not path.is_file():
+        raise BadInputError(f"--include {path}: it is not a file; name each file that is to travel")
+    return name
+
+
+def _check_holds_no_secret(files: dict[Path, File]) -> None:
+    """A file that a program may need is not left out in silence: it is named, with the line, and never the value."""
+    seen = [f"{path}, line {line}: {kind}" for path, file in files.items() for line, kind in _suspicions(file)]
+    if not seen:
+        return
+    more = f"\n  and {len(seen) - SHOWN} more places" if len(seen) > SHOWN else ""
+    first = next(path for path, file in files.items() if any(_suspicions(file)))
+    raise BadInputError(
+        "what is sent can be read by all who may read ConfigMaps, and this looks secret:"
+        + "".join(f"\n  {one}" for one in seen[:SHOWN])
+        + f"{more}\nPut it into a Secret, or name the file in .gitignore; to send it all the same: --include {first}"
+    )
+
+
+def _suspicions(file: File) -> Iterator[tuple[int, str]]:
+    """Of a text: what is packed or compiled is no place where a secret is found by its looks."""
+    if b"\0" not in file.content[:BEGINNING]:
+        yield from sorted(set(suspicions(file.content.decode(errors="replace"))))
 
 
 Specs = tuple[tuple[Path, GitIgnoreSpec], ...]
@@ -155,8 +165,8 @@ def _walk(directory: Path, specs: Specs, root: Path, left_out: dict[str, str]) -
 
 def _why_not(path: Path, root: Path, *, is_folder: bool) -> str:
     """Why something that git does not ignore is not sent; empty if it is sent."""
-    if _matches(SECRETS, path, root, is_folder=is_folder):
-        return "may hold secrets"
+    if names_secrets(path.relative_to(root).as_posix(), is_folder=is_folder):
+        return SUSPECT
     if is_folder:
         return "a virtual environment" if (path / VENV_MARK).exists() else ""
     target = path.resolve()
@@ -164,7 +174,8 @@ def _why_not(path: Path, root: Path, *, is_folder: bool) -> str:
         return "a link that leads outside"
     if path.is_symlink() and (target.is_dir() or not target.exists()):
         return "a link to no file"
-    if any(_matches(spec, target, root, is_folder=False) for spec in (SECRETS, USELESS)):
+    there = target.relative_to(root).as_posix()
+    if names_secrets(there) or _matches(USELESS, target, root, is_folder=False):
         return "a link to what does not travel"
     return "" if target.is_file() else "no regular file"
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -94,7 +94,7 @@ class _StopRequest:
 
 def _run(pod: Path, process: dict[str, Any], stop: _StopRequest) -> dict[str, Any]:
     killed_before = _kills_for_memory()
-    with Path(process["log"]).open("ab") as log:
+    with _private(process["log"]) as log:
         try:
             main = subprocess.Popen(
                 process["argv"],
@@ -119,6 +119,11 @@ def _run(pod: Path, process: dict[str, Any], stop: _StopRequest) -> dict[str, An
     if code == -signal.SIGKILL and _kills_for_memory() > killed_before:
         return _ended(SIGNAL_BASE + signal.SIGKILL, "OOMKilled", "")
     return _ended(code if code >= 0 else SIGNAL_BASE - code, "Completed" if code == 0 else "Error", "")
+
+
+def _private(file: str) -> IO[bytes]:
+    """A file to append to that nobody else can read: a program prints what others must not see."""
+    return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
 
 
 def _end_descendants() -> None:

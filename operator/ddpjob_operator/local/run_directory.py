@@ -56,6 +56,11 @@ class RunDirectory:
         return self.root / "logs"
 
     @property
+    def metrics(self) -> Path:
+        """Directory of what the supervisor of rank 0 records."""
+        return self.root / "metrics"
+
+    @property
     def output(self) -> Path:
         """The output of a run without a terminal."""
         return self.root / "output.log"
@@ -123,7 +128,7 @@ class RunDirectory:
         file, new = self.secrets / SECRET_KEY, self.secrets / f".{SECRET_KEY}"
         if file.exists():
             return
-        self.secrets.mkdir(exist_ok=True)
+        self.secrets.mkdir(mode=0o700, exist_ok=True)
         new.unlink(missing_ok=True)
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as content:
             content.write(secrets.token_hex())
@@ -163,8 +168,10 @@ class RunDirectory:
             BadInputError: they cannot be made here.
         """
         try:
-            for directory in (self.pods, self.logs, self.volumes):
-                directory.mkdir(parents=True, exist_ok=True)
+            self.volumes.mkdir(parents=True, exist_ok=True)
+            for directory in (self.pods, self.logs, self.metrics):
+                directory.mkdir(exist_ok=True)
+                directory.chmod(0o700)  # Of an earlier release too: a program prints what others must not see.
             self.lock_file.touch()
         except OSError as error:
             message = f"cannot write the run directory {self.root}: {error.strerror}; choose another with --run-dir"

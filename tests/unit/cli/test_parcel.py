@@ -64,6 +64,30 @@ def test_a_script_that_travels_alone_and_needs_what_stays_says_how_to_send_it() 
     assert submitted("src/train.py --source src").told == ("packed 2 files, 48 bytes: model.py, train.py",)
 
 
+def test_what_may_hold_secrets_is_counted_and_named_and_listed_whole_on_demand() -> None:
+    for number in range(7):
+        Path(f"src/{number}.key").write_text("x")
+    Path("src/out").symlink_to("/etc/hostname")
+    brief = submitted("src/train.py --source src --env HF_TOKEN=x --env OMP_NUM_THREADS=1").told
+    assert brief[1:] == (
+        "not packed, since they may hold secrets (7): 0.key, 1.key, 2.key, 3.key, 4.key and 2 more",
+        "To send one all the same: --include FILE. What only the job should know belongs in a Secret",
+        "not packed: out (a link that leads outside)",
+        "All of them: --dry-run",
+        "all who may see the job can read HF_TOKEN; put what they should not into a Secret",
+    )
+    whole = submitted("src/train.py --source src --dry-run --include src/3.key").told
+    assert "3.key" in whole[0]
+    assert whole[1] == "not packed, since they may hold secrets (6): 0.key, 1.key, 2.key, 4.key, 5.key, 6.key"
+
+
+def test_a_script_that_looks_secret_is_refused_with_its_line_unless_it_is_asked_for() -> None:
+    Path("src/train.py").write_text("import os\nAPI_KEY = 'aB3dE6gH9jK2mN5pQ8sT'\n")
+    with pytest.raises(BadInputError, match=r"src/train.py, line 2: a value for API_KEY\n.*--include src/train.py"):
+        submitted("src/train.py")
+    assert files(submitted("src/train.py --include src/train.py")) == ["train.py"]
+
+
 def files(made: Parcel) -> list[str]:
     assert made.code is not None
     return zipfile.ZipFile(io.BytesIO(base64.b64decode(made.code["binaryData"]["code.zip"]))).namelist()

@@ -112,10 +112,130 @@ def test_links_travel_as_the_files_that_they_lead_to_and_only_within_the_folder(
     }
 
 
-def test_a_key_is_known_by_what_it_says(tmp_path: Path) -> None:
-    write(tmp_path, **{"a.py": "", "deploy": KEY})
+SECRET = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3g"
+HIDDEN = {
+    "a key at the end of a long file": ("deploy", "#\n" * 4000 + KEY, "line 4001: a private key"),
+    "a token in a program": ("hub.py", f"login('hf_{SECRET}')\n", "line 1: a token of Hugging Face"),
+    "a value with a telling name": ("a.yaml", f"x: 1\napi_key: '{SECRET}'\n", "line 2: a value for api_key"),
+    "a password": ("db.py", "DB_PASSWORD = 'hunter2'\n", "line 1: a value for PASSWORD"),
+    "an address with a password": ("go.sh", "\ngit clone https://me:hunter2@host/x\n", "line 2: an address with a"),
+    "a service account": ("gcp.json", '{"private_key": "' + KEY.strip() + '\\nMII"}', "line 1: a private key"),
+}
+
+
+@pytest.mark.parametrize(("name", "text", "said"), HIDDEN.values(), ids=HIDDEN)
+def test_a_file_that_looks_secret_by_what_is_in_it_is_named_and_neither_sent_nor_left_out_in_silence(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    write(tmp_path, **{"a.py": "", name: text})
+    for read in (lambda: read_folder(tmp_path), lambda: read_file(tmp_path / name)):
+        with pytest.raises(BadInputError) as error:
+            read()
+        assert f"{tmp_path / name}, {said}" in str(error.value)
+        assert f"--include {tmp_path / name}" in str(error.value)
+        assert not any(value in str(error.value) for value in (SECRET, "hunter2"))
+    included = [tmp_path / name]
+    assert sorted(file.name for file in read_folder(tmp_path, included).files) == ["a.py", name]
+    assert read_file(tmp_path / name, included).files[0].content.decode() == text
+
+
+def test_few_of_many_places_that_look_secret_are_told(tmp_path: Path) -> None:
+    write(tmp_path, **{"a.py": f"t = 'hf_{SECRET}'\n" * 7})
+    with pytest.raises(BadInputError, match=r"(?s)line 1: a token.*line 5: .* and 2 more places\nPut it"):
+        read_folder(tmp_path)
+
+
+ORDINARY = """\
+tokenizer = AutoTokenizer.from_pretrained("bert-base-uncased-2023-large")
+pad_token = "<|reserved_special_token_0|>"
+model.config.eos_token = "extra_id_0_and_more"
+token = os.environ["HF_TOKEN"]
+password = getpass.getpass()
+parser.add_argument("--api-key", help="the key of the service, as 32 letters")
+author = "Jane Doe 1234567890ab"
+url = "https://host:8080/path/me@example.com"
+url = "postgresql://user:password@localhost/db"
+url = f"https://{user}:{password}@host"
+AWS = "AKIAIOSFODNN7EXAMPLE"
+"""
+
+
+def test_what_programs_say_every_day_looks_no_secret(tmp_path: Path) -> None:
+    write(tmp_path, **{"a.py": ORDINARY, "secrets.py": "", "credentials.py": "", "kubeconfig.py": ""})
+    put(tmp_path, "tokenizer.json", "tokens.txt", ".env.example", "id_rsa.pub", "secrets.c", "token/t.py")
+    assert read_folder(tmp_path).left_out == {}
+    assert len(read_folder(tmp_path).files) == 10
+
+
+SECRET_NAMES = [
+    "credentials.json",
+    "service-account.json",
+    "my_service_account_prod.json",
+    "kaggle.json",
+    ".huggingface/token",
+    "secrets.yaml",
+    "conf/secrets.toml",
+    "terraform.tfstate",
+    "terraform.tfstate.backup",
+    "prod.tfvars",
+    "a.auto.tfvars.json",
+    "pip.conf",
+    ".s3cfg",
+    ".vault-token",
+    "my.env",
+    ".env.production",
+    ".ENV",
+    "id_rsa.bak",
+    "deploy_rsa",
+    "ID_ED25519",
+    ".netrc",
+    ".docker/config.json",
+    ".kube/config",
+    ".aws/credentials",
+    "release.keystore",
+    "a.p12",
+    "a.pfx",
+    "a.jks",
+    "secring.gpg",
+    "rclone.conf",
+    ".dvc/config.local",
+    "wandb-secret.yaml",
+    ".git-credentials",
+    ".npmrc",
+    ".pypirc",
+    "kubeconfig",
+    "kubeconfig.yaml",
+    "prod.kubeconfig",
+    "application_default_credentials.json",
+    "client_secret_1.json",
+    "token",
+    "secrets/db.txt",
+    "openai_api_key.txt",
+    "passwords.txt",
+    ".bash_history",
+    ".terraform/x",
+    "x-firebase-adminsdk-1.json",
+    "AuthKey.p8",
+]
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
+def test_what_is_secret_by_its_name_stays_unless_it_is_asked_for(tmp_path: Path, name: str) -> None:
+    put(tmp_path, "a.py", name)
     source = read_folder(tmp_path)
-    assert (source.left_out, [file.name for file in source.files]) == ({"deploy": "a private key"}, ["a.py"])
+    assert [file.name for file in source.files] == ["a.py"]
+    assert set(source.left_out.values()) == {"may hold secrets"}
+    assert sorted(file.name for file in read_folder(tmp_path, [tmp_path / name]).files) == sorted(["a.py", name])
+
+
+def test_what_is_asked_for_travels_though_git_ignores_it_and_has_to_be_there(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    put(tmp_path, "outside", "folder/a.py", "folder/local.yaml", "folder/sub/b")
+    write(folder, **{".gitignore": "local.yaml\n"})
+    assert len(read_folder(folder, [folder / "local.yaml"]).files) == 3
+    for name, said in {"no": "no such file", "sub": "not a file", "../outside": "it is not in"}.items():
+        with pytest.raises(BadInputError, match=rf"--include .*{said}"):
+            read_folder(folder, [folder / name])
 
 
 def test_the_same_files_are_the_same_archive_whenever_and_wherever_they_were_written(tmp_path: Path) -> None:

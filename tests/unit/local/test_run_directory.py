@@ -1,9 +1,10 @@
 """What a local run keeps."""
 
+import os
 import stat
 from pathlib import Path
 
-from ddpjob_operator.local import RunDirectory
+from ddpjob_operator.local import RunDirectory, container
 
 
 def test_a_run_has_one_secret_that_nobody_else_can_read(tmp_path: Path) -> None:
@@ -26,3 +27,20 @@ def test_who_was_killed_while_it_made_the_secret_leaves_none(tmp_path: Path) -> 
     run.make_secret()
     assert [file.name for file in run.secrets.iterdir()] == ["secret"]
     assert (run.secrets / "secret").read_text()
+
+
+def test_nobody_else_can_look_into_what_a_run_writes_whatever_the_umask_says(tmp_path: Path) -> None:
+    run, before = RunDirectory(tmp_path / "run"), os.umask(0)
+    try:
+        run.logs.mkdir(parents=True)  # As an earlier release has made it.
+        run.create()
+        run.make_secret()
+        with container._private(str(run.logs / "node-0.log")) as log:
+            log.write(b"x")
+    finally:
+        os.umask(before)
+    kept = (run.pods, run.logs, run.metrics, run.secrets)
+    assert {directory.name: oct(stat.S_IMODE(directory.stat().st_mode)) for directory in kept} == dict.fromkeys(
+        ("pods", "logs", "metrics", "secrets"), "0o700"
+    )
+    assert stat.S_IMODE((run.logs / "node-0.log").stat().st_mode) == 0o600

@@ -31,7 +31,7 @@ def with_packages(given: argparse.Namespace, source: Source | None) -> tuple[Sou
     if given.requirements is None:
         return source, (*given.pip,)
     if given.source is None:
-        file = _alone(given.requirements)
+        file = _alone(given.requirements, given.include)
         source = Source([*(source.files if source else ()), file], source.left_out if source else {})
     else:
         assert source is not None, "it is the folder"
@@ -68,8 +68,8 @@ def _check_password(text: str, what: str) -> None:
         raise BadInputError(f"{what} has an address with a password; write ${{NAME}} for it, a variable of the pods")
 
 
-def _alone(path: Path) -> File:
-    (file,) = read_file(path).files
+def _alone(path: Path, include: list[Path]) -> File:
+    (file,) = read_file(path, include).files
     for line in file.content.decode(errors="replace").splitlines():
         if other := ELSEWHERE.match(line):
             raise BadInputError(
@@ -85,7 +85,7 @@ def _travelling(path: Path, folder: Path, source: Source) -> File:
         why = (
             "there is no such file"
             if not path.is_file()
-            else "it does not travel: .gitignore names it, or it may hold secrets"
+            else "it does not travel: .gitignore names it, or it may hold secrets; --include sends it all the same"
         )
         raise BadInputError(f"--requirements {path}: {why}")
     return found

@@ -10,18 +10,21 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import SUPERVISE
 from ddpjob_operator.api.entrypoint import Entrypoint, Options, document_of, module
 from ddpjob_operator.api.launchers import Size, launcher_of
+from ddpjob_operator.api.secrecy import SECRET_NAME
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli import program
 from ddpjob_operator.client import Document
 from ddpjob_operator.client.archive import pack, readable
 from ddpjob_operator.client.code import DIGEST, config_map
-from ddpjob_operator.client.source import Source, read_file, read_folder
+from ddpjob_operator.client.source import SUSPECT, Source, read_file, read_folder
 
 from .packages import with_packages, within
 from .pod_options import PodOptions, checkpoint_on, with_pod_options
 
 NAMED = 20
 """This many files are named; the others are only counted."""
+FIRST = 5
+"""This many of those that do not travel."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,11 @@ def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
     Raises:
         BadInputError: there is no such program, it is too large to send, or an option is wrong.
     """
-    folder = read_folder(given.source) if given.source is not None else None
+    if given.include and given.source is None and given.target is None:
+        raise BadInputError("--include names files of the folder that --source sends; name the folder too")
+    folder = read_folder(given.source, given.include) if given.source is not None else None
     entrypoint = _entrypoint(given)
-    program_here = folder or (read_file(Path(given.target)) if given.target is not None else None)
+    program_here = folder or (read_file(Path(given.target), given.include) if given.target is not None else None)
     source, packages = with_packages(given, program_here)
     gpus = given.gpus_per_node or 0
     per_gpu = gpus or None if launcher_of(entrypoint.command) else None  # Others leave it to the job: Auto.
@@ -73,7 +78,8 @@ def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
     document = with_pod_options(document_of(entrypoint, options), wanted)
     marks = {"annotations": {DIGEST: code["metadata"]["annotations"][DIGEST]}} if code else {}
     document["metadata"] |= {"namespace": namespace, **marks}
-    told = (*_packed(source), *_beside(given)) if source else ()
+    told = (*_packed(source, whole=given.dry_run), *_beside(given)) if source else ()
+    told += tuple(_readable(given.env))
     return Parcel(document, code, told)
 
 
@@ -97,13 +103,32 @@ def _check_travels(words: Sequence[str], source: Path | None) -> None:
         raise BadInputError(f"{here[0]} would stay on this machine; to send it with its folder: --source .")
 
 
-def _packed(source: Source) -> Iterator[str]:
+def _packed(source: Source, *, whole: bool) -> Iterator[str]:
+    """What travels and what does not; the first of each or, as a dry run has it, the whole of it."""
     names = sorted(file.name for file in source.files)
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     size = readable(sum(len(file.content) for file in source.files))
-    yield f"packed {counted(len(names), 'file')}, {size}: {', '.join(names[:NAMED])}{more}"
-    for name, reason in sorted(source.left_out.items())[:NAMED]:
-        yield f"not packed: {name} ({reason})"
+    yield f"packed {counted(len(names), 'file')}, {size}: {_named(names, NAMED, whole=whole)}"
+    secret = sorted(name for name, reason in source.left_out.items() if reason == SUSPECT)
+    others = sorted(f"{name} ({reason})" for name, reason in source.left_out.items() if reason != SUSPECT)
+    if secret:
+        named = _named(secret, FIRST, whole=whole)
+        yield f"not packed, since {'they' if len(secret) > 1 else 'it'} may hold secrets ({len(secret)}): {named}"
+        yield "To send one all the same: --include FILE. What only the job should know belongs in a Secret"
+    if others:
+        yield f"not packed: {_named(others, FIRST, whole=whole)}"
+    if not whole and max(len(secret), len(others)) > FIRST:
+        yield "All of them: --dry-run"
+
+
+def _named(names: Sequence[str], most: int, *, whole: bool) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most and not whole else ""
+    return f"{', '.join(names if whole else names[:most])}{more}"
+
+
+def _readable(env: Sequence[str]) -> Iterator[str]:
+    """Which variables everybody sees who may see the job."""
+    if seen := [name for name in (one.partition("=")[0] for one in env) if SECRET_NAME.search(name)]:
+        yield f"all who may see the job can read {', '.join(seen)}; put what they should not into a Secret"
 
 
 def _beside(given: argparse.Namespace) -> Iterator[str]:

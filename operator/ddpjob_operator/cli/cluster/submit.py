@@ -29,7 +29,19 @@ from .pod_logs import FOLLOWED, PodLogs
 POLL_SECONDS = 0.2
 OF_A_PROGRAM = (
     *("module", "env", "max_restarts", "nodes", "gpus_per_node", "procs_per_node", "name"),
-    *("source", "pip", "requirements", "image", "cpu", "memory", "volume", "image_volume", "checkpoint", "queue"),
+    *(
+        "source",
+        "include",
+        "pip",
+        "requirements",
+        "image",
+        "cpu",
+        "memory",
+        "volume",
+        "image_volume",
+        "checkpoint",
+        "queue",
+    ),
 )
 """Options that a file does not need."""
 

@@ -1,0 +1,164 @@
+"""What is secret, in one list: names of files, names of variables and options, and what a secret itself looks like.
+
+It serves what is sent to a cluster and what a report masks. All patterns are linear in what they read.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import translate
+
+FOLDERS = frozenset(
+    (
+        *(".ssh", ".gnupg", ".password-store", ".aws", ".azure", ".gcloud", "gcloud", ".oci", ".kube", ".docker"),
+        *(".kaggle", ".huggingface", ".terraform", ".pulumi", ".vagrant"),
+    )
+)
+"""Folders that hold secrets by their names, in lower case as all that follow."""
+
+OF_SECRETS = "secrets"
+"""In a folder of this name everything is secret but its programs."""
+
+FILES = (
+    *(".env", ".env.*", "*.env", ".envrc"),
+    *("*.pem", "*.key", "*.p8", "*.p12", "*.pfx", "*.pkcs12", "*.jks", "*.keystore", "*.keytab", "*.kdb", "*.kdbx"),
+    *("*.ppk", "*.agekey", "*.ovpn", "secring.*", "krb5cc_*", "ssh_host_*_key", "*_rsa", "*_ed25519"),
+    *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"),
+    *("credentials", "credentials.*", "*credentials*.json", "*service[-_]account*.json", "*serviceaccount*.json"),
+    *("*firebase-adminsdk*.json", "client_secret*.json", "*.publishsettings", ".s3cfg", ".boto", ".passwd-s3fs"),
+    *("kaggle.json", "stored_tokens", ".databrickscfg", "rclone.conf", ".rclone.conf", "clearml.conf"),
+    *(".comet.config", "config.local", "kubeconfig", "kubeconfig.*", "*.kubeconfig"),
+    *(".dockercfg", ".dockerconfigjson", "*.tfstate", "*.tfstate.*", "*.tfvars", "*.tfvars.*", ".terraformrc"),
+    *(
+        "terraform.rc",
+        "secret.*",
+        "secrets.*",
+        "*.secret",
+        "*.secrets",
+        "*.secret.*",
+        "*[-_]secret.*",
+        "*[-_]secrets.*",
+    ),
+    *(".vault-token", ".vault_pass*", "vault_pass*", "token", "token.txt", "token.json", "*.token"),
+    *("*api_key*", "*api-key*", "*apikey*", "password*", "passwd", ".netrc", "_netrc", "*.netrc", ".authinfo*"),
+    *(".pgpass", "pgpass.conf", ".my.cnf", ".mylogin.cnf", ".pypirc", "pip.conf", "pip.ini", ".npmrc"),
+    *(".git-credentials", ".htpasswd", ".htdigest", ".curlrc", ".wgetrc", ".msmtprc", ".*_history"),
+)
+"""Names of files that hold secrets, as shell patterns."""
+
+NOT_SECRET = (
+    *(".env.example", ".env.sample", ".env.template", "*.pub", "*.py", "*.pyi", "*.ipynb"),
+    *("*.c", "*.cc", "*.cpp", "*.cu", "*.cuh", "*.h", "*.hpp", "*.go", "*.rs", "*.js", "*.ts", "*.java"),
+)
+"""Names that are no sign of a secret, whatever the list above says: above all programs'. What is in them is."""
+
+NAMES = (
+    r"token(?!i[sz])|secret|passw|passphrase|credential|private|auth(?!or(?!i))"
+    r"|(?:api|access|account|client|encryption|signing|license|ssh|session)[-_]?key|connection[-_]?string"
+)
+"""Parts of names of variables, options and fields whose values are secret, in any case."""
+SECRET_NAME = re.compile(NAMES, re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a kind of secret looks like."""
+
+    kind: str
+    hint: str
+    """What is in each of them: most texts do not have it, and need not be searched."""
+    pattern: str
+
+
+SHAPES = (
+    # With its body, as far as that goes: a head alone is no key, and there are keys without an end.
+    Shape(
+        "a private key",
+        "PRIVATE KEY",
+        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[A-Za-z0-9+/=\s\\]{0,65536}",
+    ),
+    Shape("a private key of PuTTY", "PuTTY-User-Key-File", r"PuTTY-User-Key-File-\d"),
+    Shape("a private key of age", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[A-Z0-9]{50,80}"),
+    Shape("a key of a kubeconfig", "client-key-data", r"client-key-data:\s{0,8}[A-Za-z0-9+/=]{40,65536}"),
+    Shape("a login of a registry", '"auth"', r'"auth"\s{0,8}:\s{0,8}"[A-Za-z0-9+/=]{16,4096}"'),
+    Shape("an access key of AWS", "AKIA", r"AKIA(?![A-Z0-9]{9}EXAMPLE)[A-Z0-9]{16}"),
+    Shape("an access key of AWS", "ASIA", r"ASIA(?![A-Z0-9]{9}EXAMPLE)[A-Z0-9]{16}"),
+    Shape("a key of an Azure account", "AccountKey=", r"AccountKey=[A-Za-z0-9+/=]{40,200}"),
+    Shape("a key of Google", "AIza", r"AIza[\w-]{35}"),
+    Shape("a secret of a Google client", "GOCSPX-", r"GOCSPX-[\w-]{20,64}"),
+    Shape("a token of Google", "ya29.", r"ya29\.[\w-]{20,2048}"),
+    Shape("a token of Hugging Face", "hf_", r"hf_[A-Za-z0-9]{30,64}"),
+    Shape("a token of GitHub", "gh", r"gh[pousr]_[A-Za-z0-9]{36,255}"),
+    Shape("a token of GitHub", "github_pat_", r"github_pat_\w{50,255}"),
+    Shape("a token of GitLab", "glpat-", r"glpat-[\w-]{20,255}"),
+    Shape("a key of Weights & Biases", "wandb_v1_", r"wandb_v1_[\w-]{20,255}"),
+    Shape("a key of NVIDIA", "nvapi-", r"nvapi-[\w-]{40,255}"),
+    Shape("a key of OpenAI or Anthropic", "sk-", r"sk-(?:ant-|proj-|svcacct-)?[A-Za-z0-9_-]{32,255}"),
+    Shape("a token of Replicate", "r8_", r"r8_[A-Za-z0-9]{37}"),
+    Shape("a token of Databricks", "dapi", r"dapi[0-9a-f]{32}"),
+    Shape("a token of Slack", "xox", r"xox[abeoprs]-[\w-]{10,255}"),
+    Shape("a webhook of Slack", "hooks.slack.com", r"hooks\.slack\.com/services/[\w/]{20,100}"),
+    Shape("a token of PyPI", "pypi-AgEI", r"pypi-AgEI[\w-]{40,2048}"),
+    Shape("a token of npm", "npm_", r"npm_[A-Za-z0-9]{36}"),
+    Shape("a token of Docker Hub", "dckr_pat_", r"dckr_pat_[\w-]{20,100}"),
+    Shape("a token of Vault", "hv", r"hv[sbr]\.[\w-]{20,2048}"),
+    Shape("a token of DigitalOcean", "dop_v1_", r"dop_v1_[0-9a-f]{64}"),
+    Shape("a key of SendGrid", "SG.", r"SG\.[\w-]{16,64}\.[\w-]{16,128}"),
+    Shape("a key of Stripe", "k_live_", r"[rs]k_live_[A-Za-z0-9]{16,255}"),
+    Shape("a signed token (JWT)", "eyJ", r"eyJ[\w-]{10,4096}\.eyJ[\w-]{10,4096}\.[\w-]{10,4096}"),
+)
+
+
+def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, patterns)))
+
+
+_SECRET, _NOT_SECRET = _any_of(FILES), _any_of(NOT_SECRET)
+
+
+def names_secrets(path: str, *, is_folder: bool = False) -> bool:
+    """Whether a file's or folder's path says that it holds secrets."""
+    *above, name = path.lower().split("/")
+    if FOLDERS.intersection((*above, name) if is_folder else above):
+        return True
+    return not is_folder and bool((_SECRET.match(name) or OF_SECRETS in above) and not _NOT_SECRET.match(name))
+
+
+BEGIN = r"(?<![\w-])"
+"""Where such a word begins, so that a long one is looked at once."""
+
+_SHAPES = tuple((shape, re.compile(BEGIN + shape.pattern)) for shape in SHAPES)
+SHAPED = re.compile(BEGIN + rf"(?:{'|'.join(shape.pattern for shape in SHAPES)})")
+"""Any of them."""
+
+_IN_AN_ADDRESS = re.compile(
+    r"://[^\s:/@'\"<>{}$%]{0,64}:(?!(?:pass|passwd|password|pw|pwd|secret|token|[x*.]{1,64})@)[^\s/@'\"<>{}$]{3,256}@"
+)
+_ASSIGNED = re.compile(
+    rf"(?P<name>(?:{NAMES})[\w-]{{0,40}}+)[\"']?\]?\s{{0,4}}(?::\s{{0,4}}[\w.]{{1,30}}\s{{0,4}})?[:=]\s{{0,4}}"
+    r"[\"'](?P<value>[^\s\"'${}<>()]{6,512})[\"']",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"[A-Za-z0-9]+")
+_LONG = 12
+"""Letters and digits in one run, mixed: no word of any language, and what most generated secrets have."""
+
+
+def suspicions(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a text, by number, that look as if they held a secret, and which kind; never the value."""
+    for shape, pattern in _SHAPES:
+        if shape.hint in text:
+            yield from ((_line(text, found), shape.kind) for found in pattern.finditer(text))
+    yield from ((_line(text, found), "an address with a password") for found in _IN_AN_ADDRESS.finditer(text))
+    for found in _ASSIGNED.finditer(text):
+        if _is_made_up(found["value"], least=1 if found["name"].lower().startswith("passw") else _LONG):
+            yield _line(text, found), f"a value for {found['name']}"
+
+
+def _is_made_up(value: str, least: int) -> bool:
+    """Whether a run of so many letters and digits has both: `hunter2`, and not `bert-base-uncased`."""
+    return any(len(run) >= least and not (run.isalpha() or run.isdigit()) for run in _WORD.findall(value))
+
+
+def _line(text: str, found: re.Match[str]) -> int:
+    return text.count("\n", 0, found.start()) + 1
