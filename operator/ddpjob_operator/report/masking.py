@@ -1,10 +1,16 @@
-"""What a page must not show: values whose names say that they are secret."""
+"""What a page must not show: values whose names or looks say that they are secret, wherever they stand."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
-NAMES = r"token(?!i[sz])|secret|passw|credential|private|auth|api[-_]?key|access[-_]?key"
-SECRET = re.compile(NAMES, re.IGNORECASE)
+from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api.secrecy import NAMES, SECRET_NAME, SHAPED
+
+from .records import Record, Records, Start
+from .run_data import RunData
+
 IN_A_URL = re.compile(r"(?<=://)[^/\s]+(?=@)")
 NAME = rf"(?=[-\w.]*(?:{NAMES})) [-\w.]++"
 QUOTED = r"""
@@ -31,27 +37,87 @@ IN_A_SCRIPT = re.compile(
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 MASK = "•••"
+SHORTEST = 6
+"""Letters of a value that is masked elsewhere too: shorter ones are also words and numbers of other things."""
+PLAIN = re.compile(r"[\d.]*|true|false|none|null", re.IGNORECASE)
+SETTINGS = frozenset({"options", "environment"})
+"""What of a record is as a user gave it; what is measured has names such as `tokens_per_second`."""
 
 
-def value(name: str, text: str) -> str:
-    """The value of a variable or option, as it may be shown."""
-    return MASK if SECRET.search(name) else script(text)
+class Mask:
+    """Masks texts, and what it has once known as a secret in all of them."""
 
+    def __init__(self) -> None:
+        self._known: set[str] = set()
 
-def words(command: Iterable[str]) -> Iterator[str]:
-    """The words of a command line, as they may be shown."""
-    secret = False
-    for word in command:
-        name, equals, text = word.partition("=")
-        if secret and not word.startswith("-"):
-            yield MASK
-        elif equals and not re.search(r"[\s\"':{]", name):
-            yield f"{name}={value(name, text)}"
-        else:
-            yield script(word)
-        secret = word.startswith("-") and not equals and bool(SECRET.search(word))
+    def run(self, found: RunData) -> RunData:
+        """A run as a page may show it; the second time it knows what stands anywhere in it."""
+        return replace(
+            found,
+            job=found.job and self._job(found.job),
+            recorded=self._records(found.recorded),
+            stacks=[replace(one, story=self.script(one.story)) for one in found.stacks],
+            printed=self._records(found.printed),
+        )
 
+    def value(self, name: str, text: str) -> str:
+        """The value of a variable or option."""
+        return self._secret(text) if SECRET_NAME.search(name) else self.script(text)
 
-def script(text: str) -> str:
-    """A text that may contain whole commands, like a shell script, as it may be shown."""
-    return IN_A_SCRIPT.sub(rf"\1{MASK}", IN_A_URL.sub(MASK, text))
+    def words(self, command: Iterable[str]) -> Iterator[str]:
+        """The words of a command line."""
+        secret = False
+        for word in command:
+            name, equals, text = word.partition("=")
+            if secret and not word.startswith("-"):
+                yield self._secret(word)
+            elif equals and not re.search(r"[\s\"':{]", name):
+                yield f"{name}={self.value(name, text)}"
+            else:
+                yield self.script(word)
+            secret = word.startswith("-") and not equals and bool(SECRET_NAME.search(word))
+
+    def script(self, text: str) -> str:
+        """A text that may contain whole commands, like a shell script."""
+        for known in sorted(self._known, key=len, reverse=True):
+            text = text.replace(known, MASK)
+        text = IN_A_URL.sub(lambda found: self._secret(found[0].partition(":")[2] or found[0]), text)
+        text = SHAPED.sub(lambda found: self._secret(found[0]), text)
+        return IN_A_SCRIPT.sub(lambda found: found[1] + self._secret(found[0][len(found[1]) :]), text)
+
+    def _secret(self, text: str) -> str:
+        value = re.sub(r"^[$a-z]{0,2}(?=\\?[\"'])", "", text).strip("\\\"' ,;)}]")
+        if len(value) >= SHORTEST and not PLAIN.fullmatch(value) and MASK not in value:
+            self._known.add(value)
+        return MASK
+
+    def _job(self, job: DDPJob) -> DDPJob:
+        document: Any = job.to_document()
+        for container in document["spec"]["template"]["spec"]["containers"]:
+            for part in ("command", "args"):
+                if part in container:
+                    container[part] = [*self.words(container[part])]
+            for one in container.get("env") or ():
+                if "value" in one:
+                    one["value"] = self.value(one["name"], str(one["value"]))
+        masked = DDPJob.from_dict(document)
+        history = tuple(one.model_copy(update={"message": self.script(one.message)}) for one in job.status.history)
+        told = {"message": self.script(job.status.message), "history": history}
+        return masked.model_copy(update={"status": job.status.model_copy(update=told)})
+
+    def _records(self, records: Records) -> Records:
+        return Records(
+            [Start(self._record(one.began), [self._record(entry) for entry in one.entries]) for one in records.starts]
+        )
+
+    def _record(self, record: Record) -> Record:
+        return replace(record, values={key: self._field(key, value) for key, value in record.values.items()})
+
+    def _field(self, name: str, value: Any, *, given: bool = False) -> Any:
+        """A field of a record; `given` is what a user chose, of which numbers can be secret too."""
+        if isinstance(value, Mapping):
+            inside = given or name in SETTINGS
+            return {self.script(key): self._field(key, inner, given=inside) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self._field(name, inner, given=given) for inner in value]
+        return self.value(name, str(value)) if isinstance(value, str) or given else value

@@ -1,7 +1,6 @@
 """The page: what is said about a run in words and tables, around its curves."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,8 +11,9 @@ from ddpjob_operator.api import DDPJob, State
 from ddpjob_operator.api.contract import TRAIN
 from ddpjob_operator.api.words import counted, duration, restarts
 
-from . import figures, masking
+from . import figures
 from .incidents import STOPPED, Interruption, incidents
+from .masking import Mask
 from .records import Records
 from .run_data import RunData
 
@@ -39,10 +39,11 @@ def render(found: RunData, now: datetime) -> str:
 
 def _model(found: RunData, now: datetime) -> dict[str, Any]:
     """All that the template shows."""
+    mask = Mask()
+    mask.run(found)  # What it learns here it knows below, wherever that stands.
+    found = mask.run(found)
     recorded = found.recorded
-    interruptions = [
-        replace(one, message=masking.script(one.message)) for one in incidents(found.job, found.recorded)
-    ]
+    interruptions = incidents(found.job, recorded)
     zero = _began(found)
     told = recorded if recorded.has("loss") or not found.printed.starts else found.printed
     return {
@@ -50,12 +51,12 @@ def _model(found: RunData, now: datetime) -> dict[str, Any]:
         "now": now,
         "zero": zero,
         "state": _state(found),
-        "message": masking.script(found.job.status.message) if found.job else "",
+        "message": found.job.status.message if found.job else "",
         "facts": list(_facts(found, now)),
         "figures": list(_figures(recorded, told, interruptions, zero)),
         "advice": _advice(found.job),
         "incidents": interruptions,
-        "stacks": [replace(one, story=masking.script(one.story)) for one in found.stacks],
+        "stacks": found.stacks,
         "seen": recorded.seen,
         "checkpoints": recorded.of("saved")[-CHECKPOINTS:][::-1],
         "settings": list(_settings(found)),
@@ -111,7 +112,7 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
     if job:
         yield (
             "Command",
-            " ".join(masking.words([*job.spec.trainer.get("command", ()), *job.spec.trainer.get("args", ())])),
+            " ".join([*job.spec.trainer.get("command", ()), *job.spec.trainer.get("args", ())]),
         )
 
 
@@ -196,7 +197,7 @@ def _settings(found: RunData) -> Iterator[tuple[str, list[tuple[str, str]]]]:
 def _variable(variable: Mapping[str, Any]) -> str:
     if "valueFrom" in variable:
         return f"from {', '.join(variable['valueFrom'])}"
-    return masking.value(variable["name"], str(variable.get("value", "")))
+    return str(variable.get("value", ""))
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -204,7 +205,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", masking.value(name, str(value))
+            yield f"{prefix}{name}", str(value)
 
 
 def _moment(time: datetime) -> str:

@@ -1,7 +1,21 @@
 """What a page shows of commands and variables: no secret."""
 
+from collections.abc import Iterable, Iterator
+
 import pytest
-from ddpjob_operator.report.masking import script, value, words
+from ddpjob_operator.report.masking import Mask
+
+
+def value(name: str, text: str) -> str:
+    return Mask().value(name, text)
+
+
+def words(command: Iterable[str]) -> Iterator[str]:
+    return Mask().words(command)
+
+
+def script(text: str) -> str:
+    return Mask().script(text)
 
 
 @pytest.mark.parametrize(
@@ -96,3 +110,25 @@ def test_secrets_in_code_are_masked(code: str, shown: str) -> None:
 )
 def test_secrets_in_a_message_are_masked(message: str, shown: str) -> None:
     assert script(message) == shown
+
+
+TOKEN = "hf_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3g"
+
+
+@pytest.mark.parametrize("text", [f"x = {TOKEN}", f"401: {TOKEN!r} is not valid", f"['{TOKEN}', 1]"])
+def test_what_looks_secret_is_masked_whatever_its_name(text: str) -> None:
+    assert script(text) == text.replace(f"'{TOKEN}'", "'•••'").replace(TOKEN, "•••")
+
+
+def test_a_value_once_known_as_secret_is_masked_wherever_it_stands() -> None:
+    mask = Mask()
+    assert mask.value("DB_PASSWORD", "correct-horse") == "•••"
+    assert list(mask.words(["train.py", "--token", "s3cr3t-w0rd"])) == ["train.py", "--token", "•••"]
+    assert mask.script("no login as me with correct-horse or s3cr3t-w0rd") == "no login as me with ••• or •••"
+
+
+@pytest.mark.parametrize("text", ["1", "4096", "true", "none", "short"])
+def test_a_short_word_or_a_number_is_masked_where_its_name_says_so_alone(text: str) -> None:
+    mask = Mask()
+    assert mask.value("max_tokens", text) == "•••"
+    assert mask.script(f"x {text}") == f"x {text}"

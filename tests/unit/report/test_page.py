@@ -128,3 +128,26 @@ def test_what_a_program_has_printed_of_rank_0_is_drawn_where_nothing_else_tells_
     found = replace(find(tmp_path), printed=told)
     page = render(found, datetime(2026, 1, 1, tzinfo=UTC))
     assert all(f"<figcaption>{heading} " in page for heading in ("Loss", "accuracy"))
+
+
+def test_a_value_that_is_secret_in_one_place_is_shown_in_no_other(tmp_path: Path) -> None:
+    secret = "correct-horse-battery"
+    trainer = {
+        "name": "trainer",
+        "image": "any",
+        "command": ["python", "train.py", secret],
+        "env": [{"name": "DB_PASSWORD", "value": secret}, {"name": "NOTE", "value": f"is {secret}"}],
+    }
+    failure = {"time": "2026-01-01T00:00:00Z", "attempt": 1, "node": 0, "pod": "own-0-x", "cause": "ProgramError"}
+    status = {"state": "Failed", "message": f"no {secret}", "history": [failure | {"message": f"bad {secret}"}]}
+    document = DOCUMENT | {"spec": {"template": {"spec": {"containers": [trainer]}}}, "status": status}
+    (tmp_path / "job.json").write_text(json.dumps(document))
+    options = {"options": {"note": secret, "batch": 8}, "seen": True}
+    metrics = {"loss": 0.5, "metrics": {f"acc of {secret}": 1.0, "tokens_per_second": 2.0}}
+    write(tmp_path / "metrics.jsonl", line("started", 1, 0, **options), line("progress", 1, 1, **metrics))
+    (tmp_path / "stalls" / "attempt-1").mkdir(parents=True)
+    (tmp_path / "stalls" / "attempt-1" / "rank-0.txt").write_text(f"connect('{secret}')")
+    page = render(find(tmp_path), datetime(2026, 1, 1, tzinfo=UTC))
+    assert secret not in page
+    shown = ("python train.py •••", "is •••", "no •••", "bad •••", "acc of •••", "tokens_per_second", "connect(")
+    assert [one for one in shown if one not in page] == []
