@@ -76,9 +76,10 @@ def test_a_script_goes_to_the_cluster_with_its_code_which_stays_as_long_as_a_job
 
     code, said = engineer.submit(*words)
     assert code == 0, said
-    assert said.splitlines()[:3] == [
+    assert said.splitlines()[:4] == [
         "packed 2 files, 13 bytes: model.py, train.py",
-        "not packed: .env (may hold secrets)",
+        "not packed, since it may hold secrets (1): .env",
+        "To send one all the same: --include FILE. What only the job should know belongs in a Secret",
         f"train: 2 nodes x 8 processes, submitted to namespace {engineer.namespace} of context plant",
     ]
     ((name, first),) = engineer.codes().items()

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from re import _constants as ops  # type: ignore[attr-defined]  # The library has no public parser of patterns.
@@ -41,6 +42,7 @@ NO_MATCH = "\n\0"
 
 FUNCTIONS = ("compile", "match", "search", "fullmatch", "sub", "subn", "split", "findall", "finditer")
 COMPUTED = {
+    "api/secrecy.py": "the shapes, of which one pattern here has all, and names of files, which are short",
     "api/rules/checks.py": "NAME_PATTERN, one of the API's, which are in the CRD",
     "api/validation.py": "those of the API's fields, which are in the CRD",
 }
@@ -64,6 +66,9 @@ def constants(tree: ast.Module) -> dict[str, Any]:
     """What a module's assignments give that need nothing but `re` and each other."""
     known: dict[str, Any] = {"re": re}
     for statement in tree.body:
+        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("ddpjob_operator.api."):
+            room = import_module(statement.module or "")
+            known |= {one.name: text for one in statement.names if isinstance(text := getattr(room, one.name), str)}
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             try:
                 known[statement.targets[0].id] = evaluated(statement.value, known)

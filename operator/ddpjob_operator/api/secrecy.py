@@ -5,7 +5,6 @@ It serves what is sent to a cluster and what a report masks. All patterns are li
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from fnmatch import translate
 
 FOLDERS = frozenset(
@@ -60,53 +59,44 @@ NAMES = (
 SECRET_NAME = re.compile(NAMES, re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What a kind of secret looks like."""
-
-    kind: str
-    hint: str
-    """What is in each of them: most texts do not have it, and need not be searched."""
-    pattern: str
-
-
 SHAPES = (
     # With its body, as far as that goes: a head alone is no key, and there are keys without an end.
-    Shape(
+    (
         "a private key",
         "PRIVATE KEY",
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[A-Za-z0-9+/=\s\\]{0,65536}",
     ),
-    Shape("a private key of PuTTY", "PuTTY-User-Key-File", r"PuTTY-User-Key-File-\d"),
-    Shape("a private key of age", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[A-Z0-9]{50,80}"),
-    Shape("a key of a kubeconfig", "client-key-data", r"client-key-data:\s{0,8}[A-Za-z0-9+/=]{40,65536}"),
-    Shape("a login of a registry", '"auth"', r'"auth"\s{0,8}:\s{0,8}"[A-Za-z0-9+/=]{16,4096}"'),
-    Shape("an access key of AWS", "AKIA", r"AKIA(?![A-Z0-9]{9}EXAMPLE)[A-Z0-9]{16}"),
-    Shape("an access key of AWS", "ASIA", r"ASIA(?![A-Z0-9]{9}EXAMPLE)[A-Z0-9]{16}"),
-    Shape("a key of an Azure account", "AccountKey=", r"AccountKey=[A-Za-z0-9+/=]{40,200}"),
-    Shape("a key of Google", "AIza", r"AIza[\w-]{35}"),
-    Shape("a secret of a Google client", "GOCSPX-", r"GOCSPX-[\w-]{20,64}"),
-    Shape("a token of Google", "ya29.", r"ya29\.[\w-]{20,2048}"),
-    Shape("a token of Hugging Face", "hf_", r"hf_[A-Za-z0-9]{30,64}"),
-    Shape("a token of GitHub", "gh", r"gh[pousr]_[A-Za-z0-9]{36,255}"),
-    Shape("a token of GitHub", "github_pat_", r"github_pat_\w{50,255}"),
-    Shape("a token of GitLab", "glpat-", r"glpat-[\w-]{20,255}"),
-    Shape("a key of Weights & Biases", "wandb_v1_", r"wandb_v1_[\w-]{20,255}"),
-    Shape("a key of NVIDIA", "nvapi-", r"nvapi-[\w-]{40,255}"),
-    Shape("a key of OpenAI or Anthropic", "sk-", r"sk-(?:ant-|proj-|svcacct-)?[A-Za-z0-9_-]{32,255}"),
-    Shape("a token of Replicate", "r8_", r"r8_[A-Za-z0-9]{37}"),
-    Shape("a token of Databricks", "dapi", r"dapi[0-9a-f]{32}"),
-    Shape("a token of Slack", "xox", r"xox[abeoprs]-[\w-]{10,255}"),
-    Shape("a webhook of Slack", "hooks.slack.com", r"hooks\.slack\.com/services/[\w/]{20,100}"),
-    Shape("a token of PyPI", "pypi-AgEI", r"pypi-AgEI[\w-]{40,2048}"),
-    Shape("a token of npm", "npm_", r"npm_[A-Za-z0-9]{36}"),
-    Shape("a token of Docker Hub", "dckr_pat_", r"dckr_pat_[\w-]{20,100}"),
-    Shape("a token of Vault", "hv", r"hv[sbr]\.[\w-]{20,2048}"),
-    Shape("a token of DigitalOcean", "dop_v1_", r"dop_v1_[0-9a-f]{64}"),
-    Shape("a key of SendGrid", "SG.", r"SG\.[\w-]{16,64}\.[\w-]{16,128}"),
-    Shape("a key of Stripe", "k_live_", r"[rs]k_live_[A-Za-z0-9]{16,255}"),
-    Shape("a signed token (JWT)", "eyJ", r"eyJ[\w-]{10,4096}\.eyJ[\w-]{10,4096}\.[\w-]{10,4096}"),
+    ("a private key of PuTTY", "PuTTY-User-Key-File", r"PuTTY-User-Key-File-\d"),
+    ("a private key of age", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[A-Z0-9]{50,80}"),
+    ("a key of a kubeconfig", "client-key-data", r"client-key-data:\s{0,8}[A-Za-z0-9+/=]{40,65536}"),
+    ("a login of a registry", '"auth"', r'"auth"\s{0,8}:\s{0,8}"[A-Za-z0-9+/=]{16,4096}"'),
+    ("an access key of AWS", "AKIA", r"AKIA(?![A-Z0-9]{9}EXAMPLE)[A-Z0-9]{16}"),
+    ("an access key of AWS", "ASIA", r"ASIA(?![A-Z0-9]{9}EXAMPLE)[A-Z0-9]{16}"),
+    ("a key of an Azure account", "AccountKey=", r"AccountKey=[A-Za-z0-9+/=]{40,200}"),
+    ("a key of Google", "AIza", r"AIza[\w-]{35}"),
+    ("a secret of a Google client", "GOCSPX-", r"GOCSPX-[\w-]{20,64}"),
+    ("a token of Google", "ya29.", r"ya29\.[\w-]{20,2048}"),
+    ("a token of Hugging Face", "hf_", r"hf_[A-Za-z0-9]{30,64}"),
+    ("a token of GitHub", "gh", r"gh[pousr]_[A-Za-z0-9]{36,255}"),
+    ("a token of GitHub", "github_pat_", r"github_pat_\w{50,255}"),
+    ("a token of GitLab", "glpat-", r"glpat-[\w-]{20,255}"),
+    ("a key of Weights & Biases", "wandb_v1_", r"wandb_v1_[\w-]{20,255}"),
+    ("a key of NVIDIA", "nvapi-", r"nvapi-[\w-]{40,255}"),
+    ("a key of OpenAI or Anthropic", "sk-", r"sk-(?:ant-|proj-|svcacct-)?[A-Za-z0-9_-]{32,255}"),
+    ("a token of Replicate", "r8_", r"r8_[A-Za-z0-9]{37}"),
+    ("a token of Databricks", "dapi", r"dapi[0-9a-f]{32}"),
+    ("a token of Slack", "xox", r"xox[abeoprs]-[\w-]{10,255}"),
+    ("a webhook of Slack", "hooks.slack.com", r"hooks\.slack\.com/services/[\w/]{20,100}"),
+    ("a token of PyPI", "pypi-AgEI", r"pypi-AgEI[\w-]{40,2048}"),
+    ("a token of npm", "npm_", r"npm_[A-Za-z0-9]{36}"),
+    ("a token of Docker Hub", "dckr_pat_", r"dckr_pat_[\w-]{20,100}"),
+    ("a token of Vault", "hv", r"hv[sbr]\.[\w-]{20,2048}"),
+    ("a token of DigitalOcean", "dop_v1_", r"dop_v1_[0-9a-f]{64}"),
+    ("a key of SendGrid", "SG.", r"SG\.[\w-]{16,64}\.[\w-]{16,128}"),
+    ("a key of Stripe", "k_live_", r"[rs]k_live_[A-Za-z0-9]{16,255}"),
+    ("a signed token (JWT)", "eyJ", r"eyJ[\w-]{10,4096}\.eyJ[\w-]{10,4096}\.[\w-]{10,4096}"),
 )
+"""Kinds of secrets: what each is called, a word that is in all of them (most texts have none), and how it looks."""
 
 
 def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
@@ -127,8 +117,8 @@ def names_secrets(path: str, *, is_folder: bool = False) -> bool:
 BEGIN = r"(?<![\w-])"
 """Where such a word begins, so that a long one is looked at once."""
 
-_SHAPES = tuple((shape, re.compile(BEGIN + shape.pattern)) for shape in SHAPES)
-SHAPED = re.compile(BEGIN + rf"(?:{'|'.join(shape.pattern for shape in SHAPES)})")
+_SHAPES = tuple((kind, hint, re.compile(BEGIN + pattern)) for kind, hint, pattern in SHAPES)
+SHAPED = re.compile(BEGIN + "(?:" + "|".join(pattern for _, _, pattern in SHAPES) + ")")
 """Any of them."""
 
 _IN_AN_ADDRESS = re.compile(
@@ -146,9 +136,9 @@ _LONG = 12
 
 def suspicions(text: str) -> Iterator[tuple[int, str]]:
     """The lines of a text, by number, that look as if they held a secret, and which kind; never the value."""
-    for shape, pattern in _SHAPES:
-        if shape.hint in text:
-            yield from ((_line(text, found), shape.kind) for found in pattern.finditer(text))
+    for kind, hint, pattern in _SHAPES:
+        if hint in text:
+            yield from ((_line(text, found), kind) for found in pattern.finditer(text))
     yield from ((_line(text, found), "an address with a password") for found in _IN_AN_ADDRESS.finditer(text))
     for found in _ASSIGNED.finditer(text):
         if _is_made_up(found["value"], least=1 if found["name"].lower().startswith("passw") else _LONG):
