@@ -137,6 +137,13 @@ lock: $(READY) ## Resolve the dependencies again, into requirements/
 	done
 	compile --upgrade --output-file requirements/build.txt - <<< $$'hatchling>=1.27\nuv'
 
+# Strict: a package that its database does not answer for fails, where it would pass as if it were sound.
+audit: $(READY) ## Ask pip-audit's database about each locked version, and pip whether they fit each other; needs the internet
+	@$(BIN)/python -m pip check
+	for lock in requirements/*.txt; do
+	  PATH="$$PATH:$(CURDIR)/$(BIN)" uv tool run pip-audit --strict --disable-pip --require-hashes --requirement "$$lock"
+	done
+
 bench-train: $(READY) ## Our trainer beside the smallest DDP script and other yardsticks (about 40 min; QUICK=1: to try it)
 	@$(BIN)/python -m tests.bench.train $(if $(QUICK),--quick)
 
@@ -183,4 +190,4 @@ mutants: $(READY) ## How sharp the tests are: put 300 small faults in, one at a 
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test test-full test-changed e2e e2e-kind wheel plant generate vendor-kubernetes images lock bench-train bench-checkpoint bench-recovery bench-operator bench-coordinator bench-start bench-gangs gpu scheduling fault-table faults mutants clean
+.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test test-full test-changed e2e e2e-kind wheel plant generate vendor-kubernetes images lock audit bench-train bench-checkpoint bench-recovery bench-operator bench-coordinator bench-start bench-gangs gpu scheduling fault-table faults mutants clean
