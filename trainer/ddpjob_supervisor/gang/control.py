@@ -1,14 +1,17 @@
 """The control port: where only supervisors of the same job talk to this one."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ddpjob_rank.errors import TrainerError
 
+from ddpjob_supervisor.listening import SILENT, Door, Places, listen_on
+
 from .coordinator_service import CoordinatorService
 from .follower import Follower
-from .link import FIRST_BYTES, NOT_DIRECT, LinkLostError, TcpLink, not_direct
+from .link import NOT_DIRECT, LinkLostError, TcpLink, accepted, not_direct
 from .messages import FIRST_WITH_PROOF, PROTOCOL, Announce, Hello, History, Message, Refused, UnreadableError
 from .once import Once, shown
 from .proof import UnprovedError
@@ -16,7 +19,7 @@ from .rendezvous import RELEASE, Rendezvous
 from .settings import Settings
 
 STRANGERS = 64
-"""How many unproved connections there may be, besides one of each node."""
+"""How many unproved connections there may be that have said something, besides one of each node."""
 
 BACKLOG = 512
 """How many connections can wait in the kernel while this process has no core, besides one of each node. The first
@@ -39,54 +42,18 @@ async def control_port(
     assert settings.secret or not settings.reaches_out, "a gang without a secret stays on its machine"
     listener = _Listener(settings, rendezvous, follower, service)
     try:
-        server = await asyncio.start_server(
-            listener.serve,
-            settings.listen,
-            settings.control_port,
-            limit=FIRST_BYTES,
-            backlog=BACKLOG + settings.nodes,
-        )
+        listening = listen_on(settings.listen, settings.control_port, BACKLOG + settings.nodes)
     except OSError as error:
         other = "DDPJOB_CONTROL_PORT (spec.controlPort)" if settings.in_a_job else "MASTER_PORT, beside which it is"
         raise TrainerError(
             f"cannot listen on port {settings.control_port} for the other supervisors: {error.strerror};"
             f" set another {other}"
         ) from error
+    door = Door(listening, listener.come_in, silent=SILENT + settings.nodes, pushed_out=listener.pushed_out)
     try:
         yield settings.control_port
     finally:
-        server.close()
-
-
-class _UnprovedLinks:
-    """Connections that have not proved themselves. If there are too many, the host with the most loses its oldest.
-
-    So a host that floods the port pushes out only itself, and a supervisor, which needs only a moment, gets through.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._count = 0
-        self._of_host: dict[str, list[TcpLink]] = {}
-
-    def enter(self, link: TcpLink) -> TcpLink | None:
-        """Adds a connection. Returns the one that has to go if there are too many: the oldest of the busiest host."""
-        self._of_host.setdefault(link.peer_host, []).append(link)
-        self._count += 1
-        if self._count <= self._most:
-            return None
-        oldest = max(self._of_host.values(), key=len)[0]
-        self.leave(oldest)
-        return oldest
-
-    def leave(self, link: TcpLink) -> None:
-        """Removes a connection that has proved itself or ended, unless it was already pushed out."""
-        of_host = self._of_host.get(link.peer_host, [])
-        if link in of_host:
-            of_host.remove(link)
-            self._count -= 1
-            if not of_host:
-                del self._of_host[link.peer_host]
+        door.close()
 
 
 class _Listener:
@@ -99,12 +66,26 @@ class _Listener:
         self._rendezvous = rendezvous
         self._follower = follower
         self._service = service
-        self._unproved = _UnprovedLinks(STRANGERS + settings.nodes)
+        self._unproved = Places[TcpLink](STRANGERS + settings.nodes)
         self._once = Once()
+        self._serving: set[asyncio.Task[None]] = set()
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def come_in(self, connection: socket.socket) -> None:
+        """Serves a connection that has said something."""
+        serving = asyncio.create_task(self._serve(connection))
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
+
+    def pushed_out(self, host: str) -> None:
+        """Says which host has lost a connection, since there are too many."""
+        self._once.warn(f"too many connections to the control port have proved nothing: {host} goes first")
+
+    async def _serve(self, connection: socket.socket) -> None:
         """Serves one connection until it ends."""
-        link = TcpLink(reader, writer)
+        try:
+            link = await accepted(connection)
+        except OSError:
+            return  # It is gone already.
         host = link.peer_host
         try:
             await self._answer(link, await self._proved(link))
@@ -119,10 +100,10 @@ class _Listener:
 
     async def _proved(self, link: TcpLink) -> Message:
         """The first message, once it is proved to come from a supervisor of this job."""
-        if pushed_out := self._unproved.enter(link):
-            first = f"too many connections to the control port have proved nothing: {pushed_out.peer_host} goes first"
-            self._once.warn(first)
-            pushed_out.abort()
+        if pushed_out := self._unproved.enter(link.peer_host, link):
+            busiest, oldest = pushed_out
+            self.pushed_out(busiest)
+            oldest.abort()
         try:
             async with asyncio.timeout(PROOF_SECONDS):
                 match await link.receive():
@@ -136,7 +117,7 @@ class _Listener:
         except TimeoutError:
             raise UnprovedError(f"it has proved nothing for {PROOF_SECONDS:.0f} s") from None
         finally:
-            self._unproved.leave(link)
+            self._unproved.leave(link.peer_host, link)
 
     def _refuse_version(self, link: TcpLink, hello: Hello) -> None:
         theirs, ours = f"{hello.release} (protocol {hello.protocol})", f"{RELEASE} (protocol {PROTOCOL})"

@@ -8,6 +8,8 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from ddpjob_supervisor.listening import plain
+
 from .addresses import address_of, host_and_port
 from .messages import Announce, Challenge, Hello, Message, Refused, UnreadableError, from_line, to_line
 from .once import shown
@@ -106,7 +108,7 @@ class TcpLink:
 
     def _end(self, name: str) -> tuple[str, int]:
         host, port, *_ = self._writer.get_extra_info(name) or ("", 0)
-        return str(host).removeprefix("::ffff:"), port
+        return plain(str(host)), port
 
     def send(self, message: Message, line: bytes = b"") -> None:
         """Says something; that the other side is gone is found out by `receive`."""
@@ -200,6 +202,19 @@ class TcpLink:
     def abort(self) -> None:
         """Closes the connection, even if something is still to be sent."""
         self._writer.transport.abort()
+
+
+async def accepted(connection: socket.socket) -> TcpLink:
+    """The connection of somebody who has come here.
+
+    Raises:
+        OSError: It is gone already.
+    """
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=FIRST_BYTES)
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport, _ = await loop.connect_accepted_socket(lambda: protocol, connection)
+    return TcpLink(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
 
 async def connect(address: str, source: str | None = None) -> TcpLink:

@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import json
 import re
+import socket
 from collections.abc import Callable
 from http import HTTPStatus
 
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from ddpjob_supervisor.listening import Closed
+from ddpjob_supervisor.web import FairServer
 
 from .document import Document
 from .metrics import Metrics
@@ -18,12 +19,11 @@ from .metrics import Metrics
 LONGEST_WAIT_SECONDS = 30
 WAITING = 64
 """How many clients may wait for news at once."""
-CONNECTIONS = 256
-"""How many connections there may be; further ones are closed at once."""
+CONNECTIONS = 128
+"""How many connections there may be that have said something."""
 KEEPALIVE_SECONDS = 75.0
 LINE_BYTES = 2048
 """Limit of the request line, and of each header."""
-CLOSING_SECONDS = 1.0
 
 METHODS = ("GET", "HEAD")
 PATHS = ("/status", "/metrics", "/healthz")
@@ -43,18 +43,18 @@ class Answers:
         self._look: asyncio.Handle | None = None
         self._waiting = 0
         self._closing = False
-        self._server = web.Server(
+        self._server = FairServer(
             self._answer,
+            CONNECTIONS,
             handler_cancellation=True,  # A client that has gone away no longer waits.
-            access_log=None,
             keepalive_timeout=KEEPALIVE_SECONDS,
             max_line_size=LINE_BYTES,
             max_field_size=LINE_BYTES,
         )
 
-    def connection(self) -> asyncio.Protocol:
-        """The protocol of a new connection."""
-        return self._server() if len(self._server.connections) < CONNECTIONS else Closed()
+    def listen(self, listener: socket.socket) -> None:
+        """Answers those who connect there."""
+        self._server.listen(listener)
 
     def changed(self) -> None:
         """Answers waiting clients if there is news. That is checked once for all of them, and for all changes."""
@@ -65,7 +65,7 @@ class Answers:
         """Answers waiting clients, and closes all connections."""
         self._closing = True
         self._news.set()
-        await self._server.shutdown(CLOSING_SECONDS)
+        await self._server.close()
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         if request.path not in PATHS:

@@ -31,7 +31,7 @@ class Page:
         self._listen = listen
         self._read = read
         self._answers: Answers | None = None
-        self._serving: asyncio.Task[asyncio.Server | None] | None = None
+        self._serving: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         """Listens, unless the port is unavailable, and does not wait until it can answer."""
@@ -51,21 +51,20 @@ class Page:
 
     async def __aexit__(self, *_: object) -> None:
         """Answers those who wait, and closes."""
-        server = await self._serving if self._serving is not None else None
-        if server is not None and self._answers is not None:
-            server.close()
+        if self._serving is not None:
+            await self._serving
+        if self._answers is not None:
             await self._answers.close()
 
-    async def _serve(self, listener: socket.socket) -> asyncio.Server | None:
+    async def _serve(self, listener: socket.socket) -> None:
         try:
             answers = (await asyncio.to_thread(_import_answers))(self._read)
-            server = await asyncio.get_running_loop().create_server(answers.connection, sock=listener)
+            answers.listen(listener)
         except Exception as error:  # noqa: BLE001  Whatever is wrong with a library, it must not end a training.
             listener.close()
             _go_without(f"{type(error).__name__}: {error}; it needs aiohttp and prometheus-client")
-            return None
-        self._answers = answers
-        return server
+        else:
+            self._answers = answers
 
 
 def _go_without(why: str) -> None:

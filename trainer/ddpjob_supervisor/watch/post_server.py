@@ -17,13 +17,15 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ddpjob_supervisor.listening import Closed, listen_on
+from ddpjob_supervisor.listening import listen_on
 
 from .beat import Beat
 from .post import Post, merged, read_post
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+    from ddpjob_supervisor.web import FairServer
 
 URL, TOKEN = "KUBEFLOW_TRAINER_SERVER_URL", "KUBEFLOW_TRAINER_SERVER_TOKEN"
 PROXIES = frozenset({"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"})
@@ -35,7 +37,6 @@ CONNECTIONS = 8
 BODY_BYTES = 1 << 16
 READ_SECONDS = 5.0
 """As long as Hugging Face's Trainer waits for an answer."""
-CLOSING_SECONDS = 1.0
 
 
 class PostServer:
@@ -46,9 +47,9 @@ class PostServer:
         self._token = secrets.token_urlsafe(32)
         self._token_file = directory / "token"
         self._listener: socket.socket | None = None
-        self._serving: asyncio.Task[asyncio.Server | None] | None = None
+        self._serving: asyncio.Task[None] | None = None
         self._web: Any = None
-        self._server: web.Server | None = None
+        self._server: FairServer | None = None
         self._attempt = 0
         self._last: Post | None = None
         self._beat: Callable[[], Beat | None] = lambda: None
@@ -64,10 +65,10 @@ class PostServer:
 
     async def __aexit__(self, *_: object) -> None:
         """Closes all connections."""
-        server = await self._serving if self._serving is not None else None
-        if server is not None and self._server is not None:
-            server.close()
-            await self._server.shutdown(CLOSING_SECONDS)
+        if self._serving is not None:
+            await self._serving
+        if self._server is not None:
+            await self._server.close()
 
     def begin(self, attempt: int, beat: Callable[[], Beat | None]) -> None:
         """From now on only posts of this attempt count; `beat` reads what rank 0 reports by its heartbeat."""
@@ -92,19 +93,15 @@ class PostServer:
     def _path(self) -> str:
         return f"/attempts/{self._attempt}"
 
-    async def _serve(self, listener: socket.socket) -> asyncio.Server | None:
+    async def _serve(self, listener: socket.socket) -> None:
         try:
-            self._web = await asyncio.to_thread(importlib.import_module, "aiohttp.web")
-            self._server = self._web.Server(self._answer, access_log=None, keepalive_timeout=READ_SECONDS)
-            return await asyncio.get_running_loop().create_server(self._connection, sock=listener)
+            ours = await asyncio.to_thread(importlib.import_module, "ddpjob_supervisor.web")
+            self._web = ours.web
+            self._server = ours.FairServer(self._answer, CONNECTIONS, keepalive_timeout=READ_SECONDS)
+            self._server.listen(listener)
         except Exception:  # noqa: BLE001  Whatever is wrong with a library, it must not end a training.
-            self._listener = None
+            self._server = self._listener = None
             listener.close()
-            return None
-
-    def _connection(self) -> asyncio.BaseProtocol:
-        assert self._server is not None, "it serves"
-        return self._server() if len(self._server.connections) < CONNECTIONS else Closed()
 
     async def _answer(self, request: "web.BaseRequest") -> "web.Response":
         status, words = self._refusal(request) or await self._hear(request)

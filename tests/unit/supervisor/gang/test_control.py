@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
+from ddpjob_supervisor import listening
 from ddpjob_supervisor.gang import control, link
 from ddpjob_supervisor.gang.control import STRANGERS, control_port
 from ddpjob_supervisor.gang.coordinator_service import CoordinatorService
@@ -32,6 +33,7 @@ from ddpjob_supervisor.gang.once import LONGEST, MOST, Once, shown
 from ddpjob_supervisor.gang.proof import CALLER, Seals, UnprovedError
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
+from ddpjob_supervisor.listening import SILENT
 from msgspec.structs import replace
 
 from tests.support.ports import hold_port
@@ -285,10 +287,9 @@ def test_who_passes_words_on_without_the_secret_is_not_taken_for_the_one_who_say
     [
         (b"x" * (FIRST_BYTES + 2), DEADLINE_SECONDS, f"more than {FIRST_BYTES} bytes without an end are no message"),
         (to_line(Welcome("0.1.0")), DEADLINE_SECONDS, "these are no first words"),
-        (b"", 0.1, "it has proved nothing for 0 s"),
         (to_line(HELLO), 0.1, "it has proved nothing for 0 s"),
     ],
-    ids=["too much", "other words", "nothing", "no proof"],
+    ids=["too much", "other words", "no proof"],
 )
 def test_without_proof_there_is_little_room_and_time(
     words: bytes, seconds: float, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -308,9 +309,24 @@ def test_without_proof_there_is_little_room_and_time(
     assert said.endswith(told)
 
 
+def test_who_says_nothing_is_let_go_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "SILENT_SECONDS", 0.1)
+
+    async def test() -> None:
+        async with a_port() as address:
+            reader, writer = await asyncio.open_connection(*address.split(":"))
+            assert await reader.read() == b""
+            writer.close()
+
+    asyncio.run(test())
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+@pytest.mark.parametrize(
+    ("many", "speaks"), [(2 * (SILENT + 3), False), (2 * (STRANGERS + 3), True)], ids=["silent", "with first words"]
+)
 def test_a_flood_pushes_out_nobody_but_itself_and_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    many: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, speaks: bool
 ) -> None:
     monkeypatch.setattr(control, "PROOF_SECONDS", DEADLINE_SECONDS)
     monkeypatch.setattr(link, "CONNECT_SECONDS", DEADLINE_SECONDS)
@@ -324,7 +340,9 @@ def test_a_flood_pushes_out_nobody_but_itself_and_is_named(
                 return link
 
             early = await comes("127.0.0.9")
-            flood = [await comes() for _ in range(2 * (STRANGERS + 3))]
+            flood = [await comes() for _ in range(many)]
+            for one in flood if speaks else ():
+                one.send(HELLO)
             assert isinstance(await answer(address, HELLO), Welcome), "it comes when there is no room"
             assert isinstance(await early.say_first(replace(HELLO, node=2), SECRET), Welcome), "it came before"
             with pytest.raises(LinkLostError):
@@ -333,6 +351,30 @@ def test_a_flood_pushes_out_nobody_but_itself_and_is_named(
     asyncio.run(test())
     (said,) = capsys.readouterr().err.splitlines()
     assert said == "warning: too many connections to the control port have proved nothing: 127.0.0.1 goes first"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+def test_a_flood_of_the_silent_from_many_hosts_lets_pass_who_says_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each host has one connection, so the oldest goes, whoever it is: but not one that has begun to prove itself."""
+    monkeypatch.setattr(control, "SILENT", 0)
+    words = replace(HELLO, nonce="0" * 32)
+
+    async def test() -> None:
+        async with a_port() as address, AsyncExitStack() as ends:
+            reader, writer = await asyncio.open_connection(*address.split(":"))
+            writer.write(to_line(words))
+            challenge = from_line(await reader.readline())
+            assert isinstance(challenge, Challenge)
+            for number in range(100):
+                link = await connect(address, f"127.0.1.{1 + number}")
+                ends.push_async_callback(link.close)
+            host, port = writer.get_extra_info("sockname")
+            proved = replace(words, at=f"{host}:{port}")
+            writer.write(Seals(SECRET, CALLER, words.nonce, challenge.nonce).sealed(to_line(proved)))
+            assert b'"kind":"Welcome"' in await reader.readline()
+            writer.close()
+
+    asyncio.run(test())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from ddpjob_supervisor.gang.states import Phase
+from ddpjob_supervisor.listening import SILENT
 from ddpjob_supervisor.page import answers
 from ddpjob_supervisor.page.document import Gang, document
 from ddpjob_supervisor.page.server import Page
@@ -271,10 +272,41 @@ def test_so_many_connections_and_no_more(monkeypatch: pytest.MonkeyPatch) -> Non
     async def asking(served: Served, client: aiohttp.ClientSession) -> None:
         async with client.get(served.url("/healthz")) as answer:
             await answer.read()
-        silent = [await asyncio.open_connection(ADDRESS, served.page.port) for _ in range(2)]
-        reader, writer = await asyncio.open_connection(ADDRESS, served.page.port)
-        assert await reader.read() == b""
-        for _, one in (*silent, (reader, writer)):
+        ours = []
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(ADDRESS, served.page.port)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await reader.readline()).endswith(b"200 OK\r\n")
+            ours.append((reader, writer))
+        assert len(served.page._answers._server.connections) == 3  # type: ignore[union-attr]
+        for _, one in ours:
+            one.close()
+
+    serve(asking)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+@pytest.mark.parametrize("words", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /he"])
+def test_whoever_holds_many_connections_keeps_nobody_else_out(words: bytes) -> None:
+    """Idle ones, ones that were answered, and ones that never end a request."""
+
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        many = []
+        async with client.get(served.url("/status")) as answer:
+            mark = answer.headers["ETag"]
+        waits = asyncio.create_task(client.get(served.url("/status"), headers=waiting(mark)).__aenter__())
+        for _ in range(SILENT + answers.CONNECTIONS):
+            many.append(await asyncio.open_connection(ADDRESS, served.page.port, local_addr=("127.0.0.9", 0)))
+            many[-1][1].write(words)
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector) as another:
+            for _ in range(5):
+                async with another.get(served.url("/status")) as answer:
+                    assert answer.status == 200
+        served.next_attempt()
+        assert (await waits).status == 200, "who waited for news before is still heard"
+        waits.result().close()
+        for _, one in many:
             one.close()
 
     serve(asking)

@@ -1,0 +1,56 @@
+"""Answers HTTP on a port that strangers may reach, too: each host has its share of the connections, and no more."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from .listening import Door, Places, plain
+
+CLOSING_SECONDS = 1.0
+
+Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class FairServer(web.Server):
+    """So many connections may be open that have said something. The host with the most of them loses its oldest."""
+
+    def __init__(self, answer: Answer, connections: int, **options: Any) -> None:
+        """`options` are those of aiohttp's server."""
+        super().__init__(answer, access_log=None, **options)
+        self._places = Places[web.RequestHandler](connections)
+        self._host_of: dict[web.RequestHandler, str] = {}
+        self._coming: set[asyncio.Task[None]] = set()
+        self._door: Door | None = None
+
+    def listen(self, listener: socket.socket) -> None:
+        """Answers those who connect there."""
+        self._door = Door(listener, self._come_in)
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        if self._door is not None:
+            self._door.close()
+        await self.shutdown(CLOSING_SECONDS)
+
+    def _come_in(self, connection: socket.socket) -> None:
+        coming = asyncio.create_task(self._serve(connection))
+        self._coming.add(coming)
+        coming.add_done_callback(self._coming.discard)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        await asyncio.get_running_loop().connect_accepted_socket(self, connection)
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Gives a connection its place, and closes the one that has to go for it."""
+        super().connection_made(handler, transport)
+        host = self._host_of[handler] = plain(str((transport.get_extra_info("peername") or ("",))[0]))
+        if pushed_out := self._places.enter(host, handler):
+            pushed_out[1].force_close()
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        """Frees its place."""
+        super().connection_lost(handler, exc)
+        self._places.leave(self._host_of.pop(handler, ""), handler)
