@@ -22,6 +22,8 @@ class Reason(StrEnum):
     """A Workload that is not the job's already has the name of one of its own."""
     POD_GROUP_TAKEN = "PodGroupTaken"
     """A PodGroup that is not the job's already has the name of one of its own."""
+    NO_EFFECT = "NoEffect"
+    """What the operator did changed nothing that it sees."""
     IMAGE_MISSING = "ImageMissing"
     """The trainer's container names no image, and the operator's administrator has set none."""
     QUOTA_EXCEEDED = "QuotaExceeded"
@@ -123,6 +125,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.NETWORK_POLICY_TAKEN: "Delete the NetworkPolicy, or give the job another name.",
     Reason.WORKLOAD_TAKEN: "Delete the Workload, or give the job another name.",
     Reason.POD_GROUP_TAKEN: "Delete the PodGroup, or give the job another name.",
+    Reason.NO_EFFECT: "Look at the objects that the message names: something undoes or hides what the operator does. "
+    "It tries again, later each time.",
     Reason.IMAGE_MISSING: "Suspend the job, give the trainer an image, and resume it; or ask the operator's "
     "administrator to set `trainerImage`.",
     Reason.QUOTA_EXCEEDED: "Wait for other work to end, ask for less, or have the quota raised: "

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from ddpjob_operator.api import DDPJob, DDPJobStatus
 from ddpjob_operator.api.contract import Label
+from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import (
     CreatePod,
     Decision,
@@ -40,10 +41,11 @@ from .line import Place, WaitingLines
 from .nodes import Nodes
 from .recorder import EventRecorder
 from .serve.log import about
+from .serve.metrics import IN_VAIN
 from .store import Key, Store, StoredJob, of_owner
 from .supervisors import Supervisors
 from .workqueue import WorkQueue
-from .writer import ENDING, UNMARKED, Refused, Writer
+from .writer import ENDING, UNMARKED, Refused, Writer, described
 
 MINOR_SECONDS = 3.0
 """How long a status that can wait does so: usually something that matters follows and is written with it."""
@@ -56,6 +58,9 @@ LONGEST_RETRY_SECONDS = 30.0
 MUCH = 8
 """A job with more to create or delete than that is large: it is created after others of its namespace, and no other
 job's round waits for its own."""
+
+NAMED = 3
+"""How many actions are named that changed nothing."""
 
 FEW_PODS = 128
 """Deciding about this many takes 15 ms at most. With thousands that fail together, each with the end of its log, it
@@ -93,6 +98,10 @@ class _Memory:
     refusals: int = 0
     refused_with: object = None
     """What existed when it was refused."""
+    done: object = None
+    """What was done last, and what there was then."""
+    vain: bool = False
+    """Whether that was found to have changed nothing, and has not been done again since."""
 
     def wait(self) -> float:
         """Seconds that a status that can wait still has to."""
@@ -114,13 +123,29 @@ class _Memory:
         self.refusal = Refusal(refused.reason, refused.message, now + timedelta(seconds=seconds))
         self.refused_with = there
 
+    def in_vain(self, now: datetime, wanted: object, words: str, there: object) -> float:
+        """Seconds until something may be done again that has changed nothing when it was done before; 0: now."""
+        if wanted != self.done:
+            self.done, self.vain = wanted, False
+        elif not self.vain:
+            self.vain = True
+            self.refused(Refused(Reason.NO_EFFECT, words), now, there)
+        elif self.refusal is None or now >= self.refusal.retry_at:
+            self.vain = False
+        return (self.refusal.retry_at - now).total_seconds() if self.vain and self.refusal else 0.0
+
     def meets(self, there: object) -> None:
         """A refusal says nothing about what is to be created if something else is missing by now."""
         if self.refusal is not None and self.refused_with != there:
-            self.accepted()
+            self.forget_refusal()
 
     def accepted(self) -> None:
-        """Nothing is refused any more."""
+        """Nothing is refused any more. That something was done says nothing about its effect."""
+        if self.refusal is None or self.refusal.reason != Reason.NO_EFFECT:
+            self.forget_refusal()
+
+    def forget_refusal(self) -> None:
+        """Whatever was refused, or had no effect, is another matter by now."""
         self.refusal, self.refusals = None, 0
 
 
@@ -274,6 +299,9 @@ class Reconciler:
         decision = self._in_turn(key, decision)
         if decision.empty:
             return
+        if wait := self._in_vain(stored, memory, decision):
+            self._queue.mark_in(key, wait)
+            return
         self._queue.mark(key)
         if decision.actions and decision.status is None and not memory.current:
             # No write before them has checked that they follow from the job's present version.
@@ -294,15 +322,35 @@ class Reconciler:
             memory.wrote(minor=decision.can_wait)
         self._announce(key, stored, decision.events)
         if decision.actions:
-            if len(decision.actions) > MUCH:
-                self._queue.set_aside(key)
-            try:
-                await self._writer.carry_out(decision.actions, ref_of(seen))
-            except Refused as refused:
-                status = decision.status or self._store.job(stored).status
-                memory.refused(refused, self._api.now(), self._there(stored, status))
-            else:
-                memory.accepted()
+            await self._carry_out(key, stored, memory, decision, seen)
+
+    async def _carry_out(
+        self, key: Key, stored: StoredJob, memory: _Memory, decision: Decision, seen: JobObject
+    ) -> None:
+        if len(decision.actions) > MUCH:
+            self._queue.set_aside(key)
+        try:
+            await self._writer.carry_out(decision.actions, ref_of(seen))
+        except Refused as refused:
+            status = decision.status or self._store.job(stored).status
+            memory.refused(refused, self._api.now(), self._there(stored, status))
+        else:
+            memory.accepted()
+
+    def _in_vain(self, stored: StoredJob, memory: _Memory, decision: Decision) -> float:
+        """Seconds to wait, if what is to be done was done before and has changed nothing; said when that is found."""
+        if not decision.actions or decision.status is not None or not memory.current:
+            return 0.0
+        there = self._there(stored, self._store.job(stored).status)
+        actions = tuple(map(described, decision.actions))
+        wanted = stored.metadata.generation, there, hash(self._store.pods.owned_by(stored.ref)), actions
+        before = memory.refusals
+        words = f"{', '.join(actions[:NAMED])} had no effect; it is tried again later"
+        wait = memory.in_vain(self._api.now(), wanted, words, there)
+        if memory.refusals > before:
+            IN_VAIN.inc()
+            logger.warning("%s", words, extra=about(stored.ref[:2], stored.uid))
+        return wait
 
     def _in_turn(self, key: Key, decision: Decision) -> Decision:
         """The decision without what is to be created, if that is much and it is another job's turn."""

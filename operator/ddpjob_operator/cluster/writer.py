@@ -379,6 +379,12 @@ class Writer:
         return there is not None and there.metadata.uid == uid
 
 
+def described(action: Action) -> str:
+    """What is to be done: `DeletePod digits-0-x2k4m`."""
+    name = getattr(action, "name", None)
+    return f"{type(action).__name__} {name}" if name else type(action).__name__
+
+
 def _is_gone(error: ApiError) -> bool:
     """Whether what was to be changed does not exist any more."""
     return error.status == HTTPStatus.NOT_FOUND or ANOTHER in error.message

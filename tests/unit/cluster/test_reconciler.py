@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -21,11 +22,24 @@ from ddpjob_operator.cluster.kube.objects import (
     PodGroupObject,
     read,
 )
-from ddpjob_operator.cluster.reconciler import MUCH, Granted, Reconciler, _at_rest
+from ddpjob_operator.cluster.reconciler import MUCH, Granted, Reconciler, _at_rest, _Memory
+from ddpjob_operator.cluster.serve.metrics import IN_VAIN
 from ddpjob_operator.cluster.store import Key, Store, StoredJob
 from ddpjob_operator.cluster.workqueue import WorkQueue
 from ddpjob_operator.cluster.writer import Refused
-from ddpjob_operator.engine import Asked, Decision, DeletePod, Heard, InLine, Needs, Pod, PodGroup, Settings, decide
+from ddpjob_operator.engine import (
+    Asked,
+    Decision,
+    DeleteNetworkPolicy,
+    DeletePod,
+    Heard,
+    InLine,
+    Needs,
+    Pod,
+    PodGroup,
+    Settings,
+    decide,
+)
 
 from tests.unit.engine.builders import Moment, a_job
 
@@ -397,6 +411,52 @@ def is_still_refused(before: DDPJobStatus, then: DDPJobStatus) -> bool:
     memory.refused(Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._there(stored, before))
     asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=then)))
     return memory.refusal is not None
+
+
+def test_what_is_refused_again_and_again_is_tried_later_each_time() -> None:
+    memory, now, waits = _Memory(UID, looked=True), datetime(2026, 1, 1, tzinfo=UTC), []
+    for _ in range(8):
+        memory.refused(Refused("QuotaExceeded", "no"), now, None)
+        assert memory.refusal
+        waits.append((memory.refusal.retry_at - now).total_seconds())
+    assert all(least <= wait <= 1.2 * least for least, wait in zip((1, 2, 4, 8, 16, 30, 30, 30), waits, strict=True))
+    memory.accepted()
+    memory.refused(Refused("QuotaExceeded", "no"), now, None)
+    assert memory.refusal
+    assert (memory.refusal.retry_at - now).total_seconds() <= 1.2
+
+
+def test_what_changes_nothing_is_done_again_later_each_time_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    clock, acts, said = [datetime(2026, 1, 1, tzinfo=UTC)], [], IN_VAIN._value.get()
+    api = Obliging(6)
+    api.now = lambda: clock[0]  # type: ignore[method-assign]
+    store, queue = Store(nobody), Marked()
+    store.jobs.saw(a_seen_job(5))
+    stored = store.jobs.get(KEY)
+    assert stored
+    reconciler = a_reconciler(api=api, store=store, queue=queue)
+    memory = reconciler._memory(KEY, stored)
+    memory.current = True
+    decision = Decision(actions=(DeleteNetworkPolicy("digits-x"),))
+
+    async def looks() -> None:
+        for _ in range(600):  # A look each 0.1 s, for a minute.
+            before = len(queue.marked)
+            await reconciler._heed(KEY, stored, memory, decision)
+            if len(queue.marked) > before:
+                acts.append((clock[0] - datetime(2026, 1, 1, tzinfo=UTC)).total_seconds())
+            clock[0] += timedelta(seconds=0.1)
+
+    asyncio.run(looks())
+    pauses = [after - before for before, after in pairwise(acts)]
+    assert len(acts) <= 7
+    assert pauses == sorted(pauses)
+    assert memory.refusal
+    assert (memory.refusal.reason, memory.refusal.message) == (
+        "NoEffect",
+        "DeleteNetworkPolicy digits-x had no effect; it is tried again later",
+    )
+    assert IN_VAIN._value.get() - said == len(caplog.messages) == len(acts)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,11 @@ ROUND_SECONDS = Histogram(
     buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10),
     registry=REGISTRY,
 )
+IN_VAIN = Counter(
+    "ddpjob_actions_in_vain",
+    "Times that what was done for a job had changed nothing, and was put off: longer each time",
+    registry=REGISTRY,
+)
 QUEUE_DEPTH = Gauge(
     "ddpjob_queue_depth", "Jobs that wait for a round, also those whose last one failed", registry=REGISTRY
 )
