@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api.ownership import JobRef
 from ddpjob_operator.cluster.conversion import ref_of
 from ddpjob_operator.cluster.kube import objects
 from ddpjob_operator.cluster.kube.api_client import ApiClient
@@ -181,11 +182,11 @@ def test_a_network_policy_that_is_deleted_is_gone_for_us_too(scene: Callable[[Pl
         assert seen is not None
         store, job = Store(nobody), DDPJob.from_dict(seen)
         writer = Writer(an_api(), store, lambda: True)
-        uid = job.metadata.uid
+        whose = JobRef(team.namespace, job.metadata.name, job.metadata.uid)
         await writer.carry_out((CreateNetworkPolicy(job, Settings()),), ref_of(read(seen)))
-        assert store.policies.owned_by(uid)
+        assert store.policies.owned_by(whose)
         await writer.carry_out((DeleteNetworkPolicy(network_policy_name(job)),), ref_of(read(seen)))
-        assert not store.policies.owned_by(uid)
+        assert not store.policies.owned_by(whose)
         assert not team.all("networkpolicies")
 
     scene(play)
