@@ -71,7 +71,7 @@ def test_the_manifest_says_what_the_checkpoint_is(tmp_path: Path) -> None:
     write(tmp_path, 120)
     written = json.loads((tmp_path / "step-00000120" / "manifest.json").read_text())
     assert list(written) == [
-        *("step", "epoch", "samples", "worldSize", "globalBatchSize", "uid"),
+        *("program", "step", "epoch", "samples", "worldSize", "globalBatchSize", "uid"),
         *("lineage", "arguments", "run", "savedAt", "size", "sha256", "format"),
     ]
 
@@ -120,10 +120,10 @@ def replace_by_file(path: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "no manifest": (lambda path: (path / "manifest.json").unlink(), "No such file"),
+    "no manifest": (lambda path: (path / "manifest.json").unlink(), "it has no manifest.json"),
     "no state": (lambda path: (path / "state.pt").unlink(), "No such file"),
     "torn manifest": (lambda path: os.truncate(path / "manifest.json", 40), "manifest.json is damaged"),
-    "empty manifest": (lambda path: put(path / "manifest.json", "{}"), "manifest.json is damaged"),
+    "empty manifest": (lambda path: put(path / "manifest.json", ""), "manifest.json is damaged"),
     "another format": (
         lambda path: put(path / "manifest.json", '{"format": 2}'),
         "its format is 2, this version reads 1",
@@ -132,7 +132,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "long state": (lambda path: put(path / "state.pt", "state 120+"), "state.pt has 10 bytes, its manifest says 9"),
     "another state": (lambda path: put(path / "state.pt", "state 121"), "the checksum of state.pt"),
     "a loop of links": (lambda path: put_link(path / "state.pt"), "Too many levels of symbolic links"),
-    "not a directory": (replace_by_file, "Not a directory"),
+    "not a directory": (replace_by_file, "it is not a directory"),
 }
 
 

@@ -9,14 +9,13 @@ machine still runs the earlier one, and so may two jobs by mistake. The earlier 
 
 import errno
 import hashlib
-import json
 import math
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
@@ -29,7 +28,8 @@ from ddpjob_rank.machine.storage import ADVICE, kind_of
 from ddpjob_trainer.group.shared_file import SharedFile
 
 from .content import Content, Sink, write_synced
-from .manifest import MANIFEST, NO_ATTEMPT, Manifest, read_manifest
+from .manifest import MANIFEST, NO_ATTEMPT, Manifest, encoded, read_manifest
+from .unusable import UnusableError
 
 STATE = "state.pt"
 NAME = re.compile(r"step-(\d{8,})")
@@ -230,7 +230,7 @@ def _write_manifest(path: Path, manifest: Manifest, content: Content) -> None:
         size=content.size,
         sha256=content.sha256,
     )
-    write_synced(path / MANIFEST, json.dumps(asdict(whole), indent=1).encode())
+    write_synced(path / MANIFEST, encoded(whole))
     _sync(path)
 
 
@@ -263,5 +263,5 @@ def _order(path: Path, unknown: float) -> tuple[tuple[float, str], int]:
     """The place of a checkpoint among others; with this attempt, if its manifest does not say."""
     try:
         return read_manifest(path).order
-    except (OSError, ValueError):
+    except UnusableError:
         return (unknown, ""), int(path.name.removeprefix("step-"))

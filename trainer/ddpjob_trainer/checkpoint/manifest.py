@@ -2,14 +2,26 @@
 
 import json
 import secrets
+import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, TypeGuard, get_args, get_origin, get_type_hints
+
+from .regular_file import ABSENT, NotRegularError, read_regular
+from .unusable import BrokenError, ForeignError, NewerError, UnreadableError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+MANIFEST_BYTES = 1024 * 1024
+"""More than any command line makes it."""
+PROGRAM = "ddpjob-train"
+"""The mark of this program's manifests."""
+HEADS = (f'{{\n "program": "{PROGRAM}"'.encode(), b'{\n "step": ')
+"""How they begin, and began before they had a mark."""
 NO_ATTEMPT = -1
+GREATEST = 2**63 - 1
 
 Writer = tuple[int, str]
 """The attempt and the run that write a checkpoint. The greater one has taken over from the other."""
@@ -47,6 +59,8 @@ class Manifest:
     def __post_init__(self) -> None:
         if not self.lineage:
             raise ValueError("its lineage is empty")
+        if min(self.step, self.epoch, self.samples, self.size, *self.lineage) < 0:
+            raise ValueError("a number in it is negative")
 
     @property
     def attempt(self) -> int:
@@ -68,21 +82,78 @@ class Manifest:
         return self.writer, self.step
 
 
+KINDS = get_type_hints(Manifest)
+"""Each field's type."""
+
+
+def encoded(manifest: Manifest) -> bytes:
+    """The content of manifest.json. The mark comes first, so that even the beginning of it says whose it is."""
+    return json.dumps({"program": PROGRAM, **asdict(manifest)}, indent=1).encode()
+
+
 def read_manifest(checkpoint: Path) -> Manifest:
-    """The manifest of a checkpoint.
+    """The manifest of a checkpoint. Fields that this version does not know are ignored.
 
     Raises:
-        OSError: It cannot be read.
-        ValueError: It is damaged, or of another format.
+        ForeignError, NewerError, BrokenError, UnreadableError: There is none, or it cannot be used.
     """
     try:
-        fields = json.loads((checkpoint / MANIFEST).read_bytes())
-        if fields["format"] == FORMAT:
-            lists = {name: tuple(fields[name]) for name in ("lineage", "arguments") if name in fields}
-            return Manifest(**{**fields, **lists})
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{MANIFEST} is damaged ({error})") from error
-    raise ValueError(f"its format is {fields['format']}, this version reads {FORMAT}")
+        if not stat.S_ISDIR(checkpoint.lstat().st_mode):
+            raise ForeignError("it is not a directory")
+        written = read_regular(checkpoint / MANIFEST, MANIFEST_BYTES)
+    except NotRegularError:
+        raise ForeignError(f"{MANIFEST} is not a regular file") from None
+    except OSError as error:
+        if error.errno in ABSENT:
+            raise ForeignError(f"it has no {MANIFEST}") from error
+        raise UnreadableError.of(MANIFEST, error) from error
+    if len(written) > MANIFEST_BYTES:
+        raise ForeignError(f"{MANIFEST} has more than {MANIFEST_BYTES} bytes")
+    return _manifest_of(written)
+
+
+def _manifest_of(written: bytes) -> Manifest:
+    try:
+        fields = json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise (BrokenError if _torn(written) else ForeignError)(f"{MANIFEST} is damaged ({error})") from error
+    if not _ours(fields):
+        raise ForeignError(f"{MANIFEST} is another program's")
+    if fields["format"] != FORMAT:
+        raise NewerError(f"its format is {fields['format']}, this version reads {FORMAT}")
+    try:
+        known = {name: _typed(name, fields[name], kind) for name, kind in KINDS.items() if name in fields}
+        return Manifest(**known)
+    except (ValueError, TypeError) as error:
+        raise BrokenError(f"{MANIFEST} is damaged ({error})") from error
+
+
+def _torn(written: bytes) -> bool:
+    """Whether it begins as this program's do, as far as it goes; or is as empty as after a power failure."""
+    begins = any(written.startswith(head) or head.startswith(written) for head in HEADS)
+    return begins or not written.strip(b"\0")
+
+
+def _ours(fields: object) -> TypeGuard[dict[str, Any]]:
+    """Whether it is this program's; older versions did not say so."""
+    return (
+        isinstance(fields, dict) and fields.get("program", PROGRAM) == PROGRAM and type(fields.get("format")) is int
+    )
+
+
+def _typed(name: str, value: Any, kind: Any) -> Any:
+    """A value as its field has it.
+
+    Raises:
+        ValueError: It is of another type, or a number that nothing can be.
+    """
+    if (listed := get_origin(kind) is tuple) and isinstance(value, list):
+        return tuple(_typed(name, one, get_args(kind)[0]) for one in value)
+    if listed or type(value) not in (get_args(kind) or (kind,)):
+        raise ValueError(f"its {name} is of another type")
+    if isinstance(value, int) and abs(value) > GREATEST:
+        raise ValueError(f"its {name} is out of range")
+    return value
 
 
 def extended(lineage: Sequence[int], attempt: int, newest: int) -> tuple[int, ...]:
