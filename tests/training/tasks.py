@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from ddpjob_trainer.checkpoint import content
+from ddpjob_trainer.checkpoint import content, reading
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.task import Task
 from ddpjob_trainer.workloads.convnet import ConvNetTask
@@ -279,6 +279,21 @@ class CountsOnAFailingDisk(Counts):
             synced(descriptor)
 
         content.os.fsync = fsync
+
+
+class CountsOnAFileServerThatIsAway(Counts):
+    """Its checkpoints cannot be opened for as long as the file stays that a variable names."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        opened, trouble = reading.open_regular, Path(os.environ["TEST_TROUBLE"])
+
+        def open_regular(path: Path) -> int:
+            if trouble.exists():
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+            return opened(path)
+
+        reading.open_regular = open_regular
 
 
 class CountsToFive(Counts):

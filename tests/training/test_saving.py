@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support.waiting import patience
 from tests.training.holding import Hold
 from tests.training.ranks import Run
 from tests.training.runs import Runs
@@ -118,6 +119,37 @@ def test_what_may_pass_fails_a_run_in_a_way_that_is_tried_again(runs: Runs, tmp_
     assert "step-00000004 could not be saved: Stale file handle; if that comes again, have the disk" in run.errors()
     trouble.unlink()
     assert saved(runs.train(1, *job, env=told)) == [4]
+
+
+def test_what_cannot_be_read_is_waited_for_less_than_the_others_wait_and_nothing_is_started_over(
+    runs: Runs, tmp_path: Path
+) -> None:
+    trouble, wait = tmp_path / "trouble", round(patience(8))
+    saving = ["--checkpoint-dir", tmp_path / "saved", "--timeout-seconds", wait]
+    job = ["--workload", f"{TASKS}:CountsOnAFileServerThatIsAway", "--global-batch-size", 40, *saving]
+    told = {"TEST_TROUBLE": str(trouble)}
+    assert saved(runs.train(2, *job, "--max-steps", 4, env=told)) == [4]
+    trouble.touch()
+    run = runs.start(2, *job, "--max-steps", 8, env=told)
+    assert run.end() == [1, 1], run.story()
+    assert (run.report(0)["cause"], run.report(1)["cause"]) == ("StorageUnavailable", "PeerLost")
+    assert f"It was tried for {wait / 4:g} s. Nothing is started over" in run.errors(0)
+    trouble.unlink()
+    assert runs.train(2, *job, "--max-steps", 8, env=told).value("resumed", "step") == "4"
+
+
+def test_a_checkpoint_of_a_newer_version_fails_a_run_and_asking_an_older_model(runs: Runs, tmp_path: Path) -> None:
+    job = ["--workload", f"{TASKS}:Counts", "--max-steps", 4, "--checkpoint-dir", tmp_path]
+    runs.train(1, *job)
+    manifest = tmp_path / "step-00000004/manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 2}))
+    run = runs.start(1, *job)
+    assert run.end() == [2], run.story()
+    assert run.report()["cause"] == "CheckpointUnusable"
+    assert "its format is 2, this version reads 1. Nothing was started or removed." in run.errors()
+    assert "its format is 2, this version reads 1." in runs.command("predict", tmp_path, code=2).errors()
+    assert saved(runs.train(1, *job, "--start-over")) == [4]
+    assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-00000004", "step-00000004-2"]
 
 
 def test_a_run_that_is_asked_to_stop_does_not_say_saved_where_there_was_no_room(runs: Runs, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ TrainerError
 |   +-- SupersededError    another run has taken over the checkpoints
 +-- StorageFullError   there is no room for a checkpoint
 +-- StorageError       a checkpoint could not be written, and perhaps can be at the next try
+|   +-- StorageUnavailableError  a checkpoint cannot be read, and perhaps can be at the next try
++-- CheckpointUnusableError  there are checkpoints, and none that this version can go on from
 +-- PeerLostError      another process of the world went away, or never came
 +-- DeviceFailedError  a GPU is broken
 """
@@ -39,6 +41,19 @@ class StorageFullError(TrainerError):
 
 class StorageError(TrainerError):
     """A disk or a file server is in trouble, which may pass: another try may succeed."""
+
+
+class StorageUnavailableError(StorageError):
+    """A checkpoint cannot be read now. To start over, or from an older one, would lose what it has."""
+
+    cause = "StorageUnavailable"
+
+
+class CheckpointUnusableError(TrainerError):
+    """There are checkpoints of this program, and it cannot go on from them: only its user may let it start over."""
+
+    cause = "CheckpointUnusable"
+    exit_code = ExitCode.BAD_INPUT
 
 
 class PeerLostError(TrainerError):

@@ -181,6 +181,10 @@ ADVICE: dict[Reason | Cause, str] = {
     "counts too.",
     Cause.CONFIG_ERROR: "Fix what the message names, and submit the job again.",
     Cause.STORAGE_FULL: "Make room on the checkpoint's volume, or keep fewer checkpoints (`checkpoint.keep`).",
+    Cause.STORAGE_UNAVAILABLE: "Nothing, if the file server comes back. Otherwise see whether the pod's user may "
+    "read what the message names.",
+    Cause.CHECKPOINT_UNUSABLE: "Go back to the image that wrote the checkpoints, or name another directory. To "
+    "begin at step 0 beside them, give ddpjob-train `--start-over`.",
     Cause.STORAGE_EXCEEDED: "Raise the limit that the message names (ephemeral-storage, an emptyDir's sizeLimit), or "
     "write elsewhere.",
     Cause.IMAGE_ERROR: "Fix the image's name or tag, or the pull secret, and submit the job again.",

@@ -31,6 +31,8 @@ CLAIMABLE = frozenset(
         Cause.OUT_OF_MEMORY,
         Cause.CONFIG_ERROR,
         Cause.STORAGE_FULL,
+        Cause.STORAGE_UNAVAILABLE,
+        Cause.CHECKPOINT_UNUSABLE,
         Cause.PREFLIGHT_FAILED,
         Cause.DEVICE_FAILED,
         Cause.STALLED,

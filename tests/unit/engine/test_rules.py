@@ -233,6 +233,8 @@ DEFAULTS: dict[Cause, tuple[Moment, RestartAction]] = {
     Cause.STORAGE_EXCEEDED: (two.evicted_by_kubelet(0, DISK, disruption=False), RESTART),
     Cause.PREFLIGHT_FAILED: (two.reports(0, cause="PreflightFailed"), RESTART),
     Cause.DEVICE_FAILED: (two.reports(0, cause="DeviceFailed"), FREE),
+    Cause.STORAGE_UNAVAILABLE: (two.reports(0, cause="StorageUnavailable"), FREE),
+    Cause.CHECKPOINT_UNUSABLE: (two.reports(0, cause="CheckpointUnusable"), FAIL),
     Cause.STALLED: (two.reports(0, cause="Stalled"), RESTART),
     Cause.PEER_LOST: (two.fails(0, message=PEER, at=-10), RESTART),
     Cause.STOPPED: (two.fails(0, code=205), RESTART),

@@ -68,6 +68,8 @@ def test_the_supervisors_leave_to_the_operator_a_row_that_is_as_long_as_its_cras
         (errors.ConfigError("no data in /data"), Cause.CONFIG_ERROR, "no data in /data"),
         (errors.StorageFullError("no room in /runs"), Cause.STORAGE_FULL, "no room in /runs"),
         (errors.StorageError("/runs is silent"), Cause.APPLICATION, "StorageError: /runs is silent"),
+        (errors.StorageUnavailableError("/runs is silent"), Cause.STORAGE_UNAVAILABLE, "/runs is silent"),
+        (errors.CheckpointUnusableError("all are broken"), Cause.CHECKPOINT_UNUSABLE, "all are broken"),
         (errors.PeerLostError("rank 1 is gone"), Cause.PEER_LOST, "rank 1 is gone"),
         (ValueError("no"), Cause.APPLICATION, "ValueError: no"),
     ],

@@ -12,14 +12,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ddpjob_rank.errors import ConfigError, StorageFullError
+from ddpjob_rank.errors import (
+    CheckpointUnusableError,
+    ConfigError,
+    StorageError,
+    StorageFullError,
+    StorageUnavailableError,
+)
 from ddpjob_trainer.checkpoint import content
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 from ddpjob_trainer.checkpoint.content import Sink
 from ddpjob_trainer.checkpoint.manifest import Manifest
+from ddpjob_trainer.checkpoint.reading import checkpoints_in, look
 
 WRITER = """
 import sys
@@ -54,8 +63,12 @@ def write(directory: Path, *steps: int, keep: int = 3) -> Checkpoints:
     return checkpoints
 
 
-def newest_step(directory: Path) -> int | None:
-    found = Checkpoints(directory, keep=3).newest(decode=Path.read_bytes)
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def newest_step(directory: Path, *, start_over: bool = False) -> int | None:
+    found = Checkpoints(directory, keep=3).newest(Path.read_bytes, start_over=start_over, patience=0.0)
     return found.manifest.step if found else None
 
 
@@ -72,7 +85,7 @@ def test_the_manifest_says_what_the_checkpoint_is(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "step-00000120" / "manifest.json").read_text())
     assert list(written) == [
         *("program", "step", "epoch", "samples", "worldSize", "globalBatchSize", "uid"),
-        *("lineage", "arguments", "run", "savedAt", "size", "sha256", "format"),
+        *("lineage", "arguments", "run", "ancestors", "savedAt", "size", "sha256", "format"),
     ]
 
 
@@ -121,17 +134,13 @@ def replace_by_file(path: Path) -> None:
 
 DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "no manifest": (lambda path: (path / "manifest.json").unlink(), "it has no manifest.json"),
-    "no state": (lambda path: (path / "state.pt").unlink(), "No such file"),
+    "no state": (lambda path: (path / "state.pt").unlink(), "it has no state.pt"),
     "torn manifest": (lambda path: os.truncate(path / "manifest.json", 40), "manifest.json is damaged"),
     "empty manifest": (lambda path: put(path / "manifest.json", ""), "manifest.json is damaged"),
-    "another format": (
-        lambda path: put(path / "manifest.json", '{"format": 2}'),
-        "its format is 2, this version reads 1",
-    ),
     "short state": (lambda path: os.truncate(path / "state.pt", 5), "state.pt has 5 bytes, its manifest says 9"),
     "long state": (lambda path: put(path / "state.pt", "state 120+"), "state.pt has 10 bytes, its manifest says 9"),
     "another state": (lambda path: put(path / "state.pt", "state 121"), "the checksum of state.pt"),
-    "a loop of links": (lambda path: put_link(path / "state.pt"), "Too many levels of symbolic links"),
+    "a loop of links": (lambda path: put_link(path / "state.pt"), "state.pt is not a regular file"),
     "not a directory": (replace_by_file, "it is not a directory"),
 }
 
@@ -158,38 +167,164 @@ def test_a_broken_checkpoint_is_passed_over_with_a_warning_for_the_one_before(
     assert reason in warning
 
 
-def test_a_state_that_cannot_be_loaded_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def newer_format(path: Path) -> None:
+    manifest = path / "manifest.json"
+    put(manifest, json.dumps(json.loads(manifest.read_text()) | {"format": 2}))
+
+
+def test_one_of_a_newer_format_stops_all_until_its_version_comes_back(tmp_path: Path) -> None:
+    write(tmp_path, 60, 120)
+    newer_format(tmp_path / "step-00000120")
+    with pytest.raises(CheckpointUnusableError, match=r"step-00000120 cannot be used: its format is 2, .* reads 1"):
+        newest_step(tmp_path)
+    assert names(tmp_path) == ["step-00000060", "step-00000120"]
+    assert newest_step(tmp_path, start_over=True) == 60
+    write(tmp_path, 80, 100, 120, 140, keep=1)
+    assert names(tmp_path) == ["step-00000120", "step-00000140"], "it is never removed"
+
+
+def test_a_whole_state_that_this_version_cannot_load_is_a_newer_ones(tmp_path: Path) -> None:
     def load(file: Path) -> None:
         if file.read_bytes() == b"state 120":
             raise ValueError("not a state of this version")
 
-    found = write(tmp_path, 60, 120).newest(decode=load)
-    assert found
-    assert found.manifest.step == 60
-    assert "not a state of this version" in capsys.readouterr().err
+    with pytest.raises(CheckpointUnusableError, match=r"is whole, but .* not a state of this version"):
+        write(tmp_path, 60, 120).newest(decode=load)
 
 
-def test_if_all_are_broken_training_starts_from_the_beginning_and_says_so(
+def test_if_all_are_broken_nothing_starts_unless_it_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, 60)
     os.truncate(tmp_path / "step-00000060" / "state.pt", 0)
-    assert newest_step(tmp_path) is None
-    assert "there is no valid checkpoint" in capsys.readouterr().err
+    for _ in range(2):
+        with pytest.raises(CheckpointUnusableError, match=r"none of the checkpoints .* step-00000060.* --start-over"):
+            newest_step(tmp_path)
+    assert names(tmp_path) == ["step-00000060"]
+    assert newest_step(tmp_path, start_over=True) is None
+    assert "training starts from the beginning" in capsys.readouterr().err
+    assert names(tmp_path) == ["step-00000060.broken"]
+    with pytest.raises(CheckpointUnusableError):
+        newest_step(tmp_path)
 
 
-def test_a_broken_one_of_a_later_step_does_not_cost_the_new_one_its_place(tmp_path: Path) -> None:
+def test_a_broken_one_is_set_aside_and_leaves_its_name_to_the_next(tmp_path: Path) -> None:
     write(tmp_path, 60, 120)
     os.truncate(tmp_path / "step-00000120" / "state.pt", 0)
-    write(tmp_path, 80, keep=1)
-    assert newest_step(tmp_path) == 80
+    assert newest_step(tmp_path) == 60
     write(tmp_path, 120, keep=1)
     assert newest_step(tmp_path) == 120
-    assert [path.name for path in tmp_path.iterdir()] == ["step-00000120"]
+    assert names(tmp_path) == ["step-00000120", "step-00000120.broken"]
+
+
+def test_after_fifty_restarts_each_of_which_finds_a_broken_one_no_more_than_twice_as_many_are_there(
+    tmp_path: Path,
+) -> None:
+    keep = 3
+    write(tmp_path, 10, 20, keep=keep)
+    for restart in range(2, 52):
+        os.truncate(tmp_path / f"step-{restart * 10:08}" / "state.pt", 0)
+        assert newest_step(tmp_path) == restart * 10 - 10
+        write(tmp_path, restart * 10, restart * 10 + 10, keep=keep)
+        assert len(names(tmp_path)) <= 2 * keep
+    assert [name for name in names(tmp_path) if "broken" in name] == [
+        f"step-{step:08}.broken" for step in (490, 500, 510)
+    ]
+
+
+FOREIGN: dict[str, Callable[[Path], object]] = {
+    "somebody's weights": lambda path: (path.mkdir(), put(path / "model.safetensors", "weights")),
+    "somebody's weights, by our name": lambda path: (path.mkdir(), put(path / "state.pt", "weights")),
+    "another program's": lambda path: (path.mkdir(), put(path / "manifest.json", '{"step": 1}')),
+    "an empty directory": Path.mkdir,
+    "a file": Path.touch,
+    "a link": lambda path: path.symlink_to("/"),
+    "a pipe": os.mkfifo,
+    "a pipe for a manifest": lambda path: (path.mkdir(), os.mkfifo(path / "manifest.json")),
+    "a device for a manifest": lambda path: (path.mkdir(), (path / "manifest.json").symlink_to("/dev/zero")),
+}
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("what", FOREIGN)
+def test_what_is_not_ours_stays_and_keeps_its_name_and_refuses_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    theirs = tmp_path / "step-00000001"
+    FOREIGN[what](theirs)
+    before = theirs.lstat()
+    (tmp_path / ".step-theirs").mkdir()
+    assert newest_step(tmp_path) is None
+    write(tmp_path, 1, 2, 3, keep=1)
+    assert newest_step(tmp_path) == 3
+    assert f"{theirs} is there already: step 1 is saved as step-00000001-2" in capsys.readouterr().err
+    assert names(tmp_path) == [".step-theirs", "step-00000001", "step-00000003"]
+    assert (theirs.lstat().st_ino, theirs.lstat().st_mode) == (before.st_ino, before.st_mode)
+
+
+def test_another_jobs_are_removed_only_once_this_ones_line_contains_them(tmp_path: Path) -> None:
+    write(tmp_path, 60, 80)
+    apart = replace(manifest(100), uid="another", lineage=(1, 2, 3))
+    Checkpoints(tmp_path, keep=1).write(apart, state(b"state"))
+    assert names(tmp_path) == ["step-00000060", "step-00000080", "step-00000100"]
+    Checkpoints(tmp_path, keep=1).write(replace(apart, step=120, ancestors=("uid",)), state(b"state"))
+    assert names(tmp_path) == ["step-00000120"]
+
+
+def test_nothing_is_removed_for_one_that_cannot_be_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints, rename = write(tmp_path, 60), Path.rename
+
+    def rename_and_lose(path: Path, target: Path) -> Path:
+        os.truncate(path / "state.pt", 3)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", rename_and_lose)
+    checkpoints._keep = 1
+    with pytest.raises(StorageError, match=r"step-00000120 was written, but read back state.pt has 3 bytes"):
+        checkpoints.write(manifest(120), state(b"state 120"))
+    assert newest_step(tmp_path) == 60
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "state.pt"])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE])
+def test_one_that_cannot_be_read_now_is_tried_again_and_never_given_up_for_an_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, number: int
+) -> None:
+    write(tmp_path, 60, 120)
+    fails, open_ = [True], os.open
+
+    def refuse(path: Any, *more: Any, **others: Any) -> int:
+        if str(path) == f"{tmp_path}/step-00000120/{file}" and fails[0]:
+            raise OSError(number, os.strerror(number))
+        return open_(path, *more, **others)
+
+    monkeypatch.setattr(os, "open", refuse)
+    for start_over in (False, True):
+        with pytest.raises(StorageUnavailableError, match=f"{file} cannot be read: {os.strerror(number)}"):
+            newest_step(tmp_path, start_over=start_over)
+    assert names(tmp_path) == ["step-00000060", "step-00000120"]
+    monkeypatch.setattr(time, "sleep", lambda _: fails.__setitem__(0, False))
+    found = Checkpoints(tmp_path, keep=3).newest(Path.read_bytes)
+    assert found
+    assert found.manifest.step == 120
+
+
+def test_a_reader_finds_one_though_all_that_it_has_listed_are_replaced_meanwhile(tmp_path: Path) -> None:
+    write(tmp_path, 60)
+    listings = iter([lambda: write(tmp_path, 80, keep=1), lambda: None])
+
+    def listed() -> list[Path]:
+        paths = checkpoints_in(tmp_path)
+        next(listings)()
+        return paths
+
+    found = look(listed, Path.read_bytes).found
+    assert found
+    assert found.manifest.step == 80
 
 
 def test_a_dead_writers_leftovers_are_removed(tmp_path: Path) -> None:
-    (tmp_path / ".step-abc" / "step-00000060").mkdir(parents=True)
+    (tmp_path / ".step-ddpjob-train-abc" / "step-00000060").mkdir(parents=True)
     Checkpoints(tmp_path, keep=3)
     assert list(tmp_path.iterdir()) == []
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ddpjob_rank.errors import SupersededError
+from ddpjob_rank.errors import CheckpointUnusableError, SupersededError
 from ddpjob_trainer.checkpoint import checkpoint_directory as checkpoint
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 from ddpjob_trainer.checkpoint.content import Sink
@@ -198,13 +198,17 @@ def test_a_later_attempt_that_saves_the_very_step_in_the_last_moment_is_not_disp
     def rename_after_another(old: Path, new: Path) -> Path:
         if path == {"put in place": new, "set aside": old}[saved_by]:
             monkeypatch.setattr(Path, "rename", rename)
+            if saved_by == "set aside":
+                shutil.rmtree(path)
             write(later, 2, 130)
         return rename(old, new)
 
+    if saved_by == "set aside":
+        write(late, 1, 130)
     monkeypatch.setattr(Path, "rename", rename_after_another)
     with pytest.raises(SupersededError):
-        write(late, 1, 130)
-    assert saves(tmp_path) == [(2, 130)]
+        write(late, 1, 130 if saved_by == "put in place" else 140)
+    assert (2, 130) in saves(tmp_path)
 
 
 def test_a_late_process_that_has_just_saved_removes_nothing_of_a_later_attempt(
@@ -239,5 +243,6 @@ def test_a_manifest_without_a_writer_is_damaged(tmp_path: Path, capsys: pytest.C
     put(tmp_path / "saved", (1, 120))
     path = tmp_path / "saved/step-00000120/manifest.json"
     path.write_text(path.read_text().replace("0,\n  1", ""))
-    assert Checkpoints(tmp_path / "saved", keep=1).newest(decode=Path.read_bytes) is None
+    with pytest.raises(CheckpointUnusableError):
+        Checkpoints(tmp_path / "saved", keep=1).newest(decode=Path.read_bytes)
     assert "manifest.json is damaged (its lineage is empty)" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from ddpjob_trainer.checkpoint.unusable import (
     BrokenError,
     ForeignError,
     NewerError,
-    UnreadableError,
+    UnavailableError,
     UnusableError,
 )
 
@@ -143,5 +143,5 @@ def test_what_the_file_system_refuses_cannot_be_read_now(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(manifests, "read_regular", fail)
-    with pytest.raises(UnreadableError, match=f"manifest.json cannot be read now: {os.strerror(number)}"):
+    with pytest.raises(UnavailableError, match=f"manifest.json cannot be read: {os.strerror(number)}"):
         read_manifest(put(checkpoint, encoded(WHOLE)))

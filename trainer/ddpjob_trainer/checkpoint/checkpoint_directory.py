@@ -1,58 +1,59 @@
-"""Checkpoints as files: a reader finds a whole one or none, and a broken one is skipped.
-
-    step-00000120/state.pt         what is restored, opaque here
-    step-00000120/manifest.json    what it is, with size and checksum of the other; written last
+"""Checkpoints as files: how they are written, and which of them are removed. `reading` finds the newest one.
 
 Only rank 0 uses this. A directory belongs to one job; yet two of its attempts may be here at once, if an unreachable
 machine still runs the earlier one, and so may two jobs by mistake. The earlier one gives way.
+
+Other things may be here, too. What no manifest of this program's shows to be of this line is never removed, and keeps
+its name.
 """
 
 import errno
-import hashlib
-import math
 import os
-import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import Generic, TypeVar
 
-from ddpjob_rank.console import counted, warn
-from ddpjob_rank.errors import StorageFullError, SupersededError, TrainerError
+from ddpjob_rank.console import warn
+from ddpjob_rank.errors import (
+    CheckpointUnusableError,
+    StorageError,
+    StorageFullError,
+    SupersededError,
+    TrainerError,
+)
 from ddpjob_rank.machine.storage import ADVICE, kind_of
-
-from ddpjob_trainer.group.shared_file import SharedFile
 
 from .content import Content, Sink, write_synced
 from .manifest import MANIFEST, NO_ATTEMPT, Manifest, encoded, read_manifest
-from .unusable import UnusableError
+from .reading import (
+    BROKEN,
+    PATIENCE_SECONDS,
+    STATE,
+    Decode,
+    Decoded,
+    Found,
+    checkpoints_in,
+    look,
+    place_of,
+    read_whole,
+)
+from .unusable import BrokenError, UnavailableError, UnusableError
 
-STATE = "state.pt"
-NAME = re.compile(r"step-(\d{8,})")
-TEMPORARY_PREFIX = ".step-"
+TEMPORARY_PREFIX = ".step-ddpjob-train-"
+"""The mark of directories that nobody needs any more once their writer is gone."""
 
 TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 """What rename(2) of a directory says if something has its new name."""
 
-
-Decoded = TypeVar("Decoded")
-Decode = Callable[[Path], Decoded]
-"""Reads a state; raises if it cannot be read, though whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found(Generic[Decoded]):
-    """A valid checkpoint that has been read."""
-
-    path: Path
-    manifest: Manifest
-    content: SharedFile
-    state: Decoded
-    """The decoded content."""
+REMEDY = (
+    "Nothing was started or removed. Take the version that wrote it, or name another --checkpoint-dir; with"
+    " --start-over training begins at step 0 if no other one can be used"
+)
 
 
 class Checkpoints:
@@ -68,8 +69,7 @@ class Checkpoints:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             for leftover in self.directory.glob(f"{TEMPORARY_PREFIX}*"):
-                # An earlier attempt may still be writing into it.
-                shutil.rmtree(leftover, ignore_errors=True)
+                self._clear(leftover)
             with TemporaryFile(dir=self.directory):
                 pass
             self._paths()
@@ -79,13 +79,38 @@ class Checkpoints:
                 f"the checkpoint directory {self.directory} cannot be used: {error.strerror}; {ADVICE[kind]}"
             ) from error
 
-    def newest(self, decode: Decode[Decoded]) -> Found[Decoded] | None:
-        """The newest valid checkpoint; a warning is given for invalid ones, and they are skipped."""
-        paths = self._paths()
-        found = newest(paths, decode)
-        if found is None and paths:
+    def newest(
+        self, decode: Decode[Decoded], *, start_over: bool = False, patience: float = PATIENCE_SECONDS
+    ) -> Found[Decoded] | None:
+        """The newest checkpoint that can be used, to go on from it; None if there is none.
+
+        Broken ones that are newer are set aside. What is not of this program is left as it is.
+
+        Args:
+            decode: Reads a state.
+            start_over: Whether training may begin at step 0, or go on from an older one, though there are checkpoints
+                of this program that cannot be used.
+            patience: Seconds for which one that cannot be read is tried again.
+
+        Raises:
+            CheckpointUnusableError: There are such ones, and it may not. Nothing has been changed.
+            StorageUnavailableError: One that may be the newest cannot be read.
+        """
+        search = look(self._paths, decode, patience).told()
+        broken = search.of_kind(BrokenError)
+        if not start_over:
+            search.refuse_newer(REMEDY)
+            unusable = [*broken, *self._set_aside_before()]
+            if search.found is None and unusable:
+                raise CheckpointUnusableError(
+                    f"none of the checkpoints in {self.directory} can be used, the newest of"
+                    f" which is {unusable[0].name}. {REMEDY}"
+                )
+        for path in broken:
+            self._set_aside(path)
+        if search.found is None and search.passed_over:
             warn(f"there is no valid checkpoint in {self.directory}: training starts from the beginning")
-        return found
+        return search.found
 
     def newest_attempt(self) -> int:
         """The latest attempt that has written here, NO_ATTEMPT if none has."""
@@ -106,22 +131,22 @@ class Checkpoints:
                 or the storage is in trouble. Nothing of it is left, and earlier ones are intact.
             SupersededError: A later attempt has written here, and takes over.
         """
-        path, content = self.directory / f"step-{manifest.step:08}", Content()
+        name, content = f"step-{manifest.step:08}", Content()
         try:
             self._refuse_if_late(manifest)
             with self._workspace() as workspace:
-                fresh = workspace / path.name
+                fresh = workspace / name
                 fresh.mkdir()
                 content.fill(fresh / STATE, encode)
                 check(fresh / STATE)
                 _write_manifest(fresh, manifest, content)
-                self._put_in_place(fresh, path, manifest)
+                path = self._put_in_place(fresh, manifest)
             _sync(self.directory)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and self.directory.is_dir():
                 raise self._superseded(manifest, "it has removed what this one was writing") from error
-            raise self._not_written(path, content.size, error) from error
-        self._prune(manifest)
+            raise self._not_written(self.directory / name, content.size, error) from error
+        self._prune(path, manifest)
         return path
 
     @contextmanager
@@ -130,34 +155,70 @@ class Checkpoints:
         with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=self.directory, ignore_cleanup_errors=True) as name:
             yield Path(name)
 
-    def _put_in_place(self, fresh: Path, path: Path, manifest: Manifest) -> None:
-        """Gives a written checkpoint its name, in place of a broken one or one of an earlier attempt."""
-        while True:
-            self._set_aside(path, manifest)
+    def _put_in_place(self, fresh: Path, manifest: Manifest) -> Path:
+        """Gives a written checkpoint its name, or the first like it that nothing else has."""
+        for path in _names(self.directory / fresh.name):
+            self._refuse_if_late(manifest)
             try:
                 fresh.rename(path)
             except OSError as error:
                 if error.errno not in TAKEN:
                     raise
             else:
-                return
+                if path.name != fresh.name:
+                    taken = self.directory / fresh.name
+                    warn(f"{taken} is there already: step {manifest.step} is saved as {path.name}")
+                return path
+        raise AssertionError("a directory does not have all names")
 
-    def _prune(self, manifest: Manifest) -> None:
-        """Keeps the newest up to the one just written.
+    def _prune(self, path: Path, manifest: Manifest) -> None:
+        """Keeps the newest up to the one just written, and as many broken ones.
 
-        One of a later step is broken or from another line, or it would have been resumed from: it replaces nothing
-        else, and is removed when this line has passed its step.
+        One of a later step is from another line, or it would have been resumed from: it replaces nothing else, and is
+        removed when this line has passed its step.
         """
-        known = [(_order(path, unknown=NO_ATTEMPT), path) for path in self._paths()]
-        ours = [(order, path) for order, path in known if order <= manifest.order and order[1] <= manifest.step]
-        for _, path in sorted(ours)[: -self._keep]:
+        ours = [(order, path) for order, path in self._line(self._paths(), manifest) if order[1] <= manifest.step]
+        broken = self._line(self._set_aside_before(), manifest)
+        old = [path for known in (ours, broken) for _, path in sorted(known)[: -self._keep]]
+        if not old or not self._is_good(path):
+            return
+        for each in old:
             try:
-                self._set_aside(path, manifest)
+                self._remove(each, manifest)
             except OSError as error:
-                warn(f"the old checkpoint {path} could not be removed: {error.strerror}")
+                warn(f"the old checkpoint {each} could not be removed: {error.strerror}")
 
-    def _set_aside(self, path: Path, manifest: Manifest) -> None:
-        """Removes a checkpoint, if there is one, so that its name never refers to half of it.
+    def _line(self, paths: list[Path], manifest: Manifest) -> list[tuple[tuple[tuple[int, str], int], Path]]:
+        """Those of some checkpoints that led to this one, as their manifests show, with their places."""
+        known = []
+        for path in paths:
+            with suppress(UnusableError):
+                other = read_manifest(path)
+                if manifest.continues(other) and other.order <= manifest.order:
+                    known.append((other.order, path))
+        return known
+
+    def _is_good(self, path: Path) -> bool:
+        """Whether a checkpoint that has been written can be read back.
+
+        Raises:
+            StorageError: It has become another one on its way to the disk and back.
+        """
+        try:
+            read_whole(path, afresh=True)
+        except UnavailableError as error:
+            warn(f"checkpoint {path} cannot be read back now ({error}): older ones stay")
+            return False
+        except UnusableError as error:
+            if not path.exists():  # A later attempt has removed it.
+                return False
+            raise StorageError(
+                f"checkpoint {path} was written, but read back {error}; {ADVICE[StorageError]}. Older ones stay"
+            ) from error
+        return True
+
+    def _remove(self, path: Path, manifest: Manifest) -> None:
+        """Removes a checkpoint, if it is there, so that its name never refers to half of it.
 
         Raises:
             SupersededError: There is one of a later writer than the manifest's. It stays.
@@ -166,9 +227,38 @@ class Checkpoints:
             aside = workspace / path.name
             path.rename(aside)
             # Checked here, where nothing can put another one in its place.
-            if _order(aside, unknown=NO_ATTEMPT)[0] > manifest.writer:
+            if place_of(aside, unknown=NO_ATTEMPT)[0] > manifest.writer:
                 aside.rename(path)
+            else:
+                (aside / MANIFEST).unlink()  # First, as `_clear` tells a whole one by it.
         self._refuse_if_late(manifest)
+
+    def _set_aside(self, path: Path) -> None:
+        """Gives a broken checkpoint a name that tells that it is broken."""
+        for aside in _names(path.with_name(f"{path.name}.broken")):
+            try:
+                path.rename(aside)
+            except OSError as error:
+                if error.errno not in TAKEN:
+                    warn(f"the broken checkpoint {path} could not be set aside: {error.strerror}")
+                    return
+            else:
+                warn(f"the broken checkpoint {path} is set aside as {aside.name}")
+                return
+
+    def _set_aside_before(self) -> list[Path]:
+        """The newest name first."""
+        return sorted((path for path in self.directory.iterdir() if BROKEN.fullmatch(path.name)), reverse=True)
+
+    def _clear(self, leftover: Path) -> None:
+        """Removes what a writer has left behind, but for a whole checkpoint, which gets its name back.
+
+        The writer may be one of an earlier attempt that still writes.
+        """
+        for whole in leftover.glob(f"*/{MANIFEST}"):
+            with suppress(OSError):
+                whole.parent.rename(self.directory / whole.parent.name)
+        shutil.rmtree(leftover, ignore_errors=True)
 
     def _refuse_if_late(self, manifest: Manifest) -> None:
         newest = self._newest_writer()
@@ -177,7 +267,7 @@ class Checkpoints:
             raise self._superseded(manifest, evidence)
 
     def _newest_writer(self) -> tuple[float, str]:
-        return max((_order(path, unknown=NO_ATTEMPT)[0] for path in self._paths()), default=(NO_ATTEMPT, ""))
+        return max((place_of(path, unknown=NO_ATTEMPT)[0] for path in self._paths()), default=(NO_ATTEMPT, ""))
 
     def _superseded(self, manifest: Manifest, evidence: str) -> SupersededError:
         return SupersededError(
@@ -195,25 +285,6 @@ class Checkpoints:
             f"checkpoint {path} could not be saved: {error.strerror}{room}; {ADVICE[kind]}."
             " The checkpoints before it are intact"
         )
-
-
-def checkpoints_in(directory: Path) -> list[Path]:
-    """All checkpoints of a directory, valid or not."""
-    return [path for path in directory.iterdir() if NAME.fullmatch(path.name)]
-
-
-def newest(checkpoints: Iterable[Path], decode: Decode[Decoded]) -> Found[Decoded] | None:
-    """The newest valid one of some checkpoints; a warning is given for invalid ones, and they are skipped.
-
-    It only reads: training may go on there.
-    """
-    # One that does not say its place comes first, so that a warning is given.
-    for path in sorted(checkpoints, key=lambda path: _order(path, unknown=math.inf), reverse=True):
-        try:
-            return _read(path, decode)
-        except Exception as error:  # noqa: BLE001  (whatever is wrong with it, the one before may be right)
-            warn(f"checkpoint {path} is passed over: {error}")
-    return None
 
 
 def _free(directory: Path) -> str:
@@ -243,25 +314,14 @@ def _sync(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _read(path: Path, decode: Decode[Decoded]) -> Found[Decoded]:
-    manifest, content, checksum = read_manifest(path), SharedFile.opened(path / STATE), hashlib.sha256()
-    if content.size != manifest.size:
-        raise ValueError(f"{STATE} has {counted(content.size, 'byte')}, its manifest says {manifest.size}")
-    for portion in content.portions():
-        checksum.update(portion)
-    if checksum.hexdigest() != manifest.sha256:
-        raise ValueError(f"the checksum of {STATE} is not its manifest's")
-    return Found(path, manifest, content, decode(content.path))
-
-
 def _named(writer: tuple[float, str]) -> str:
     attempt, run = writer
     return f"attempt {attempt} of run {run}" if run else f"attempt {attempt}"
 
 
-def _order(path: Path, unknown: float) -> tuple[tuple[float, str], int]:
-    """The place of a checkpoint among others; with this attempt, if its manifest does not say."""
-    try:
-        return read_manifest(path).order
-    except UnusableError:
-        return (unknown, ""), int(path.name.removeprefix("step-"))
+def _names(path: Path) -> Iterator[Path]:
+    """A path, and then others like it, but for those that something has."""
+    for number in count(1):
+        name = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        if not os.path.lexists(name):
+            yield name

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeGuard, get_args, get_origin, get_type_hints
 
 from .regular_file import ABSENT, NotRegularError, read_regular
-from .unusable import BrokenError, ForeignError, NewerError, UnreadableError
+from .unusable import BrokenError, ForeignError, NewerError, UnavailableError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -51,6 +51,8 @@ class Manifest:
     run: str = ""
     """The writer's, as named by `new_run`: two runs are of one attempt if they were given one directory before either
     had saved. Empty: an older version wrote it."""
+    ancestors: tuple[str, ...] = ()
+    """The uids of the other jobs whose checkpoints led here."""
     savedAt: str = ""  # noqa: N815
     size: int = 0
     sha256: str = ""
@@ -71,6 +73,10 @@ class Manifest:
     def writer(self) -> Writer:
         """Who wrote it."""
         return self.attempt, self.run
+
+    def continues(self, other: "Manifest") -> bool:
+        """Whether another one is of this one's job, in whatever attempt, or of one that led to it."""
+        return other.uid == self.uid or other.uid in self.ancestors
 
     @property
     def order(self) -> tuple[Writer, int]:
@@ -95,7 +101,7 @@ def read_manifest(checkpoint: Path) -> Manifest:
     """The manifest of a checkpoint. Fields that this version does not know are ignored.
 
     Raises:
-        ForeignError, NewerError, BrokenError, UnreadableError: There is none, or it cannot be used.
+        ForeignError, NewerError, BrokenError, UnavailableError: There is none, or it cannot be used.
     """
     try:
         if not stat.S_ISDIR(checkpoint.lstat().st_mode):
@@ -106,7 +112,7 @@ def read_manifest(checkpoint: Path) -> Manifest:
     except OSError as error:
         if error.errno in ABSENT:
             raise ForeignError(f"it has no {MANIFEST}") from error
-        raise UnreadableError.of(MANIFEST, error) from error
+        raise UnavailableError(f"{checkpoint / MANIFEST} cannot be read: {error.strerror}") from error
     if len(written) > MANIFEST_BYTES:
         raise ForeignError(f"{MANIFEST} has more than {MANIFEST_BYTES} bytes")
     return _manifest_of(written)

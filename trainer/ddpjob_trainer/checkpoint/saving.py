@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import torch
 from ddpjob_rank.console import record, say, warn
+from ddpjob_rank.errors import StorageUnavailableError
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.world import World
 
@@ -25,7 +26,11 @@ from . import state
 from .checkpoint_directory import Checkpoints
 from .interval import best_interval, expected_time_to_failure
 from .manifest import Manifest, extended, new_run
+from .reading import PATIENCE_SECONDS, Found
 from .writer import Writer
+
+PATIENCE_SHARE = 0.25
+"""Of the time that the others wait."""
 
 
 class Saver:
@@ -42,6 +47,7 @@ class Saver:
         self._files = Checkpoints(settings.directory, settings.keep) if world.leads else None
         self._writer = Writer(self._files) if self._files else None
         self._lineage: tuple[int, ...] = ()
+        self._ancestors: tuple[str, ...] = ()
         self._run = new_run()
         self.saved_step: int | None = None
         """The step of the last save."""
@@ -50,13 +56,16 @@ class Saver:
         self._writing = 0.0
 
     def resume(self, position: Position) -> state.StateDict | None:
-        """Moves the position to the newest valid checkpoint's and returns its state; None if there is none."""
-        found = None
-        if self._files:
-            found = self._files.newest(state.decode)
-            before = found.manifest.lineage if found else ()
-            self._lineage = extended(before, self._config.attempt, self._files.newest_attempt())
-        content = broadcast_file(found.content if found else None, self._world)
+        """Moves the position to the newest valid checkpoint's and returns its state; None if there is none.
+
+        Raises:
+            CheckpointUnusableError, StorageUnavailableError: There is one that cannot be used, or not be read now.
+        """
+        found = self._find(self._files) if self._files else None
+        try:
+            content = broadcast_file(found.content if found else None, self._world)
+        except OSError as error:
+            raise StorageUnavailableError(f"{found and found.path} cannot be read: {error.strerror}") from error
         if found:
             record("resumed", step=found.manifest.step, epoch=found.manifest.epoch, checkpoint=found.path)
         if content is None:
@@ -64,6 +73,19 @@ class Saver:
         decoded = found.state if found else state.decode(content.path)
         position.step, position.epoch, position.samples = decoded["position"]
         return decoded
+
+    def _find(self, files: Checkpoints) -> Found[state.StateDict] | None:
+        # The others wait meanwhile: who waited in vain would be taken for the one that failed.
+        patience = min(PATIENCE_SECONDS, self._config.group.collective_seconds * PATIENCE_SHARE)
+        found = files.newest(state.decode, start_over=self._settings.start_over, patience=patience)
+        before = found.manifest.lineage if found else ()
+        self._lineage = extended(before, self._config.attempt, files.newest_attempt())
+        if found:
+            led_here = dict.fromkeys((*found.manifest.ancestors, found.manifest.uid))
+            self._ancestors = tuple(uid for uid in led_here if uid != self._config.uid)
+            if found.manifest.uid != self._config.uid:
+                say(f"{found.path} is of another job (uid {found.manifest.uid or 'none'}): this one goes on from it")
+        return found
 
     def restore(self, learner: Learner, saved: state.StateDict, step: int, device: torch.device) -> None:
         """Goes on where a checkpoint was made: with its weights, and with all that determines the next steps."""
@@ -167,4 +189,5 @@ class Saver:
             lineage=self._lineage,
             arguments=self._config.arguments,
             run=self._run,
+            ancestors=self._ancestors,
         )

@@ -3,7 +3,8 @@
 UnusableError
 +-- ForeignError     not a checkpoint of this program: it is left alone, and is no reason for anything
 +-- NewerError       whole, and this version cannot read it: another one can
-+-- UnreadableError  the file system does not let it be read now, which may pass
++-- UnavailableError the file system does not let it be read now, which may pass
+|   +-- VanishedError   it has been removed meanwhile
 +-- BrokenError      a checkpoint of this program, and not whole: the one before it counts
 """
 
@@ -20,13 +21,12 @@ class NewerError(UnusableError):
     """It is whole, and not for this version."""
 
 
-class UnreadableError(UnusableError):
+class UnavailableError(UnusableError):
     """It cannot be read now."""
 
-    @classmethod
-    def of(cls, name: str, error: OSError) -> "UnreadableError":
-        """What an error of the file system says about a file of it."""
-        return cls(f"{name} cannot be read now: {error.strerror or error}")
+
+class VanishedError(UnavailableError):
+    """It has been removed or replaced while it was read."""
 
 
 class BrokenError(UnusableError):

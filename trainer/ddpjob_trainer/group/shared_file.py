@@ -64,6 +64,11 @@ class SharedFile:
         while data:
             data = data[os.write(self._descriptor, data) :]
 
+    def forget(self) -> None:
+        """Asks the kernel to forget what it remembers of it: what is read next comes from where it is kept."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def portions(self, size: int = PORTION_BYTES) -> Iterator[bytes]:
         """All of it, from the beginning, so many bytes at a time."""
         start = 0

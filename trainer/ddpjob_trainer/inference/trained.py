@@ -1,5 +1,6 @@
 """A trained model from a checkpoint."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,8 @@ from ddpjob_rank.errors import ConfigError
 from torch import Tensor, nn
 
 from ddpjob_trainer.checkpoint import state
-from ddpjob_trainer.checkpoint.checkpoint_directory import checkpoints_in, newest
 from ddpjob_trainer.checkpoint.manifest import MANIFEST
+from ddpjob_trainer.checkpoint.reading import checkpoints_in, look
 from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.random_state import seed_all
 from ddpjob_trainer.task import Task, load_task
@@ -67,12 +68,17 @@ def load(directory: Path) -> Trained:
 
     Raises:
         ConfigError: There is no valid one.
+        CheckpointUnusableError: There is a newer one for another version.
+        StorageUnavailableError: One cannot be read now.
     """
+    directory = directory.absolute()
+    single = os.path.lexists(directory / MANIFEST)
     try:
-        checkpoints = [directory] if (directory / MANIFEST).exists() else checkpoints_in(directory)
+        search = look(lambda: [directory.resolve()] if single else checkpoints_in(directory), state.decode).told()
     except OSError as error:
-        raise ConfigError(f"{directory.absolute()} has no checkpoints: {error.strerror}") from error
-    found = newest(checkpoints, state.decode)
+        raise ConfigError(f"{directory} has no checkpoints: {error.strerror}") from error
+    search.refuse_newer("Take the version that wrote it, or name one of the others by its own path")
+    found = search.found
     if found is None:
-        raise ConfigError(f"{directory.absolute()} has no valid checkpoint: name the --checkpoint-dir of a training")
+        raise ConfigError(f"{directory} has no valid checkpoint: name the --checkpoint-dir of a training")
     return Trained(found.path, found.manifest.step, state.evaluated(found.state), found.manifest.arguments)

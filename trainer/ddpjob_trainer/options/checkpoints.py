@@ -25,6 +25,8 @@ class CheckpointConfig:
     every_seconds: Seconds | None = None
     keep: int = DEFAULT_KEEP
     """How many checkpoints stay; older ones are removed once a new one is in place."""
+    start_over: bool = False
+    """Whether to begin at step 0 if none of the checkpoints that are there can be used."""
     mean_time_to_failure: float | None = None
     """Of this job, in seconds, for the automatic interval; None: not known."""
 
@@ -39,6 +41,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--checkpoint-every-seconds", type=_interval, help="as above; auto: what loses the least time"
     )
     group.add_argument("--checkpoint-keep", type=positive, help=f"how many stay (default {DEFAULT_KEEP})")
+    group.add_argument(
+        "--start-over",
+        action="store_true",
+        help="begin at step 0 if no checkpoint there can be used (default: fail); has no effect while one can be",
+    )
 
 
 def read(flags: argparse.Namespace, env: Mapping[str, str]) -> CheckpointConfig | None:
@@ -51,6 +58,8 @@ def read(flags: argparse.Namespace, env: Mapping[str, str]) -> CheckpointConfig 
     if not directory:
         if flags.checkpoint_every_steps or flags.checkpoint_every_seconds or flags.checkpoint_keep:
             raise ConfigError("--checkpoint-... without a directory: name it with --checkpoint-dir")
+        if flags.start_over:
+            raise ConfigError("--start-over without a directory: name it with --checkpoint-dir")
         return None
     every_steps, every_seconds = flags.checkpoint_every_steps, flags.checkpoint_every_seconds
     if every_steps is None and every_seconds is None:
@@ -61,6 +70,7 @@ def read(flags: argparse.Namespace, env: Mapping[str, str]) -> CheckpointConfig 
         every_steps=every_steps,
         every_seconds=every_seconds,
         keep=flags.checkpoint_keep or count_of(env, Env.CHECKPOINT_KEEP) or DEFAULT_KEEP,
+        start_over=flags.start_over,
         mean_time_to_failure=count_of(env, Env.MEAN_TIME_TO_FAILURE),
     )
 

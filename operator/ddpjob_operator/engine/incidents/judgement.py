@@ -23,9 +23,11 @@ DEFAULTS: dict[str, RestartAction] = {
     Cause.PREEMPTED: RestartAction.RESTART_FREE,
     Cause.NODE_LOST: RestartAction.RESTART_FREE,
     Cause.DEVICE_FAILED: RestartAction.RESTART_FREE,
+    Cause.STORAGE_UNAVAILABLE: RestartAction.RESTART_FREE,
     # Trying again cannot help.
     Cause.CONFIG_ERROR: RestartAction.FAIL,
     Cause.STORAGE_FULL: RestartAction.FAIL,
+    Cause.CHECKPOINT_UNUSABLE: RestartAction.FAIL,
     Cause.IMAGE_ERROR: RestartAction.FAIL,
     Cause.START_ERROR: RestartAction.FAIL,
 }
