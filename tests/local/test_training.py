@@ -163,3 +163,25 @@ def test_a_mistake_in_the_arguments_fails_at_once_with_exit_code_2(here: Here) -
     assert (status["restarts"], status["lastFailure"]["cause"]) == (0, "ConfigError"), output
     assert "--epochs" in output
     assert "Traceback" not in output
+
+
+def test_a_run_that_diverges_ends_with_a_cause_of_its_own_and_is_not_tried_again(here: Here) -> None:
+    (here.directory / "broken.py").write_text(
+        "import os\n"
+        "from ddpjob_trainer.workloads.mlp import MlpTask\n"
+        "class Task(MlpTask):\n"
+        "    calls = 0\n"
+        "    def loss(self, output, target):\n"
+        "        Task.calls += 1\n"
+        "        nan = Task.calls == 6 and os.environ['RANK'] == '1'\n"
+        "        return super().loss(output, target) * (float('nan') if nan else 1.0)\n"
+    )
+    arguments = ["--workload", "broken:Task", "--epochs", "1", "--log-every", "1"]
+    code, output = here.ddpjob("run", here.job("broken", "ddpjob-train", nodes=2, container={"args": arguments}))
+    status = here.status("broken")
+    failure = status["lastFailure"]
+    assert code == 1, output
+    assert (status["restarts"], failure["node"], failure["cause"]) == (0, 1, "Diverged"), json.dumps(status, indent=1)
+    assert failure["message"].startswith(
+        "training has diverged: the loss of step 5 is not a finite number on rank 1, of 32 samples: "
+    )

@@ -64,7 +64,7 @@ class Trained:
     options: dict[str, Any]
 
     def step(self, batches: Iterator[Any], weight: float = 1.0) -> Tensor | None:
-        return train_step(self.task, self.learner, batches, weight=weight, **self.options)
+        return train_step(self.task, self.learner, batches, weight=weight, **self.options).loss
 
     @property
     def model(self) -> nn.Module:

@@ -3,6 +3,7 @@
 TrainerError
 +-- ConfigError        a user's mistake
 |   +-- SupersededError    another run has taken over the checkpoints
++-- DivergedError      the model has become NaN or infinite
 +-- StorageFullError   there is no room for a checkpoint
 +-- StorageError       a checkpoint could not be written, and perhaps can be at the next try
 |   +-- StorageUnavailableError  a checkpoint cannot be read, and perhaps can be at the next try
@@ -30,6 +31,12 @@ class ConfigError(TrainerError):
 
 class SupersededError(ConfigError):
     """Another run, of a later attempt or by mistake, writes into the checkpoint directory of this one."""
+
+
+class DivergedError(TrainerError):
+    """The loss, the gradients or the weights are not finite any more, and would be so again in another try."""
+
+    cause = "Diverged"
 
 
 class StorageFullError(TrainerError):

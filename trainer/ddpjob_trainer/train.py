@@ -32,7 +32,8 @@ from .data.loader import Loader
 from .group.agreement import Agreement, Wish
 from .group.joining import process_group
 from .model import amp, exactness, modes
-from .model.buffers import buffers_kept
+from .model.buffers import without_trace
+from .model.divergence import Outcome, Watch, finite_parameters
 from .model.evaluation import evaluate
 from .model.learner import Learner, build_learner, check_optimizer
 from .model.parallel import prepare_model, warm_up, wrap
@@ -95,7 +96,11 @@ def build(
     if not world.alone:
         warm_up(wrapped, task, iter([feed.first()]), amp.autocast(config.computing.precision, device))
     recorder = Recorder(config.recording.directory if world.leads else None, config.attempt)
-    saver = Saver(config, config.checkpoint, world, feed.global_batch, recorder) if config.checkpoint else None
+    choice = config.optimisation.on_divergence
+    sound = finite_parameters(model) if world.leads and choice != "ignore" else frozenset()
+    saver = None
+    if config.checkpoint:
+        saver = Saver(config, config.checkpoint, world, feed.global_batch, recorder, sound=sound)
     saved = saver.resume(position) if saver else None
     epochs = config.epochs or (None if feed.left() is None else task.epochs)
     steps = total_steps(position, feed, epochs, config.max_steps)
@@ -134,6 +139,7 @@ def build(
         stop=stop,
         agreement=agreement,
         times=times,
+        watch=Watch(choice, world, scaled=learner.scaler is not None),
         reporter=Reporter(
             position, progress, recorder, times, agreement, world, learner.optimizer, feed.global_batch
         ),
@@ -160,6 +166,7 @@ class Trainer:
     stop: StopRequest
     agreement: Agreement
     times: StepTimes
+    watch: Watch
     reporter: Reporter
 
     def train(self) -> None:
@@ -183,6 +190,7 @@ class Trainer:
         while True:
             if not self.complete:
                 self.epoch()
+            self.watch.look(own=self.position.step)
             result = self.evaluate()
             if (broken := self.task.broken_samples(self.world)) is not None:
                 self.reporter.skipped(broken)
@@ -191,6 +199,7 @@ class Trainer:
             self.position.next_epoch()
         self.finish_save()
         self.agreement.finish()
+        self.watch.look(own=self.position.step, everybodys=self.position.step)
         self.reporter.finished(result)
 
     @property
@@ -205,7 +214,7 @@ class Trainer:
         self.learner.wrapped.train()
         with self.reporter.training():
             for step in self.feed.steps(self.position.epoch, self.position.samples, self.total_steps - before):
-                loss = train_step(
+                outcome = train_step(
                     self.task,
                     self.learner,
                     step.batches,
@@ -215,7 +224,9 @@ class Trainer:
                     times=self.times,
                 )
                 self.position.advance(self.feed.global_batch)
-                self.reporter.step(loss)
+                self.watch.add(self.position.step, step.samples, outcome)
+                self.reporter.step(outcome.loss)
+                self.watch.look_back(self.position.step)
                 self.after_step()
                 self.times.start()
             if self.feed.left() is None and before < self.position.step < self.total_steps:
@@ -266,7 +277,13 @@ class Trainer:
             and saver.saved_step != step
             and (decision >= Wish.SAVE or last or saver.due(step, epoch_ends=epoch_ends))
         ):
-            saver.save(self.learner, self.position, self.reporter.begin)
+            self.watch.look(own=step)
+            saver.save(
+                self.learner,
+                self.position,
+                self.reporter.begin,
+                heard_from_all=lambda: self.watch.look(own=step, everybodys=step),
+            )
             self.reporter.begin("training")
 
     def finish_save(self) -> None:
@@ -285,8 +302,8 @@ def train_step(
     shares: Sequence[float] = (1.0,),
     clip_grad_norm: float | None = None,
     times: StepTimes | None = None,
-) -> Tensor | None:
-    """Trains by one step, and returns its mean loss, if it counts.
+) -> Outcome:
+    """Trains by one step.
 
     Args:
         task: What is trained.
@@ -316,16 +333,19 @@ def train_step(
         return loss.detach() if share == 1.0 else loss.detach() * share
 
     learner.optimizer.zero_grad(set_to_none=True)
-    with nullcontext() if weight else buffers_kept(learner.modules_without_exchange()):
+    masked = learner.masked()
+    with nullcontext() if weight else without_trace(learner.model):
         *earlier, last = shares
         losses: list[Tensor] = []
         if earlier:
             with learner.no_sync():
                 losses = [forward_backward(share) for share in earlier]
         loss = sum(losses, start=forward_backward(last))  # Only now are gradients exchanged, all that have added up.
-    learner.update(clip_grad_norm)
+    finite = learner.update(clip_grad_norm)
+    if masked and finite is not None:
+        masked.put_back_unless(finite)
     lap("optimizer")
-    return loss if weight else None
+    return Outcome(loss if weight else None, finite)
 
 
 def _nothing(_: str) -> None:

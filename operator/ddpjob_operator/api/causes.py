@@ -12,6 +12,8 @@ class Cause(StrEnum):
     """The kernel ended it, or one of its processes, because the memory limit was reached."""
     CONFIG_ERROR = "ConfigError"
     """The program says that its arguments, data or environment are wrong."""
+    DIVERGED = "Diverged"
+    """The program says that its loss, its gradients or its weights are not finite numbers any more."""
     STORAGE_FULL = "StorageFull"
     """A checkpoint could not be written for lack of space."""
     STORAGE_UNAVAILABLE = "StorageUnavailable"

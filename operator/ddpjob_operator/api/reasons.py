@@ -180,6 +180,9 @@ ADVICE: dict[Reason | Cause, str] = {
     Cause.OUT_OF_MEMORY: "Raise the memory limit, or use less: smaller batches, fewer DataLoader workers. /dev/shm "
     "counts too.",
     Cause.CONFIG_ERROR: "Fix what the message names, and submit the job again.",
+    Cause.DIVERGED: "Look at the samples that the message names, and at the learning rate. The checkpoints are from "
+    "before it. `ddpjob-train --on-divergence skip` leaves such steps out; a rule with `action: Restart` has another "
+    "try.",
     Cause.STORAGE_FULL: "Make room on the checkpoint's volume, or keep fewer checkpoints (`checkpoint.keep`).",
     Cause.STORAGE_UNAVAILABLE: "Nothing, if the file server comes back. Otherwise see whether the pod's user may "
     "read what the message names.",

@@ -30,6 +30,7 @@ CLAIMABLE = frozenset(
         Cause.APPLICATION,
         Cause.OUT_OF_MEMORY,
         Cause.CONFIG_ERROR,
+        Cause.DIVERGED,
         Cause.STORAGE_FULL,
         Cause.STORAGE_UNAVAILABLE,
         Cause.CHECKPOINT_UNUSABLE,

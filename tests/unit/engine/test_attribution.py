@@ -701,6 +701,7 @@ def test_a_failure_report_speaks_for_itself() -> None:
 NAMED_ONCE = {
     ("ConfigError", "ConfigError"): "no",
     ("StorageFull", "StorageFullError"): "no",
+    ("Diverged", "DivergedError"): "no",
     ("PreflightFailed", "PreflightError"): "no",
     ("ConfigError", "SupersededError"): "SupersededError: no",
     ("Application", "ValueError"): "ValueError: no",

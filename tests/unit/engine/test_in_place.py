@@ -903,27 +903,27 @@ RIGHTS: dict[str, tuple[Moment, str, str]] = {
     "by default: what is configured wrong, full disks, and broken GPUs": (
         a_job(),
         "5",
-        "CheckpointUnusable,ConfigError,StorageFull,DeviceFailed",
+        "CheckpointUnusable,ConfigError,Diverged,StorageFull,DeviceFailed",
     ),
     "no more restarts in place than restarts": (
         a_job(restart={"maxRestarts": 3}),
         "3",
-        "CheckpointUnusable,ConfigError,StorageFull,DeviceFailed",
+        "CheckpointUnusable,ConfigError,Diverged,StorageFull,DeviceFailed",
     ),
     "whatever is used of them: that may be free again before the next incident": (
         a_job(restart={"maxRestarts": 3}).running().fails(0).ready_again(),
         "3",
-        "CheckpointUnusable,ConfigError,StorageFull,DeviceFailed",
+        "CheckpointUnusable,ConfigError,Diverged,StorageFull,DeviceFailed",
     ),
     "than are allowed": (
         a_job(restart={"inPlaceRestarts": 2}),
         "2",
-        "CheckpointUnusable,ConfigError,StorageFull,DeviceFailed",
+        "CheckpointUnusable,ConfigError,Diverged,StorageFull,DeviceFailed",
     ),
     "than none in mode Recreate": (
         a_job(restart={"mode": "Recreate"}),
         "0",
-        "CheckpointUnusable,ConfigError,StorageFull,DeviceFailed",
+        "CheckpointUnusable,ConfigError,Diverged,StorageFull,DeviceFailed",
     ),
     "what rules call final: by its code, its signal, its cause": (
         a_job(
@@ -937,7 +937,7 @@ RIGHTS: dict[str, tuple[Moment, str, str]] = {
             }
         ),
         "5",
-        "CheckpointUnusable,ConfigError,StorageFull,DeviceFailed,3,64-78,139,OutOfMemory",
+        "CheckpointUnusable,ConfigError,Diverged,StorageFull,DeviceFailed,3,64-78,139,OutOfMemory",
     ),
 }
 

@@ -198,6 +198,18 @@ TABLE: Table = {
         "Running",
         "Stopping 1 pod: Rank 0 failed: Application: exit code 3; no restart left out of 0 (maxRestarts)",
     ),
+    "a run that has diverged is not tried again": (
+        ruled(rule(RESTART, causes=["Application"])).reports(0, cause="Diverged", message="the loss is NaN"),
+        "-1.1/5",
+        "Running",
+        "Stopping 1 pod: Rank 0 failed: Diverged: the loss is NaN",
+    ),
+    "unless a rule says so": (
+        ruled(rule(RESTART, causes=["Diverged"])).reports(0, cause="Diverged", message="the loss is NaN"),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Diverged: the loss is NaN; restart 1 of 6 in 0.0 s",
+    ),
     "rules that change count for the next incident": (
         three_is_fatal.asks(restart={"backoffSeconds": 0}).fails(0, code=3),
         "-1.1/5",
@@ -243,6 +255,7 @@ DEFAULTS: dict[Cause, tuple[Moment, RestartAction]] = {
     Cause.PREEMPTED: (two.disrupted(0, "PreemptionByScheduler"), FREE),
     Cause.NODE_LOST: (two.node_dies(0), FREE),
     Cause.CONFIG_ERROR: (two.reports(0, cause="ConfigError"), FAIL),
+    Cause.DIVERGED: (two.reports(0, cause="Diverged"), FAIL),
     Cause.STORAGE_FULL: (two.reports(0, cause="StorageFull"), FAIL),
     Cause.IMAGE_ERROR: (starting.waits(0, "InvalidImageName", "a b"), FAIL),
     Cause.START_ERROR: (starting.fails(0, code=128, reason="StartError", message="no such file"), FAIL),

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from ddpjob_rank.errors import ConfigError, PeerLostError, StorageFullError
+from ddpjob_rank.errors import ConfigError, DivergedError, PeerLostError, StorageFullError
 from ddpjob_rank.failure.failure_report import (
     Report,
     clear,
@@ -36,6 +36,7 @@ class DistNetworkError(DistError):
         (ValueError("shard 3 is empty"), "Application", 1),
         (ConfigError("no such workload"), "ConfigError", 2),
         (StorageFullError("no space"), "StorageFull", 2),
+        (DivergedError("nan"), "Diverged", 1),
         (PeerLostError("lost a peer"), "PeerLost", 1),
     ],
 )

@@ -181,7 +181,7 @@ def _read(path: Path, decode: Decode[Decoded]) -> Found[Decoded]:
     manifest, content = read_whole(path)
     try:
         return Found(path, manifest, content, decode(content.path))
-    except MemoryError:
+    except (MemoryError, UnusableError):
         raise
     except OSError as error:
         raise UnavailableError(f"{path / STATE} cannot be read: {error.strerror or error}") from error

@@ -5,11 +5,12 @@ and get a checkpoint's bytes from it, so they need not see the directory. Each n
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from pathlib import Path
 
 import torch
 from ddpjob_rank.console import record, say, warn
-from ddpjob_rank.errors import StorageUnavailableError
+from ddpjob_rank.errors import DivergedError, StorageUnavailableError
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.world import World
 
@@ -17,6 +18,7 @@ from ddpjob_trainer import random_state
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.group.agreement import Wish
 from ddpjob_trainer.group.collectives import broadcast_file, gather
+from ddpjob_trainer.model.divergence import check_parameters
 from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.options.checkpoints import AUTO, CheckpointConfig
 from ddpjob_trainer.recording.position import Position
@@ -27,6 +29,7 @@ from .checkpoint_directory import Checkpoints
 from .interval import best_interval, expected_time_to_failure
 from .manifest import Manifest, extended, new_run
 from .reading import PATIENCE_SECONDS, Found
+from .unusable import BrokenError
 from .writer import Writer
 
 PATIENCE_SHARE = 0.25
@@ -37,15 +40,24 @@ class Saver:
     """Saves and restores one run; the same calls in the same order on each rank."""
 
     def __init__(
-        self, config: TrainConfig, settings: CheckpointConfig, world: World, global_batch: int, recorder: Recorder
+        self,
+        config: TrainConfig,
+        settings: CheckpointConfig,
+        world: World,
+        global_batch: int,
+        recorder: Recorder,
+        *,
+        sound: Collection[str] = (),
     ) -> None:
+        """`sound`: parameters that are finite in a good checkpoint."""
+        self._sound = sound
         self._recorder = recorder
         self._config = config
         self._settings = settings
         self._world = world
         self._global_batch = global_batch
         self._files = Checkpoints(settings.directory, settings.keep) if world.leads else None
-        self._writer = Writer(self._files) if self._files else None
+        self._writer = Writer(self._files, sound) if self._files else None
         self._lineage: tuple[int, ...] = ()
         self._ancestors: tuple[str, ...] = ()
         self._run = new_run()
@@ -77,7 +89,7 @@ class Saver:
     def _find(self, files: Checkpoints) -> Found[state.StateDict] | None:
         # The others wait meanwhile: who waited in vain would be taken for the one that failed.
         patience = min(PATIENCE_SECONDS, self._config.group.collective_seconds * PATIENCE_SHARE)
-        found = files.newest(state.decode, start_over=self._settings.start_over, patience=patience)
+        found = files.newest(self._decode, start_over=self._settings.start_over, patience=patience)
         before = found.manifest.lineage if found else ()
         self._lineage = extended(before, self._config.attempt, files.newest_attempt())
         if found:
@@ -86,6 +98,14 @@ class Saver:
             if found.manifest.uid != self._config.uid:
                 say(f"{found.path} is of another job (uid {found.manifest.uid or 'none'}): this one goes on from it")
         return found
+
+    def _decode(self, file: Path) -> state.StateDict:
+        decoded = state.decode(file)
+        try:
+            check_parameters(decoded["model"], self._sound)
+        except DivergedError as error:
+            raise BrokenError(str(error)) from error
+        return decoded
 
     def restore(self, learner: Learner, saved: state.StateDict, step: int, device: torch.device) -> None:
         """Goes on where a checkpoint was made: with its weights, and with all that determines the next steps."""
@@ -116,7 +136,14 @@ class Saver:
             return step % self._settings.every_steps == 0
         return epoch_ends and self._settings.every_seconds is None
 
-    def save(self, learner: Learner, position: Position, begin: Callable[[str], None]) -> None:
+    def save(
+        self,
+        learner: Learner,
+        position: Position,
+        begin: Callable[[str], None],
+        *,
+        heard_from_all: Callable[[], None] = lambda: None,
+    ) -> None:
         """Saves the run as it is: copies it at once, and leaves the rest to `settle` and `finish`.
 
         Args:
@@ -124,6 +151,7 @@ class Saver:
             position: Where the run is.
             begin: Is told "saving" once the ranks are busy with that. Gathering what is each rank's own usually takes
                 no longer than a step: a rank that does not come to it should be missed as soon as in a step.
+            heard_from_all: Is called once all ranks have come here, and may raise: then nothing is saved.
 
         Raises:
             TrainerError: As for `settle`, about the previous save, which it waits for.
@@ -132,6 +160,7 @@ class Saver:
         if learner.compression:  # It has a tensor for each of the model's, on each rank.
             begin("saving")
         of_ranks = gather(state.of_rank(learner), self._world)
+        heard_from_all()
         begin("saving")
         if self._writer:
             self.finish()

@@ -5,9 +5,12 @@ disk.
 """
 
 import time
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+from ddpjob_trainer.model.divergence import check_parameters
 
 from . import state
 from .checkpoint_directory import Checkpoints
@@ -28,8 +31,10 @@ class Written:
 class Writer:
     """Writes one save at a time; to be called by the thread that trains."""
 
-    def __init__(self, files: Checkpoints) -> None:
+    def __init__(self, files: Checkpoints, sound: Collection[str] = ()) -> None:
+        """`sound`: parameters that are finite in a good checkpoint."""
         self._files = files
+        self._sound = sound
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._snapshots: Snapshots | None = None
         self._writing: Future[Written] | None = None
@@ -52,6 +57,7 @@ class Writer:
             StorageFullError, StorageError: It could not be written.
             SupersededError: A later run has taken over.
             ConfigError: It may not be written, or could not be read back.
+            DivergedError: It is not worth keeping.
         """
         if self._writing is None or not (wait or self._writing.done()):
             return None
@@ -60,6 +66,7 @@ class Writer:
 
     def _write(self, manifest: Manifest, copy: state.StateDict) -> Written:
         began = time.monotonic()
+        check_parameters(copy["model"], self._sound)
         path = self._files.write(manifest, lambda file: state.encode(copy, file), self._check)
         return Written(path, manifest, time.monotonic() - began)
 

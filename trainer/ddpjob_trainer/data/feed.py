@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count, islice, tee
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -10,6 +10,7 @@ import torch.distributed as dist
 from ddpjob_rank.console import counted
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
+from torch import Tensor
 
 from ddpjob_trainer.group.collectives import all_gather
 from ddpjob_trainer.random_state import seed_all, undisturbed
@@ -27,6 +28,8 @@ class Step(NamedTuple):
     """As many as a step takes; more may follow."""
     weight: float
     """The factor of this process's mean loss that makes the average of all gradients that of the whole step."""
+    samples: Tensor | None = None
+    """The indices of this process's samples in the data set; None: they have none."""
 
 
 class Feed(Protocol):
@@ -80,9 +83,9 @@ class Divided:
     def steps(self, epoch: int, samples: int, most: int) -> Iterator[Step]:
         """The samples in their order."""
         number, weight = min(most, self.left(samples)), self.order.weight
-        indices = islice(self.order.batches(epoch, samples), number)
-        batches = self.loader.batches(epoch, divided(indices, self.parts))
-        return (Step(batches, weight) for _ in range(number))
+        fetched, trained = tee(islice(self.order.batches(epoch, samples), number))
+        batches = self.loader.batches(epoch, divided(fetched, self.parts))
+        return (Step(batches, weight, indices) for indices in trained)
 
 
 class Uneven:

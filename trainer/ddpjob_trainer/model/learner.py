@@ -1,6 +1,5 @@
 """What changes while training, and how a step changes it."""
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import torch
 from ddpjob_rank.console import listed, warn
 from ddpjob_rank.errors import ConfigError
-from torch import nn
+from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
@@ -17,10 +16,13 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 
 from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.options.optimisation import OnDivergence
 from ddpjob_trainer.task import Task
 
 from . import amp
 from .compression import PowerSGD
+from .divergence import finite_gradients
+from .masking import Masked
 from .parallel import averaged, unused
 
 NAMED = 3
@@ -43,6 +45,7 @@ class Learner:
     compression: PowerSGD | None = None
     autocast: amp.Autocast = nullcontext
     """Makes the context in which output and loss are computed."""
+    on_divergence: OnDivergence = "ignore"
 
     @property
     def evaluated(self) -> nn.Module:
@@ -66,15 +69,22 @@ class Learner:
         """A context in which this process keeps its gradients."""
         return self.wrapped.no_sync() if isinstance(self.wrapped, DistributedDataParallel) else nullcontext()
 
-    def modules_without_exchange(self) -> Iterator[nn.Module]:
-        """The parts of the model that compute their statistics without the other processes."""
-        return (module for module in self.model.modules() if not isinstance(module, nn.SyncBatchNorm))
+    def masked(self) -> Masked | None:
+        """What a step may have to be undone with; None: no step is left out."""
+        if self.on_divergence != "skip":
+            return None
+        # fp16's scaler leaves all but the buffers as they were by itself.
+        return Masked(self.model, None if self.scaler else self.optimizer, self.average)
 
-    def update(self, clip_grad_norm: float | None = None) -> None:
-        """Updates the weights by their gradients, and what follows them.
+    def update(self, clip_grad_norm: float | None = None) -> Tensor | None:
+        """Updates the weights by their gradients, and what follows them; returns whether the gradients were finite.
 
-        The schedule and the average count only updates that were made: fp16 leaves one out if a gradient is infinite.
+        The schedule and the average count only updates that were made, as far as that is known here: fp16 leaves one
+        out if a gradient is infinite.
         """
+        finite = None
+        if self.on_divergence != "ignore" and not self.scaler:
+            finite = finite_gradients(self.model, self.optimizer)
         if clip_grad_norm is not None:
             if self.scaler:
                 self.scaler.unscale_(self.optimizer)
@@ -82,11 +92,12 @@ class Learner:
         if self.scaler is None:
             self.optimizer.step()
         elif not amp.updated(self.scaler, self.optimizer):
-            return
+            return torch.tensor(data=False)
         if self.scheduler:
             self.scheduler.step()
         if self.average:
             self.average.update_parameters(self.model)
+        return finite
 
 
 def build_learner(
@@ -112,6 +123,7 @@ def build_learner(
         averaged(model, config.optimisation.model_ema_decay),
         compression,
         amp.autocast(config.computing.precision, device),
+        config.optimisation.on_divergence,
     )
 
 

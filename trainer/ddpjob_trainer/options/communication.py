@@ -67,10 +67,11 @@ def read(flags: argparse.Namespace, _env: Mapping[str, str]) -> CommunicationCon
     """
     if flags.powersgd_rank and flags.comm_hook != "powersgd":
         raise ConfigError("--powersgd-rank is of --comm-hook powersgd, which is not asked for")
-    if flags.comm_hook == "powersgd" and flags.precision == "fp16":
+    if flags.comm_hook == "powersgd" and (skips := _skips(flags)):
+        option, other = skips
         raise ConfigError(
             "--comm-hook powersgd keeps what it left out of one step for the next, and would keep the infinities of a"
-            " step that --precision fp16 skips: use --precision bf16"
+            f" step that {option} skips: use {other}"
         )
     return CommunicationConfig(
         bucket_cap_mb=flags.bucket_cap_mb,
@@ -81,3 +82,10 @@ def read(flags: argparse.Namespace, _env: Mapping[str, str]) -> CommunicationCon
         powersgd_rank=flags.powersgd_rank or 1,
         sync_bn=flags.sync_bn,
     )
+
+
+def _skips(flags: argparse.Namespace) -> tuple[str, str] | None:
+    """The option for which steps may be left out, and what to use in its place."""
+    if flags.precision == "fp16":
+        return "--precision fp16", "--precision bf16"
+    return ("--on-divergence skip", "--on-divergence stop") if flags.on_divergence == "skip" else None

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from ddpjob_rank.parsing import below_one, natural, not_negative, positive, positive_float
 
 Schedule = Literal["constant", "steplr", "cosineannealinglr"]
+OnDivergence = Literal["stop", "skip", "ignore"]
 LR_STEP_SIZE, LR_GAMMA = 30, 0.1
 
 
@@ -31,6 +32,8 @@ class OptimisationConfig:
     """The greatest norm that the gradient of all parameters together may have."""
     model_ema_decay: float | None = None
     """Evaluates an exponential moving average of the weights; this is the part of it that is kept in each step."""
+    on_divergence: OnDivergence = "stop"
+    """What becomes of a step whose loss or gradients are not finite: it ends the run, is left out, or counts."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +67,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="DECAY",
         help="evaluate and export a moving average of the weights that keeps so much of itself per step, like 0.999",
     )
+    group.add_argument(
+        "--on-divergence",
+        choices=get_args(OnDivergence),
+        default="stop",
+        help="a step whose loss or gradients are infinite or NaN: end the run, leave the step out, or go on with it"
+        " (default stop)",
+    )
 
 
 def read(flags: argparse.Namespace, _env: Mapping[str, str]) -> OptimisationConfig:
@@ -79,4 +89,5 @@ def read(flags: argparse.Namespace, _env: Mapping[str, str]) -> OptimisationConf
         gradient_accumulation_steps=flags.gradient_accumulation_steps,
         clip_grad_norm=flags.clip_grad_norm,
         model_ema_decay=flags.model_ema_decay,
+        on_divergence=flags.on_divergence,
     )

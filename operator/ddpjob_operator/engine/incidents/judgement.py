@@ -26,6 +26,7 @@ DEFAULTS: dict[str, RestartAction] = {
     Cause.STORAGE_UNAVAILABLE: RestartAction.RESTART_FREE,
     # Trying again cannot help.
     Cause.CONFIG_ERROR: RestartAction.FAIL,
+    Cause.DIVERGED: RestartAction.FAIL,
     Cause.STORAGE_FULL: RestartAction.FAIL,
     Cause.CHECKPOINT_UNUSABLE: RestartAction.FAIL,
     Cause.IMAGE_ERROR: RestartAction.FAIL,

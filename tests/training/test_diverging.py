@@ -1,0 +1,369 @@
+"""Steps that are not finite: what ends a run, what is left out, and that nothing of it is saved."""
+
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ddpjob_rank.errors import ConfigError, DivergedError
+from ddpjob_rank.world import World
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.model.divergence import Outcome, Watch, check_parameters, finite_gradients, finite_parameters
+from ddpjob_trainer.model.learner import Learner
+from ddpjob_trainer.model.parallel import averaged
+from ddpjob_trainer.options.optimisation import OnDivergence
+from ddpjob_trainer.task import Task
+from ddpjob_trainer.train import train_step
+from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.optim import Optimizer
+from torch.utils.data import TensorDataset
+
+from tests.training.runs import Runs
+from tests.training.states import state, tensors
+
+NAN, INF = math.nan, math.inf
+SAMPLES, POISONED = 64, 37
+
+
+class Poisoned(Task):
+    """A line through points, of which one is not a number."""
+
+    epochs = 2
+    batch_size = 4
+    momentum = 0.9
+
+    def model(self) -> nn.Module:
+        model = nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+        # A mask: infinite from the beginning, and never trained.
+        model.register_buffer("mask", torch.full((2,), -INF))
+        return model
+
+    def train_data(self) -> Any:
+        x = torch.linspace(0, 1, SAMPLES).unsqueeze(1)
+        y = 2 * x
+        y[POISONED] = NAN
+        return TensorDataset(x, y)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        return nn.functional.mse_loss(output, target)
+
+
+class Cornered(Poisoned):
+    """In step 5 the gradient is infinite on rank 1, and every loss is finite."""
+
+    calls = 0
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        self.calls += 1
+        loss = output.square().mean() + 0.0 * target.nan_to_num().sum()
+        corner = os.environ["RANK"] == "1" and self.calls == 1 + 5  # The warm-up is the first call.
+        return loss + (output * 0.0).abs().sum().sqrt() if corner else loss
+
+
+def saved(directory: Path) -> list[int]:
+    return sorted(int(path.name.removeprefix("step-")) for path in directory.glob("step-*"))
+
+
+def diverged(runs: Runs, *arguments: object) -> tuple[Any, list[int]]:
+    """A run of two ranks that ends, and those of them that say that it has diverged."""
+    often = ["--checkpoint-every-steps", 1, "--checkpoint-keep", 100]
+    run = runs.start(2, *often, *arguments)
+    assert run.end() == [1, 1], run.story()
+    return run, [rank for rank in range(2) if run.report(rank)["cause"] == "Diverged"]
+
+
+def test_the_rank_whose_loss_is_nan_ends_the_run_and_names_step_and_samples(runs: Runs, tmp_path: Path) -> None:
+    run, blamed = diverged(runs, "--workload", f"{__name__}:Poisoned", "--checkpoint-dir", tmp_path)
+    assert len(blamed) == 1, run.story()
+    report = run.report(blamed[0])
+    told = re.fullmatch(
+        rf"training has diverged: the loss of step (\d+) is not a finite number on rank {blamed[0]},"
+        r" of 4 samples: ([\d, ]+)",
+        report["message"],
+    )
+    assert told, report
+    assert (report["exception"], report["exitCode"]) == ("DivergedError", 1)
+    assert POISONED in map(int, told[2].split(", "))
+    assert "Traceback" not in run.errors(blamed[0])
+    assert run.report(1 - blamed[0])["cause"] == "PeerLost"
+    assert saved(tmp_path) == [*range(1, int(told[1]))], "what the step made is saved nowhere"
+    assert "finished" not in run.output()
+
+
+def test_gradients_that_are_not_finite_end_it_though_every_loss_is_and_the_ranks_say_the_same(
+    runs: Runs, tmp_path: Path
+) -> None:
+    run, blamed = diverged(runs, "--workload", f"{__name__}:Cornered", "--checkpoint-dir", tmp_path)
+    assert blamed
+    assert "the gradients of step 5 are not finite numbers, though the loss of each rank was" in run.errors(blamed[0])
+    assert saved(tmp_path) == [1, 2, 3, 4]
+
+
+def test_a_step_that_is_left_out_leaves_the_ranks_alike_and_all_that_is_saved_finite(
+    runs: Runs, tmp_path: Path
+) -> None:
+    job = ["--workload", f"{__name__}:Poisoned", "--on-divergence", "skip", "--checkpoint-dir", tmp_path]
+    run = runs.train(2, *job)
+    warned = [re.findall(r"warning: step (\d+) is left out: .*", run.errors(rank)) for rank in range(2)]
+    assert len(warned[0]) == 2, "once in each epoch"
+    named = re.findall(r"the loss of rank \d, of 4 samples: .*", run.errors(0) + run.errors(1))
+    assert len(named) == 2
+    assert all(re.search(rf"\b{POISONED}\b", line) for line in named)
+    infinite = [name for name, value in tensors(state(tmp_path)).items() if not bool(value.isfinite().all())]
+    assert infinite == ["/model/mask"]
+
+
+def test_it_may_be_ignored(runs: Runs, tmp_path: Path) -> None:
+    job = ["--workload", f"{__name__}:Poisoned", "--checkpoint-dir", tmp_path]
+    run = runs.train(1, *job, "--on-divergence", "ignore")
+    assert "loss=nan" in run.output()
+    assert not bool(state(tmp_path)["model"]["0.weight"].isfinite().any())
+    again = runs.start(1, *job)
+    again.end()
+    assert f"{tmp_path}/step-00000032 is passed over: " in again.errors(), again.story()
+    assert "parameters of the model are not finite numbers: 0.bias, 0.weight, 1.bias, …" in again.errors()
+
+
+# What a step does, on one process.
+
+
+def number(value: float) -> Tensor:
+    return torch.tensor(value)
+
+
+def look_at(
+    choice: OnDivergence, *steps: tuple[float | None, bool], rank: int = 0, scaled: bool = False
+) -> int | None:
+    """After which of these steps, each a loss and whether the gradients are finite, the run ends."""
+    watch = Watch(choice, World(rank=rank, world_size=2), scaled=scaled)
+    for step, (loss, finite) in enumerate(steps, 1):
+        outcome = Outcome(None if loss is None else number(loss), torch.tensor(finite))
+        watch.add(step, torch.tensor([3, 1]), outcome)
+        try:
+            watch.look_back(step)
+        except DivergedError as error:
+            return step if "step 2 " in str(error) else None
+    return None
+
+
+FINE = (1.0, True)
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_a_loss_is_looked_at_one_step_later_and_the_gradients_of_all_two(value: float) -> None:
+    assert look_at("stop", FINE, (value, False), (NAN, False)) == 3
+    assert look_at("stop", FINE, (1.0, False), (NAN, False), FINE) == 4, "those of the step before its consequence"
+    assert look_at("stop", FINE, (None, False), FINE, FINE, FINE) == 4, "of what did not count here"
+    assert look_at("stop", FINE, FINE, FINE, (None, True)) is None
+
+
+def test_only_a_loss_that_left_the_gradients_finite_ends_a_run_that_leaves_steps_out() -> None:
+    assert look_at("skip", FINE, (NAN, False), FINE, FINE) is None
+    assert look_at("skip", FINE, (NAN, True), FINE) == 3, "the others cannot know"
+
+
+def test_infinite_gradients_are_the_scalers_business() -> None:
+    assert look_at("stop", FINE, (1.0, False), FINE, FINE, scaled=True) is None
+    assert look_at("stop", FINE, (NAN, False), FINE, scaled=True) == 3
+    assert look_at("skip", FINE, (NAN, False), FINE, FINE, scaled=True) is None
+
+
+def test_a_run_that_ignores_it_computes_nothing_for_it() -> None:
+    assert look_at("ignore", FINE, (NAN, False), FINE, FINE) is None
+
+
+def test_a_hundred_steps_left_out_in_a_row_are_too_many() -> None:
+    watch = Watch("skip", World(), scaled=False)
+    for step in range(1, 100):
+        watch.add(step, None, Outcome(number(NAN), torch.tensor(data=False)))
+        watch.look(own=step)
+    watch.add(100, None, Outcome(number(NAN), torch.tensor(data=False)))
+    with pytest.raises(DivergedError, match="the last 100 steps up to step 100 had to be left out"):
+        watch.look(own=100)
+
+
+class Twice(nn.Module):
+    """A weight, statistics, and a count that is replaced in each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line, self.norm = nn.Linear(1, 1), nn.BatchNorm1d(1)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls: Tensor = self.calls + 1
+        y: Tensor = self.norm(self.line(x))
+        return y
+
+
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "SGD": {"momentum": 0.9, "weight_decay": 0.1, "dampening": 0.5},
+    **{name: {} for name in ("Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "Rprop")},
+    "RMSprop": {"momentum": 0.9},
+}
+
+
+def a_learner(name: str = "SGD", choice: OnDivergence = "skip", *, scaler: bool = False, **options: Any) -> Learner:
+    torch.manual_seed(0)
+    model = Twice()
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.1, **options)
+    return Learner(
+        model,
+        model,
+        optimizer,
+        None,
+        GradScaler("cpu", init_scale=4.0) if scaler else None,
+        averaged(model, 0.5),
+        on_divergence=choice,
+    )
+
+
+class Square(Poisoned):
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        return (output * target).square().mean()
+
+
+def step(learner: Learner, *values: float, weight: float = 1.0) -> Outcome:
+    x = torch.tensor(values).unsqueeze(1)
+    return train_step(Square(TrainConfig()), learner, iter([(x, x)]), weight=weight)
+
+
+def all_of(learner: Learner) -> dict[str, Tensor]:
+    assert learner.average
+    parts = (learner.model.state_dict(), learner.optimizer.state_dict(), learner.average.module.state_dict())
+    return {name: value.clone() for name, value in tensors(dict(enumerate(parts))).items()}
+
+
+def same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_left_out_leaves_weights_statistics_average_and_optimizer_as_they_were(name: str) -> None:
+    options = OPTIMIZERS[name]
+    marred, calm = a_learner(name, **options), a_learner(name, "ignore", **options)
+    for values in ((NAN, 1.0), (1.0, 2.0), (INF, 1.0), (3.0, 5.0)):
+        before = all_of(marred)
+        outcome = step(marred, *values)
+        if math.isfinite(values[0]):
+            step(calm, *values)
+            assert bool(outcome.finite)
+        else:
+            assert not bool(outcome.finite)
+            assert same(all_of(marred), before)
+        assert same(all_of(marred), all_of(calm))
+
+
+def test_what_fp16_leaves_out_leaves_statistics_as_they_were_too() -> None:
+    learner = a_learner(scaler=True)
+    step(learner, 1.0, 2.0)
+    before = all_of(learner)
+    assert not bool(step(learner, NAN, 1.0).finite)
+    assert same(all_of(learner), before)
+
+
+class Counting(torch.optim.SGD):
+    """Counts its steps in its group."""
+
+    def step(self, closure: Any = None) -> Any:
+        self.param_groups[0]["k"] = self.param_groups[0].get("k", 0) + 1
+        return super().step(closure)
+
+
+class Noting(torch.optim.SGD):
+    """Counts its steps in its state."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter]["step"] = self.state[parameter].get("step", 0) + 1
+        return super().step(closure)
+
+
+class Elsewhere(torch.optim.SGD):
+    """Keeps something on another device than the model's."""
+
+    def step(self, closure: Any = None) -> Any:
+        self.state[self.param_groups[0]["params"][0]]["step"] = torch.ones((), device="meta")
+        return super().step(closure)
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        (
+            Counting,
+            "Counting cannot be left out, since it keeps a number that changes from step to step in its groups",
+        ),
+        (Noting, "Noting cannot be left out, since it keeps its step as a int"),
+        (Elsewhere, "Elsewhere cannot be left out, since it keeps its step on the meta"),
+    ],
+)
+def test_an_optimizer_that_counts_elsewhere_is_refused_by_name(kind: type[Optimizer], what: str) -> None:
+    model = Twice()
+    learner = Learner(model, model, kind(model.parameters(), lr=0.1), None, on_divergence="skip")  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match=f"--on-divergence skip: a step of the optimizer {what}"):
+        step(learner, 1.0, 2.0)
+
+
+def gradients(learner: Learner) -> list[bool]:
+    """Whether each is anything but zeros."""
+    return [bool(parameter.grad.any()) for parameter in learner.model.parameters() if parameter.grad is not None]
+
+
+@pytest.mark.parametrize("value", [NAN, INF])
+def test_what_counts_nothing_leaves_no_trace_though_it_is_not_finite(value: float) -> None:
+    learner = a_learner(choice="stop")
+    before = all_of(learner)
+    outcome = step(learner, value, 1.0, weight=0.0)
+    assert bool(outcome.finite)
+    assert outcome.loss is None
+    assert gradients(learner) == [False] * 4, "each has one, of zeros"
+    after = all_of(learner)
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert step(learner, 1.0, 2.0).loss is not None
+    assert any(gradients(learner))
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_one_number_of_one_gradient_is_enough(value: float, kind: torch.dtype) -> None:
+    last = nn.Linear(2, 2).to(kind)
+    model = nn.Sequential(nn.Linear(2, 2), last)
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 1e30)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    assert bool(finite_gradients(model, optimizer)), "large is not infinite"
+    assert last.weight.grad is not None
+    last.weight.grad[1, 0] = value
+    assert not bool(finite_gradients(model, optimizer))
+    assert bool(finite_gradients(model, torch.optim.SGD(model[0].parameters(), lr=1.0))), "it is not used"
+
+
+def test_gradients_of_few_rows_count_too() -> None:
+    table = nn.Embedding(4, 2, sparse=True)
+    optimizer = torch.optim.SGD(table.parameters(), lr=1.0)
+    for value in (1.0, NAN):
+        optimizer.zero_grad()
+        (table(torch.tensor([1])) * value).sum().backward()
+        assert bool(finite_gradients(table, optimizer)) == math.isfinite(value)
+
+
+def test_a_checkpoint_is_good_if_what_was_trained_and_finite_is_finite() -> None:
+    model = nn.ParameterDict(
+        {
+            "weights": nn.Parameter(torch.ones(2, dtype=torch.bfloat16)),
+            "penalty": nn.Parameter(torch.tensor([-INF])),
+            "frozen": nn.Parameter(torch.ones(1), requires_grad=False),
+            "none": nn.Parameter(torch.empty(0)),
+        }
+    )
+    sound = finite_parameters(model)
+    assert sound == {"weights", "none"}
+    check_parameters({**model.state_dict(), "frozen": number(NAN)}, sound)
+    with pytest.raises(DivergedError, match="these parameters of the model are not finite numbers: weights"):
+        check_parameters({**model.state_dict(), "weights": torch.tensor([1.0, INF])}, sound)

@@ -1,0 +1,207 @@
+"""Training that has diverged: steps whose loss or gradients are not finite, and what is done about them.
+
+Whether a step was finite is computed on the device, and read once the next step is under way: so nobody waits for it.
+A process whose own loss was not finite says so first. What it sends makes everybody's gradients infinite or NaN, but
+the others say so only after one more exchange, in which they miss it: so the rank is blamed where it began.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from ddpjob_rank.console import counted, listed, warn
+from ddpjob_rank.errors import DivergedError
+from ddpjob_rank.world import World
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ddpjob_trainer.options.optimisation import OnDivergence
+
+NAMED_SAMPLES, NAMED_PARAMETERS = 32, 3
+
+NUMPYS = frozenset({torch.float16, torch.float32, torch.float64})
+"""Kinds of numbers that NumPy has too."""
+
+MOST_IN_A_ROW = 100
+"""So many steps left out one after another are no accident any more."""
+
+
+class Outcome(NamedTuple):
+    """What a step came to, on the device."""
+
+    loss: Tensor | None
+    """This process's mean loss; None: it does not count."""
+    finite: Tensor | None = None
+    """Whether all gradients were, the same on all ranks; None: nobody asked."""
+
+
+def finite_gradients(model: nn.Module, optimizer: Optimizer) -> Tensor:
+    """Whether all gradients are finite that the optimizer uses, by one kernel for all of a kind."""
+    used = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for parameter in model.parameters():
+        if (grad := parameter.grad) is not None and id(parameter) in used:
+            numbers = grad._values() if grad.is_sparse else grad  # noqa: SLF001
+            kinds.setdefault((numbers.device, numbers.dtype), []).append(numbers)
+    found = [_found_infinite(device, grads) for (device, _), grads in kinds.items()]
+    first = found[0] if found else torch.zeros(())
+    return sum((one.to(first.device) for one in found[1:]), start=first) == 0
+
+
+def _found_infinite(device: torch.device, grads: list[Tensor]) -> Tensor:
+    """How GradScaler finds infinities and NaN, here of gradients without a scale."""
+    found = torch.zeros((), device=device)
+    torch._amp_foreach_non_finite_check_and_unscale_(grads, found, torch.ones((), device=device))
+    return found
+
+
+class Watch:
+    """Follows the steps of this process, and ends the run, or says that a step was left out, if one is not finite."""
+
+    def __init__(self, choice: OnDivergence, world: World, *, scaled: bool) -> None:
+        """`scaled`: fp16's scaler leaves out steps with infinite gradients, as it must now and then."""
+        self._choice = choice
+        self._world = world
+        self._scaled = scaled
+        self._steps: deque[_Step] = deque()
+        self._in_a_row = 0
+
+    def add(self, number: int, samples: Tensor | None, outcome: Outcome) -> None:
+        """A step was made, of these samples of the data set where they have indices. Waits for nothing."""
+        if self._choice != "ignore":
+            loss = None if outcome.loss is None else _Flag(outcome.loss.isfinite().all())
+            gradients = None if outcome.finite is None else _Flag(outcome.finite)
+            self._steps.append(_Step(number, samples, loss, gradients))
+
+    def look_back(self, step: int) -> None:
+        """Looks at the steps before this one, which was made last: this process's own loss, and then all others'.
+
+        Raises:
+            DivergedError: One was not finite.
+        """
+        self.look(own=step - 1, everybodys=step - 2)
+
+    def look(self, *, own: int, everybodys: int = -1) -> None:
+        """Looks at this process's own part of the steps up to `own`, and at what all share up to `everybodys`.
+
+        All must have looked at their own part of these, and been heard from after that.
+
+        Raises:
+            DivergedError: One was not finite.
+        """
+        if self._choice == "skip":
+            everybodys = own  # All leave out the same steps, and go on.
+        for step in tuple(self._steps):
+            if step.number <= own:
+                self._check_own(step)
+            if step.number <= everybodys:
+                self._check_everybodys(step)
+                self._steps.popleft()
+
+    def _check_own(self, step: "_Step") -> None:
+        left_out = self._choice == "skip" and not step.gradients_are_finite
+        if step.loss_is_finite or left_out:
+            return
+        raise DivergedError(
+            f"training has diverged: the loss of step {step.number} is not a finite number on rank {self._world.rank}"
+            f"{step.of_samples}"
+        )
+
+    def _check_everybodys(self, step: "_Step") -> None:
+        if step.gradients_are_finite:
+            self._in_a_row = 0
+        elif self._choice == "skip":
+            self._left_out(step)
+        elif not self._scaled:
+            raise DivergedError(
+                f"training has diverged: the gradients of step {step.number} are not finite numbers, though the loss"
+                f" of each rank was; rank {self._world.rank}'s was{step.of_samples or ' its own'}"
+            )
+
+    def _left_out(self, step: "_Step") -> None:
+        self._in_a_row += 1
+        if self._world.leads or not step.loss_is_finite:
+            whose = "" if step.loss_is_finite else f"; nor is the loss of rank {self._world.rank}{step.of_samples}"
+            warn(f"step {step.number} is left out: its gradients are not finite numbers{whose}")
+        if self._in_a_row >= MOST_IN_A_ROW:
+            raise DivergedError(
+                f"training has diverged: the last {MOST_IN_A_ROW} steps up to step {step.number} had to be left out"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One that has been made, and not been looked at in all respects."""
+
+    number: int
+    samples: Tensor | None
+    loss: "_Flag | None"
+    gradients: "_Flag | None"
+
+    @property
+    def loss_is_finite(self) -> bool:
+        return self.loss is None or self.loss.read()
+
+    @property
+    def gradients_are_finite(self) -> bool:
+        return self.gradients is None or self.gradients.read()
+
+    @property
+    def of_samples(self) -> str:
+        """Which ones, in the order of the data set."""
+        if self.samples is None:
+            return ""
+        numbers = [str(number) for number in sorted(self.samples.tolist())]
+        return f", of {counted(len(numbers), 'sample')}: {listed(numbers, NAMED_SAMPLES)}"
+
+
+class _Flag:
+    """A yes or no of the device, on its way here."""
+
+    def __init__(self, flag: Tensor) -> None:
+        self._value = flag.to("cpu", non_blocking=True)
+        self._arrives = None
+        if flag.device.type != "cpu":
+            stream = torch.get_device_module(flag.device).current_stream(flag.device)
+            self._arrives = stream.record_event()
+
+    def read(self) -> bool:
+        """Waits for what it was computed from, but for nothing that the device was asked after it."""
+        if self._arrives is not None:
+            self._arrives.synchronize()
+            self._arrives = None
+        return bool(self._value)
+
+
+def finite_parameters(model: nn.Module) -> frozenset[str]:
+    """The trainable parameters that are finite now, by name. Buffers and what is frozen may be infinite, as masks."""
+    parameters = ((name, value) for name, value in model.named_parameters() if value.requires_grad)
+    return frozenset(name for name, value in parameters if is_finite(value.detach().cpu()))
+
+
+def check_parameters(weights: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Makes sure that these weights are finite.
+
+    Raises:
+        DivergedError: One is not.
+    """
+    wrong = [name for name in sorted(names) if name in weights and not is_finite(weights[name])]
+    if wrong:
+        raise DivergedError(
+            f"training has diverged: these parameters of the model are not finite numbers: "
+            f"{listed(wrong, NAMED_PARAMETERS)}"
+        )
+
+
+def is_finite(numbers: Tensor) -> bool:
+    """Whether all numbers of a tensor in CPU memory are finite. One thread looks: others may be training."""
+    known = numbers.numel() and (numbers.is_floating_point() or numbers.is_complex())
+    if not known:
+        return True
+    plain = (torch.view_as_real(numbers) if numbers.is_complex() else numbers).detach()
+    array = (plain if plain.dtype in NUMPYS else plain.float()).numpy()
+    with np.errstate(invalid="ignore"):
+        return bool(np.isfinite(array.min()) and np.isfinite(array.max()))
