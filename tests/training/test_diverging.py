@@ -11,7 +11,7 @@ import torch
 from ddpjob_rank.errors import ConfigError, DivergedError
 from ddpjob_rank.world import World
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.model.divergence import Outcome, Watch, check_parameters, finite_gradients, finite_parameters
+from ddpjob_trainer.model.divergence import StepOutcome, Watch, check_parameters, finite_gradients, finite_parameters
 from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.model.parallel import averaged
 from ddpjob_trainer.options.optimisation import OnDivergence
@@ -141,7 +141,7 @@ def look_at(
     """After which of these steps, each a loss and whether the gradients are finite, the run ends."""
     watch = Watch(choice, World(rank=rank, world_size=2), scaled=scaled)
     for step, (loss, finite) in enumerate(steps, 1):
-        outcome = Outcome(None if loss is None else number(loss), torch.tensor(finite))
+        outcome = StepOutcome(None if loss is None else number(loss), torch.tensor(finite))
         watch.add(step, torch.tensor([3, 1]), outcome)
         try:
             watch.look_back(step)
@@ -179,9 +179,9 @@ def test_a_run_that_ignores_it_computes_nothing_for_it() -> None:
 def test_a_hundred_steps_left_out_in_a_row_are_too_many() -> None:
     watch = Watch("skip", World(), scaled=False)
     for step in range(1, 100):
-        watch.add(step, None, Outcome(number(NAN), torch.tensor(data=False)))
+        watch.add(step, None, StepOutcome(number(NAN), torch.tensor(data=False)))
         watch.look(own=step)
-    watch.add(100, None, Outcome(number(NAN), torch.tensor(data=False)))
+    watch.add(100, None, StepOutcome(number(NAN), torch.tensor(data=False)))
     with pytest.raises(DivergedError, match="the last 100 steps up to step 100 had to be left out"):
         watch.look(own=100)
 
@@ -227,7 +227,7 @@ class Square(Poisoned):
         return (output * target).square().mean()
 
 
-def step(learner: Learner, *values: float, weight: float = 1.0) -> Outcome:
+def step(learner: Learner, *values: float, weight: float = 1.0) -> StepOutcome:
     x = torch.tensor(values).unsqueeze(1)
     return train_step(Square(TrainConfig()), learner, iter([(x, x)]), weight=weight)
 

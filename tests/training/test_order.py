@@ -6,8 +6,12 @@ import pytest
 import torch
 from ddpjob_rank.errors import ConfigError
 from ddpjob_trainer.data.order import Order
+from ddpjob_trainer.workloads.mlp import MlpTask
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.training.runs import Runs
 
 
 @st.composite
@@ -77,3 +81,33 @@ def test_each_epoch_and_each_seed_has_an_order_of_its_own() -> None:
 def test_too_few_samples_are_an_error(samples: int, global_batch: int, size: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Order(samples, global_batch, 0, size, seed=0)
+
+
+def test_no_epoch_of_one_seed_has_the_order_of_an_epoch_of_another() -> None:
+    orders = [
+        tuple(torch.cat([*Order(50, 5, 0, 1, seed).batches(epoch)]).tolist())
+        for seed in range(5)
+        for epoch in range(1, 6)
+    ]
+    assert len(set(orders)) == len(orders)
+
+
+class Drawing(MlpTask):
+    """Says what its model draws in a step, as dropout does."""
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        print(f"drew {torch.rand(1).item()}")
+        return super().loss(output, target)
+
+
+def test_each_rank_draws_other_numbers_and_the_same_in_each_start_of_a_seed(runs: Runs) -> None:
+    def drawn(*seed: object) -> list[list[str]]:
+        run = runs.train(2, "--workload", f"{__name__}:Drawing", "--max-steps", 2, *seed)
+        # The first is the warm-up's, and an evaluation follows.
+        return [
+            [line for line in run.output(rank).splitlines() if line.startswith("drew ")][1:3] for rank in range(2)
+        ]
+
+    first, again, other = drawn(), drawn(), drawn("--seed", 1)
+    assert first == again
+    assert len({number for ranks in (first, other) for rank in ranks for number in rank}) == 8

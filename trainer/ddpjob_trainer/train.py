@@ -33,7 +33,7 @@ from .group.agreement import Agreement, Wish
 from .group.joining import process_group
 from .model import amp, exactness, modes
 from .model.buffers import without_trace
-from .model.divergence import Outcome, Watch, finite_parameters
+from .model.divergence import StepOutcome, Watch, finite_parameters
 from .model.evaluation import evaluate
 from .model.learner import Learner, build_learner, check_optimizer
 from .model.parallel import prepare_model, warm_up, wrap
@@ -302,7 +302,7 @@ def train_step(
     shares: Sequence[float] = (1.0,),
     clip_grad_norm: float | None = None,
     times: StepTimes | None = None,
-) -> Outcome:
+) -> StepOutcome:
     """Trains by one step.
 
     Args:
@@ -345,7 +345,7 @@ def train_step(
     if masked and finite is not None:
         masked.put_back_unless(finite)
     lap("optimizer")
-    return Outcome(loss if weight else None, finite)
+    return StepOutcome(loss if weight else None, finite)
 
 
 def _nothing(_: str) -> None:

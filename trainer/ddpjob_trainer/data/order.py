@@ -13,6 +13,8 @@ from ddpjob_rank.console import counted
 from ddpjob_rank.errors import ConfigError
 from torch import Tensor
 
+from ddpjob_trainer.random_state import mixed
+
 Shuffle = Callable[[torch.Generator], Tensor]
 """Returns the indexes of all samples in a random order."""
 
@@ -79,7 +81,7 @@ class Order:
 
     def batches(self, epoch: int, cursor: int = 0) -> Iterator[Tensor]:
         """The indices of this rank's samples, step after step, from a cursor to the end of an epoch."""
-        generator = torch.Generator().manual_seed(self.seed + epoch)
+        generator = torch.Generator().manual_seed(mixed(self.seed, epoch))
         permutation = self.shuffle(generator) if self.shuffle else torch.randperm(self.samples, generator=generator)
         if len(permutation) != self.samples:
             raise ConfigError(

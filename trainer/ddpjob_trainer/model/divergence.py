@@ -29,7 +29,7 @@ MOST_IN_A_ROW = 100
 """So many steps left out one after another are no accident any more."""
 
 
-class Outcome(NamedTuple):
+class StepOutcome(NamedTuple):
     """What a step came to, on the device."""
 
     loss: Tensor | None
@@ -69,7 +69,7 @@ class Watch:
         self._steps: deque[_Step] = deque()
         self._in_a_row = 0
 
-    def add(self, number: int, samples: Tensor | None, outcome: Outcome) -> None:
+    def add(self, number: int, samples: Tensor | None, outcome: StepOutcome) -> None:
         """A step was made, of these samples of the data set where they have indices. Waits for nothing."""
         if self._choice != "ignore":
             loss = None if outcome.loss is None else _Flag(outcome.loss.isfinite().all())
