@@ -11,7 +11,7 @@ import torch
 from ddpjob_rank.errors import ConfigError, DivergedError
 from ddpjob_rank.world import World
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.model.divergence import StepOutcome, Watch, check_parameters, finite_gradients, finite_parameters
+from ddpjob_trainer.model.divergence import Gradients, StepOutcome, Watch, check_parameters, finite_parameters
 from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.model.parallel import averaged
 from ddpjob_trainer.options.optimisation import OnDivergence
@@ -219,6 +219,7 @@ def a_learner(name: str = "SGD", choice: OnDivergence = "skip", *, scaler: bool 
         GradScaler("cpu", init_scale=4.0) if scaler else None,
         averaged(model, 0.5),
         on_divergence=choice,
+        gradients=Gradients(model, optimizer),
     )
 
 
@@ -305,7 +306,8 @@ class Elsewhere(torch.optim.SGD):
 )
 def test_an_optimizer_that_counts_elsewhere_is_refused_by_name(kind: type[Optimizer], what: str) -> None:
     model = Twice()
-    learner = Learner(model, model, kind(model.parameters(), lr=0.1), None, on_divergence="skip")  # type: ignore[call-arg]
+    optimizer = kind(model.parameters(), lr=0.1)  # type: ignore[call-arg]
+    learner = Learner(model, model, optimizer, None, on_divergence="skip", gradients=Gradients(model, optimizer))
     with pytest.raises(ConfigError, match=f"--on-divergence skip: a step of the optimizer {what}"):
         step(learner, 1.0, 2.0)
 
@@ -337,11 +339,11 @@ def test_one_number_of_one_gradient_is_enough(value: float, kind: torch.dtype) -
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, 1e30)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    assert bool(finite_gradients(model, optimizer)), "large is not infinite"
+    assert bool(Gradients(model, optimizer).are_finite()), "large is not infinite"
     assert last.weight.grad is not None
     last.weight.grad[1, 0] = value
-    assert not bool(finite_gradients(model, optimizer))
-    assert bool(finite_gradients(model, torch.optim.SGD(model[0].parameters(), lr=1.0))), "it is not used"
+    assert not bool(Gradients(model, optimizer).are_finite())
+    assert bool(Gradients(model, torch.optim.SGD(model[0].parameters(), lr=1.0)).are_finite()), "it is not used"
 
 
 def test_gradients_of_few_rows_count_too() -> None:
@@ -350,7 +352,7 @@ def test_gradients_of_few_rows_count_too() -> None:
     for value in (1.0, NAN):
         optimizer.zero_grad()
         (table(torch.tensor([1])) * value).sum().backward()
-        assert bool(finite_gradients(table, optimizer)) == math.isfinite(value)
+        assert bool(Gradients(table, optimizer).are_finite()) == math.isfinite(value)
 
 
 def test_a_checkpoint_is_good_if_what_was_trained_and_finite_is_finite() -> None:

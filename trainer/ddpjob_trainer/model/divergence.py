@@ -38,24 +38,40 @@ class StepOutcome(NamedTuple):
     """Whether all gradients were, the same on all ranks; None: nobody asked."""
 
 
-def finite_gradients(model: nn.Module, optimizer: Optimizer) -> Tensor:
-    """Whether all gradients are finite that the optimizer uses, by one kernel for all of a kind."""
-    used = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-    for parameter in model.parameters():
-        if (grad := parameter.grad) is not None and id(parameter) in used:
-            numbers = grad._values() if grad.is_sparse else grad  # noqa: SLF001
-            kinds.setdefault((numbers.device, numbers.dtype), []).append(numbers)
-    found = [_found_infinite(device, grads) for (device, _), grads in kinds.items()]
-    first = found[0] if found else torch.zeros(())
-    return sum((one.to(first.device) for one in found[1:]), start=first) == 0
+class Gradients:
+    """The gradients of a model that its optimizer uses: the same on all ranks. A step must cost next to nothing."""
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
+        self._model = model
+        self._optimizer = optimizer
+        self._count = -1
+        self._kinds: dict[tuple[torch.device, torch.dtype], tuple[Tensor, list[nn.Parameter]]] = {}
+
+    def are_finite(self) -> Tensor:
+        """Whether all are, on the device: as GradScaler finds it out, by one kernel for all of a kind."""
+        if sum(len(group["params"]) for group in self._optimizer.param_groups) != self._count:
+            self._look()
+        found: Tensor | None = None
+        for one, parameters in self._kinds.values():
+            here = torch.zeros_like(one)
+            grads = [_numbers(parameter.grad) for parameter in parameters if parameter.grad is not None]
+            if grads:
+                torch._amp_foreach_non_finite_check_and_unscale_(grads, here, one)
+            found = here if found is None else found + here.to(found.device)
+        return torch.tensor(data=True) if found is None else found == 0
+
+    def _look(self) -> None:
+        used = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
+        names, self._count = {id(parameter) for parameter in used}, len(used)
+        self._kinds = {}
+        for parameter in self._model.parameters():
+            if id(parameter) in names:
+                one = torch.ones((), device=parameter.device)
+                self._kinds.setdefault((parameter.device, parameter.dtype), (one, []))[1].append(parameter)
 
 
-def _found_infinite(device: torch.device, grads: list[Tensor]) -> Tensor:
-    """How GradScaler finds infinities and NaN, here of gradients without a scale."""
-    found = torch.zeros((), device=device)
-    torch._amp_foreach_non_finite_check_and_unscale_(grads, found, torch.ones((), device=device))
-    return found
+def _numbers(grad: Tensor) -> Tensor:
+    return grad._values() if grad.is_sparse else grad  # noqa: SLF001
 
 
 class Watch:
@@ -72,7 +88,7 @@ class Watch:
     def add(self, number: int, samples: Tensor | None, outcome: StepOutcome) -> None:
         """A step was made, of these samples of the data set where they have indices. Waits for nothing."""
         if self._choice != "ignore":
-            loss = None if outcome.loss is None else _Flag(outcome.loss.isfinite().all())
+            loss = None if outcome.loss is None else _Flag(_is_finite(outcome.loss))
             gradients = None if outcome.finite is None else _Flag(outcome.finite)
             self._steps.append(_Step(number, samples, loss, gradients))
 
@@ -130,6 +146,11 @@ class Watch:
             raise DivergedError(
                 f"training has diverged: the last {MOST_IN_A_ROW} steps up to step {step.number} had to be left out"
             )
+
+
+def _is_finite(loss: Tensor) -> Tensor:
+    flag = loss.isfinite()
+    return flag.all() if flag.dim() else flag
 
 
 @dataclass(frozen=True, slots=True)

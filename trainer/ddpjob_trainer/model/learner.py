@@ -21,7 +21,7 @@ from ddpjob_trainer.task import Task
 
 from . import amp
 from .compression import PowerSGD
-from .divergence import finite_gradients
+from .divergence import Gradients
 from .masking import Masked
 from .parallel import averaged, unused
 
@@ -46,6 +46,8 @@ class Learner:
     autocast: amp.Autocast = nullcontext
     """Makes the context in which output and loss are computed."""
     on_divergence: OnDivergence = "ignore"
+    gradients: Gradients | None = None
+    """To look whether they are finite; None: nobody asks."""
 
     @property
     def evaluated(self) -> nn.Module:
@@ -82,9 +84,7 @@ class Learner:
         The schedule and the average count only updates that were made, as far as that is known here: fp16 leaves one
         out if a gradient is infinite.
         """
-        finite = None
-        if self.on_divergence != "ignore" and not self.scaler:
-            finite = finite_gradients(self.model, self.optimizer)
+        finite = None if self.gradients is None or self.scaler else self.gradients.are_finite()
         if clip_grad_norm is not None:
             if self.scaler:
                 self.scaler.unscale_(self.optimizer)
@@ -124,6 +124,7 @@ def build_learner(
         compression,
         amp.autocast(config.computing.precision, device),
         config.optimisation.on_divergence,
+        None if config.optimisation.on_divergence == "ignore" else Gradients(model, optimizer),
     )
 
 
