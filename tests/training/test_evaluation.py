@@ -1,6 +1,10 @@
 """Evaluation in a run: in how large batches, and under which names."""
 
+import os
+import signal
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,3 +52,38 @@ def test_a_metric_with_the_name_of_another_number_is_one_clear_error(runs: Runs,
     run = runs.start(size, "--workload", f"{__name__}:Taken", "--max-steps", 1)
     assert run.end() == [2] * size, run.story()
     assert run.errors().startswith("error: Taken.metrics names one samples, as the run calls a number of its own")
+
+
+class Held(MlpTask):
+    """Evaluates for as long as there is a file."""
+
+    def metrics(self, output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
+        held = Path(os.environ[HELD])
+        print("evaluates", flush=True)
+        if held.exists():
+            time.sleep(0.1)
+        return super().metrics(output, target)
+
+
+HELD = "EVALUATION_HELD"
+
+
+def test_told_to_stop_while_it_evaluates_a_run_skips_the_rest_and_evaluates_when_it_goes_on(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = tmp_path / "held"
+    held.touch()
+    monkeypatch.setenv(HELD, str(held))
+    saving = ["--checkpoint-dir", tmp_path / "checkpoints", "--checkpoint-every-steps", 1]
+    given = ["--workload", f"{__name__}:Held", "--max-steps", 2, "--batch-size", 2, *saving]
+    run = runs.start(2, *given)
+    run.wait("evaluation", lambda: "evaluates" in run.output(0) and "evaluates" in run.output(1))
+    run.wait("the save to be told while it evaluates", lambda: "saved step=2" in run.output())
+    run.send(signal.SIGTERM, rank=1)
+    assert run.end() == [205, 205], run.story()
+    assert "saved step 2, stopped on request" in run.output()
+    assert "\nevaluated " not in run.output(), "the result would be of a part of the samples"
+
+    held.unlink()
+    again = runs.train(2, *given)
+    assert int(again.value("evaluated", "samples")) > 0

@@ -34,7 +34,7 @@ from .group.joining import process_group
 from .model import amp, exactness, modes
 from .model.buffers import without_trace
 from .model.divergence import StepOutcome, Watch, finite_parameters
-from .model.evaluation import evaluate
+from .model.evaluation import IncompleteError, evaluate
 from .model.learner import Learner, build_learner, check_optimizer
 from .model.parallel import prepare_model, warm_up, wrap
 from .random_state import seed_all
@@ -254,19 +254,40 @@ class Trainer:
         return f"saved step {self.position.step}, stopped on request"
 
     def evaluate(self) -> Evaluation | None:
-        """Evaluates on the held-out set; the result is for rank 0."""
+        """Evaluates on the held-out set; the result is for rank 0.
+
+        Raises:
+            StoppedOnRequest: A rank was told to stop, and all that is trained is saved.
+        """
         if self.test_data is None:
             return None
         self.reporter.begin("evaluation")
         # As many samples as the model takes at a time in training.
         size = math.ceil(self.feed.batch_size / len(self.shares))
         learner = self.learner
-        result = evaluate(
-            learner.evaluated, self.task, self.test_data, autocast=learner.autocast, world=self.world, batch_size=size
-        )
+        try:
+            result = evaluate(
+                learner.evaluated,
+                self.task,
+                self.test_data,
+                autocast=learner.autocast,
+                world=self.world,
+                batch_size=size,
+                goes_on=self._goes_on,
+            )
+        except IncompleteError:  # It is evaluated again when the run goes on.
+            self.save_if_due(Wish.STOP, epoch_ends=True)
+            self.finish_save()
+            raise StoppedOnRequest(self._last_words()) from None
         if result:
             self.reporter.evaluated(result)
         return result
+
+    def _goes_on(self) -> bool:
+        """Whether this rank evaluates one more batch. A save that has become durable meanwhile is told now."""
+        if self.saver:
+            self.saver.settle()
+        return not self.stop.made
 
     def save_if_due(self, decision: Wish, *, epoch_ends: bool) -> None:
         """Saves if all ranks agreed to, at the end of the run, and when it is due by the number of the step."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from ddpjob_rank.world import World
 from torch import Tensor, nn
 
 from ddpjob_trainer.data.loader import Loader
-from ddpjob_trainer.group.collectives import broadcast_buffers, gather
+from ddpjob_trainer.group.collectives import all_gather, broadcast_buffers
 from ddpjob_trainer.random_state import undisturbed
 from ddpjob_trainer.recording.reporter import Evaluation
 from ddpjob_trainer.task import Task
@@ -21,6 +22,11 @@ OWN = frozenset(
     {"loss", "epoch", "step", "samples", "samples_per_second", "seconds", "time", "event", "attempt", "word"}
 )
 """Names under which a run reports other things besides the metrics."""
+
+
+class IncompleteError(Exception):
+    """An evaluation that some rank did not finish, since it was told to stop."""
+
 
 Sums = tuple[int, dict[str, float]]
 """Samples and, by name, the sums of their loss and metrics."""
@@ -38,18 +44,27 @@ def evaluate(
     world: World,
     batch_size: int,
     seen: Seen = lambda *_: None,
+    goes_on: Callable[[], bool] = lambda: True,
 ) -> Evaluation | None:
     """Evaluates on all ranks together; the result is for rank 0, None for the others.
 
+    `goes_on` is asked before each batch of this rank; what it has left then is skipped.
+
     The model comes without its wrapper: ranks may have different numbers of batches, and a wrapper waits for each.
+
+    Raises:
+        IncompleteError: A rank has skipped some of its batches. All of them learn that.
     """
     broadcast_buffers(model, world)
     shard = _shard(data.samples, world, batch_size)
     was_training = model.training
     model.eval()
     with torch.no_grad(), undisturbed(), autocast():
-        parts = gather(_sums(model, task, shard, data.batches(0, shard), seen), world)
+        pairs = takewhile(lambda _: goes_on(), data.batches(0, shard))
+        parts = all_gather(_sums(model, task, shard, pairs, seen), world)
     model.train(was_training)
+    if sum(samples for samples, _ in parts) < data.samples:
+        raise IncompleteError
     return _result(parts) if world.leads else None
 
 
@@ -60,10 +75,12 @@ def _shard(samples: int, world: World, batch_size: int) -> list[Tensor]:
 
 
 def _sums(model: nn.Module, task: Task, shard: list[Tensor], pairs: Iterator[tuple[Any, Any]], seen: Seen) -> Sums:
+    samples = 0
     sums: dict[str, Tensor] = {}  # On the model's device: reading one in each batch would make the CPU wait.
-    for indices, (inputs, target) in zip(shard, pairs, strict=True):
+    for indices, (inputs, target) in zip(shard, pairs, strict=False):
         output = model(inputs)
         seen(indices, output, target)
+        samples += len(indices)
         metrics = task.metrics(output, target)
         if taken := OWN & metrics.keys():
             raise ConfigError(
@@ -72,7 +89,7 @@ def _sums(model: nn.Module, task: Task, shard: list[Tensor], pairs: Iterator[tup
             )
         for name, value in {**metrics, "loss": task.loss(output, target) * len(indices)}.items():
             sums[name] = sums.get(name, 0.0) + torch.as_tensor(value, dtype=torch.float64)
-    return sum(map(len, shard)), {name: value.item() for name, value in sums.items()}
+    return samples, {name: value.item() for name, value in sums.items()}
 
 
 def _result(parts: list[Sums]) -> Evaluation:
