@@ -216,6 +216,18 @@ TABLE: Table = {
         "Restarting",
         "Rank 0 failed: Application: exit code 3; restart 1 of 6 in 0.0 s",
     ),
+    "checkpoints that cannot be read now are tried again, and cost nothing": (
+        ruled().reports(0, cause="StorageUnavailable", message="stale file handle"),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: StorageUnavailable: stale file handle; restart not counted in 0.0 s",
+    ),
+    "those that cannot be used are not": (
+        ruled().reports(0, cause="CheckpointUnusable", message="its format is 2"),
+        "-1.1/5",
+        "Running",
+        "Stopping 1 pod: Rank 0 failed: CheckpointUnusable: its format is 2",
+    ),
     # defaults that fail fast
     "an image that does not exist ends the job by default": (
         a_job(nodes=2).created().placed(0, 1).waits(1, "ImagePullBackOff", "manifest unknown"),
