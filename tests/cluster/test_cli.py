@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.client import Jobs, connect
+from ddpjob_operator.engine.manifests.names import pod_name
 
 from tests.plant import Plant, build, start_api
 from tests.plant.api import ADMINS
@@ -288,9 +290,11 @@ def test_logs_say_what_they_wait_for(user: User) -> None:
 
 def test_deleting_waits_for_the_pods_unless_told_otherwise(user: User) -> None:
     user.call("submit", EXAMPLE)
-    labels = {"ddpjob.dev/job-uid": user.job()["metadata"]["uid"], "ddpjob.dev/node": "0"}
-    labels |= {"ddpjob.dev/incarnation": "1"}
-    metadata = {"name": "digits-0", "namespace": user.namespace, "labels": labels}
+    job = DDPJob.from_dict(user.job())
+    name, uid = pod_name(job, 0, 1), job.metadata.uid
+    labels = {"ddpjob.dev/job-uid": uid, "ddpjob.dev/node": "0", "ddpjob.dev/incarnation": "1"}
+    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": "digits", "uid": uid, "controller": True}
+    metadata = {"name": name, "namespace": user.namespace, "labels": labels, "ownerReferences": [owner]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
     pod |= {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
     user.team.create(pod)
@@ -298,7 +302,7 @@ def test_deleting_waits_for_the_pods_unless_told_otherwise(user: User) -> None:
     user.wait("the job to go", lambda: user.job() is None)
     user.reads("digits: deleting it, its Service and 1 pod\n")
     assert deleting.poll() is None
-    user.team.delete("pods", "digits-0", grace=0)
+    user.team.delete("pods", name, grace=0)
     assert deleting.wait(patience(60)) == 0
     user.call("submit", EXAMPLE)
     assert user.call("delete", "digits", "--wait=false") == (0, "digits: deleting it\n")

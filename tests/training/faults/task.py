@@ -70,8 +70,8 @@ def _encode_and_reach(content: Any, file: Any) -> None:
     reach("save")  # All is written, and nothing of it counts yet.
 
 
-def _save_and_reach(saver: saving.Saver, *arguments: Any) -> None:
-    _save(saver, *arguments)
+def _save_and_reach(saver: saving.Saver, *arguments: Any, **more: Any) -> None:
+    _save(saver, *arguments, **more)
     reach("saved its part")
 
 
