@@ -334,6 +334,9 @@ class Reconciler:
         except Refused as refused:
             status = decision.status or self._store.job(stored).status
             memory.refused(refused, self._api.now(), self._there(stored, status))
+        except ApiError:
+            memory.done = None  # What was not carried out had no chance of an effect.
+            raise
         else:
             memory.accepted()
 
