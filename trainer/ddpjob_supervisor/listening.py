@@ -5,8 +5,8 @@ import errno
 import random
 import socket
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 One = TypeVar("One")
 
@@ -120,14 +120,15 @@ class Door:
     def __init__(
         self,
         listener: socket.socket,
-        come_in: Callable[[socket.socket], None],
+        serve: Callable[[socket.socket], Coroutine[Any, Any, None]],
         *,
         silent: int = SILENT,
         pushed_out: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`come_in` gets each that has said something; `pushed_out` hears from which host one had to go."""
+        """`serve` serves one that has said something; `pushed_out` hears from which host one had to go."""
         self._listener = listener
-        self._come_in = come_in
+        self._serve = serve
+        self._serving: set[asyncio.Task[None]] = set()
         self._pushed_out = pushed_out
         self._silent = Places[socket.socket](silent)
         self._timers: dict[socket.socket, asyncio.TimerHandle] = {}
@@ -183,7 +184,9 @@ class Door:
             return
         self._silent.leave(host, connection)
         self._forget(connection)
-        self._come_in(connection)
+        serving = self._loop.create_task(self._serve(connection))
+        self._serving.add(serving)  # The loop itself would forget it.
+        serving.add_done_callback(self._serving.discard)
 
     def _end(self, connection: socket.socket, host: str) -> None:
         self._silent.leave(host, connection)

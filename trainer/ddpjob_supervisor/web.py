@@ -22,23 +22,17 @@ class FairServer(web.Server):
         super().__init__(answer, access_log=None, **options)
         self._places = Places[web.RequestHandler](connections)
         self._host_of: dict[web.RequestHandler, str] = {}
-        self._coming: set[asyncio.Task[None]] = set()
         self._door: Door | None = None
 
     def listen(self, listener: socket.socket) -> None:
         """Answers those who connect there."""
-        self._door = Door(listener, self._come_in)
+        self._door = Door(listener, self._serve)
 
     async def close(self) -> None:
         """Closes all connections."""
         if self._door is not None:
             self._door.close()
         await self.shutdown(CLOSING_SECONDS)
-
-    def _come_in(self, connection: socket.socket) -> None:
-        coming = asyncio.create_task(self._serve(connection))
-        self._coming.add(coming)
-        coming.add_done_callback(self._coming.discard)
 
     async def _serve(self, connection: socket.socket) -> None:
         await asyncio.get_running_loop().connect_accepted_socket(self, connection)

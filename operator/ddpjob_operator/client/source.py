@@ -119,14 +119,14 @@ def _included(path: Path, folder: Path) -> str:
 
 def _check_holds_no_secret(files: dict[Path, File]) -> None:
     """A file that a program may need is not left out in silence: it is named, with the line, and never the value."""
-    seen = [f"{path}, line {line}: {kind}" for path, file in files.items() for line, kind in _suspicions(file)]
+    seen = [(path, line, kind) for path, file in files.items() for line, kind in _suspicions(file)]
     if not seen:
         return
     more = f"\n  and {len(seen) - SHOWN} more places" if len(seen) > SHOWN else ""
-    first = next(path for path, file in files.items() if any(_suspicions(file)))
+    first, *_ = seen[0]
     raise BadInputError(
         "what is sent can be read by all who may read ConfigMaps, and this looks secret:"
-        + "".join(f"\n  {one}" for one in seen[:SHOWN])
+        + "".join(f"\n  {path}, line {line}: {kind}" for path, line, kind in seen[:SHOWN])
         + f"{more}\nPut it into a Secret, or name the file in .gitignore; to send it all the same: --include {first}"
     )
 

@@ -49,7 +49,7 @@ async def control_port(
             f"cannot listen on port {settings.control_port} for the other supervisors: {error.strerror};"
             f" set another {other}"
         ) from error
-    door = Door(listening, listener.come_in, silent=SILENT + settings.nodes, pushed_out=listener.pushed_out)
+    door = Door(listening, listener.serve, silent=SILENT + settings.nodes, pushed_out=listener.pushed_out)
     try:
         yield settings.control_port
     finally:
@@ -68,20 +68,13 @@ class _Listener:
         self._service = service
         self._unproved = Places[TcpLink](STRANGERS + settings.nodes)
         self._once = Once()
-        self._serving: set[asyncio.Task[None]] = set()
-
-    def come_in(self, connection: socket.socket) -> None:
-        """Serves a connection that has said something."""
-        serving = asyncio.create_task(self._serve(connection))
-        self._serving.add(serving)
-        serving.add_done_callback(self._serving.discard)
 
     def pushed_out(self, host: str) -> None:
         """Says which host has lost a connection, since there are too many."""
         self._once.warn(f"too many connections to the control port have proved nothing: {host} goes first")
 
-    async def _serve(self, connection: socket.socket) -> None:
-        """Serves one connection until it ends."""
+    async def serve(self, connection: socket.socket) -> None:
+        """Serves one connection, which has said something, until it ends."""
         try:
             link = await accepted(connection)
         except OSError:
