@@ -116,7 +116,9 @@ def started(status: dict[str, Any]) -> datetime:
 def seen(save: dict[str, Any]) -> bool:
     """Whether it tells as many samples of its epoch as its steps have had, whoever took them."""
     epoch, steps = divmod(save["step"], STEPS)
-    return (save["epoch"], save["samples"]) == (epoch + 1, steps * BATCH)
+    told = save["epoch"], save["samples"]
+    before_evaluation = steps == 0 and told == (epoch, STEPS * BATCH)  # Suspended within it, it evaluates again.
+    return before_evaluation or told == (epoch + 1, steps * BATCH)
 
 
 def ranks(team: Team) -> list[str]:
