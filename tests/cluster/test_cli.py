@@ -291,13 +291,7 @@ def test_logs_say_what_they_wait_for(user: User) -> None:
 def test_deleting_waits_for_the_pods_unless_told_otherwise(user: User) -> None:
     user.call("submit", EXAMPLE)
     job = DDPJob.from_dict(user.job())
-    name, uid = pod_name(job, 0, 1), job.metadata.uid
-    labels = {"ddpjob.dev/job-uid": uid, "ddpjob.dev/node": "0", "ddpjob.dev/incarnation": "1"}
-    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": "digits", "uid": uid, "controller": True}
-    metadata = {"name": name, "namespace": user.namespace, "labels": labels, "ownerReferences": [owner]}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-    pod |= {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
-    user.team.create(pod)
+    name = a_pod(user, rank=0, attempt=1)
     deleting = user.start("delete", "digits")
     user.wait("the job to go", lambda: user.job() is None)
     user.reads("digits: deleting it, its Service and 1 pod\n")
@@ -390,36 +384,43 @@ def test_a_job_that_somebody_else_brings_forward_says_so(user: User) -> None:
 def test_previous_logs_are_those_of_the_pods_that_are_kept(user: User) -> None:
     user.call("submit", EXAMPLE)
     user.say("Running", state="Running", message="2 nodes running", attempt=3, nodes=2, incarnations={"default": 3})
-    for rank, attempt in ((0, 3), (1, 3), (1, 2), (0, 1)):
-        a_pod_that_ran(user, rank, attempt)
-    for arguments, pod in (
-        (["--previous"], "digits-1-2"),
-        (["--attempt", "1"], "digits-0-1"),
-        (["--attempt", "3", "--node", "1"], "digits-1-3"),
+    pods = {place: a_pod_that_ran(user, *place) for place in ((0, 3), (1, 3), (1, 2), (0, 1))}
+    for arguments, (rank, attempt) in (
+        (["--previous"], (1, 2)),
+        (["--attempt", "1"], (0, 1)),
+        (["--attempt", "3", "--node", "1"], (1, 3)),
     ):
         code, said = user.call("logs", "digits", *arguments)
         # There is no node that has the log; what is asked for shows in the answer.
         assert (code, said.count("\n")) == (1, 1), said
-        assert said.startswith(f"ddpjob: rank {pod.split('-')[1]}: "), said
-        assert user.asked_for_log_of(pod)
+        assert said.startswith(f"ddpjob: rank {rank}: "), said
+        assert user.asked_for_log_of(pods[rank, attempt])
     left = "error: no log of attempt 7 is left; there is 1, 2, 3\n"
     assert user.call("logs", "digits", "--attempt", "7") == (2, left)
     left = "error: no log of node 0 is left of attempt 2; there is 1\n"
     assert user.call("logs", "digits", "--previous", "--node", "0") == (2, left)
 
 
-def a_pod_that_ran(user: User, rank: int, attempt: int) -> None:
-    """A pod as a kubelet leaves it whose trainer has failed."""
-    labels = {"ddpjob.dev/job-uid": user.job()["metadata"]["uid"], "ddpjob.dev/node": str(rank)}
-    labels |= {"ddpjob.dev/incarnation": str(attempt)}
-    metadata = {"name": f"digits-{rank}-{attempt}", "namespace": user.namespace, "labels": labels}
+def a_pod(user: User, rank: int, attempt: int, **spec: str) -> str:
+    """Makes a pod as the operator does, with all that shows whose it is; its name."""
+    job = DDPJob.from_dict(user.job())
+    name, uid = pod_name(job, rank, attempt), job.metadata.uid
+    labels = {"ddpjob.dev/job-uid": uid, "ddpjob.dev/node": str(rank), "ddpjob.dev/incarnation": str(attempt)}
+    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": "digits", "uid": uid, "controller": True}
+    metadata = {"name": name, "namespace": user.namespace, "labels": labels, "ownerReferences": [owner]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-    pod |= {"spec": {"containers": [{"name": "trainer", "image": "any"}], "nodeName": "nowhere"}}
-    user.team.create(pod)
+    user.team.create({**pod, "spec": {"containers": [{"name": "trainer", "image": "any"}], **spec}})
+    return name
+
+
+def a_pod_that_ran(user: User, rank: int, attempt: int) -> str:
+    """A pod as a kubelet leaves it whose trainer has failed; its name."""
+    name = a_pod(user, rank, attempt, nodeName="nowhere")
     ended = {"name": "trainer", "image": "any", "imageID": "any", "ready": False, "restartCount": 0}
     ended |= {"state": {"terminated": {"exitCode": 3}}}
     status = {"phase": "Failed", "containerStatuses": [ended]}
-    user.plant.api.patch(f"{user.team.path('pods')}/{metadata['name']}/status", {"status": status})
+    user.plant.api.patch(f"{user.team.path('pods')}/{name}/status", {"status": status})
+    return name
 
 
 def test_a_job_that_is_not_there_is_told_with_those_that_are(user: User) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 from ddpjob_operator.api.contract import API_VERSION, KIND, MANAGER, Label
+from ddpjob_operator.cluster.kube.clock import Reading
 from ddpjob_operator.engine import Pod, Service
 
 from tests.unit.engine.builders import Moment
@@ -47,6 +48,10 @@ class Server:
     def now(self) -> datetime:
         """The moment's."""
         return self._now
+
+    def read(self) -> Reading:
+        """The same, and it is certain."""
+        return Reading(self._now, self._now, self._now)
 
     @property
     def status(self) -> Mapping[str, Any]:

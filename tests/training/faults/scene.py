@@ -15,7 +15,6 @@ import psutil
 from tests.support.waiting import patience
 from tests.training.faults import holds
 from tests.training.faults.holds import Held
-from tests.training.faults.link import Wire
 from tests.training.faults.table import AT_NODE_0, Result, When, Who
 from tests.training.gang import Gang
 
@@ -41,8 +40,6 @@ class Scene(Gang):
     """Nodes whose every incarnation has an address of its own, as pods have."""
 
     module: str = "tests.training.faults.supervisor"
-    wire: Wire | None = None
-    """Between node 1 and rank 0's supervisor, if it is to be cut."""
     _awaited: tuple[frozenset[int], int] = (frozenset(), 0)
 
     def address(self, node: int) -> str:
@@ -56,16 +53,12 @@ class Scene(Gang):
     def start_all(self, attempt: int, **env: str) -> None:
         """Starts every node, as the operator starts an attempt."""
         for node in range(self.nodes):
-            self.start_node(node, *self.words, attempt=attempt, **self.through_wire(node), **env)
+            self.start_node(node, *self.words, attempt=attempt, **env)
 
     def replace(self, node: int, attempt: int) -> None:
         """Starts a pod in the place of one that is lost, as the operator does."""
         living = [self.control(other) for other in self.supervisors if other != node]
-        self.start_node(node, *self.words, attempt=attempt, peers=",".join(living), **self.through_wire(node))
-
-    def through_wire(self, node: int) -> dict[str, str]:
-        """What a node's environment needs for that."""
-        return {"DDPJOB_PEERS": self.wire.address} if self.wire and node == 1 else {}
+        self.start_node(node, *self.words, attempt=attempt, peers=",".join(living))
 
     def plan(self, who: Who, when: When, after: int) -> None:
         """Has the rank to which it happens wait for it, in the next attempt."""
@@ -200,8 +193,7 @@ def _freeze_supervisor(scene: Scene, _: Held | None, __: int) -> None:
 
 
 def _cut_link(scene: Scene, _: Held | None, __: int) -> None:
-    assert scene.wire is not None
-    scene.wire.cut()
+    scene.supervisors[1].send_signal(signal.SIGUSR1)
 
 
 def _lose_node(scene: Scene, rank: Held | None, attempt: int) -> None:
@@ -251,7 +243,7 @@ FAULTS: dict[Who, Fault] = {
 
 
 @contextlib.contextmanager
-def a_scene(directory: Path, nodes: int, *, wire: bool = False, **env: str) -> Iterator[Scene]:
+def a_scene(directory: Path, nodes: int, **env: str) -> Iterator[Scene]:
     """A gang that does not outlive the block."""
     common = {
         holds.DIRECTORY: str(directory),
@@ -260,15 +252,11 @@ def a_scene(directory: Path, nodes: int, *, wire: bool = False, **env: str) -> I
         "DDPJOB_PREFLIGHT": "Full",
     }
     scene = Scene(directory, nodes, env={**common, **env})
-    if wire:
-        scene.wire = Wire(lambda: (scene.address(0), scene.ports[1]), lambda: scene.address(1))
     try:
         yield scene
     finally:
         for node in scene.supervisors:
             scene.kill_node(node)
-        if scene.wire is not None:
-            scene.wire.close()
 
 
 class Results:

@@ -1,10 +1,15 @@
-"""`python -m tests.training.faults.supervisor`: the supervisor, less patient, with a preflight that can be held."""
+"""`python -m tests.training.faults.supervisor`: the supervisor, less patient, with a preflight that can be held, and links that SIGUSR1 cuts."""
 
+import asyncio
+import contextlib
 import os
+import signal
+import socket
+from weakref import WeakSet
 
 from ddpjob_rank import limits
 from ddpjob_rank.running.program import Program
-from ddpjob_supervisor.gang import follower
+from ddpjob_supervisor.gang import follower, link
 from ddpjob_supervisor.main import main
 
 OTHER_AT_LEAST = 10.0
@@ -16,4 +21,26 @@ follower.COLLECTIVE = Program(
     name="tests.training.faults.collective",
     arguments=("--timeout-seconds", os.environ.get("FAULTS_PATIENCE_SECONDS", "60")),
 )
+
+
+class CutLink(link.TcpLink):
+    """One that breaks at once when this process gets SIGUSR1; new ones can be made."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        super().__init__(reader, writer)
+        links.add(writer)
+
+
+links = WeakSet[asyncio.StreamWriter]()
+
+
+def cut(*_: object) -> None:
+    """Breaks all links that there are."""
+    for writer in [*links]:
+        with contextlib.suppress(OSError):
+            writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
+
+link.TcpLink = CutLink  # type: ignore[misc]
+signal.signal(signal.SIGUSR1, cut)
 main()

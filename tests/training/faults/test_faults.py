@@ -46,7 +46,7 @@ def results(request: pytest.FixtureRequest) -> Results:
 @pytest.fixture
 def scene(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scene]:
     who: Who = request.getfixturevalue("who")
-    with a_scene(tmp_path, 2, wire=who is Who.LINK, **ENV.get(who, {})) as scene:
+    with a_scene(tmp_path, 2, **ENV.get(who, {})) as scene:
         yield scene
 
 
@@ -115,10 +115,10 @@ def _check_incident(scene: Scene, cell: Cell, before: list[dict[str, object]], a
 def test_whoever_goes_before_all_have_come_is_replaced_or_comes_again_and_then_all_begin(
     tmp_path: Path, results: Results
 ) -> None:
-    with a_scene(tmp_path, 3, wire=True) as scene:
+    with a_scene(tmp_path, 3) as scene:
         holds.plan(scene.directory, {}, after=0)
         for node in (0, 1):
-            scene.start_node(node, *scene.words, **scene.through_wire(node))
+            scene.start_node(node, *scene.words)
         for who in BEFORE_ALL_HAVE_COME if RECORD else BEFORE_ALL_HAVE_COME[:4]:
             scene.wait(f"node 2 alone is missing before {who}", lambda: scene.is_missing([2]))
             print(who)

@@ -71,7 +71,6 @@ def load(directory: Path) -> Trained:
         CheckpointUnusableError: There is a newer one for another version.
         StorageUnavailableError: One cannot be read now.
     """
-    directory = directory.absolute()
     single = os.path.lexists(directory / MANIFEST)
     try:
         search = look(lambda: [directory.resolve()] if single else checkpoints_in(directory), state.decode).told()
