@@ -290,7 +290,6 @@ def test_logs_say_what_they_wait_for(user: User) -> None:
 
 def test_deleting_waits_for_the_pods_unless_told_otherwise(user: User) -> None:
     user.call("submit", EXAMPLE)
-    job = DDPJob.from_dict(user.job())
     name = a_pod(user, rank=0, attempt=1)
     deleting = user.start("delete", "digits")
     user.wait("the job to go", lambda: user.job() is None)

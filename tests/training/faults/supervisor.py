@@ -1,4 +1,7 @@
-"""`python -m tests.training.faults.supervisor`: the supervisor, less patient, with a preflight that can be held, and links that SIGUSR1 cuts."""
+"""`python -m tests.training.faults.supervisor`: the supervisor, less patient.
+
+Its preflight can be held, and SIGUSR1 cuts its links.
+"""
 
 import asyncio
 import contextlib
