@@ -56,6 +56,34 @@ def drained(plant: Plant, node: str) -> Iterator[None]:
         _operator_again(plant)
 
 
+def most_of(node: dict[str, Any]) -> dict[str, Any]:
+    """Resources of a container beside which no other such one finds room on a node."""
+    amount = str(node["status"]["allocatable"]["cpu"])
+    millicores = int(amount[:-1]) if amount.endswith("m") else int(amount) * 1000
+    return {"requests": {"cpu": f"{int(millicores * 0.6)}m"}}
+
+
+@contextmanager
+def an_intruder(team: Team, spec: dict[str, Any]) -> Iterator[None]:
+    """A pod that comes before all jobs, and never runs; then its place is free again."""
+    urgent = f"urgent-{team.namespace}"
+    kind = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": urgent},
+        "value": 1000,
+    }
+    of_it = {"priorityClassName": urgent, "terminationGracePeriodSeconds": 0}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "intruder"}, "spec": {**spec, **of_it}}
+    try:
+        team.apply(kind)
+        team.apply(pod)
+        yield
+    finally:
+        team.kubectl("delete", "pod", "intruder", "--ignore-not-found")
+        team.kubectl("delete", "priorityclass", urgent)
+
+
 @contextmanager
 def all_nodes_again(plant: RealPlant) -> Iterator[None]:
     """Brings nodes back that were killed."""

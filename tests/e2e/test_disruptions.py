@@ -1,7 +1,5 @@
 """What a cluster does to pods for reasons of its own: none of it counts against the job, and all of it is told."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,17 @@ from tests.plant import Plant
 from tests.plant.real import RealPlant
 from tests.support.jobs import Team, condition
 
-from .faults import TOLERANT, all_nodes_again, drained, evict, graces, pod_of, start_again
+from .faults import (
+    TOLERANT,
+    all_nodes_again,
+    an_intruder,
+    drained,
+    evict,
+    graces,
+    most_of,
+    pod_of,
+    start_again,
+)
 from .work import DEAF, LONG, a_script, an_endless_training, saves, wait_for_steps
 
 
@@ -34,7 +42,7 @@ def test_a_gang_one_of_which_is_evicted_goes_on_with_new_pods_and_all_have_their
 @pytest.mark.full("tests/cluster/test_disruptions.py, with the same scheduler")
 def test_a_gang_that_is_preempted_waits_for_room_and_says_so(real: Plant, team: Team) -> None:
     node = real.get("/api/v1/nodes")["items"][-1]
-    large = {"requests": {"cpu": f"{int(millicores(node) * 0.6)}m"}}
+    large = most_of(node)
     place = {"nodeSelector": {"kubernetes.io/hostname": node["metadata"]["name"]}}
     job = a_script("modest", ["sleep", "infinity"], pod={**place, "terminationGracePeriodSeconds": 1})
     job["spec"]["template"]["spec"]["containers"][0]["resources"] = large
@@ -124,30 +132,3 @@ def elsewhere(pod: dict[str, Any]) -> list[dict[str, Any]]:
     [term] = pod["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     fields: list[dict[str, Any]] = term["preference"]["matchFields"]
     return fields
-
-
-def millicores(node: dict[str, Any]) -> int:
-    """CPU that pods may ask for on a node."""
-    amount = str(node["status"]["allocatable"]["cpu"])
-    return int(amount[:-1]) if amount.endswith("m") else int(amount) * 1000
-
-
-@contextmanager
-def an_intruder(team: Team, spec: dict[str, Any]) -> Iterator[None]:
-    """A pod that comes before all jobs, and never runs; then its place is free again."""
-    urgent = f"urgent-{team.namespace}"
-    kind = {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": urgent},
-        "value": 1000,
-    }
-    of_it = {"priorityClassName": urgent, "terminationGracePeriodSeconds": 0}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "intruder"}, "spec": {**spec, **of_it}}
-    try:
-        team.apply(kind)
-        team.apply(pod)
-        yield
-    finally:
-        team.kubectl("delete", "pod", "intruder", "--ignore-not-found")
-        team.kubectl("delete", "priorityclass", urgent)
