@@ -7,6 +7,7 @@ from ddpjob_operator.cluster.kube.rights import (
     KUEUE_RIGHTS,
     LEASE_RIGHTS,
     MARK_RIGHTS,
+    METRICS_RIGHTS,
     NAMESPACE_RIGHTS,
     NODE_RIGHTS,
     OWNER_RIGHTS,
@@ -48,6 +49,7 @@ def rights() -> str:
                 ("there too; without it gangs give way also while an autoscaler adds nodes", EVENT_RIGHTS),
                 ("in its own namespace; all but `create` only on its own Lease", LEASE_RIGHTS),
                 ("in the whole cluster, with `namespaceSelector`", NAMESPACE_RIGHTS),
+                ("in the whole cluster, with `metrics.auth`", METRICS_RIGHTS),
                 ("in the whole cluster, with `rbac.nodes`", NODE_RIGHTS),
                 (
                     "in the whole cluster, with `rbac.kueue`, for jobs that name a queue of Kueue's",

@@ -55,7 +55,9 @@ def giving_way(plant: Plant) -> Iterator[None]:
 def holding_on(plant: Plant) -> Iterator[None]:
     """The operator, but no job ever knows that others come before it."""
     environment = ("env", f"KUBECONFIG={plant.kubeconfig}", sys.executable, "-c", WITHOUT_GIVING_WAY)
-    program = plant.programs.start("operator", *environment, "--port=0", "--log-format=text", "--no-leader-elect")
+    program = plant.programs.start(
+        "operator", *environment, *["--port=0", "--probe-port=0", "--log-format=text", "--no-leader-elect"]
+    )
     try:
         yield
     finally:

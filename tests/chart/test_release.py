@@ -14,6 +14,7 @@ from ddpjob_operator.cli.cluster.life import UNNOTICED
 
 from tests.plant import Plant, PlantError
 from tests.support.helm import CHART, NAMESPACE, RELEASE, ROOT, helm, named, render, settings
+from tests.support.operators import an_operator
 
 INSTALL = ROOT / "deploy" / "install.yaml"
 DIGITS = ROOT / "deploy" / "examples" / "digits.yaml"
@@ -22,7 +23,8 @@ DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
 JOB = "/apis/ddpjob.dev/v1alpha1/namespaces/default/ddpjobs/digits"
 OURS = f"app.kubernetes.io/instance={RELEASE}"
 KINDS = (
-    "deployments,services,serviceaccounts,poddisruptionbudgets,roles,rolebindings,clusterroles,clusterrolebindings"
+    "deployments,services,serviceaccounts,poddisruptionbudgets,networkpolicies,roles,rolebindings,clusterroles,"
+    "clusterrolebindings"
 )
 
 EVERYWHERE = "the same rules in one namespace; with these the operator works in tests/e2e/test_operator.py"
@@ -171,6 +173,28 @@ def allowed(plant: Plant, kubeconfig: Path, namespace: str) -> set[Right]:
     words = ["create", "--filename=-", "--output=json", "--validate=false"]  # To validate, kubectl would list CRDs.
     answer = plant.kubectl(*words, input=json.dumps(question), kubeconfig=kubeconfig)
     return rights(json.loads(answer)["status"]["resourceRules"])
+
+
+def test_the_api_server_says_who_may_read_the_metrics(bare: Plant) -> None:
+    with installed(bare, "metrics.auth=true"):
+        for name in ("prometheus", "stranger"):
+            bare.kubectl("create", "serviceaccount", name, "--namespace=default")
+        role, account = f"--clusterrole={RELEASE}-metrics-reader", "--serviceaccount=default:prometheus"
+        bare.kubectl("create", "clusterrolebinding", "reads-metrics", role, account)
+        asked_by = bare.kubeconfig_for_service_account(NAMESPACE, RELEASE)
+        tokens = {name: bare.kubectl("create", "token", name).strip() for name in ("prometheus", "stranger")}
+        tokens |= {"nobody": "made-up"}
+        with an_operator(bare, "--metrics-auth", "--no-leader-elect", kubeconfig=asked_by) as operator:
+            read = {name: operator.get("/metrics", Authorization=f"Bearer {token}") for name, token in tokens.items()}
+            read |= {"": operator.get("/metrics")}
+        assert {name: code for name, (code, _) in read.items()} == {
+            "prometheus": 200,
+            "stranger": 403,
+            "nobody": 401,
+            "": 401,
+        }
+        assert [name for name, (_, page) in read.items() if "ddpjob_leader" in page] == ["prometheus"]
+    bare.kubectl("delete", "clusterrolebinding", "reads-metrics")
 
 
 def rights(rules: list[dict[str, Any]]) -> set[Right]:

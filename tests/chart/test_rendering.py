@@ -16,6 +16,7 @@ from ddpjob_operator.cluster.kube.rights import (
     KUEUE_RIGHTS,
     LEASE_RIGHTS,
     MARK_RIGHTS,
+    METRICS_RIGHTS,
     NAMESPACE_RIGHTS,
     NODE_RIGHTS,
     OWNER_RIGHTS,
@@ -145,7 +146,7 @@ def test_where_a_selector_chooses_namespaces_it_may_also_watch_them_and_everywhe
 
 
 def test_it_has_the_rights_that_the_operator_asks_for() -> None:
-    objects = named(render())
+    objects = named(render("metrics.auth=true"))
     always = (RIGHTS, MARK_RIGHTS, OWNER_RIGHTS, EVENT_RIGHTS)
     everywhere = (*always, BUDGET_RIGHTS, POD_GROUP_RIGHTS, VOLCANO_RIGHTS, KUEUE_RIGHTS)
     asked = [(key, verb) for some in everywhere for key, words in some.items() for verb in words]
@@ -153,7 +154,7 @@ def test_it_has_the_rights_that_the_operator_asks_for() -> None:
     assert sorted(granted) == sorted(asked)
     assert verbs(objects["Role", f"{RELEASE}-lease"]) == {key: set(words) for key, words in LEASE_RIGHTS.items()}
     assert objects["Role", f"{RELEASE}-lease"]["metadata"]["namespace"] == NAMESPACE
-    for part, rights in (("nodes", NODE_RIGHTS), ("kueue", KUEUE_CLUSTER_RIGHTS)):
+    for part, rights in (("nodes", NODE_RIGHTS), ("kueue", KUEUE_CLUSTER_RIGHTS), ("metrics", METRICS_RIGHTS)):
         assert verbs(objects["ClusterRole", f"{RELEASE}-{part}"]) == {
             key: set(words) for key, words in rights.items()
         }
@@ -165,6 +166,33 @@ def verbs(role: dict[str, Any]) -> dict[tuple[str, str], set[str]]:
         for resource in rule["resources"]:
             found.setdefault((rule["apiGroups"][0], resource), set()).update(rule["verbs"])
     return found
+
+
+def test_only_where_the_api_server_says_who_reads_metrics_may_the_operator_ask_it() -> None:
+    bare, asking = named(render()), named(render("metrics.auth=true"))
+    assert {name for kind, name in asking.keys() - bare.keys()} == {f"{RELEASE}-metrics", f"{RELEASE}-metrics-reader"}
+    for objects, flagged in ((bare, False), (asking, True)):
+        assert parse(objects[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]["args"]).metrics_auth == flagged
+    scraped = named(render("metrics.auth=true", "serviceMonitor.enabled=true"))["ServiceMonitor", RELEASE]
+    assert "bearerTokenFile" in scraped["spec"]["endpoints"][0]
+
+
+def test_others_may_connect_to_the_metrics_alone_from_where_the_values_say() -> None:
+    pod = template()
+    ports = {port["name"]: port["containerPort"] for port in pod["spec"]["containers"][0]["ports"]}
+    options = parse(pod["spec"]["containers"][0]["args"])
+    assert ports == {"http": options.port, "probes": options.probe_port}
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert pod["spec"]["containers"][0][probe]["httpGet"]["port"] == "probes"
+
+    policy = "NetworkPolicy", RELEASE
+    spec = named(render())[policy]["spec"]
+    assert spec["ingress"] == [{"ports": [{"port": 8080}]}]
+    assert spec["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    somewhere = {"namespaceSelector": {"matchLabels": {"team": "blue"}}}
+    chosen = named(render("metrics.from[0].namespaceSelector.matchLabels.team=blue"))[policy]["spec"]
+    assert chosen["ingress"] == [{"ports": [{"port": 8080}], "from": [somewhere]}]
+    assert policy not in named(render("metrics.networkPolicy=false"))
 
 
 def test_of_leases_it_may_touch_its_own_alone() -> None:

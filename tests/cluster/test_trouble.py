@@ -1,8 +1,11 @@
 """What befalls an operator from outside: it goes on, or says in one line why it ends."""
 
+import resource
 import socket
+from contextlib import ExitStack
 from typing import Any
 
+import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import API_VERSION, KIND, Label
 from ddpjob_operator.engine import pod_name
@@ -23,12 +26,27 @@ def test_without_the_crd_any_more_the_operator_says_so_in_one_line_and_ends() ->
             assert "Traceback" not in operator.log
 
 
-def test_a_port_that_is_taken_is_named(api: Plant) -> None:
+@pytest.mark.parametrize("flag", ["--port", "--probe-port"])
+def test_a_port_that_is_taken_is_named(api: Plant, flag: str) -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
-        with an_operator(api, "--no-leader-elect", f"--port={port}", until_ready=False) as operator:
+        with an_operator(api, "--no-leader-elect", f"{flag}={port}", until_ready=False) as operator:
             assert operator.ended() == 1
-            assert operator.log == f"ddpjob-operator: Cannot serve on --port {port}: Address already in use\n"
+            assert operator.log == f"ddpjob-operator: Cannot serve on {flag} {port}: Address already in use\n"
+
+
+@pytest.mark.parametrize("port", [0, 1], ids=["at the metrics", "at the probes"])
+def test_more_silent_connections_than_it_may_open_files_keep_nobody_out(api: Plant, port: int) -> None:
+    team = Team(api)
+    with team.operator() as operator, ExitStack() as stack:
+        resource.prlimit(operator.program.process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
+        assert operator.ports is not None
+        for _ in range(1100):
+            stack.enter_context(socket.create_connection(("127.0.0.1", operator.ports[port]), timeout=10))
+        for probe in (True, False):
+            assert [operator.get("/readyz", probe=probe)[0] for _ in range(5)] == [200] * 5
+        team.apply(a_job())
+        api.wait("the pods", lambda: created(team))
 
 
 def test_a_pod_whose_labels_were_changed_is_replaced(api: Plant) -> None:

@@ -17,7 +17,7 @@ from tests.support.waiting import patience
 from tests.support.warm import fork_operator
 
 PROGRAM = Path(sys.executable).with_name("ddpjob-operator")
-SERVING = re.compile(r"on port (\d+)")
+SERVING = re.compile(r"on port (\d+), probes on (\d+)")
 
 _numbers = count(1)
 
@@ -34,13 +34,19 @@ class Operator:
         """All that it has said."""
         return self.program.log.read_text()
 
-    def get(self, path: str) -> tuple[int, str]:
-        """The status and the text of one of its pages; status 0 while it does not answer."""
+    @property
+    def ports(self) -> tuple[int, int] | None:
+        """Where it serves everything, and where probes; None: nowhere yet."""
         found = SERVING.search(self.log)
-        if found is None:
+        return (int(found[1]), int(found[2])) if found else None
+
+    def get(self, path: str, *, probe: bool = False, **headers: str) -> tuple[int, str]:
+        """The status and the text of one of its pages; status 0 while it does not answer."""
+        if self.ports is None:
             return 0, "not serving yet"
+        asked = urllib.request.Request(f"http://127.0.0.1:{self.ports[probe]}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(asked, timeout=5) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -106,7 +112,7 @@ def an_operator(
     """
     name = f"operator-{next(_numbers)}"
     variables = {"KUBECONFIG": str(kubeconfig or plant.kubeconfig), **environment}
-    flags = ("--port=0", "--log-format=text", "--clock-settling-seconds=1", *flags)
+    flags = ("--port=0", "--probe-port=0", "--log-format=text", "--clock-settling-seconds=1", *flags)
     if forked:
         program = fork_operator(plant.programs, name, variables, *flags)
     else:

@@ -33,6 +33,7 @@ from .kube.api_client import (
 from .kube.backoff import backoff
 from .kube.connection import Connection
 from .kube.lease import LeaderElector
+from .metrics_access import MetricsAccess
 from .namespaces import Namespaces
 from .optional_api import BUDGETS, GANGS, KUEUE, VOLCANO, OptionalApi
 from .options import OperatorOptions
@@ -41,7 +42,7 @@ from .recorder import EventRecorder
 from .reflector import OURS, Reflector
 from .serve.log import about
 from .serve.metrics import LEADER, ROUND_SECONDS, ROUNDS
-from .serve.web import serve
+from .serve.web import PortTakenError, serve
 from .store import Cache, Key, Store, in_namespace
 from .supervisors import Supervisors
 from .workqueue import WorkQueue
@@ -134,18 +135,22 @@ class Operator:
             stack.push_async_callback(self._supervisors.close)
             stack.push_async_callback(self._witnesses.close)
             try:
-                runner, port = await serve(
-                    self._options.port,
+                port, probe_port = await serve(
+                    stack,
+                    (self._options.port, self._options.probe_port),
                     ready=lambda: self._not_ready or self._namespaces.wrong,
                     beside=lambda: "\n".join(filter(None, (self._namespaces.beside, self._reconciler.beside))),
                     states=self._store.states,
+                    access=MetricsAccess(self._unfenced) if self._options.metrics_auth else None,
                 )
-            except OSError as error:
-                raise StoppedError(
-                    f"Cannot serve on --port {self._options.port}: {os.strerror(error.errno or 0)}"
-                ) from error
-            stack.push_async_callback(runner.cleanup)
-            logger.info("serving /healthz, /readyz and /metrics on port %d; API server %s", port, self._server)
+            except PortTakenError as taken:
+                raise StoppedError(f"{taken}: {os.strerror(taken.error.errno or 0)}") from taken
+            logger.info(
+                "serving /healthz, /readyz and /metrics on port %d, probes on %d; API server %s",
+                port,
+                probe_port,
+                self._server,
+            )
             await self._until_stopped(self._work())
 
     async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:

@@ -30,6 +30,9 @@ class OperatorOptions:
     identity: str
     """A name that no other process has or has had."""
     port: int
+    probe_port: int
+    metrics_auth: bool
+    """Whether only those may read the metrics whom the API server permits it."""
     log_format: Format
     log_level: str
     resync_seconds: int
@@ -50,6 +53,8 @@ def parse(arguments: list[str] | None = None) -> OperatorOptions:
         lease=(given.lease_namespace, given.lease_name) if given.leader_elect else None,
         identity=f"{socket.gethostname()}_{uuid4()}",
         port=given.port,
+        probe_port=given.probe_port,
+        metrics_auth=given.metrics_auth,
         log_format=given.log_format,
         log_level=given.log_level,
         resync_seconds=given.resync_seconds,
@@ -98,6 +103,17 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
     parser.add_argument("--lease-name", default="ddpjob-operator", metavar="NAME", help="name of the Lease")
     parser.add_argument(
         "--port", type=_port, default=8080, help="port of /healthz, /readyz and /metrics; 0: a free one"
+    )
+    parser.add_argument(
+        "--probe-port",
+        type=_port,
+        default=8081,
+        help="port of /healthz and /readyz alone, for the kubelet; 0: a free one",
+    )
+    parser.add_argument(
+        "--metrics-auth",
+        action="store_true",
+        help="answer on /metrics only to those whose token the API server knows, and who may get /metrics",
     )
     parser.add_argument("--log-format", choices=["json", "text"], default="json", help="lines for programs or people")
     parser.add_argument(

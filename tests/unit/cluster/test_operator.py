@@ -179,7 +179,7 @@ def test_it_is_alive_however_long_a_job_waits_for_the_api_server() -> None:
 
     async def play() -> tuple[int, str]:
         port = hold_port()
-        operator = an_operator(f"--port={port}")
+        operator = an_operator(f"--port={port}", "--probe-port=0")
         operator._unfenced = Away()
         operator._queue.open()
         operator._queue.mark(("team", "digits"))

@@ -107,6 +107,8 @@ POD_PRIORITIES = Resource("/apis/scheduling.k8s.io/v1", "priorityclasses", Prior
 LEASES = Resource("/apis/coordination.k8s.io/v1", "leases", dict[str, Any])
 NAMESPACES = Resource("/api/v1", "namespaces", Object)
 RULES_REVIEWS = Resource("/apis/authorization.k8s.io/v1", "selfsubjectrulesreviews", dict[str, Any])
+TOKEN_REVIEWS = Resource("/apis/authentication.k8s.io/v1", "tokenreviews", dict[str, Any])
+SUBJECT_REVIEWS = Resource("/apis/authorization.k8s.io/v1", "subjectaccessreviews", dict[str, Any])
 ACCESS_REVIEWS = Resource("/apis/authorization.k8s.io/v1", "selfsubjectaccessreviews", dict[str, Any])
 
 _ENCODER = msgspec.json.Encoder()
@@ -287,6 +289,28 @@ class ApiClient:
             "spec": {"resourceAttributes": attributes},
         }
         answer = _decoded(_ANYTHING, await self._request("POST", ACCESS_REVIEWS, None, body=review))
+        return bool(answer["status"]["allowed"])
+
+    async def user_of(self, token: str) -> Manifest | None:
+        """Who has a token, as a TokenReview says; None: nobody."""
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+        status = _decoded(_ANYTHING, await self._request("POST", TOKEN_REVIEWS, None, body=review)).get("status", {})
+        return status.get("user", {}) if status.get("authenticated") else None
+
+    async def may_get(self, user: Manifest, path: str) -> bool:
+        """Whether somebody may get a path that is no resource, as a SubjectAccessReview says."""
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": user.get("username", ""),
+                "uid": user.get("uid", ""),
+                "groups": user.get("groups", []),
+                "extra": user.get("extra", {}),
+                "nonResourceAttributes": {"path": path, "verb": "get"},
+            },
+        }
+        answer = _decoded(_ANYTHING, await self._request("POST", SUBJECT_REVIEWS, None, body=review))
         return bool(answer["status"]["allowed"])
 
     async def rules(self, namespace: str) -> tuple[Sequence[Any], bool]:

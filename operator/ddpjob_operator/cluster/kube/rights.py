@@ -65,6 +65,12 @@ LEASE_RIGHTS = {("coordination.k8s.io", "leases"): ("get", "create", "update")}
 NODE_RIGHTS = {("", "nodes"): ("get",)}
 """For the whole cluster, and only if the chart's `rbac.nodes` grants it: nothing depends on it."""
 
+METRICS_RIGHTS = {
+    ("authentication.k8s.io", "tokenreviews"): ("create",),
+    ("authorization.k8s.io", "subjectaccessreviews"): ("create",),
+}
+"""For the whole cluster, if only those may read the metrics whom the API server permits it."""
+
 NAMESPACE_RIGHTS = {("", "namespaces"): ("list", "watch")}
 """For the whole cluster, if a selector chooses the namespaces."""
 

@@ -1,55 +1,104 @@
-"""The operator's own pages: /healthz and /readyz for the kubelet, /metrics for Prometheus."""
+"""The operator's own pages: /healthz and /readyz for the kubelet, /metrics for Prometheus.
 
-import socket
-from collections.abc import Callable, Mapping
+The kubelet has a port of its own: strangers who fill that of the metrics do not have the operator restarted.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from http import HTTPStatus
 
 from aiohttp import web
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from .fair_server import FairServer, text
 from .metrics import JOBS, REGISTRY
 
 Question = Callable[[], str]
 """Returns what is wrong, or nothing."""
 
+Access = Callable[[str], Awaitable[HTTPStatus]]
+"""Whether whoever has this token may read the metrics: OK, or with what status they are refused."""
+
+Page = Callable[[web.BaseRequest], Awaitable[web.Response]]
+
+IDLE_SECONDS = 75.0
+"""Longer than Prometheus usually waits between two looks."""
+PROBE_IDLE_SECONDS = 10.0
+
+
+class PortTakenError(Exception):
+    """Something else listens there."""
+
+    def __init__(self, flag: str, port: int, error: OSError) -> None:
+        super().__init__(f"Cannot serve on {flag} {port}")
+        self.error = error
+
 
 async def serve(
-    port: int, *, ready: Question, beside: Question, states: Callable[[], Mapping[str, int]]
-) -> tuple[web.AppRunner, int]:
-    """Serves on all addresses; port 0 takes a free one. Returns the running server and its port.
+    stack: AsyncExitStack,
+    ports: tuple[int, int],
+    *,
+    ready: Question,
+    beside: Question,
+    states: Callable[[], Mapping[str, int]],
+    access: Access | None = None,
+) -> tuple[int, int]:
+    """Serves until the stack is left: everything on the first port, and on the other what probes ask.
 
-    `beside`: what is wrong while everything else goes on; `states`: how many jobs are in each.
+    Port 0 takes a free one. `beside`: what is wrong while everything else goes on; `states`: how many jobs are in
+    each; `access`: who may read the metrics, if not anybody. Returns the ports.
+
+    Raises:
+        PortTakenError: One of them is not available.
     """
 
-    async def healthz(_: web.Request) -> web.Response:
+    async def healthz(_: web.BaseRequest) -> web.Response:
         # An answer is all that counts: how long a job takes depends on the API server, and every request ends in
         # time.
-        return _answer("")
+        return text("ok")
 
-    async def readyz(_: web.Request) -> web.Response:
-        return _answer(ready(), beside())
+    async def readyz(_: web.BaseRequest) -> web.Response:
+        wrong = ready()
+        return text("\n".join(filter(None, (wrong or "ok", beside()))), 503 if wrong else 200)
 
-    async def metrics(_: web.Request) -> web.Response:
+    async def metrics(request: web.BaseRequest) -> web.Response:
+        if access is not None and (status := await access(_token(request))) is not HTTPStatus.OK:
+            challenge = {"WWW-Authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else {}
+            return text(status.phrase, status, **challenge)
         JOBS.clear()
         for state, count in states().items():
             JOBS.labels(state).set(count)
         return web.Response(body=generate_latest(REGISTRY), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
-    app = web.Application()
-    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
-    runner = web.AppRunner(app, access_log=None, handle_signals=False)
-    await runner.setup()
-    listener = _listener(port)
-    await web.SockSite(runner, listener).start()
-    return runner, listener.getsockname()[1]
+    probes: dict[str, Page] = {"/healthz": healthz, "/readyz": readyz}
+    everything = _pages({**probes, "/metrics": metrics}), "--port", ports[0], IDLE_SECONDS
+    for_kubelet = _pages(probes), "--probe-port", ports[1], PROBE_IDLE_SECONDS
+    first, second = [await _listen(stack, *one) for one in (everything, for_kubelet)]
+    return first, second
 
 
-def _listener(port: int) -> socket.socket:
-    """One port for both IPv4 and IPv6, if there is IPv6."""
-    dual = socket.has_dualstack_ipv6()
-    return socket.create_server(("", port), family=socket.AF_INET6 if dual else socket.AF_INET, dualstack_ipv6=dual)
+async def _listen(stack: AsyncExitStack, page: Page, flag: str, port: int, idle_seconds: float) -> int:
+    server = FairServer(page, idle_seconds)
+    try:
+        listening_on = await server.listen(port)
+    except OSError as error:
+        raise PortTakenError(flag, port, error) from error
+    stack.push_async_callback(server.close)
+    return listening_on
 
 
-def _answer(wrong: str, beside: str = "") -> web.Response:
-    said = "\n".join(filter(None, (wrong or "ok", beside)))
-    return web.Response(text=f"{said}\n", status=503 if wrong else 200)
+def _pages(pages: Mapping[str, Page]) -> Page:
+    async def answer(request: web.BaseRequest) -> web.Response:
+        if request.path not in pages:
+            return text(f"there are {', '.join(pages)}", HTTPStatus.NOT_FOUND)
+        if request.method not in {"GET", "HEAD"}:
+            return text(f"{request.path} knows GET, HEAD", HTTPStatus.METHOD_NOT_ALLOWED, Allow="GET, HEAD")
+        return await pages[request.path](request)
+
+    return answer
+
+
+def _token(request: web.BaseRequest) -> str:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""

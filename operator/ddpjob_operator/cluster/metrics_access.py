@@ -1,0 +1,76 @@
+"""Who may read the metrics: the API server is asked who has a token, and whether they may get /metrics."""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import OrderedDict
+from http import HTTPStatus
+
+from .kube.api_client import ApiClient, ApiError
+
+KEPT_SECONDS = 60.0
+"""For so long an answer holds: a right that is taken away is in force until then."""
+KEPT = 256
+AT_ONCE = 4
+REFUSAL_SECONDS = 0.1
+"""So many tokens are asked about at once, and a refusal keeps its place for so long: strangers with made-up tokens
+take little of the API server's time. Among them a good one waits for seconds at most: a port has few connections."""
+ANSWER_SECONDS = 5.0
+"""Prometheus waits for 10 by default."""
+
+logger = logging.getLogger(__name__)
+
+
+class MetricsAccess:
+    """Remembers the answers for a while, by the hash of the token."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self._known: OrderedDict[bytes, tuple[float, HTTPStatus]] = OrderedDict()
+        self._asking = asyncio.Semaphore(AT_ONCE)
+        self._trouble = ""
+
+    async def __call__(self, token: str) -> HTTPStatus:
+        """OK, or with what status whoever has the token is refused."""
+        if not token:
+            return HTTPStatus.UNAUTHORIZED
+        key = hashlib.sha256(token.encode(errors="replace")).digest()
+        if status := self._remembered(key):
+            return status
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS), self._asking:
+                # Somebody with the same token may have asked meanwhile.
+                return self._remembered(key) or await self._asked(key, token)
+        except ApiError as error:
+            self._say(error.message)
+        except TimeoutError:
+            pass
+        return HTTPStatus.SERVICE_UNAVAILABLE
+
+    def _remembered(self, key: bytes) -> HTTPStatus | None:
+        until, status = self._known.get(key, (0.0, None))
+        return status if time.monotonic() < until else None
+
+    async def _asked(self, key: bytes, token: str) -> HTTPStatus:
+        status = await self._reviewed(token)
+        self._trouble = ""
+        self._known[key] = (time.monotonic() + KEPT_SECONDS, status)
+        self._known.move_to_end(key)
+        if len(self._known) > KEPT:
+            self._known.popitem(last=False)
+        if status is not HTTPStatus.OK:
+            await asyncio.sleep(REFUSAL_SECONDS)
+        return status
+
+    async def _reviewed(self, token: str) -> HTTPStatus:
+        user = await self._api.user_of(token)
+        if user is None:
+            return HTTPStatus.UNAUTHORIZED
+        return HTTPStatus.OK if await self._api.may_get(user, "/metrics") else HTTPStatus.FORBIDDEN
+
+    def _say(self, trouble: str) -> None:
+        """Once, until it is over: anybody can ask as often as they like."""
+        if not self._trouble:
+            logger.warning("nobody may read the metrics, since the API server cannot be asked who may: %s", trouble)
+        self._trouble = trouble

@@ -1,0 +1,216 @@
+"""The operator's ports, over real connections."""
+
+import asyncio
+import resource
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
+import pytest
+from ddpjob_operator.cluster import metrics_access
+from ddpjob_operator.cluster.kube.api_client import ApiError
+from ddpjob_operator.cluster.metrics_access import MetricsAccess
+from ddpjob_operator.cluster.serve.fair_server import HEARD, SILENT, take_all_files
+from ddpjob_operator.cluster.serve.web import Access, serve
+
+from tests.support.waiting import patience
+
+DEADLINE_SECONDS = 60
+STRANGER = "127.0.0.9"
+REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+
+
+@asynccontextmanager
+async def pages(access: Access | None = None) -> AsyncIterator[tuple[int, int]]:
+    async with AsyncExitStack() as stack, asyncio.timeout(patience(DEADLINE_SECONDS)):
+        yield await serve(
+            stack, (0, 0), ready=lambda: "", beside=lambda: "beside", states=lambda: {"Running": 1}, access=access
+        )
+
+
+async def probed(port: int, path: str = "/healthz", **headers: str) -> int:
+    """The status of a page, on a connection of its own, as the kubelet asks."""
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as client,
+        client.get(f"http://127.0.0.1:{port}{path}", headers=headers) as answer,
+    ):
+        await answer.read()
+        return answer.status
+
+
+def hold(stack: AsyncExitStack, port: int, number: int) -> list[socket.socket]:
+    """So many connections of a stranger's, from another process's descriptors: these count here, too."""
+    held = []
+    for _ in range(number):
+        there = socket.socket()
+        stack.callback(there.close)
+        there.bind((STRANGER, 0))
+        there.connect(("127.0.0.1", port))
+        held.append(there)
+    return held
+
+
+@linux
+@pytest.mark.parametrize("words", [b"", b"GET /he", REQUEST], ids=["silent", "half a request", "answered"])
+def test_whoever_holds_many_connections_keeps_no_other_host_out(words: bytes) -> None:
+    async def test() -> None:
+        async with pages() as ports, AsyncExitStack() as stack:
+            for port in ports:
+                for _ in range(SILENT + HEARD):
+                    (there,) = hold(stack, port, 1)
+                    there.sendall(words)
+                    await asyncio.sleep(0)
+                assert [await probed(port, "/readyz") for _ in range(5)] == [200] * 5
+
+    asyncio.run(test())
+
+
+@linux
+def test_many_hosts_that_say_nothing_keep_nobody_out() -> None:
+    async def test() -> None:
+        async with pages() as (port, _), AsyncExitStack() as stack, aiohttp.ClientSession() as client:
+            url = f"http://127.0.0.1:{port}/healthz"
+            async with client.get(url) as answer:
+                await answer.read()
+            for number in range(SILENT + 10):
+                there = socket.socket()
+                stack.callback(there.close)
+                there.bind((f"127.0.{1 + number // 250}.{1 + number % 250}", 0))
+                there.connect(("127.0.0.1", port))
+                await asyncio.sleep(0)
+            assert await probed(port) == 200
+            async with client.get(url) as answer:
+                assert answer.status == 200, "on the connection that it has"
+
+    asyncio.run(test())
+
+
+def test_the_kubelets_port_has_what_it_asks_and_no_metrics() -> None:
+    async def test() -> None:
+        async with pages() as (port, probes):
+            assert [await probed(probes, path) for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 404]
+            assert [await probed(port, path) for path in ("/healthz", "/readyz", "/metrics")] == [200, 200, 200]
+
+    asyncio.run(test())
+
+
+def test_a_connection_on_which_nothing_is_asked_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddpjob_operator.cluster.serve.web.PROBE_IDLE_SECONDS", 0.1)
+
+    async def test() -> None:
+        async with pages() as (_, probes):
+            for words in (b"", b"GET /he", REQUEST):
+                reader, writer = await asyncio.open_connection("127.0.0.1", probes)
+                writer.write(words)
+                assert (b"200 OK" in await reader.read()) == (words == REQUEST)
+                writer.close()
+
+    asyncio.run(test())
+
+
+def test_the_limit_on_open_files_is_raised_as_far_as_it_may_be() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, hard), hard))
+    try:
+        take_all_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+class Reviewing:
+    """An API server that knows two tokens."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.away = False
+
+    async def user_of(self, token: str) -> dict[str, Any] | None:
+        self.asked += 1
+        await asyncio.sleep(0)
+        if self.away:
+            raise ApiError(0, "NoAnswer", "no answer")
+        return {"username": token} if token in {"prometheus", "stranger"} else None
+
+    async def may_get(self, user: dict[str, Any], path: str) -> bool:
+        return (user["username"], path) == ("prometheus", "/metrics")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Basic cHJvbWV0aGV1cw=="}, 401),
+        ({"Authorization": "Bearer made-up"}, 401),
+        ({"Authorization": "Bearer stranger"}, 403),
+        ({"Authorization": "Bearer prometheus"}, 200),
+        ({"Authorization": "bearer prometheus"}, 200),
+    ],
+)
+def test_metrics_are_for_those_whom_the_api_server_permits_them(headers: dict[str, str], status: int) -> None:
+    async def test() -> None:
+        api: Any = Reviewing()
+        async with pages(MetricsAccess(api)) as (port, probes):
+            for _ in range(2):
+                assert await probed(port, "/metrics", **headers) == status
+            assert await probed(probes, "/readyz") == 200, "the kubelet has no token"
+            assert api.asked <= 1, "an answer holds for a while"
+
+    asyncio.run(test())
+
+
+def test_an_api_server_that_does_not_answer_permits_nobody_and_is_asked_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test() -> None:
+        api: Any = Reviewing()
+        access = MetricsAccess(api)
+        api.away = True
+        assert [await access("prometheus") for _ in range(3)] == [HTTPStatus.SERVICE_UNAVAILABLE] * 3
+        assert len(caplog.messages) == 1, "anybody can ask as often as they like"
+        api.away = False
+        assert await access("prometheus") is HTTPStatus.OK
+
+    asyncio.run(test())
+
+
+def test_an_answer_that_takes_too_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_access, "ANSWER_SECONDS", 0.01)
+
+    async def test() -> None:
+        api: Any = Reviewing()
+        api.user_of = lambda _: asyncio.sleep(60)
+        async with asyncio.timeout(patience(DEADLINE_SECONDS)):
+            waited = await asyncio.gather(*(MetricsAccess(api)("prometheus") for _ in range(10)))
+        assert waited == [HTTPStatus.SERVICE_UNAVAILABLE] * 10
+
+    asyncio.run(test())
+
+
+def test_strangers_with_made_up_tokens_take_little_of_the_api_servers_time_and_hold_nobody_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics_access, "KEPT", 3)
+
+    async def test() -> None:
+        api: Any = Reviewing()
+        access = MetricsAccess(api)
+        strangers = [asyncio.create_task(access(f"made up {number}")) for number in range(100)]
+        await asyncio.sleep(0)
+        last = asyncio.create_task(access("stranger"))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert api.asked == metrics_access.AT_ONCE, "a refusal keeps its place for a while"
+        monkeypatch.setattr(metrics_access, "REFUSAL_SECONDS", 0.0)
+        assert await access("prometheus") is HTTPStatus.OK
+        assert await last is HTTPStatus.FORBIDDEN
+        assert [await one for one in strangers] == [HTTPStatus.UNAUTHORIZED] * 100
+        assert len(access._known) == 3
+
+    asyncio.run(test())
