@@ -53,6 +53,13 @@ def test_a_run_goes_on_at_the_next_sample_in_a_world_of_another_size(
     assert steps(other, 3, done * first.global_batch) == steps(world, 3)[done:]
 
 
+def test_of_a_data_set_that_has_become_shorter_nothing_is_left_of_the_epoch() -> None:
+    order = Order(40, 10, 0, 1, seed=0)
+    assert [(order.steps(seen), len(list(order.batches(2, seen)))) for seen in (30, 35, 40, 90)] == [
+        *((1, 1), (0, 0), (0, 0), (0, 0)),
+    ]
+
+
 @given(worlds())
 @settings(max_examples=60)
 def test_weights_make_the_average_of_means_the_mean_of_the_whole_batch(world: list[Order]) -> None:

@@ -1,5 +1,6 @@
 """Stopping and resuming: nothing but time is lost."""
 
+import json
 import random
 import re
 from pathlib import Path
@@ -133,3 +134,29 @@ def test_another_models_checkpoint_is_refused(runs: Runs, tmp_path: Path) -> Non
     assert other.end() == [2]
     assert other.errors().startswith("error: the checkpoint is of another model or optimizer than the workload's")
     assert other.errors().count("\n") == 1
+
+
+def test_a_run_that_would_go_on_with_other_data_says_what_differs_and_does_so_only_if_it_is_allowed(
+    runs: Runs, tmp_path: Path
+) -> None:
+    job = ["--epochs", 1, "--global-batch-size", 64, "--checkpoint-dir", tmp_path / "checkpoints"]
+    runs.train(1, *job, "--max-steps", 10)
+    manifest = json.loads((tmp_path / "checkpoints/step-00000010/manifest.json").read_text())
+    assert (manifest["seed"], manifest["dataLength"]) == (0, 1433)
+    assert {"float32[1433,1,8,8]", "int64[1433]"} < set(manifest["dataFingerprint"])
+    refused = runs.start(1, *job, "--seed", 1)
+    assert refused.end() == [2], refused.story()
+    assert refused.report()["cause"] == "ConfigError"
+    checkpoint = f"{tmp_path}/checkpoints/step-00000010"
+    assert refused.errors().startswith(
+        f"error: checkpoint {checkpoint} was saved with other data: --seed was 0, is 1. "
+    )
+    assert "--allow-other-data" in refused.errors()
+    assert refused.errors().count("\n") == 1
+    assert [path.name for path in (tmp_path / "checkpoints").glob("*step-*")] == ["step-00000010"]
+    allowed = runs.train(1, *job, "--seed", 1, "--allow-other-data")
+    assert allowed.steps()[0] == 11
+    assert (
+        "--seed was 0, is 1. In the rest of epoch 1 some samples are seen twice, and others never" in allowed.errors()
+    )
+    assert "other data" not in runs.train(1, *job, "--seed", 1, "--epochs", 2).errors(), "it is the run's own by then"

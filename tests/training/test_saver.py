@@ -1,5 +1,6 @@
 """When a checkpoint is due, and what is waited for."""
 
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_rank.errors import SupersededError
+from ddpjob_rank.errors import ConfigError, SupersededError
 from ddpjob_rank.world import World
 from ddpjob_trainer.checkpoint import saving, writer
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
@@ -15,6 +16,7 @@ from ddpjob_trainer.checkpoint.saving import Saver
 from ddpjob_trainer.checkpoint.snapshot import Snapshots
 from ddpjob_trainer.checkpoint.state import StateDict
 from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.data.data_identity import UNKNOWN, DataIdentity
 from ddpjob_trainer.group.agreement import Wish
 from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.options.checkpoints import CheckpointConfig
@@ -22,6 +24,9 @@ from ddpjob_trainer.recording.position import Position
 from ddpjob_trainer.recording.recorder import Recorder
 from torch import nn
 from torch.optim import SGD
+
+NEW = ("seed", "dataLength", "dataFingerprint")
+"""Fields that manifests of older versions do not have."""
 
 
 @dataclass
@@ -47,8 +52,10 @@ def saver(tmp_path: Path) -> Saver:
     return a_saver(CheckpointConfig(directory=tmp_path))
 
 
-def a_saver(settings: CheckpointConfig, position: Position | None = None) -> Saver:
-    saver = Saver(TrainConfig(), settings, World(), 8, Recorder(None, 0))
+def a_saver(
+    settings: CheckpointConfig, position: Position | None = None, data: DataIdentity = UNKNOWN, batch: int = 8
+) -> Saver:
+    saver = Saver(TrainConfig(), settings, World(), batch, Recorder(None, 0), data=data)
     saver.resume(position or Position())
     return saver
 
@@ -116,6 +123,63 @@ def test_of_two_runs_that_began_before_either_had_saved_the_earlier_one_gives_wa
     position = Position()
     assert a_saver(CheckpointConfig(directory=tmp_path), position)
     assert position.step == 3, "what the one saved that gave way is nobody's"
+
+
+NOW = DataIdentity(0, 100, ("uint8[100]", "7"))
+TWICE = "In the rest of epoch 3 some samples are seen twice, and others never"
+
+
+@pytest.mark.parametrize(
+    ("then", "position", "told"),
+    [
+        (NOW, (40, 8), ""),
+        (NOW, (40, 4), "a step takes 8 samples of all processes together, not 4"),
+        (UNKNOWN, (0, 8), ""),
+        (UNKNOWN, (96, 8), ""),
+        (UNKNOWN, (40, 8), f"is of an older version, which had another order in an epoch. {TWICE}"),
+        (DataIdentity(1), (40, 8), f"was saved with other data: --seed was 1, is 0. {TWICE}"),
+        (
+            DataIdentity(0, 100, ("uint8[100]", "3")),
+            (96, 8),
+            "was saved with other data: the data set's fingerprint had 3, has 7 in its place",
+        ),
+        (DataIdentity(0, 500), (96, 8), "was saved with other data: the data set had 500 samples, has 100"),
+        (DataIdentity(0, 500), (400, 8), "was saved with other data: the data set had 500 samples, has 100"),
+    ],
+    ids=[
+        "the same",
+        "batch",
+        "begun, of old",
+        "at an end, of old",
+        "within, of old",
+        "seed",
+        "fingerprint",
+        "at its end",
+        "shorter",
+    ],
+)
+def test_what_was_another_is_told_and_other_data_is_refused_unless_it_is_allowed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], then: DataIdentity, position: tuple[int, int], told: str
+) -> None:
+    samples, batch = position
+    before = a_saver(CheckpointConfig(directory=tmp_path), data=then, batch=batch)
+    before.save(a_learner(), Position(step=7, epoch=3, samples=samples), silent)
+    before.finish()
+    manifest = tmp_path / "step-00000007/manifest.json"
+    if then.seed is None:
+        fields = json.loads(manifest.read_text())
+        manifest.write_text(json.dumps({name: fields[name] for name in fields if name not in NEW}))
+    capsys.readouterr()
+    if "other data" in told:
+        with pytest.raises(ConfigError, match=rf"{told.partition('. In')[0]}\. Go on with .*--allow-other-data"):
+            a_saver(CheckpointConfig(directory=tmp_path), data=NOW)
+        assert capsys.readouterr().err == ""
+    resumed = Position()
+    a_saver(CheckpointConfig(directory=tmp_path, allow_other_data=True), resumed, data=NOW)
+    said = capsys.readouterr()
+    lines = [line for line in (said.out + said.err).splitlines() if not line.startswith("resumed ")]
+    assert [line.removesuffix(told) == line for line in lines] == [False] * bool(told), lines
+    assert (resumed.epoch, resumed.samples) == (3, samples)
 
 
 def test_a_copys_memory_is_used_again(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,9 @@ from typing import Any, NoReturn
 from .environment import Env
 from .errors import ConfigError
 
+DIGITS = 18
+"""So many fit into 64 bits, as which numbers are kept and exchanged."""
+
 
 class Parser(argparse.ArgumentParser):
     """Raises where argparse would print its usage and exit."""
@@ -48,8 +51,8 @@ def counting_from(least: int, text: str, name: str) -> int:
     Raises:
         ConfigError: It is not one, or less than that.
     """
-    if not text.isdecimal() or int(text) < least:
-        raise ConfigError(f"{name} is {text!r}: it must be a whole number of at least {least}")
+    if wanted := _wanted(least, text):
+        raise ConfigError(f"{name} is {text!r}: it must be {wanted}")
     return int(text)
 
 
@@ -98,6 +101,13 @@ def _float(text: str, fits: Callable[[float], bool], what: str) -> float:
 
 
 def _at_least(least: int, text: str) -> int:
-    if not text.isdecimal() or int(text) < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+    if wanted := _wanted(least, text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}")
     return int(text)
+
+
+def _wanted(least: int, text: str) -> str | None:
+    """What a text would have to be, if it is not that."""
+    if len(text) > DIGITS and text.isdecimal():
+        return f"a whole number of at most {DIGITS} digits"
+    return None if text.isdecimal() and int(text) >= least else f"a whole number of at least {least}"

@@ -26,6 +26,7 @@ from torch import Tensor
 from .checkpoint.saving import Saver
 from .config import TrainConfig
 from .data.batches import Batches, shares_of
+from .data.data_identity import UNKNOWN
 from .data.feed import Feed
 from .data.feeding import feeding, loader, total_steps
 from .data.loader import Loader
@@ -100,7 +101,8 @@ def build(
     sound = finite_parameters(model) if world.leads and choice != "ignore" else frozenset()
     saver = None
     if config.checkpoint:
-        saver = Saver(config, config.checkpoint, world, feed.global_batch, recorder, sound=sound)
+        data = feed.data() if world.leads else UNKNOWN
+        saver = Saver(config, config.checkpoint, world, feed.global_batch, recorder, data=data, sound=sound)
     saved = saver.resume(position) if saver else None
     epochs = config.epochs or (None if feed.left() is None else task.epochs)
     steps = total_steps(position, feed, epochs, config.max_steps)

@@ -85,7 +85,8 @@ def test_the_manifest_says_what_the_checkpoint_is(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "step-00000120" / "manifest.json").read_text())
     assert list(written) == [
         *("program", "step", "epoch", "samples", "worldSize", "globalBatchSize", "uid"),
-        *("lineage", "arguments", "run", "ancestors", "savedAt", "size", "sha256", "format"),
+        *("lineage", "arguments", "run", "ancestors", "seed", "dataLength", "dataFingerprint"),
+        *("savedAt", "size", "sha256", "format"),
     ]
 
 

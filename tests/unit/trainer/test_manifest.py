@@ -17,7 +17,9 @@ from ddpjob_trainer.checkpoint.unusable import (
     UnusableError,
 )
 
-WHOLE = Manifest(120, 2, 7680, 2, 64, "uid", (1, 2), arguments=("--lr", "0.1"), run="now", size=9, sha256="ab")
+WHOLE = Manifest(
+    120, 2, 7680, 2, 64, "uid", (1, 2), arguments=("--lr", "0.1"), run="now", seed=7, size=9, sha256="ab"
+)
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeGuard, get_args, get_origin, get_type_hints
 
+from ddpjob_trainer.data.data_identity import DataIdentity
+
 from .regular_file import ABSENT, NotRegularError, read_regular
 from .unusable import BrokenError, ForeignError, NewerError, UnavailableError
 
@@ -53,6 +55,10 @@ class Manifest:
     had saved. Empty: an older version wrote it."""
     ancestors: tuple[str, ...] = ()
     """The uids of the other jobs whose checkpoints led here."""
+    seed: int | None = None
+    """This and the next two: the data, as in DataIdentity. Older versions do not say."""
+    dataLength: int | None = None  # noqa: N815
+    dataFingerprint: tuple[str, ...] = ()  # noqa: N815
     savedAt: str = ""  # noqa: N815
     size: int = 0
     sha256: str = ""
@@ -61,7 +67,8 @@ class Manifest:
     def __post_init__(self) -> None:
         if not self.lineage:
             raise ValueError("its lineage is empty")
-        if min(self.step, self.epoch, self.samples, self.size, *self.lineage) < 0:
+        counts = (self.step, self.epoch, self.samples, self.size, self.seed or 0, self.dataLength or 0)
+        if min(*counts, *self.lineage) < 0:
             raise ValueError("a number in it is negative")
 
     @property
@@ -73,6 +80,11 @@ class Manifest:
     def writer(self) -> Writer:
         """Who wrote it."""
         return self.attempt, self.run
+
+    @property
+    def data(self) -> DataIdentity:
+        """On which it was trained."""
+        return DataIdentity(self.seed, self.dataLength, self.dataFingerprint)
 
     def continues(self, other: "Manifest") -> bool:
         """Whether another one is of this one's job, in whatever attempt, or of one that led to it."""

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import torch
 from ddpjob_rank.console import record, say, warn
-from ddpjob_rank.errors import DivergedError, StorageUnavailableError
+from ddpjob_rank.errors import ConfigError, DivergedError, StorageUnavailableError
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.world import World
 
 from ddpjob_trainer import random_state
 from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.data.data_identity import UNKNOWN, DataIdentity
 from ddpjob_trainer.group.agreement import Wish
 from ddpjob_trainer.group.collectives import broadcast_file, gather
 from ddpjob_trainer.model.divergence import check_parameters
@@ -32,6 +33,13 @@ from .reading import PATIENCE_SECONDS, Found
 from .unusable import BrokenError
 from .writer import Writer
 
+SEEN_TWICE = "some samples are seen twice, and others never"
+
+OTHER_DATA_REMEDY = (
+    "Go on with the same, or name another --checkpoint-dir; with --allow-other-data training goes on with what is"
+    " there now"
+)
+
 PATIENCE_SHARE = 0.25
 """Of the time that the others wait."""
 
@@ -47,9 +55,11 @@ class Saver:
         global_batch: int,
         recorder: Recorder,
         *,
+        data: DataIdentity = UNKNOWN,
         sound: Collection[str] = (),
     ) -> None:
-        """`sound`: parameters that are finite in a good checkpoint."""
+        """`data`: what is trained on; `sound`: parameters that are finite in a good checkpoint."""
+        self._data = data
         self._sound = sound
         self._recorder = recorder
         self._config = config
@@ -72,6 +82,7 @@ class Saver:
 
         Raises:
             CheckpointUnusableError, StorageUnavailableError: There is one that cannot be used, or not be read now.
+            ConfigError: It was saved with other data.
         """
         found = self._find(self._files) if self._files else None
         try:
@@ -97,7 +108,25 @@ class Saver:
             self._ancestors = tuple(uid for uid in led_here if uid != self._config.uid)
             if found.manifest.uid != self._config.uid:
                 say(f"{found.path} is of another job (uid {found.manifest.uid or 'none'}): this one goes on from it")
+            self._compare(found)
         return found
+
+    def _compare(self, found: Found[state.StateDict]) -> None:
+        """Refuses other data than a checkpoint's, unless it is allowed, and tells what else makes a difference."""
+        then, now = found.manifest, self._data
+        within_epoch = now.within_epoch(then.samples, self._global_batch)
+        if differences := then.data.differences(now):
+            told = f"checkpoint {found.path} was saved with other data: {'; '.join(differences)}"
+            if not self._settings.allow_other_data:
+                raise ConfigError(f"{told}. {OTHER_DATA_REMEDY}")
+            warn(f"{told}{f'. In the rest of epoch {then.epoch} {SEEN_TWICE}' if within_epoch else ''}")
+        elif then.seed is None and within_epoch:
+            warn(
+                f"checkpoint {found.path} is of an older version, which had another order in an epoch. In the rest of"
+                f" epoch {then.epoch} {SEEN_TWICE}"
+            )
+        if then.globalBatchSize != self._global_batch:
+            say(f"a step takes {self._global_batch} samples of all processes together, not {then.globalBatchSize}")
 
     def _decode(self, file: Path) -> state.StateDict:
         decoded = state.decode(file)
@@ -219,4 +248,7 @@ class Saver:
             arguments=self._config.arguments,
             run=self._run,
             ancestors=self._ancestors,
+            seed=self._data.seed,
+            dataLength=self._data.length,
+            dataFingerprint=self._data.fingerprint,
         )

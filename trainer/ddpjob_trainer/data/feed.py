@@ -17,6 +17,8 @@ from ddpjob_trainer.random_state import seed_all, undisturbed
 
 from .batches import Batches, divided
 from .copying import ahead, pair
+from .data_identity import DataIdentity
+from .fingerprint import fingerprint
 from .loader import Loader
 from .order import Order
 
@@ -42,6 +44,9 @@ class Feed(Protocol):
     @property
     def batch_size(self) -> int:
         """Samples of this process per step."""
+
+    def data(self) -> DataIdentity:
+        """What can be told of the data without reading it."""
 
     def left(self, samples: int = 0) -> int | None:
         """Steps that are left in an epoch of which so many samples have been seen; None: that will be seen."""
@@ -71,6 +76,10 @@ class Divided:
     def batch_size(self) -> int:
         """At most one more than another process."""
         return self.order.batch_size
+
+    def data(self) -> DataIdentity:
+        """Of the data set."""
+        return DataIdentity(self.order.seed, self.order.samples, fingerprint(self.loader.data))
 
     def left(self, samples: int = 0) -> int:
         """The rest of the epoch in whole steps."""
@@ -127,6 +136,10 @@ class Uneven:
         if spare is None:
             raise ConfigError(f"train_loader gives no batch to rank {world.rank}: each needs at least one per epoch")
         self._spare = spare
+
+    def data(self) -> DataIdentity:
+        """Nothing but the seed: another number of processes may have other batches."""
+        return DataIdentity(self._seed)
 
     def left(self, samples: int = 0) -> int | None:
         """What is left of the process with the most."""

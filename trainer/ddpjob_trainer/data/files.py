@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from ddpjob_rank.errors import ConfigError, TrainerError
 
+from .fingerprint import of_files, spread
 from .images import EXTENSIONS, Encoded, Images, Transform
 
 
@@ -24,18 +25,27 @@ class ImageFiles(Images):
         if not self.classes:
             raise ConfigError(f"{root} has no classes: it must hold a directory of images for each")
         found = [_images(root / name) for name in self.classes]
+        self._root = root
         self._paths = np.array([os.fsencode(path) for paths in found for path in paths])
         self._labels = np.repeat(np.arange(len(found)), [len(paths) for paths in found])
         super().__init__(len(self._paths), transform, skip_broken=skip_broken)
 
+    def fingerprint(self) -> str:
+        """Of some files, and of how many each class has."""
+        counts = np.bincount(self._labels, minlength=len(self.classes)).tolist()
+        return of_files(self._root, map(self._path, spread(len(self))), self.classes, counts)
+
     def encoded(self, index: int) -> Encoded:
         """The file with a number."""
-        path = os.fsdecode(self._paths[index])
+        path = self._path(index)
         try:
-            content = Path(path).read_bytes()
+            content = path.read_bytes()
         except OSError as error:
             raise TrainerError(f"the image {path} cannot be read: {error.strerror}") from error
-        return Encoded(content, path, int(self._labels[index]))
+        return Encoded(content, str(path), int(self._labels[index]))
+
+    def _path(self, index: int) -> Path:
+        return Path(os.fsdecode(self._paths[index]))
 
 
 def _images(directory: Path) -> list[str]:

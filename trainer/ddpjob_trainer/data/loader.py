@@ -39,7 +39,7 @@ class Loader:
         inputs: Callable[[Any], Any] = lambda samples: samples,
     ) -> None:
         """`inputs`: what the model takes, of samples on the device."""
-        self.samples = sample_count(data)
+        self.data, self.samples = data, sample_count(data)
         self._inputs = inputs
         self._device = device
         self._batches = _Batches(data, seed)

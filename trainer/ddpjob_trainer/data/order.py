@@ -56,7 +56,7 @@ class Order:
 
     def steps(self, cursor: int = 0) -> int:
         """Remaining steps in an epoch of which `cursor` samples have been seen."""
-        return (self.samples - cursor) // self.global_batch
+        return max(0, self.samples - cursor) // self.global_batch  # With other data it may have fewer than before.
 
     @property
     def part(self) -> slice:

@@ -10,6 +10,7 @@ import torch
 from ddpjob_rank.errors import ConfigError, TrainerError
 from torch import Tensor
 
+from .fingerprint import of_files, spread
 from .images import Encoded, Images, Transform
 from .tar_index import NAME as INDEX
 from .tar_index import image, read_index, split
@@ -28,6 +29,7 @@ class ImageShards(Images):
     def __init__(
         self, directory: Path, transform: Transform, *, window: int = WINDOW_SAMPLES, skip_broken: bool = False
     ) -> None:
+        self._directory = directory
         self._shards = shards_of(directory)
         if not self._shards:
             raise ConfigError(f"{directory} has no shards: no file in it ends with .tar")
@@ -35,6 +37,11 @@ class ImageShards(Images):
         super().__init__(len(self._index.spans), transform, skip_broken=skip_broken)
         self._window = window
         self.classes = int(self._index.spans[:, 2].max(initial=-1)) + 1
+
+    def fingerprint(self) -> str:
+        """Of some shards, and of how many samples each has."""
+        chosen = [self._shards[number] for number in spread(len(self._shards))]
+        return of_files(self._directory, chosen, self._index.firsts.tolist())
 
     def encoded(self, index: int) -> Encoded:
         """The image of a sample."""

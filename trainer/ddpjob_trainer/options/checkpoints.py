@@ -27,6 +27,8 @@ class CheckpointConfig:
     """How many checkpoints stay; older ones are removed once a new one is in place."""
     start_over: bool = False
     """Whether to begin at step 0 if none of the checkpoints that are there can be used."""
+    allow_other_data: bool = False
+    """Whether to go on from a checkpoint that was saved with another seed or other data."""
     mean_time_to_failure: float | None = None
     """Of this job, in seconds, for the automatic interval; None: not known."""
 
@@ -46,6 +48,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="begin at step 0 if no checkpoint there can be used (default: fail); has no effect while one can be",
     )
+    group.add_argument(
+        "--allow-other-data",
+        action="store_true",
+        help="go on from a checkpoint though --seed or the data is another than when it was saved (default: fail)",
+    )
 
 
 def read(flags: argparse.Namespace, env: Mapping[str, str]) -> CheckpointConfig | None:
@@ -58,8 +65,10 @@ def read(flags: argparse.Namespace, env: Mapping[str, str]) -> CheckpointConfig 
     if not directory:
         if flags.checkpoint_every_steps or flags.checkpoint_every_seconds or flags.checkpoint_keep:
             raise ConfigError("--checkpoint-... without a directory: name it with --checkpoint-dir")
-        if flags.start_over:
-            raise ConfigError("--start-over without a directory: name it with --checkpoint-dir")
+        for permission in ("start_over", "allow_other_data"):
+            if getattr(flags, permission):
+                name = permission.replace("_", "-")
+                raise ConfigError(f"--{name} without a directory: name it with --checkpoint-dir")
         return None
     every_steps, every_seconds = flags.checkpoint_every_steps, flags.checkpoint_every_seconds
     if every_steps is None and every_seconds is None:
@@ -71,6 +80,7 @@ def read(flags: argparse.Namespace, env: Mapping[str, str]) -> CheckpointConfig 
         every_seconds=every_seconds,
         keep=flags.checkpoint_keep or count_of(env, Env.CHECKPOINT_KEEP) or DEFAULT_KEEP,
         start_over=flags.start_over,
+        allow_other_data=flags.allow_other_data,
         mean_time_to_failure=count_of(env, Env.MEAN_TIME_TO_FAILURE),
     )
 
