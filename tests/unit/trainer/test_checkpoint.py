@@ -331,6 +331,16 @@ def test_a_dead_writers_leftovers_are_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("link", [".step-ddpjob-train-x", ".step-ddpjob-train-x/step-00000120"])
+def test_what_a_link_leads_to_is_nobodys_leftover(tmp_path: Path, link: str) -> None:
+    write(elsewhere := tmp_path / "elsewhere", 120)
+    (here := tmp_path / "here" / link).parent.mkdir(parents=True)
+    here.symlink_to(elsewhere if "/" not in link else elsewhere / "step-00000120")
+    Checkpoints(tmp_path / "here", keep=3)
+    assert names(elsewhere) == ["step-00000120"]
+    assert newest_step(tmp_path / "here") is None
+
+
 def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=f"{tmp_path}/file/checkpoints cannot be used: Not a directory"):

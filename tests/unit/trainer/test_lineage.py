@@ -9,7 +9,7 @@ from ddpjob_rank.errors import CheckpointUnusableError, SupersededError
 from ddpjob_trainer.checkpoint import checkpoint_directory as checkpoint
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 from ddpjob_trainer.checkpoint.content import Sink
-from ddpjob_trainer.checkpoint.manifest import Manifest, extended, new_run, read_manifest
+from ddpjob_trainer.checkpoint.manifest import GREATEST, Manifest, extended, new_run, read_manifest
 
 Save = tuple[int, int]
 """Attempt and step."""
@@ -78,6 +78,9 @@ def test_if_the_latest_attempts_are_broken_the_one_before_counts(tmp_path: Path)
     assert (found.manifest.attempt, found.manifest.step) == (1, 150)
 
 
+LAST = GREATEST - 1
+
+
 @pytest.mark.parametrize(
     ("lineage", "attempt", "newest", "extended_by"),
     [
@@ -89,6 +92,7 @@ def test_if_the_latest_attempts_are_broken_the_one_before_counts(tmp_path: Path)
         ((4, 5), 1, 5, 6),
         ((4,), 1, 5, 6),
         ((), 1, 5, 6),
+        ((LAST,), 1, LAST, LAST),
     ],
     ids=[
         "a first start",
@@ -99,6 +103,7 @@ def test_if_the_latest_attempts_are_broken_the_one_before_counts(tmp_path: Path)
         "a recreated job counts from 1",
         "the newest is broken",
         "all are broken",
+        "somebody wrote the last attempt that can be read",
     ],
 )
 def test_a_lineage_ascends(lineage: tuple[int, ...], attempt: int, newest: int, extended_by: int) -> None:

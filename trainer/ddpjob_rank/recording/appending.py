@@ -1,18 +1,26 @@
 """A file to which whole records are added, by one write each, without waiting for the disk."""
 
+import errno
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
+
+FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class AppendedFile:
-    """The end of a file.
+    """The end of a regular file: where a link leads, or who reads a pipe, is somebody else's.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: It cannot be written, or is something else.
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(path.lstat().st_mode):
+                raise OSError(errno.EINVAL, f"{path.name} is not a regular file")
+        self._descriptor = os.open(path, FLAGS, 0o644)
 
     def append(self, record: bytes) -> None:
         """Adds a record."""

@@ -32,6 +32,7 @@ from .content import Content, Sink, write_synced
 from .manifest import MANIFEST, NO_ATTEMPT, Manifest, encoded, read_manifest
 from .reading import (
     BROKEN,
+    NAME,
     PATIENCE_SECONDS,
     STATE,
     Decode,
@@ -69,7 +70,8 @@ class Checkpoints:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             for leftover in self.directory.glob(f"{TEMPORARY_PREFIX}*"):
-                self._clear(leftover)
+                if not leftover.is_symlink():  # What it leads to is somebody else's.
+                    self._clear(leftover)
             with TemporaryFile(dir=self.directory):
                 pass
             self._paths()
@@ -256,8 +258,9 @@ class Checkpoints:
         The writer may be one of an earlier attempt that still writes.
         """
         for whole in leftover.glob(f"*/{MANIFEST}"):
-            with suppress(OSError):
-                whole.parent.rename(self.directory / whole.parent.name)
+            if NAME.fullmatch(whole.parent.name) and not whole.parent.is_symlink():
+                with suppress(OSError):
+                    whole.parent.rename(self.directory / whole.parent.name)
         shutil.rmtree(leftover, ignore_errors=True)
 
     def _refuse_if_late(self, manifest: Manifest) -> None:

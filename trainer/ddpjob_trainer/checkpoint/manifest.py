@@ -24,6 +24,7 @@ HEADS = (f'{{\n "program": "{PROGRAM}"'.encode(), b'{\n "step": ')
 """How they begin, and began before they had a mark."""
 NO_ATTEMPT = -1
 GREATEST = 2**63 - 1
+"""No number is as great."""
 
 Writer = tuple[int, str]
 """The attempt and the run that write a checkpoint. The greater one has taken over from the other."""
@@ -169,7 +170,7 @@ def _typed(name: str, value: Any, kind: Any) -> Any:
         return tuple(_typed(name, one, get_args(kind)[0]) for one in value)
     if listed or type(value) not in (get_args(kind) or (kind,)):
         raise ValueError(f"its {name} is of another type")
-    if isinstance(value, int) and abs(value) > GREATEST:
+    if isinstance(value, int) and abs(value) >= GREATEST:
         raise ValueError(f"its {name} is out of range")
     return value
 
@@ -184,4 +185,5 @@ def extended(lineage: Sequence[int], attempt: int, newest: int) -> tuple[int, ..
         attempt: The run's.
         newest: The latest attempt that has written into the directory, NO_ATTEMPT if none has.
     """
-    return (*lineage, max(attempt, newest + 1))
+    # What is written has to be readable, whatever somebody has written before.
+    return (*lineage, min(max(attempt, newest + 1), GREATEST - 1))

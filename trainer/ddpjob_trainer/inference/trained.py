@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from ddpjob_trainer.checkpoint import state
 from ddpjob_trainer.checkpoint.manifest import MANIFEST
 from ddpjob_trainer.checkpoint.reading import checkpoints_in, look
-from ddpjob_trainer.config import TrainConfig, read_config
+from ddpjob_trainer.config import TrainConfig, read_config, train_parser
 from ddpjob_trainer.random_state import seed_all
-from ddpjob_trainer.task import Task, load_task
+from ddpjob_trainer.task import BUILT_IN, Task, load_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,18 @@ class Trained:
         """The configuration of the training, overridden by these flags.
 
         Raises:
-            ConfigError: A flag is wrong, or does not go with those of the training.
+            ConfigError: A flag is wrong, or does not go with those of the training; or its task is not built in, and
+                no flag names one.
         """
         # A job names the directory in the environment, and the checkpoint flags need one.
-        return read_config(flags, {Env.CHECKPOINT_DIR: str(self.checkpoint.parent)}, former=self.arguments)
+        config = read_config(flags, {Env.CHECKPOINT_DIR: str(self.checkpoint.parent)}, former=self.arguments)
+        # A task is code, and whoever can write a checkpoint must not choose what is run by those who read it.
+        if config.workload not in {*BUILT_IN, train_parser().parse_args(flags).workload}:
+            raise ConfigError(
+                f"{self.checkpoint} says that it was trained with --workload {config.workload}, and a checkpoint does"
+                " not choose what code is run: give the flag, if that is what you want"
+            )
+        return config
 
     def model(self, task: Task) -> nn.Module:
         """The task's model with these weights, ready to be used.

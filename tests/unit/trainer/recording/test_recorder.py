@@ -2,10 +2,11 @@
 
 import json
 import math
+import os
 import resource
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,15 @@ def test_a_directory_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> N
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"/file/metrics cannot be written: Not a directory; name another one with"):
         Recorder(tmp_path / "file" / "metrics", 1).begin(0, {})
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to(path.with_name("theirs")), os.mkfifo])
+def test_nothing_is_written_to_where_a_link_or_a_pipe_leads(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    (tmp_path / "theirs").touch()
+    make(tmp_path / "metrics.jsonl")
+    with pytest.raises(ConfigError, match=r"cannot be written: metrics\.jsonl is not a regular file; name another"):
+        Recorder(tmp_path, 1).begin(0, {})
+    assert (tmp_path / "theirs").read_text() == ""
 
 
 def test_training_goes_on_without_a_file_that_cannot_be_written_any_more(
