@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.local import RunDirectory, find_run, find_runs
+from ddpjob_operator.local.files import write_whole
 
 from .phrases import file_path
 
@@ -35,7 +36,10 @@ def report(runs: Path, run: str | None, output: Path | None) -> int:
     page = render(found, now)
     file = (output or directory / PAGE).absolute()
     try:
-        file.write_text(page, encoding="utf-8")
+        if output:
+            file.write_text(page, encoding="utf-8")  # To a device too, and through a link, if that is named.
+        else:
+            write_whole(file, page)
     except OSError as error:
         raise BadInputError(f"cannot write {file}: {error.strerror}; choose another with --output") from None
     print(f"written: {file_path(file)}")

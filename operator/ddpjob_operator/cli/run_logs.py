@@ -103,7 +103,7 @@ class RunLogs:
             match = LOG.search(file.as_posix())
             attempt, node = (int(match[1]), int(match[2])) if match else (0, -1)
             wanted = self.from_attempt <= attempt and (self.to_attempt is None or attempt <= self.to_attempt)
-            if wanted and (self.nodes is None or node in self.nodes):
+            if wanted and (self.nodes is None or node in self.nodes) and file.is_file():
                 found.append((file, node, attempt))
         return sorted(found, key=lambda one: (one[2], one[1] != self.first, one[1]))
 

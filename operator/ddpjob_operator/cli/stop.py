@@ -1,6 +1,5 @@
 """`ddpjob stop NAME`: a run on this machine saves and stops, and is kept, so that it can go on."""
 
-import os
 import signal
 from pathlib import Path
 
@@ -17,17 +16,12 @@ def stop(runs: Path, name: str) -> int:
     """Stops a run, and returns once nothing of it runs.
 
     Raises:
-        BadInputError: there is no such run, another user runs it, or it was started again meanwhile.
+        BadInputError: there is no such run, another user or another machine runs it, or it was started again
+            meanwhile.
     """
     run = find_run(runs, name)
-    if holder := run.lock.holder():
-        try:
-            os.kill(holder, signal.SIGINT)
-        except PermissionError:
-            raise BadInputError(f"{name} is run by another user (process {holder}), who alone can stop it") from None
-        except ProcessLookupError:
-            pass  # It has just ended by itself.
-        run.lock.wait()
+    run.lock.signal(signal.SIGINT)
+    run.lock.wait()
     _stop_what_goes_on(run)
     job = run.load()
     assert job is not None, "find_run found its file"

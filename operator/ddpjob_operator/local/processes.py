@@ -236,10 +236,7 @@ class Pods:
 
     def _signal(self, pod: LocalPod) -> None:
         """Tells a pod's container to read the request."""
-        holder = pod.lock.holder()
-        if holder:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(holder, signal.SIGTERM)
+        pod.lock.signal(signal.SIGTERM)
         self._changed()
 
     def _all(self) -> list[LocalPod]:

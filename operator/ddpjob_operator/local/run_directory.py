@@ -73,8 +73,8 @@ class RunDirectory:
     @property
     def work(self) -> Path | None:
         """Where the ranks work; None until it is set."""
-        known: dict[str, str] | None = read_json(self.root / "work.json")
-        return None if known is None else Path(known["directory"])
+        known = self._known("work.json")
+        return Path(known["directory"]) if known else None
 
     def work_in(self, directory: Path) -> None:
         """Sets where the ranks work."""
@@ -86,12 +86,25 @@ class RunDirectory:
 
         It is set before the job is written: if the process was killed in between, there is nothing to keep.
         """
-        known: dict[str, str] | None = read_json(self.root / "begun.json") if self.job_file.exists() else None
-        return known or {}
+        return self._known("begun.json") if self.job_file.exists() else {}
 
     def begin(self, **what: str) -> None:
         """Sets what it is a run of."""
         write_json(self.root / "begun.json", what)
+
+    def _known(self, name: str) -> dict[str, str]:
+        """What a file of the run says, by name; empty if it is not there.
+
+        Raises:
+            BadInputError: it is damaged.
+        """
+        try:
+            known: object = read_json(self.root / name) or {}
+        except (ValueError, RecursionError):
+            known = None
+        if isinstance(known, dict) and all(isinstance(value, str) for value in known.values()):
+            return known
+        raise BadInputError(f"{self.root / name} is damaged. Remove the run with: ddpjob rm {self.root.name}")
 
     @property
     def secrets(self) -> Path:

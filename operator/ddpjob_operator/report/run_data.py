@@ -60,6 +60,8 @@ def _files(directory: Path, run: RunDirectory, name: str) -> list[Path]:
 def _checkpoints(run: RunDirectory) -> Iterator[Path]:
     """Where the pods that still exist were told to save."""
     for file in run.pods.glob("*/process.json"):
-        with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):  # It may be damaged.
+        with suppress(
+            BadInputError, ValueError, TypeError, KeyError, AttributeError, RecursionError
+        ):  # It may be damaged.
             if directory := read_json(file)["env"].get(Env.CHECKPOINT_DIR):
                 yield Path(directory)

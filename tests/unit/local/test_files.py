@@ -1,20 +1,34 @@
 """Files that are replaced as a whole or not at all."""
 
 import errno
-import json
+import fcntl
 import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from ddpjob_operator.local.files import Lock, write_json
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.local.files import Lock, read_json, write_json
+
+HOLDS = "import sys, time; from ddpjob_operator.local.files import Lock; from pathlib import Path\n"
+HOLDS += "lock = Lock(Path(sys.argv[1])); lock.acquire(); print(flush=True); time.sleep(60)"
+ODD: dict[str, Callable[[Path], None]] = {
+    "a pipe": os.mkfifo,
+    "a directory": Path.mkdir,
+    "a link to a device": lambda path: path.symlink_to("/dev/zero"),
+    "a link to nothing": lambda path: path.symlink_to("nothing"),
+}
 
 
 def test_a_full_disk_is_told_with_the_file_that_could_not_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_json(tmp_path / "job.json", 1)
-    monkeypatch.setattr(json, "dumps", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    monkeypatch.setattr(Path, "write_text", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(OSError, match=r"No space left on device: '.*job\.json'"):
         write_json(tmp_path / "job.json", 2)
     assert (tmp_path / "job.json").read_text() == "1\n"
@@ -28,3 +42,30 @@ def test_a_lock_names_its_holder_and_not_a_former_one(tmp_path: Path) -> None:
     assert lock.holder() == os.getpid()
     lock.release()
     assert lock.holder() is None
+
+
+def test_a_signal_goes_to_the_process_that_holds_the_lock(tmp_path: Path) -> None:
+    lock = Lock(tmp_path / "lock")
+    with subprocess.Popen([sys.executable, "-c", HOLDS, tmp_path / "lock"], stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        lock.signal(signal.SIGTERM)
+        assert process.wait(30) == -signal.SIGTERM
+    lock.signal(signal.SIGTERM)  # Nobody gets it.
+
+
+def test_no_signal_goes_to_a_process_whose_number_the_holder_has_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("1\n")  # As in a container.
+    with (tmp_path / "lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(BadInputError, match="of another user, machine or container"):
+            Lock(tmp_path / "lock").signal(0)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("odd", ODD)
+def test_what_is_no_regular_file_is_told_and_not_opened(tmp_path: Path, odd: str) -> None:
+    ODD[odd](path := tmp_path / "file")
+    for use in (read_json, lambda path: Lock(path).acquire(), lambda path: Lock(path).holder()):
+        with pytest.raises(BadInputError, match=r"/file is not a regular file"):
+            use(path)
