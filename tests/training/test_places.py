@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from ddpjob_rank.world import World
@@ -26,6 +28,8 @@ from tests.training.runs import Runs
 DEADLINE_SECONDS = 60
 TRAIN = ("ddpjob_trainer", "--threads", "1", "--epochs", "1")
 SUPERVISE = ("ddpjob_supervisor",)
+ANOTHER = 54321
+"""A user who is not this one."""
 SCRIPT = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(205))
@@ -130,7 +134,7 @@ def test_on_a_machine_whose_own_name_leads_to_itself_gloo_takes_the_way_to_the_o
 def test_beyond_this_machine_nobody_trains_without_a_secret(shell: Type, rank: int) -> None:
     node = shell(*TRAIN, "--nodes", 2, "--master-addr", "10.77.0.10", "--node-rank", rank)
     assert node.end() == 2, node.said
-    assert "and add --secret-file FILE on each of them, or set DDPJOB_SECRET_FILE\n" in node.said
+    assert "and add --secret-file FILE on each of them, or set DDPJOB_SECRET_FILE; if " in node.said
 
 
 @pytest.fixture
@@ -138,6 +142,46 @@ def script(tmp_path: Path) -> tuple[Path, Path]:
     """A script whose ranks wait for a file, and that file."""
     (tmp_path / "wait.py").write_text(SCRIPT)
     return tmp_path / "wait.py", tmp_path / "until"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else, too")
+def test_on_one_machine_another_user_takes_no_place_in_a_gang(
+    shell: Type, script: tuple[Path, Path], elsewhere: Path
+) -> None:
+    port = hold_port()
+    first = shell(*SUPERVISE, *script, **node_of(2, 0, port))
+    environment = {**os.environ, **node_of(2, 1, port)}
+    words = [shutil.copy(script[0], elsewhere), str(script[1])]
+    stranger = fork_supervisor(*SUPERVISE, words, environment, elsewhere, elsewhere / "screen", before=be_another)
+    try:
+        first.wait_for("knocks at the control port, and was not let in: it does not prove that it is of this job\n")
+    finally:
+        stranger.kill()
+        stranger.wait()
+    assert "started" not in first.said
+    nodes = [first, shell(*SUPERVISE, *script, **node_of(2, 1, port))]
+    for rank, node in enumerate(nodes):
+        node.wait_for(f"started {rank}")
+    script[1].write_text("0")
+    assert [node.end() for node in nodes] == [0, 0], "".join(node.said for node in nodes)
+
+
+def be_another() -> None:
+    os.setgroups([])
+    os.setgid(ANOTHER)
+    os.setuid(ANOTHER)
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Path]:
+    """A directory for everybody, and afterwards nothing of another user's."""
+    with TemporaryDirectory() as name:
+        directory = Path(name)
+        directory.chmod(0o777)
+        (directory / "screen").touch()
+        (directory / "screen").chmod(0o666)
+        yield directory
+    shutil.rmtree(directory.parent / f"ddpjob-{ANOTHER}", ignore_errors=True)
 
 
 @pytest.mark.parametrize("stopped", [0, 1])

@@ -11,7 +11,8 @@ from ddpjob_rank.world import MAX_PORT
 
 PROOF = (
     "file of at least 32 bytes that only its owner can read, the same for all nodes: what their supervisors know each"
-    " other by (default: DDPJOB_SECRET_FILE; without one they meet on this machine only)"
+    " other by (default: DDPJOB_SECRET_FILE; without one they meet on this machine only, by one that this user has"
+    " there)"
 )
 METHODS = "env://, tcp://HOST:PORT, or file:///PATH on a disk that all processes share"
 

@@ -39,7 +39,7 @@ async def control_port(
     Raises:
         TrainerError: Another program uses the port.
     """
-    assert settings.secret or not settings.reaches_out, "a gang without a secret stays on its machine"
+    assert settings.secret, "otherwise anybody who can connect is one of the gang"
     listener = _Listener(settings, rendezvous, follower, service)
     try:
         listening = listen_on(settings.listen, settings.control_port, BACKLOG + settings.nodes)

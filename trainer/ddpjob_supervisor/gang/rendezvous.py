@@ -88,7 +88,10 @@ class Rendezvous:
                 # Otherwise there was a rank 0 before, whose pod may just be gone.
                 raise PreflightError(_cut_off(address, self._problem), (0, self._settings.node))
             if self._stranger is not None and loop.time() - self._stranger[0] > ANOTHER_SECRET_SECONDS:
-                raise PeerLostError(f"the other supervisors take this one for a stranger: {self._stranger[1]}")
+                raise PeerLostError(
+                    f"the other supervisors take this one for a stranger: {self._stranger[1]}; this one's is"
+                    f" in {self._settings.secret_file}"
+                )
             if self._settings.patience is not None and loop.time() - began > self._settings.patience:
                 waited = f"{self._settings.patience:.0f} s"
                 raise PeerLostError(f"waited {waited} for rank 0's supervisor at {address}: {self._problem}")

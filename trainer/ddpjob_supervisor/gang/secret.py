@@ -1,50 +1,59 @@
 """The job's secret: a file that only the job can read. Anything that has it counts as one of its supervisors."""
 
-import stat
+import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ddpjob_rank.console import counted
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
 
+from .secret_file import NAME, secret_in, users_secret
 from .settings import Settings
 
-LEAST_BYTES = 32
 HOW = "(umask 077; openssl rand -hex 32 > FILE)"
 
 
 def with_secret(settings: Settings, env: Mapping[str, str]) -> Settings:
     """A supervisor's settings with the secret of its job.
 
+    If none is named, a gang that stays on this machine has the one of its user there.
+
     Raises:
-        ConfigError: It cannot be read, is too short or can be read by others; or there is none, and processes on
-            other machines could talk to this supervisor.
+        ConfigError: It cannot be read or made, has a wrong length or can be read by others; or there is none, and
+            processes on other machines could talk to this supervisor.
     """
-    secret = _read(env, in_a_job=settings.in_a_job) if settings.nodes > 1 else b""
-    if settings.reaches_out and not secret:
+    if settings.nodes == 1:
+        return settings
+    if name := env.get(Env.SECRET_FILE):
+        file = Path(name)
+        secret = _named(file, in_a_job=settings.in_a_job)
+    elif settings.reaches_out:
         raise _missing(settings)
-    return replace(settings, secret=secret)
+    else:
+        file = Path(tempfile.gettempdir(), f"ddpjob-{os.geteuid()}", NAME)
+        secret = _users(file.parent)
+    return replace(settings, secret=secret, secret_file=file)
 
 
-def _read(env: Mapping[str, str], *, in_a_job: bool) -> bytes:
-    name = env.get(Env.SECRET_FILE)
-    if not name:
-        return b""
-    path = Path(name)
+def _named(file: Path, *, in_a_job: bool) -> bytes:
     try:
-        secret, mode = path.read_bytes().strip(), path.stat().st_mode
+        # In a pod it is mounted where only the trainer's own processes see it, and may have another mode.
+        return secret_in(file, private=not in_a_job)
     except OSError as error:
-        raise ConfigError(f"cannot read the job's secret {path} ({Env.SECRET_FILE}): {error.strerror}") from None
-    if len(secret) < LEAST_BYTES:
+        advice = "" if in_a_job else f"; make one with {HOW}"
+        raise ConfigError(f"{file} ({Env.SECRET_FILE}) is no secret: {error.strerror}{advice}") from None
+
+
+def _users(directory: Path) -> bytes:
+    try:
+        return users_secret(directory)
+    except OSError as error:
         raise ConfigError(
-            f"the secret in {path} has {counted(len(secret), 'byte')}, and needs {LEAST_BYTES}: make it with {HOW}"
-        )
-    # In a pod it is mounted where only the trainer's own processes see it, and may have another mode.
-    if mode & (stat.S_IRWXG | stat.S_IRWXO) and not in_a_job:
-        raise ConfigError(f"others can read the secret {path} too: make a new one with {HOW}")
-    return secret
+            f"the nodes of this machine cannot have their secret in {directory}: {error.strerror}; have that removed,"
+            f" or make a secret with {HOW}, and add --secret-file FILE on each node"
+        ) from None
 
 
 def _missing(settings: Settings) -> ConfigError:
@@ -57,5 +66,6 @@ def _missing(settings: Settings) -> ConfigError:
     return ConfigError(
         "the supervisors are on several machines, and without a secret anyone who reaches port"
         f" {settings.control_port} of node 0 could take over the training: make one with {HOW} on a disk that all"
-        f" nodes share, and add --secret-file FILE on each of them, or set {Env.SECRET_FILE}"
+        f" nodes share, and add --secret-file FILE on each of them, or set {Env.SECRET_FILE}; if all of them are on"
+        " one machine, name that 127.0.0.1 instead"
     )

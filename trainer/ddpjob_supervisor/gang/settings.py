@@ -58,7 +58,9 @@ class Settings:
     domain_file: Path | None = None
     """Where its topology domain can be read, once it is known; None: ranks do not follow placement."""
     secret: bytes = field(default=b"", repr=False)
-    """Empty: there is none, and the whole gang is on this machine."""
+    """Empty: this is the only node."""
+    secret_file: Path | None = None
+    """Where it is from."""
 
     @property
     def leads(self) -> bool:

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from ddpjob_rank.errors import PeerLostError
@@ -177,8 +178,10 @@ def test_who_has_another_secret_than_all_others_gives_up_so_that_the_gang_starts
 
     async def test() -> None:
         async with listening(Welcome("0.1.0")) as coordinator:
-            settings = Settings(node=1, nodes=4, peers=(coordinator.address, nobody()), secret=b"another")
-            with pytest.raises(PeerLostError, match=r"take this one for a stranger: .* need the same secret$"):
+            peers, file = (coordinator.address, nobody()), Path("/tmp/file")
+            settings = Settings(node=1, nodes=4, peers=peers, secret=b"another", secret_file=file)
+            told = r"take this one for a stranger: .* need the same secret; this one's is in /tmp/file$"
+            with pytest.raises(PeerLostError, match=told):
                 await Rendezvous(settings).reach(HELLO)
 
     run(test())

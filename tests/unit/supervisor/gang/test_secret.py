@@ -14,6 +14,11 @@ POD = {"DDPJOB_STATUS_PORT": "29501"}
 SECRET = "0123456789abcdef" * 4
 
 
+@pytest.fixture(autouse=True)
+def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
 def file(directory: Path, content: str = f"{SECRET}\n", mode: int = 0o600) -> dict[str, str]:
     """What names a file of that kind."""
     path = directory / "secret"
@@ -27,26 +32,32 @@ def secret_of(env: dict[str, str]) -> bytes:
 
 
 @pytest.mark.parametrize("env", [FIRST, SECOND, FIRST | POD], ids=["first", "second", "pod"])
-def test_a_file_has_it(env: dict[str, str], tmp_path: Path) -> None:
-    assert secret_of({**env, "MASTER_ADDR": "job-0", **file(tmp_path)}) == SECRET.encode()
+@pytest.mark.parametrize("master", ["job-0", "127.0.0.1"])
+def test_a_file_has_it(env: dict[str, str], master: str, tmp_path: Path) -> None:
+    assert secret_of({**env, "MASTER_ADDR": master, **file(tmp_path)}) == SECRET.encode()
+
+
+@pytest.mark.parametrize("env", [{}, {**FIRST, "NNODES": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "job-0"}])
+def test_one_node_needs_none(env: dict[str, str], tmp_path: Path) -> None:
+    assert secret_of(env) == b""
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     "env",
     [
-        {},
         FIRST | {"MASTER_ADDR": "127.0.0.1"},
         SECOND | {"MASTER_ADDR": "localhost"},
         FIRST | {"MASTER_ADDR": "::1"},
         FIRST | POD | {"MASTER_ADDR": "127.0.0.1", "DDPJOB_LISTEN_ADDR": "127.0.0.1"},
-        {**FIRST, "NNODES": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "job-0"},
     ],
-    ids=["alone", "first", "second", "IPv6", "local mode", "one node"],
+    ids=["first", "second", "IPv6", "local mode"],
 )
-def test_who_stays_on_this_machine_does_without_and_listens_nowhere_else(env: dict[str, str]) -> None:
-    assert secret_of(env) == b""
-    if "MASTER_ADDR" in env and env["NNODES"] != "1":
-        assert read_settings(env).listen == env["MASTER_ADDR"]
+def test_who_stays_on_this_machine_has_its_user_s_and_listens_nowhere_else(env: dict[str, str]) -> None:
+    others = secret_of(SECOND | {"MASTER_ADDR": "127.0.0.1"})
+    assert secret_of(env) == others
+    assert len(others) >= 32
+    assert read_settings(env).listen == env["MASTER_ADDR"]
 
 
 @pytest.mark.parametrize(
@@ -71,27 +82,43 @@ def test_a_pod_of_an_older_operator_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "mode", "told"),
+    ("content", "mode", "why"),
     [
-        (SECRET, 0o640, "others can read the secret .*secret too"),
-        (SECRET, 0o604, "others can read the secret .*secret too"),
-        (f" {SECRET[:31]}\n", 0o600, "the secret in .*secret has 31 bytes, and needs 32: make it with "),
-        ("", 0o600, "the secret in .*secret has 0 bytes"),
+        (SECRET, 0o640, "others can reach it"),
+        (SECRET, 0o604, "others can reach it"),
+        (f" {SECRET[:31]}\n", 0o600, "a secret has 32 to 4096 bytes, and this 31 bytes"),
+        ("", 0o600, "a secret has 32 to 4096 bytes, and this 0 bytes"),
+        (SECRET * 100, 0o600, "a secret has 32 to 4096 bytes, and this more"),
     ],
 )
-def test_a_file_that_does_not_do_is_refused(content: str, mode: int, told: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"^{told}"):
+def test_a_file_that_does_not_do_is_refused(content: str, mode: int, why: str, tmp_path: Path) -> None:
+    told = re.escape(f"secret (DDPJOB_SECRET_FILE) is no secret: {why}; make one with (umask 077; ")
+    with pytest.raises(ConfigError, match=f"^/.*{told}"):
         secret_of({**FIRST, "MASTER_ADDR": "10.0.0.1", **file(tmp_path, content, mode)})
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    env = {**FIRST, "MASTER_ADDR": "10.0.0.1", "DDPJOB_SECRET_FILE": str(tmp_path / "none")}
-    with pytest.raises(ConfigError, match=r"^cannot read the job's secret .*/none .*: No such file or directory$"):
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("none", "No such file or directory"), ("/dev/zero", "it is not a regular file"), (".", "it is not a")],
+)
+def test_what_is_no_file_is_named(name: str, why: str, tmp_path: Path) -> None:
+    env = {**FIRST, **POD, "MASTER_ADDR": "job-0", "DDPJOB_SECRET_FILE": str(tmp_path / name)}
+    with pytest.raises(ConfigError, match=rf"^/.* \(DDPJOB_SECRET_FILE\) is no secret: {why}"):
         secret_of(env)
 
 
 def test_in_a_pod_the_mount_says_who_reads_it(tmp_path: Path) -> None:
     assert secret_of({**FIRST, **POD, "MASTER_ADDR": "job-0", **file(tmp_path, mode=0o444)}) == SECRET.encode()
+
+
+def test_a_user_s_that_others_could_have_put_there_is_not_taken(tmp_path: Path) -> None:
+    env = {**FIRST, "MASTER_ADDR": "127.0.0.1"}
+    secret_of(env)
+    (directory,) = tmp_path.iterdir()
+    directory.chmod(0o755)
+    told = re.escape(f"the nodes of this machine cannot have their secret in {directory}: others can reach it; have")
+    with pytest.raises(ConfigError, match=rf"^{told} that removed, .* add --secret-file FILE on each node$"):
+        secret_of(env)
 
 
 def test_it_is_in_no_text_of_the_settings(tmp_path: Path) -> None:

@@ -1,0 +1,84 @@
+"""Files with a secret: read with care, and made whole or not at all."""
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from pathlib import Path
+
+LEAST_BYTES, MOST_BYTES = 32, 4096
+NAME = "secret"
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # Nobody writes to a pipe that somebody else has put there.
+
+
+def secret_in(path: Path, *, private: bool) -> bytes:
+    """The secret in a file, which others must not be able to read if it is to be private.
+
+    Raises:
+        OSError: There is none, and why.
+    """
+    secret, found = _read(path)
+    if private and found.st_mode & OTHERS:
+        raise PermissionError(errno.EPERM, "others can reach it")
+    return secret
+
+
+def users_secret(directory: Path) -> bytes:
+    """The secret NAME in a directory that only this user can reach: whoever comes first makes both.
+
+    Raises:
+        OSError: There is something else, or none can be made, and why.
+    """
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+    place = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _check_owner(os.fstat(place))
+        try:
+            secret, found = _read(NAME, os.O_NOFOLLOW, place)
+        except FileNotFoundError:
+            _make(place)
+            secret, found = _read(NAME, os.O_NOFOLLOW, place)
+        _check_owner(found)
+        return secret
+    finally:
+        os.close(place)
+
+
+def _check_owner(found: os.stat_result) -> None:
+    if found.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "it belongs to another user")
+    if found.st_mode & OTHERS:
+        raise PermissionError(errno.EPERM, "others can reach it")
+
+
+def _read(path: Path | str, more: int = 0, place: int | None = None) -> tuple[bytes, os.stat_result]:
+    file = os.open(path, READING | more, dir_fd=place)
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        secret = os.read(file, MOST_BYTES + 1).strip()
+    finally:
+        os.close(file)
+    if not LEAST_BYTES <= len(secret) <= MOST_BYTES:
+        had = f"{len(secret)} bytes" if len(secret) <= MOST_BYTES else "more"
+        raise OSError(errno.EINVAL, f"a secret has {LEAST_BYTES} to {MOST_BYTES} bytes, and this {had}")
+    return secret, found
+
+
+def _make(place: int) -> None:
+    """Under another name first: whoever is killed here leaves a name that nobody reads, never half a secret."""
+    new = f".{NAME}-{secrets.token_hex(8)}"
+    writing = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(new, writing, 0o600, dir_fd=place), "wb") as file:
+            file.write(secrets.token_hex(LEAST_BYTES).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):  # Another supervisor was first.
+            os.link(new, NAME, src_dir_fd=place, dst_dir_fd=place)
+    finally:
+        os.unlink(new, dir_fd=place)
