@@ -4,7 +4,7 @@ import asyncio
 import resource
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import Any
@@ -17,6 +17,7 @@ from ddpjob_operator.cluster.metrics_access import MetricsAccess
 from ddpjob_operator.cluster.serve.fair_server import HEARD, SILENT, take_all_files
 from ddpjob_operator.cluster.serve.web import Access, serve
 
+from tests.support.files import many_files
 from tests.support.waiting import patience
 
 DEADLINE_SECONDS = 60
@@ -24,6 +25,12 @@ STRANGER = "127.0.0.9"
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+
+
+@pytest.fixture(autouse=True)
+def _many_files() -> Iterator[None]:
+    with many_files():
+        yield
 
 
 @asynccontextmanager

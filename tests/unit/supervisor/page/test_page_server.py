@@ -5,7 +5,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import aiohttp
@@ -16,11 +16,18 @@ from ddpjob_supervisor.page import answers
 from ddpjob_supervisor.page.document import Gang, document
 from ddpjob_supervisor.page.server import Page
 
+from tests.support.files import many_files
 from tests.support.waiting import patience
 
 ADDRESS = "127.0.0.1"
 LONG = 30.0
 """Seconds within which what must happen at once has happened on any machine."""
+
+
+@pytest.fixture(autouse=True)
+def _many_files() -> Iterator[None]:
+    with many_files():
+        yield
 
 
 class Served:

@@ -1,0 +1,20 @@
+"""The limit on this process's open files, where a test has more connections than the usual 1,024 allow."""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+ENOUGH = 8192
+
+
+@contextmanager
+def many_files() -> Iterator[None]:
+    """Raises it, as far as it may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY:
+        most = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
