@@ -24,6 +24,12 @@ OTHER_JOBS = {
 """How jobs of other kinds are written as a DDPJob, by API group and kind."""
 
 
+LONGEST_TEXT = 4 << 20
+"""Characters of a file: what an API server takes is smaller."""
+MOST_VALUES = 100_000
+"""Of a document. Few lines may hold very many, by aliases of aliases."""
+
+
 @dataclass(frozen=True)
 class Manifest:
     """The DDPJob of a file, and what else the file holds."""
@@ -42,7 +48,8 @@ def read(file: FilePath) -> Manifest:
         InvalidJobError: the DDPJob is not valid; the error lists every problem with its line.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open(encoding="utf-8") as opened:
+            text = opened.read(LONGEST_TEXT + 1)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise BadInputError(f"cannot read {file}: {reason}") from None
@@ -51,6 +58,8 @@ def read(file: FilePath) -> Manifest:
 
 def parse(text: str, source: str) -> Manifest:
     """As `read`, from text; `source` names it in messages."""
+    if len(text) > LONGEST_TEXT:
+        raise BadInputError(f"{source} has more than {LONGEST_TEXT >> 20} MiB: an API server takes no such object")
     try:
         nodes = (node for node in yaml.compose_all(text, yaml.SafeLoader) if node is not None)
         documents = [document for document in map(_Document.of, nodes) if document.value is not None]
@@ -60,6 +69,8 @@ def parse(text: str, source: str) -> Manifest:
         raise BadInputError(f"{source} is not YAML:{line} {error.problem}") from None
     except RecursionError:
         raise BadInputError(f"{source} is nested too deeply, or a part of it holds itself through an alias") from None
+    except OverflowError:
+        raise BadInputError(f"{source} holds more than {MOST_VALUES} values: aliases of aliases multiply") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist.
         raise BadInputError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
     jobs = [document for document in documents if document.kind == KIND]
@@ -119,7 +130,9 @@ class _Document:
     def of(cls, node: yaml.Node) -> "_Document":
         loader = yaml.SafeLoader("")
         document = cls()
-        for path, child in _walk(node, (), document.repeated):
+        for count, (path, child) in enumerate(_walk(node, (), document.repeated)):
+            if count == MOST_VALUES:
+                raise OverflowError
             document.lines[path] = child.start_mark.line + 1
         document.value = loader.construct_document(node)
         return document

@@ -129,18 +129,26 @@ _ASSIGNED = re.compile(
     r"[\"'](?P<value>[^\s\"'${}<>()]{6,512})[\"']",
     re.IGNORECASE,
 )
+_WRITTEN = re.compile(
+    r"^[ \t]{0,64}+(?:- |export[ \t]|set[ \t])?[\w.-]{0,64}?"
+    rf"(?P<name>(?:{NAMES})[\w-]{{0,40}}+)[ \t]{{0,8}}[:=][ \t]{{0,8}}"
+    r"(?P<value>[^\s\"'${}<>()#,]{6,512})[ \t]{0,8}(?:#[^\n]{0,512})?$",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Without quotes, as in YAML, an INI file or a shell: a line of its own. In a program it would be an expression."""
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _LONG = 12
 """Letters and digits in one run, mixed: no word of any language, and what most generated secrets have."""
 
 
-def suspicions(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a text, by number, that look as if they held a secret, and which kind; never the value."""
+def suspicions(text: str, file: str) -> Iterator[tuple[int, str]]:
+    """The lines of a file's text, by number, that look as if they held a secret, and which kind; never the value."""
     for kind, hint, pattern in _SHAPES:
         if hint in text:
             yield from ((_line(text, found), kind) for found in pattern.finditer(text))
     yield from ((_line(text, found), "an address with a password") for found in _IN_AN_ADDRESS.finditer(text))
-    for found in _ASSIGNED.finditer(text):
+    is_program = _NOT_SECRET.match(file.lower().rpartition("/")[2])
+    for found in (*_ASSIGNED.finditer(text), *(() if is_program else _WRITTEN.finditer(text))):
         if _is_made_up(found["value"], least=1 if found["name"].lower().startswith("passw") else _LONG):
             yield _line(text, found), f"a value for {found['name']}"
 

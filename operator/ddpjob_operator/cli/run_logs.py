@@ -10,6 +10,8 @@ LOG = re.compile(r"attempt-(\d+)/node-(\d+)\.log$")
 
 PIECE = 1 << 20
 """Bytes that are read at once."""
+LONGEST_LINE = 1 << 18
+"""Bytes of a line without an end that are held; a kubelet's are of 16 KiB."""
 
 DETOUR = re.compile(rb"(?<!\n)\n++\r[^\r\n]*(?:\x1b\[A)+")
 """Down, a line there, and up again: how bars below another bar are written."""
@@ -131,4 +133,8 @@ def _kept(whole: list[bytes], rest: bytes) -> bytes:
     if whole and b"\r" in whole[-1].removesuffix(b"\r") and PART_OF_DETOUR.fullmatch(rest):
         return whole.pop() + b"\n" + rest
     # The last character may be the one that begins to overwrite what is still shown.
-    return rest[max(0, rest.rfind(b"\r", 0, len(rest) - 1)) :]
+    rest = rest[max(0, rest.rfind(b"\r", 0, len(rest) - 1)) :]
+    if len(rest) > LONGEST_LINE:  # What has no end is given out in pieces, and never held as a whole.
+        whole.append(rest)
+        return b""
+    return rest

@@ -1,6 +1,8 @@
 """Which files of a folder are its program: neither what git ignores, nor secrets, nor what is elsewhere."""
 
+import codecs
 import os
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +23,12 @@ SHOWN = 5
 BEGINNING = 8192
 """Bytes by which a file is taken for a text or not."""
 
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
 GITIGNORE = ".gitignore"
+EXCLUDE = "info/exclude"
+MOST_STARS = 4
+"""Of a name in a line of a .gitignore: the time to compare a long name is a power with as many factors."""
 REPOSITORY = ".git"
 
 USELESS = GitIgnoreSpec.from_lines(
@@ -133,8 +140,9 @@ def _check_holds_no_secret(files: dict[Path, File]) -> None:
 
 def _suspicions(file: File) -> Iterator[tuple[int, str]]:
     """Of a text: what is packed or compiled is no place where a secret is found by its looks."""
-    if b"\0" not in file.content[:BEGINNING]:
-        yield from sorted(set(suspicions(file.content.decode(errors="replace"))))
+    encoding = "utf-16" if file.content.startswith(UTF_16) else "utf-8"
+    if encoding == "utf-16" or b"\0" not in file.content[:BEGINNING]:
+        yield from sorted(set(suspicions(file.content.decode(encoding, "replace"), file.name)))
 
 
 Specs = tuple[tuple[Path, GitIgnoreSpec], ...]
@@ -181,22 +189,38 @@ def _why_not(path: Path, root: Path, *, is_folder: bool) -> str:
 
 
 def _specs_above(root: Path) -> Specs:
-    """The .gitignore files above a folder, up to its repository's own."""
+    """What git ignores from above a folder: its user's list, its repository's, and the .gitignore files between."""
     above = [root, *root.parents]
     repository = next((place for place in above if (place / REPOSITORY).exists()), root)
     between = [place for place in reversed(root.parents) if place.is_relative_to(repository)]
-    return tuple(spec for place in between for spec in _spec_of(place))
+    users = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "git" / "ignore"
+    lists = (users, repository / REPOSITORY / EXCLUDE)
+    return (
+        *(spec for file in lists for spec in _spec(repository, file)),
+        *(s for at in between for s in _spec_of(at)),
+    )
 
 
 def _spec_of(directory: Path) -> Specs:
-    file = directory / GITIGNORE
+    return _spec(directory, directory / GITIGNORE)
+
+
+def _spec(place: Path, file: Path) -> Specs:
+    """What a list of patterns says about a place."""
     if not file.is_file():
         return ()
     try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-        return ((directory, GitIgnoreSpec.from_lines(lines)),)
+        lines = file.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+        if slow := next((line for line in lines if _stars(line) > MOST_STARS), None):
+            raise ValueError(f"{slow!r} has more than {MOST_STARS} stars in a name")  # noqa: TRY301
+        return ((place, GitIgnoreSpec.from_lines(lines)),)
     except (OSError, ValueError) as error:
         raise BadInputError(f"cannot read {file}: {error}") from None
+
+
+def _stars(line: str) -> int:
+    """How many stars with something between a name in a pattern has at most; a comment has none."""
+    return 0 if line.startswith("#") else max(len(re.findall(r"\*+", name)) for name in line.split("/"))
 
 
 def _is_ignored(path: Path, specs: Specs, *, is_folder: bool) -> bool:

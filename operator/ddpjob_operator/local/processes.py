@@ -171,12 +171,16 @@ class Pods:
         self._start(pod, process.env)
         return process.notices
 
-    def resume(self) -> None:
-        """Takes over what a former `ddpjob run` left: starts what it had not started yet, and watches what runs."""
+    def resume(self, *, starting: bool = True) -> None:
+        """Takes over what a former `ddpjob run` left: starts what it had not started yet, and watches what runs.
+
+        `starting`: otherwise all is to stop, and what never started is removed.
+        """
         for pod in self._all():
-            if pod.lost:
+            never_started = not pod.started and not pod.deleting
+            if pod.lost or (never_started and not starting and pod.lock.holder() is None):
                 self._bury(pod)
-            elif not pod.started and not pod.deleting:
+            elif never_started:
                 self._start(pod, read_json(pod.directory / "process.json")["env"])
             elif not pod.ended:
                 if pod.deleting or pod.stopped:

@@ -90,7 +90,7 @@ class Runner:
     def run(self) -> DDPJobStatus:
         """Runs the job until it is finished or suspended, and nothing of it runs."""
         self._run.save(self._job)
-        self._pods.resume()
+        self._pods.resume(starting=not self._job.spec.suspend)
         while True:
             try:
                 decision = self._round()

@@ -1,5 +1,6 @@
 """What a wrong file gets: every mistake at once, each with its line, its path, and what would be right."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -521,6 +522,15 @@ FILES: dict[str, tuple[str, str]] = {
     "a part that holds itself": (
         "kind: DDPJob\nspec: &all\n  template: *all\n",
         "job.yaml is nested too deeply, or a part of it holds itself through an alias",
+    ),
+    "aliases of aliases": (
+        "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
+        + "".join(f"{x}: &{x} [{','.join([f'*{y}'] * 10)}]\n" for y, x in pairwise("abcdefghij")),
+        "job.yaml holds more than 100000 values: aliases of aliases multiply",
+    ),
+    "more than any object has": (
+        "#" * (4 << 20) + "#",
+        "job.yaml has more than 4 MiB: an API server takes no such object",
     ),
     "five hundred brackets": (
         "kind: DDPJob\nspec: " + "[" * 500 + "]" * 500,

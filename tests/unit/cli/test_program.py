@@ -46,6 +46,7 @@ FILES = {
     "broken.yaml": "a: [b\n",
     "control.yaml": "kind: \x07\n",
     "tabs.yaml": "a:\n\tb: c\n",
+    "nested.py": "-" * 100_000 + "1\n",
     "broken.json": '{"kind": "DDPJob"',
     "kube": "{apiVersion: v1, kind: Config, current-context: here, contexts: [{name: here, context: {cluster: c}}]}",
     "taken/train/job.json": "",
@@ -100,6 +101,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         (f"run {LONG}.py", f"File name too long: {LONG}.py"),
         (f"run {LONG}", f"File name too long: {LONG}"),
         (f"run train.py --checkpoint {LONG}", f"File name too long: {LONG}"),
+        ("run nested.py", "nested.py has an expression that is nested too deeply for Python"),
         ("run typo.py", "typo.py is not Python: line 2: '(' was never closed"),
         ("run package/model/fit.py", "fit.py imports from its package in line 2; run it as: -m package.model.fit"),
         (

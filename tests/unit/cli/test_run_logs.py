@@ -96,6 +96,14 @@ def test_what_an_attempt_before_left_without_an_end_is_a_line(tmp_path: Path) ->
     assert [line.attempt for line in run_logs.unfinished()] == [2]
 
 
+@pytest.mark.timeout(30)
+def test_a_line_without_an_end_is_given_out_in_pieces(tmp_path: Path) -> None:
+    (file := tmp_path / "attempt-1" / "node-0.log").parent.mkdir()
+    file.write_bytes(b"x" * (size := 100 << 20))
+    pieces = [line.text for line in RunLogs(tmp_path).lines(last=True)]
+    assert (sum(map(len, pieces)), max(map(len, pieces))) == (size, 1 << 20)
+
+
 def test_a_bar_of_hours_does_not_pile_up_in_memory(tmp_path: Path) -> None:
     log = tmp_path / "attempt-1" / "node-0.log"
     log.parent.mkdir()

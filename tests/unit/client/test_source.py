@@ -78,6 +78,32 @@ def test_the_gitignore_of_a_folder_within_and_of_the_repository_around_count(tmp
     assert names(tmp_path / "job") == ["sub/keep.bin", "train.py"]
 
 
+def test_what_git_ignores_by_other_lists_does_not_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    put(tmp_path, "config/git/x", ".git/info/x", "job/train.py", "job/mine.txt", "job/ours.txt", "job/all.txt")
+    for file, lines in {
+        "config/git/ignore": "mine.txt\n",
+        ".git/info/exclude": "job/ours.txt\n",
+        ".gitignore": "\ufeffall.txt\n",  # An editor's mark, which git passes over.
+    }.items():
+        (tmp_path / file).write_text(lines, encoding="utf-8")
+    assert names(tmp_path / "job") == ["train.py"]
+
+
+def test_a_pattern_that_takes_for_ever_is_told(tmp_path: Path) -> None:
+    write(tmp_path, **{"a.py": "", ".gitignore": "# * * * * * *\n**/*.a*b*.*\n"})
+    assert names(tmp_path) == ["a.py"]
+    write(tmp_path, **{".gitignore": "*a*a*a*a*b\n"})
+    with pytest.raises(BadInputError, match=r"\.gitignore: '\*a\*a\*a\*a\*b' has more than 4 stars in a name"):
+        read_folder(tmp_path)
+
+
+def test_a_secret_is_seen_in_the_text_of_windows_too(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"password": "hunter2"}', encoding="utf-16")
+    with pytest.raises(BadInputError, match="line 1: a value for password"):
+        read_folder(tmp_path)
+
+
 def test_no_gitignore_beyond_the_repository_counts(tmp_path: Path) -> None:
     put(tmp_path, "repository/.git/config", "repository/train.py")
     write(tmp_path, **{".gitignore": "*\n"})
@@ -117,6 +143,9 @@ HIDDEN = {
     "a key at the end of a long file": ("deploy", "#\n" * 4000 + KEY, "line 4001: a private key"),
     "a token in a program": ("hub.py", f"login('hf_{SECRET}')\n", "line 1: a token of Hugging Face"),
     "a value with a telling name": ("a.yaml", f"x: 1\napi_key: '{SECRET}'\n", "line 2: a value for api_key"),
+    "one without quotes": ("a.yaml", "db:\n  password: hunter2  # of the test\n", "line 2: a value for password"),
+    "one in a shell": ("go.sh", f"export WANDB_API_KEY={SECRET}\n", "line 1: a value for API_KEY"),
+    "one in an INI file": ("app.ini", f"[hub]\ntoken = {SECRET}\n", "line 2: a value for token"),
     "a password": ("db.py", "DB_PASSWORD = 'hunter2'\n", "line 1: a value for PASSWORD"),
     "an address with a password": ("go.sh", "\ngit clone https://me:hunter2@host/x\n", "line 2: an address with a"),
     "a service account": ("gcp.json", '{"private_key": "' + KEY.strip() + '\\nMII"}', "line 1: a private key"),
@@ -160,11 +189,25 @@ AWS = "AKIAIOSFODNN7EXAMPLE"
 """
 
 
+SETTINGS = """\
+tokenizer: bert-base-uncased-2023abcdefgh4
+pad_token_id: 151643
+max_tokens = 4096000000000
+token: ${HF_TOKEN}
+auth: disabled
+secretName: the-secret-of-a-team
+export HF_TOKEN="$(cat token)"
+"""
+
+
 def test_what_programs_say_every_day_looks_no_secret(tmp_path: Path) -> None:
-    write(tmp_path, **{"a.py": ORDINARY, "secrets.py": "", "credentials.py": "", "kubeconfig.py": ""})
+    write(
+        tmp_path,
+        **{"a.py": ORDINARY, "a.yaml": SETTINGS, "secrets.py": "", "credentials.py": "", "kubeconfig.py": ""},
+    )
     put(tmp_path, "tokenizer.json", "tokens.txt", ".env.example", "id_rsa.pub", "secrets.c", "token/t.py")
     assert read_folder(tmp_path).left_out == {}
-    assert len(read_folder(tmp_path).files) == 10
+    assert len(read_folder(tmp_path).files) == 11
 
 
 SECRET_NAMES = [

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine import DeletePod
 from ddpjob_operator.local import RunDirectory
 from ddpjob_operator.local.files import read_json, write_json
@@ -41,3 +42,14 @@ def test_a_pod_gets_its_own_grace_period_unless_it_is_to_hurry(
     write_json(run.pods / "digits-0" / "pod.json", {"spec": spec})
     Pods(run, lambda: None).delete(DeletePod("digits-0", "", given))
     assert read_json(run.pods / "digits-0" / "delete.json") == {"gracePeriodSeconds": seconds}
+
+
+def test_of_a_job_that_is_to_stop_nothing_is_started(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    (run.pods / "digits-0").mkdir(parents=True)
+    labels = {Label.JOB_UID: "uid", Label.NODE: "0", Label.INCARNATION: "1"}
+    write_json(run.pods / "digits-0" / "pod.json", {"metadata": {"labels": labels}, "spec": {}})
+    write_json(run.pods / "digits-0" / "process.json", {"argv": ["touch", str(tmp_path / "started")], "env": {}})
+    Pods(run, lambda: None).resume(starting=False)
+    assert not (run.pods / "digits-0").exists()
+    assert not (tmp_path / "started").exists()
