@@ -56,6 +56,10 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, namespac
         raise BadInputError(f"cannot use the kubeconfig {joined}: {' '.join(str(error).split())}") from None
     chosen = loader.current_context
     named = namespace or chosen["context"].get("namespace") or "default"
+    if not isinstance(named, str):
+        raise BadInputError(
+            f"the namespace {named!r} of context {chosen['name']} in {joined} must be a text: put it in quotes"
+        )
     return Cluster(ApiClient(configuration), chosen["name"], named)
 
 

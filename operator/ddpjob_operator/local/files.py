@@ -102,14 +102,11 @@ class Lock:
 
     def acquire(self) -> bool:
         """Takes the lock and notes this process in the file; False if another process holds it."""
-        file = os.fdopen(_opened(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND), "a+", encoding="utf-8")
         for _ in range(PROBES):
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if file := self._locked():
                 break
             time.sleep(PROBE_SECONDS)  # It may only be a process that asks for the holder.
         else:
-            file.close()
             return False
         with _naming(self._path):
             file.truncate(0)
@@ -117,6 +114,18 @@ class Lock:
             file.flush()
         self._file = file
         return True
+
+    def _locked(self) -> IO[str] | None:
+        """The file, with the lock; None if another process has it."""
+        with contextlib.ExitStack() as unless_locked, contextlib.suppress(BlockingIOError, FileNotFoundError):
+            descriptor = _opened(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            file = unless_locked.enter_context(os.fdopen(descriptor, "a+", encoding="utf-8"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Who held it before may have removed the file, and a third process have made another one of its name.
+            if os.path.samestat(os.fstat(descriptor), self._path.stat()):
+                unless_locked.pop_all()
+                return file
+        return None
 
     def release(self) -> None:
         """Lets go of the lock."""

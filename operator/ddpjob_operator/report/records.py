@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,8 @@ class Records:
 
     def _limits(self) -> list[float]:
         """For each start the step up to which its entries count."""
-        begins = [start.began.step for start in self.starts]
-        return [min(begins[index + 1 :], default=math.inf) for index in range(len(begins))]
+        later = [start.began.step for start in self.starts[:0:-1]]
+        return [*accumulate(later, min, initial=math.inf)][::-1][: len(self.starts)]
 
 
 def read(file: Path) -> Records:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -69,3 +70,20 @@ def test_what_is_no_regular_file_is_told_and_not_opened(tmp_path: Path, odd: str
     for use in (read_json, lambda path: Lock(path).acquire(), lambda path: Lock(path).holder()):
         with pytest.raises(BadInputError, match=r"/file is not a regular file"):
             use(path)
+
+
+def test_the_lock_of_a_file_that_was_removed_meanwhile_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+
+    def remove_first(file: Any, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        (tmp_path / "lock").unlink()
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    lock = Lock(tmp_path / "lock")
+    assert lock.acquire()
+    assert Lock(tmp_path / "lock").holder() == os.getpid(), "the file that others see is locked"
+    lock.release()

@@ -75,6 +75,13 @@ def test_one_that_is_being_made_is_not_swept(parent: Path, monkeypatch: pytest.M
         assert list(parent.iterdir()) == [directory]
 
 
+@pytest.mark.timeout(20)
+def test_a_pipe_of_a_strangers_keeps_nobody_waiting(parent: Path) -> None:
+    os.mkfifo(parent / f"{module.PREFIX}x")
+    with private_directory() as directory:
+        assert directory.parent == parent
+
+
 def test_what_others_have_made_stays(parent: Path) -> None:
     theirs = parent / "ddpjob-runs"
     theirs.mkdir()

@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from ddpjob_supervisor.watch import evidence
 from ddpjob_supervisor.watch.evidence import directories
 
 
@@ -17,6 +18,19 @@ def test_beside_no_checkpoints_it_is_kept_where_nobody_else_can_lay_anything_in_
     assert list(directories({})) == [directory], "the attempts of one supervisor stand beside each other"
     assert list(directories({"DDPJOB_CHECKPOINT_DIR": "/saved"})) == [Path("/saved/stalls"), directory]
     assert list(directories({"DDPJOB_RUN_DIR": "/run"})) == [Path("/run/stalls"), directory]
+
+
+def test_a_link_in_its_place_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DDPJOB_CHECKPOINT_DIR", "DDPJOB_RUN_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DDPJOB_CHECKPOINT_DIR", str(tmp_path / "here"))
+    (theirs := tmp_path / "theirs").mkdir()
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "stalls").symlink_to(theirs)
+    monkeypatch.setattr(evidence, "_own", lambda _: tmp_path / "own")
+    evidence._write(b"", 1, "rank-0.txt", "what it did")
+    assert list(theirs.iterdir()) == []
+    assert (tmp_path / "own" / "attempt-1" / "rank-0.txt").exists()
 
 
 def test_where_no_directory_can_be_made_there_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:

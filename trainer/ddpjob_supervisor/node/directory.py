@@ -45,6 +45,10 @@ def _made() -> tuple[Path, int]:
     )
 
 
+ANY_DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW
+"""Everybody may put things there: to open a pipe would be to wait for somebody who writes to it."""
+
+
 def _locked(parent: Path) -> tuple[Path, int]:
     """A new, locked directory. Only once it is locked does it get a name that others sweep."""
     new = Path(tempfile.mkdtemp(prefix=NEW, dir=parent))
@@ -64,7 +68,7 @@ def _sweep(parent: Path) -> None:
     """Removes what killed supervisors left."""
     for directory in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
-            lock = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+            lock = os.open(directory, ANY_DIRECTORY)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(directory)

@@ -69,6 +69,8 @@ def _own(parent: str) -> Path:
 
 def _write(content: bytes, attempt: int, name: str, what: str) -> None:
     for directory in directories(os.environ):
+        if directory.is_symlink():  # Where it leads, others' files would be removed as old ones.
+            continue
         file = directory / f"attempt-{attempt}" / name
         try:
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -69,20 +69,24 @@ def image(contents: Mapping[str, bytes]) -> bytes:
     raise ValueError(f"has no image, but {', '.join(contents)}")
 
 
+MOST_CLASSES = 1 << 31
+
+
 def label(contents: Mapping[str, bytes]) -> int:
     """The class that the files of a sample give.
 
     Raises:
         ValueError: They do not.
     """
-    if (digits := contents.get(".cls")) is not None and digits.strip().isdigit():
-        return int(digits)
     try:
-        told = json.loads(contents.get(".json", b"null"))
-        number = told.get("cls", told.get("label"))
+        if (digits := contents.get(".cls")) is not None and digits.strip().isdigit():
+            number = int(digits)
+        else:
+            told = json.loads(contents.get(".json", b"null"))
+            number = told.get("cls", told.get("label"))
     except (ValueError, AttributeError):
         number = None
-    if not isinstance(number, int) or number < 0:
+    if not isinstance(number, int) or not 0 <= number < MOST_CLASSES:
         raise ValueError("has no class: neither a .cls of digits nor a .json with a number as cls or label")
     return number
 
