@@ -42,6 +42,13 @@ def test_progress_is_in_the_status_and_in_kubectls_table(team: Team, page: Page)
     columns = head.split()
     assert row.split()[columns.index("PROGRESS")] == "30%"
     assert row.split()[columns.index("ETA")] == "56s"
+    page.says(progress=PROGRESS | {"step": 130, "loss": "NaN", "lossNotFiniteSinceStep": 128})
+    lost = team.condition("LossNotFinite")
+    assert (lost["reason"], lost["message"]) == ("NotFinite", "The loss has been NaN since step 128")
+    assert {"lossNotFinite": "NaN", "lossNotFiniteSinceStep": 128}.items() <= team.status()["progress"].items()
+    page.says(progress=PROGRESS | SPEED | {"step": 140})
+    team.condition("LossNotFinite", "False")
+    assert team.events()["LossNotFinite"] == 1
 
 
 def test_progress_that_never_stops_is_written_every_ten_seconds_and_news_at_once(team: Team, page: Page) -> None:

@@ -69,6 +69,10 @@ class Reason(StrEnum):
     """Rank 0's supervisor has not answered for 30 s; the message says what happens instead."""
     SUPERVISOR_HEARD = "SupervisorHeard"
     """Rank 0's supervisor is answering again, or the gang is not running."""
+    NOT_FINITE = "NotFinite"
+    """The loss is NaN or infinite; the message says since which step."""
+    FINITE = "Finite"
+    """The loss is a finite number again."""
     RESIZED = "Resized"
     """`nodes` was changed: the gang starts again with the new size."""
     SHRUNK = "Shrunk"
@@ -154,6 +158,9 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.SUPERVISOR_SILENT: "Nothing, if it lasts only a moment. Otherwise see whether a NetworkPolicy or a "
     "firewall keeps the operator from the pod's statusPort.",
     Reason.SUPERVISOR_HEARD: NOTHING,
+    Reason.NOT_FINITE: "Look at the learning rate, and at the data from that step on. If the program does not "
+    "recover by itself, stop it before it replaces its checkpoints: `ddpjob suspend NAME`.",
+    Reason.FINITE: NOTHING,
     Reason.RESIZED: NOTHING,
     Reason.SHRUNK: "Nothing; free or add machines, and the gang grows again.",
     Reason.GROWN: NOTHING,

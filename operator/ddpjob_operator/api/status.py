@@ -94,6 +94,8 @@ class ConditionType(StrEnum):
     """The ranks are running, but no step finishes any more."""
     PROGRESS_UNKNOWN = "ProgressUnknown"
     """Rank 0's supervisor has stopped answering the operator. Training may still be going on."""
+    LOSS_NOT_FINITE = "LossNotFinite"
+    """The last loss that the program reported is NaN or infinite. What follows from that is up to the program."""
     SUSPENDED = "Suspended"
     """`suspend` is set, and nothing is running."""
     SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"
@@ -309,7 +311,11 @@ class Progress(_Said):
     eta_seconds: int | None = None
     """Seconds that are left, at the current speed."""
     loss: float | None = None
-    """The last loss that was reported."""
+    """The last loss that was reported, if it is a finite number."""
+    loss_not_finite: Annotated[str, Field(pattern="^(NaN|-?Infinity)$", max_length=9)] | None = None
+    """What it is otherwise: NaN, Infinity or -Infinity."""
+    loss_not_finite_since_step: int | None = None
+    """The step at which it was first seen to be so."""
     samples_per_second: float | None = None
     """Samples per second of all ranks together."""
     last_step_time: Time | None = None

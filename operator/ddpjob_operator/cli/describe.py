@@ -81,8 +81,8 @@ def how_far(said: DDPJobStatus) -> Iterator[str]:
         yield f"step {seen.step} of {seen.total_steps}" if seen.total_steps else f"step {seen.step}"
     if seen.epoch is not None:
         yield f"epoch {seen.epoch}"
-    if seen.loss is not None:
-        yield f"loss {seen.loss:.4g}"
+    if seen.loss is not None or seen.loss_not_finite:
+        yield f"loss {seen.loss_not_finite or f'{seen.loss:.4g}'}"
     if seen.eta and not said.finished:
         yield f"{seen.eta} left"
 

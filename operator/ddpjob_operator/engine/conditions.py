@@ -19,7 +19,7 @@ READY = re.compile(r"([0-9]{1,4})/")
 WARNINGS = frozenset(
     {
         *(ConditionType.BLOCKED, ConditionType.RESTARTING, ConditionType.STALLED),
-        *(ConditionType.PROGRESS_UNKNOWN, ConditionType.FAILED),
+        *(ConditionType.PROGRESS_UNKNOWN, ConditionType.LOSS_NOT_FINITE, ConditionType.FAILED),
     }
 )
 
@@ -31,13 +31,14 @@ ANNOUNCED = (
     ConditionType.RESTARTING,
     ConditionType.STALLED,
     ConditionType.PROGRESS_UNKNOWN,
+    ConditionType.LOSS_NOT_FINITE,
     ConditionType.SUSPENDED,
     ConditionType.SUCCEEDED,
     ConditionType.FAILED,
 )
 """Conditions that are an event when they become true."""
 
-REPORTED = frozenset({ConditionType.STALLED, ConditionType.PROGRESS_UNKNOWN})
+REPORTED = frozenset({ConditionType.STALLED, ConditionType.PROGRESS_UNKNOWN, ConditionType.LOSS_NOT_FINITE})
 """Conditions that pass on what a program in a pod reports, or that it is silent: its words may change at any time."""
 
 

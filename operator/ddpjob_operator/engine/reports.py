@@ -25,6 +25,13 @@ MOST_PROCESSES = MAX_NODES * MAX_PROCS_PER_NODE
 AHEAD, BACK = timedelta(days=1), timedelta(days=3660)
 """Clocks differ, but a time farther away than this is not a time."""
 
+NOT_FINITE = {
+    **dict.fromkeys(("nan", "+nan", "-nan"), "NaN"),
+    **dict.fromkeys(("inf", "+inf", "infinity", "+infinity"), "Infinity"),
+    **dict.fromkeys(("-inf", "-infinity"), "-Infinity"),
+}
+"""Numbers that are not finite, in the forms that programs have for what JSON has none for, and in ours."""
+
 CLAIMABLE = frozenset(
     {
         Cause.APPLICATION,
@@ -246,6 +253,7 @@ def _progress(value: Any, clock: _Clock) -> Progress | None:
     step, since = count_of(value.get("step")), count_of(value.get("stepsSinceRestart"))
     eta, percent = count_of(value.get("etaSeconds")), _number(value.get("percent"))
     part = None if percent is None else min(round(percent, 1), 100.0)
+    loss, not_finite = _loss(value.get("loss"))
     return Progress(
         epoch=count_of(value.get("epoch")),
         step=step,
@@ -253,7 +261,9 @@ def _progress(value: Any, clock: _Clock) -> Progress | None:
         total_steps=count_of(value.get("totalSteps")),
         percent=part,
         eta_seconds=eta,
-        loss=_number(value.get("loss"), negative=True),
+        loss=loss,
+        loss_not_finite=not_finite,
+        loss_not_finite_since_step=count_of(value.get("lossNotFiniteSinceStep")) if not_finite else None,
         samples_per_second=_number(value.get("samplesPerSecond")),
         last_step_time=clock.time(value.get("lastStepTime")),
         slowest_node=count_of(value.get("slowestNode"), MAX_NODES - 1),
@@ -311,12 +321,27 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _number(value: Any, *, negative: bool = False) -> float | None:
-    """A finite number, as JSON has them: a loss that has become NaN has none."""
+def _loss(value: Any) -> tuple[float | None, str | None]:
+    """A loss, or the word for one that is not finite: some writers of JSON have NaN in it, others texts."""
+    if isinstance(value, str):
+        return None, NOT_FINITE.get(value.lower())
+    number = _float(value)
+    if number is None or math.isfinite(number):
+        return number, None
+    return None, NOT_FINITE[str(number)]
+
+
+def _number(value: Any) -> float | None:
+    """A finite number that is not negative."""
+    number = _float(value)
+    return number if number is not None and math.isfinite(number) and number >= 0 else None
+
+
+def _float(value: Any) -> float | None:
+    """A number of JSON; one that is too large is infinite, whether it was written as 1e400 or with all its digits."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        number = float(value)
+        return float(value)
     except OverflowError:
-        return None
-    return number if math.isfinite(number) and (negative or number >= 0) else None
+        return math.inf if value > 0 else -math.inf

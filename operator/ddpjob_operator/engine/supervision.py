@@ -142,7 +142,38 @@ def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
         silence = view.snapshot.heard if runs and is_silent(view) else None
         stall = stall_of(view) if runs else None
         status = with_conditions(view, status, _stalled(view, stall), _unknown(silence))
-    return changed(status, **_reported(view, status))
+    return changed(with_conditions(view, status, *_loss(_remembering(view))), **_reported(view, status))
+
+
+def odd_of(view: View) -> str:
+    """What is strange about the training of a gang that runs, in a sentence; empty if nothing is."""
+    progress = _remembering(view)
+    return _loss_told(progress) if progress is not None and progress.loss_not_finite else ""
+
+
+def _loss(progress: Progress | None) -> tuple[Say, ...]:
+    """What is said of the loss, if one is told: while none is, the last one counts."""
+    kind = ConditionType.LOSS_NOT_FINITE
+    if progress is not None and progress.loss_not_finite:
+        told = _loss_told(progress)
+        return (Say(kind, value=True, reason=Reason.NOT_FINITE, message=f"T{told[1:]}"),)
+    if progress is not None and progress.loss is not None:
+        return (Say(kind, value=False, reason=Reason.FINITE, message="The loss is a finite number"),)
+    return ()
+
+
+def _loss_told(progress: Progress) -> str:
+    since = progress.loss_not_finite_since_step
+    return f"the loss has been {progress.loss_not_finite}{'' if since is None else f' since step {since}'}"
+
+
+def _remembering(view: View) -> Progress | None:
+    """The progress, with what only the status still knows: since when the loss has not been finite."""
+    progress, before = progress_of(view), view.status.progress
+    if progress is None or not progress.loss_not_finite or progress.loss_not_finite_since_step is not None:
+        return progress
+    since = before.loss_not_finite_since_step if before is not None and before.loss_not_finite else progress.step
+    return progress.model_copy(update={"loss_not_finite_since_step": since})
 
 
 def _stalled(view: View, stall: Stall | None) -> Say:
@@ -169,7 +200,7 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
     """The fields of a status that say what the supervisors report; without news they stay as they are."""
     heard, runs = view.heard, status.is_true(ConditionType.RUNNING)
     same_gang = status.attempt == view.status.attempt
-    progress, (_, last_checkpoint) = progress_of(view), _last_words(view)
+    progress, (_, last_checkpoint) = _remembering(view), _last_words(view)
     stragglers = status.stragglers if runs else ()
     if heard and runs and heard.attempt >= status.attempt:
         stragglers = _stragglers(view, heard)

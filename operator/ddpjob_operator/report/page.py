@@ -121,8 +121,8 @@ def _told(job: DDPJob | None) -> Iterator[tuple[str, str]]:
     seen = job.status.progress if job else None
     if seen and seen.step is not None:
         yield "Step", f"{seen.step}{f' of {seen.total_steps}' if seen.total_steps else ''}"
-    if seen and seen.loss is not None:
-        yield "Loss", _number(seen.loss)
+    if seen and (seen.loss is not None or seen.loss_not_finite):
+        yield "Loss", seen.loss_not_finite or _number(seen.loss or 0.0)
 
 
 def _results(recorded: Records) -> Iterator[tuple[str, str]]:

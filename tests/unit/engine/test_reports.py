@@ -8,6 +8,7 @@ import pytest
 from ddpjob_operator.api import Cause, ConditionType
 from ddpjob_operator.api.schema import status_schema
 from ddpjob_operator.engine import Heard, HeardStraggler, Phase, Stall, heard_of, unheard
+from ddpjob_operator.engine.foreign import document_of
 from ddpjob_operator.engine.incidents.facts import Facts
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,6 +111,41 @@ def test_a_document_is_read_as_it_is_meant() -> None:
     assert progress is not None
     assert (progress.loss, progress.samples_per_second, progress.slowest_node) == (-0.31, 1234.5, 1)
     assert progress.last_step_time == START
+
+
+LOSSES: dict[str, tuple[float | None, str | None]] = {
+    "0.5": (0.5, None),
+    "-3": (-3.0, None),
+    "null": (None, None),
+    "true": (None, None),
+    '"0.5"': (None, None),
+    '"low"': (None, None),
+    f'"{"nan" * 50_000}"': (None, None),
+    "[NaN]": (None, None),
+    "NaN": (None, "NaN"),
+    '"NaN"': (None, "NaN"),
+    '"nan"': (None, "NaN"),
+    '"-nan"': (None, "NaN"),
+    "Infinity": (None, "Infinity"),
+    '"inf"': (None, "Infinity"),
+    '"+Inf"': (None, "Infinity"),
+    "1e400": (None, "Infinity"),
+    "1" + "0" * 400: (None, "Infinity"),
+    "-Infinity": (None, "-Infinity"),
+    '"-infinity"': (None, "-Infinity"),
+    "-1e400": (None, "-Infinity"),
+}
+"""A loss as a page may have it: its number, or the word for one that is not finite."""
+
+
+@pytest.mark.parametrize(("content", "expected"), LOSSES.items(), ids=lambda value: str(value)[:20])
+def test_a_loss_that_is_not_finite_is_read_in_every_form_that_json_may_have_of_it(
+    content: str, expected: tuple[float | None, str | None]
+) -> None:
+    progress = heard(progress=document_of(f'{{"step": 7, "loss": {content}}}')).progress
+    assert progress is not None
+    assert (progress.step, progress.loss, progress.loss_not_finite) == (7, *expected)
+    assert json.loads(json.dumps(progress.to_dict(), allow_nan=False))
 
 
 @pytest.mark.parametrize(

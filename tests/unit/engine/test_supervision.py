@@ -17,6 +17,7 @@ stands = gang.hears("Stalled", stall=STALL)
 answered = {"attempt": 1, "time": "2026-01-01T12:00:00Z", "node": 1, "cause": "Stalled", "message": "no step for 5 s"}
 silent = gang.hears_nothing("10.0.1.0:29501 refuses connections")
 SOME = {"epoch": 1, "step": 120, "totalSteps": 400, "percent": 30.04, "etaSeconds": 3930, "loss": 0.31}
+diverges = gang.hears(progress=SOME | {"loss": "NaN", "lossNotFiniteSinceStep": 118})
 trains = gang.hears(progress=SOME, checkpoint={"step": 100, "time": "2026-01-01T12:00:00Z"}, firstStepSeen=True)
 
 LOST_LEADER = "Rank 0 failed: PeerLost: rank 0's supervisor has not answered the operator or the others for 60 s"
@@ -165,6 +166,21 @@ TABLE: Table = {
         "3 nodes running; refused",
     ),
     # progress
+    "that the loss is not a number any more is said beside it": (
+        diverges,
+        "",
+        "Running",
+        "2 nodes running; the loss has been NaN since step 118",
+    ),
+    "with the step at which it was first read where the supervisor does not say since when": (
+        gang.hears(progress={"step": 7, "loss": "Infinity"})
+        .settled()
+        .hears(progress={"step": 9, "loss": "-Infinity"}),
+        "",
+        "Running",
+        "2 nodes running; the loss has been -Infinity since step 7",
+    ),
+    "until it is one again": (diverges.settled().hears(progress=SOME), "", "Running", "2 nodes running"),
     "progress is no news": (trains, "", "Running", "2 nodes running"),
     "a gang that gathers says whom it waits for, and goes on being one that runs": (
         gang.hears("Gathering", missing=[1]),
@@ -224,15 +240,38 @@ def test_when_progress_is_unknown(moment: Moment, expected: tuple[str, str] | No
     assert said(moment, ConditionType.PROGRESS_UNKNOWN) == expected
 
 
-def test_a_stall_and_silence_are_warnings() -> None:
-    told = [
-        [(event.warning, event.reason) for event in moment.decision.events] for moment in (stands, silent.after(30))
-    ]
-    assert told == [[(True, "Stalled")], [(True, "ProgressUnknown")]]
+def test_a_stall_silence_and_a_loss_that_is_none_are_warnings() -> None:
+    moments = (stands, silent.after(30), diverges)
+    told = [[(event.warning, event.reason) for event in moment.decision.events] for moment in moments]
+    assert told == [[(True, "Stalled")], [(True, "ProgressUnknown")], [(True, "LossNotFinite")]]
+
+
+LOST: dict[str, tuple[Moment, tuple[str, str] | None]] = {
+    "while it is a number": (trains, None),
+    "nor of a program that tells none": (gang.hears(progress={"step": 3}), None),
+    "when it is none": (diverges, ("True", "NotFinite")),
+    "still, while nothing else is told": (diverges.settled().hears(progress={"step": 130}), ("True", "NotFinite")),
+    "still, in the end": (diverges.settled().succeeds(0, 1), ("True", "NotFinite")),
+    "not any more when it is one again": (diverges.settled().hears(progress=SOME), ("False", "Finite")),
+}
+
+
+@pytest.mark.parametrize(("moment", "expected"), LOST.values(), ids=LOST)
+def test_when_the_loss_is_not_finite(moment: Moment, expected: tuple[str, str] | None) -> None:
+    assert said(moment, ConditionType.LOSS_NOT_FINITE) == expected
+
+
+def test_since_when_the_loss_is_not_finite_stays_as_it_was_read_first() -> None:
+    later = diverges.settled().hears(progress=SOME | {"step": 300, "loss": "NaN", "lossNotFiniteSinceStep": 118})
+    status = later.settled().status
+    assert status.progress is not None
+    assert (status.progress.loss, status.progress.loss_not_finite, status.progress.step) == (None, "NaN", 300)
+    assert later.condition(ConditionType.LOSS_NOT_FINITE).message == "The loss has been NaN since step 118"
 
 
 OTHER_WORDS: dict[str, Moment] = {
     "of a stall": stands.settled().hears("Stalled", stall=STALL | {"message": "rank 1 waits for a disk"}),
+    "of a loss": diverges.settled().hears(progress=SOME | {"loss": "Infinity"}),
     "of silence": silent.after(30).settled().hears_nothing("10.0.1.0:29501 does not answer"),
 }
 
@@ -329,6 +368,7 @@ WAITS: dict[str, tuple[Moment, bool]] = {
     "stragglers can": (gang.hears(stragglers=[{"node": 1, "slowdown": 2.0}]), True),
     "that there is a supervisor can": (two.hears(), True),
     "a stall cannot": (stands, False),
+    "nor a loss that is not finite any more": (diverges, False),
     "nor its end": (stands.settled().hears(progress=SOME), False),
     "an incident cannot": (gang.hears(attempt=2, incidents=[answered], progress=SOME), False),
     "nor an attempt": (gang.hears(attempt=2, progress=SOME), False),

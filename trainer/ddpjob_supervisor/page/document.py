@@ -126,6 +126,7 @@ def mark(gang: Gang) -> str:
         gang.in_place_restarts,
         gang.first_step_seen,
         gang.incidents[-1].attempt if gang.incidents else None,
+        gang.progress is not None and gang.progress.not_finite_since is not None,
         gang.stall and (gang.stall.since, gang.stall.rank, gang.stall.message),
         sorted(straggler.rank for straggler in gang.stragglers),
     )
@@ -146,6 +147,7 @@ def _progress(gang: Gang) -> Document | None:
         "percent": seen.percent,
         "etaSeconds": None if eta is None else round(eta),
         "loss": in_json(seen.loss),
+        "lossNotFiniteSinceStep": seen.not_finite_since,
         "samplesPerSecond": _rounded(seen.samples_per_second, 1),
         "lastStepTime": None if seen.last_step_time is None else rfc3339(seen.last_step_time),
         "stepSeconds": _rounded(seen.step_seconds, 6),

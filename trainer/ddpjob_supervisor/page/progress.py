@@ -1,5 +1,6 @@
 """How far a gang is and how fast it goes, from the beats of its processes. Pure: time is an argument."""
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,8 @@ class Progress:
     """The program's own numbers."""
     anew: bool = False
     """Whether steps are counted since the last restart, because it is unknown at which one the program went on."""
+    not_finite_since: int | None = None
+    """The step at which the loss was first seen to be NaN or infinite; None: it is not."""
 
     @property
     def percent(self) -> float | None:
@@ -73,6 +76,7 @@ class GangProgress:
         self._points: deque[tuple[int, float]] = deque(maxlen=POINTS)
         self._last: Progress | None = None
         self._last_finished: float | None = None
+        self._not_finite_since: int | None = None
         self._looked: float | None = None
 
     def add(self, attempt: int, beats: Iterable[BeatDocument], now: float) -> None:
@@ -107,7 +111,7 @@ class GangProgress:
         self._attempt, self._saved = attempt, 0
         self._processes.clear()
         self._points.clear()
-        self._looked = None
+        self._looked = self._not_finite_since = None
         if self._last is not None:
             self._last = replace(self._last, step_seconds=None, samples_per_second=None)
 
@@ -140,17 +144,28 @@ class GangProgress:
         if finished is not None:
             self._last_finished = finished
             self._add_point(step, finished)
-        step_seconds, samples, loss = self._step_seconds(), self._told("samples"), self._told("loss")
+        step_seconds, samples, loss = self._step_seconds(), self._told("samples"), self._loss(step)
         self._last = Progress(
             step=step,
             epoch=self._told("epoch"),
             total_steps=self._told("totalSteps"),
-            loss=None if loss is None else float(loss),
+            loss=loss,
             step_seconds=step_seconds,
             samples_per_second=samples / step_seconds if samples and step_seconds else None,
             metrics={name: float(number) for name, number in (self._told("metrics") or {}).items()},
             anew=anew,
+            not_finite_since=self._not_finite_since,
         )
+
+    def _loss(self, step: int) -> float | None:
+        """The loss, after taking note whether it is finite."""
+        told = self._told("loss")
+        loss = None if told is None else float(told)
+        if loss is None or math.isfinite(loss):
+            self._not_finite_since = None
+        elif self._not_finite_since is None:
+            self._not_finite_since = step
+        return loss
 
     def _add_point(self, step: int, finished: float) -> None:
         if self._points and step < self._points[-1][0]:

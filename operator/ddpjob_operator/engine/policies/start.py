@@ -10,7 +10,7 @@ from ddpjob_operator.engine.conditions import Obstacle, Say, updated
 from ddpjob_operator.engine.decision import Action, CreateNetworkPolicy, DeleteNetworkPolicy
 from ddpjob_operator.engine.incidents.ledger import culprit
 from ddpjob_operator.engine.snapshot import Service
-from ddpjob_operator.engine.supervision import comes_up, missed, quiet_of, said_of
+from ddpjob_operator.engine.supervision import comes_up, missed, odd_of, quiet_of, said_of
 from ddpjob_operator.engine.view import View
 
 from .drains import unprotected
@@ -118,7 +118,9 @@ def under_way(view: View) -> Verdict | None:
         return Verdict(updated(view, created), missed(view) or starts_again(view) or None, late)
     all_run = f"{counted(view.nodes, 'node')} running"
     message = _finished(view) if view.succeeded else all_run
-    message = said_of(view) or "; ".join(part for part in (message, quiet_of(view), unprotected(view)) if part)
+    message = said_of(view) or "; ".join(
+        part for part in (message, odd_of(view), quiet_of(view), unprotected(view)) if part
+    )
     running = Say(ConditionType.RUNNING, value=True, reason=Reason.ALL_PODS_RUNNING, message=all_run)
     attempt = f"Attempt {view.status.attempt} runs"
     recovered = Say(ConditionType.RESTARTING, value=False, reason=Reason.RESTARTED, message=attempt)

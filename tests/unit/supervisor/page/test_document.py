@@ -66,6 +66,7 @@ def test_the_whole_document() -> None:
             "percent": 30.0,
             "etaSeconds": 6,
             "loss": 0.31,
+            "lossNotFiniteSinceStep": None,
             "samplesPerSecond": 3200.0,
             "lastStepTime": AT_AS_TEXT,
             "stepSeconds": 0.02,
@@ -195,6 +196,7 @@ STALL = Stall(AT)
         {"incidents": (KILLED, structs.replace(KILLED, attempt=3))},
         {"stall": STALL},
         {"stall": Stall(AT, 1, 3, "rank 3 did not enter the collective")},
+        {"progress": dataclasses.replace(PROGRESS, loss=math.nan, not_finite_since=118)},
         {"stragglers": ()},
         {"stragglers": (Straggler(0, 0, 1.84),)},
     ],
@@ -213,6 +215,7 @@ def test_the_mark_changes_once_it_is_known_whom_a_stall_is_to_blame_on() -> None
     "changes",
     [
         {"progress": dataclasses.replace(PROGRESS, step=121)},
+        {"progress": dataclasses.replace(PROGRESS, loss=0.3)},
         {"progress": None},
         {"beats": ()},
         {"checkpoint": None},

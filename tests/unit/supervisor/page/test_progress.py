@@ -166,6 +166,18 @@ def test_what_one_process_alone_tells_is_told() -> None:
     assert (progress.epoch, progress.total_steps, progress.loss) == (2, 40, 0.5)
 
 
+def test_since_when_the_loss_is_not_finite_is_told_until_it_is_one_again_or_another_attempt_begins() -> None:
+    pace = GangProgress()
+    told = [(1.0, 1, 7, 0.5), (2.0, 1, 8, "NaN"), (3.0, 1, 9, "-Infinity"), (4.0, 1, 10, None), (5.0, 1, 11, 0.4)]
+    told += [(6.0, 1, 12, "NaN"), (7.0, 2, 5, "NaN")]
+    since = []
+    for now, attempt, step, loss in told:
+        progress = heard(pace, [(now, [beat(0, step, loss=loss)])], attempt)
+        assert progress is not None
+        since.append(progress.not_finite_since)
+    assert since == [None, 8, 8, None, None, 12, 5]
+
+
 def test_the_newest_checkpoint_is_remembered_over_attempts() -> None:
     pace = GangProgress()
     first, second = ({"step": step, "time": f"2026-01-01T00:0{step}:00.000Z"} for step in (1, 2))
