@@ -7,7 +7,7 @@ from ddpjob_operator.api.reasons import ADVICE, Reason
 from ddpjob_operator.api.rules import FIXED
 from ddpjob_operator.engine.afterwards import AFTERWARDS
 from ddpjob_operator.engine.conditions import ANNOUNCED, WARNINGS
-from ddpjob_operator.engine.incidents.judgement import DEFAULTS
+from ddpjob_operator.engine.incidents.judgement import BY_RULE_ONLY, DEFAULTS
 from ddpjob_operator.engine.policies import CHAIN
 
 from .markdown import code, table
@@ -39,11 +39,12 @@ def reasons() -> str:
 
 def causes() -> str:
     """The causes of failures, what follows by default, and what to do about each."""
-    rows = (
-        (code(value), text, DEFAULT_ANSWERS[DEFAULTS[Cause(value)]], ADVICE[Cause(value)])
-        for _, value, text in meanings(Cause)
-    )
+    rows = ((code(value), text, _answer(Cause(value)), ADVICE[Cause(value)]) for _, value, text in meanings(Cause))
     return table(("Cause", "Meaning", "By default", "What to do"), rows)
+
+
+def _answer(cause: Cause) -> str:
+    return "nothing, without a rule" if cause in BY_RULE_ONLY else DEFAULT_ANSWERS[DEFAULTS[cause]]
 
 
 def changes() -> str:

@@ -217,6 +217,12 @@ NEW_JOBS = [
     ),
     _rules("", "matches nothing; give one of exitCodes, signals, causes", {}, {"exitCodes": [3]}),
     _rules("", "matches nothing", {}, {"signals": ["SIGBUS"]}),
+    _rules(
+        ".action",
+        "must be Fail where causes has StartedOver: a restart from the beginning can only be forbidden",
+        {"action": "RestartFree", "causes": ["Stalled", "StartedOver"]},
+        {"causes": ["Stalled", "StartedOver"]},
+    ),
     _rules("", "matches nothing", {}, {"causes": ["OutOfMemory"]}),
     *(
         _rules(

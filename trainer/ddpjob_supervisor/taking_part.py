@@ -79,6 +79,8 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         service = CoordinatorService(settings) if settings.leads else None
         _listen_to_signals(follower, starter)
         status = Status(settings, follower, service, rendezvous, starter)
+        if service is not None:
+            service.on_beats = status.add
         if settings.in_a_job:
             await _open_page(stack, settings, status, service)
             status.curve = stack.enter_context(recording(directory_of(env)))
@@ -101,7 +103,7 @@ async def _open_page(
     watching = asyncio.create_task(status.watch_memory())
     stack.callback(watching.cancel)
     if service is not None:
-        service.on_change, service.on_beats = page.changed, status.add
+        service.on_change = page.changed
 
 
 async def _try_this_node(settings: Settings, starter: Starter, env: Mapping[str, str]) -> None:

@@ -32,6 +32,8 @@ class Cause(StrEnum):
     """A GPU of its machine is broken: CUDA, or the driver, reports what no program can cause."""
     STALLED = "Stalled"
     """No step finished any more, or the rank had not finished finishTimeoutSeconds after the others."""
+    STARTED_OVER = "StartedOver"
+    """The attempt began where the job began, although former attempts had got further, and a rule forbids that."""
     PEER_LOST = "PeerLost"
     """Another rank is gone, or its supervisor does not answer: a consequence, unless nothing else is known."""
     STOPPED = "Stopped"

@@ -73,6 +73,8 @@ class Reason(StrEnum):
     """The loss is NaN or infinite; the message says since which step."""
     FINITE = "Finite"
     """The loss is a finite number again."""
+    WENT_ON = "WentOn"
+    """The last attempt went on from where a former one had got to, or began where it was asked to."""
     RESIZED = "Resized"
     """`nodes` was changed: the gang starts again with the new size."""
     SHRUNK = "Shrunk"
@@ -161,6 +163,7 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.NOT_FINITE: "Look at the learning rate, and at the data from that step on. If the program does not "
     "recover by itself, stop it before it replaces its checkpoints: `ddpjob suspend NAME`.",
     Reason.FINITE: NOTHING,
+    Reason.WENT_ON: NOTHING,
     Reason.RESIZED: NOTHING,
     Reason.SHRUNK: "Nothing; free or add machines, and the gang grows again.",
     Reason.GROWN: NOTHING,
@@ -203,6 +206,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Cause.DEVICE_FAILED: "Have the GPUs of its machine checked (`nvidia-smi -q`, Xid in the kernel's log); new "
     "pods avoid it for an hour.",
     Cause.STALLED: READ_THE_LOG,
+    Cause.STARTED_OVER: "Have the program load its last checkpoint when it starts, from a volume that outlives its "
+    "pods, before it replaces what was saved: `ddpjob suspend NAME` stops it until then.",
     Cause.PEER_LOST: "It is not known which rank was lost: look at the machine of each rank, and at the network.",
     Cause.STOPPED: "Find out who sent SIGTERM to the trainer: a script around it, or a liveness probe.",
     Cause.POD_DELETED: "Nothing, if it was deleted on purpose.",

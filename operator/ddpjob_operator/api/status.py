@@ -96,6 +96,8 @@ class ConditionType(StrEnum):
     """Rank 0's supervisor has stopped answering the operator. Training may still be going on."""
     LOSS_NOT_FINITE = "LossNotFinite"
     """The last loss that the program reported is NaN or infinite. What follows from that is up to the program."""
+    STARTED_OVER = "StartedOver"
+    """The last attempt that made a step began where the job began, although former attempts had got further."""
     SUSPENDED = "Suspended"
     """`suspend` is set, and nothing is running."""
     SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"
@@ -297,6 +299,24 @@ class AvoidedNode(_Said):
 class Progress(_Said):
     """How far training has come, as rank 0's supervisor reports it."""
 
+    attempt: int | None = None
+    """The attempt that finished these steps; not set if its supervisor does not say so."""
+    since: Time | None = None
+    """When the first step of that attempt was finished."""
+    first_step: int | None = None
+    """The first step that was finished in that attempt; not set if its number is unknown."""
+    begins: Annotated[str, Field(pattern=WORD, max_length=64)] | None = None
+    """Where the program began in that attempt, by its own account: FromCheckpoint, AsAsked (at the beginning), or
+    NothingSaved (also there, since it found no checkpoint)."""
+    recounts: bool = False
+    """Whether the program has counted its steps again from a lower number within an attempt, such as in each epoch:
+    then they do not say where an attempt began."""
+    earliest_step: int | None = None
+    """The smallest `firstStep` of all attempts."""
+    furthest_step: int | None = None
+    """The largest `step` of all attempts."""
+    saved_step: int | None = None
+    """The step of the last checkpoint that was reported, even if it has been lost since."""
     epoch: int | None = None
     """The current epoch, from 1."""
     step: int | None = None

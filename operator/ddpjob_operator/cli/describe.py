@@ -85,6 +85,8 @@ def how_far(said: DDPJobStatus) -> Iterator[str]:
         yield f"loss {seen.loss_not_finite or f'{seen.loss:.4g}'}"
     if seen.eta and not said.finished:
         yield f"{seen.eta} left"
+    if said.is_true(ConditionType.STARTED_OVER):
+        yield "started over"
 
 
 def _how_fast(job: DDPJob, now: datetime) -> Iterator[str]:

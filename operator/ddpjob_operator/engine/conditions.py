@@ -19,7 +19,8 @@ READY = re.compile(r"([0-9]{1,4})/")
 WARNINGS = frozenset(
     {
         *(ConditionType.BLOCKED, ConditionType.RESTARTING, ConditionType.STALLED),
-        *(ConditionType.PROGRESS_UNKNOWN, ConditionType.LOSS_NOT_FINITE, ConditionType.FAILED),
+        *(ConditionType.PROGRESS_UNKNOWN, ConditionType.LOSS_NOT_FINITE, ConditionType.STARTED_OVER),
+        ConditionType.FAILED,
     }
 )
 
@@ -32,6 +33,7 @@ ANNOUNCED = (
     ConditionType.STALLED,
     ConditionType.PROGRESS_UNKNOWN,
     ConditionType.LOSS_NOT_FINITE,
+    ConditionType.STARTED_OVER,
     ConditionType.SUSPENDED,
     ConditionType.SUCCEEDED,
     ConditionType.FAILED,

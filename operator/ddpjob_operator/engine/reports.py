@@ -32,6 +32,10 @@ NOT_FINITE = {
 }
 """Numbers that are not finite, in the forms that programs have for what JSON has none for, and in ours."""
 
+FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED = "FromCheckpoint", "AsAsked", "NothingSaved"
+BEGINS = frozenset({FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED})
+"""Where a program began, by its own account."""
+
 CLAIMABLE = frozenset(
     {
         Cause.APPLICATION,
@@ -254,7 +258,13 @@ def _progress(value: Any, clock: _Clock) -> Progress | None:
     eta, percent = count_of(value.get("etaSeconds")), _number(value.get("percent"))
     part = None if percent is None else min(round(percent, 1), 100.0)
     loss, not_finite = _loss(value.get("loss"))
+    begins = value.get("begins")
     return Progress(
+        attempt=attempt_of(value.get("attempt")),
+        since=clock.time(value.get("since")),
+        first_step=count_of(value.get("firstStep")),
+        recounts=value.get("recounts") is True,
+        begins=begins if isinstance(begins, str) and begins in BEGINS else None,
         epoch=count_of(value.get("epoch")),
         step=step,
         steps_since_restart=since,

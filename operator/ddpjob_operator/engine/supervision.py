@@ -12,6 +12,7 @@ from .manifests.topology import domain_key
 from .manifests.volumes import lost_with_pods
 from .reports import Heard, Phase, Stall, last_words_of
 from .snapshot import Pod
+from .starting_over import over_or_on, remembering
 from .view import View
 
 SILENT_AFTER = timedelta(seconds=30)
@@ -142,13 +143,41 @@ def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
         silence = view.snapshot.heard if runs and is_silent(view) else None
         stall = stall_of(view) if runs else None
         status = with_conditions(view, status, _stalled(view, stall), _unknown(silence))
-    return changed(with_conditions(view, status, *_loss(_remembering(view))), **_reported(view, status))
+    status = with_conditions(view, status, *_loss(_remembering(view)), *_beginning(view, status))
+    return changed(status, **_reported(view, status))
 
 
 def odd_of(view: View) -> str:
-    """What is strange about the training of a gang that runs, in a sentence; empty if nothing is."""
-    progress = _remembering(view)
-    return _loss_told(progress) if progress is not None and progress.loss_not_finite else ""
+    """What is strange about the training of a gang that runs, in words; empty if nothing is."""
+    progress, said = _remembering(view), began_of(view)
+    over = view.status.is_true(ConditionType.STARTED_OVER) if said is None else bool(said)
+    words = (
+        "training started over" if over else "",
+        _loss_told(progress) if progress is not None and progress.loss_not_finite else "",
+    )
+    return "; ".join(filter(None, words))
+
+
+def began_of(view: View) -> str | None:
+    """How an attempt began, if that has just become known: what it says if it started over; empty if it went on."""
+    told = [one.step for one in view.status.history if one.step is not None]
+    return over_or_on(view.status.progress, progress_of(view), view.spec.checkpoint, told)
+
+
+def _beginning(view: View, status: DDPJobStatus) -> tuple[Say, ...]:
+    """What is said of it, once the attempt is accounted for."""
+    said, kind = began_of(view), ConditionType.STARTED_OVER
+    if said is None or _is_ahead(view, status):
+        return ()
+    if said:
+        return (Say(kind, value=True, reason=Cause.STARTED_OVER, message=said),)
+    return (Say(kind, value=False, reason=Reason.WENT_ON, message="The last attempt went on"),)
+
+
+def _is_ahead(view: View, status: DDPJobStatus) -> bool:
+    """Whether the progress is of an attempt that is being accounted for: at the next look there may be more to do."""
+    progress, attempt = progress_of(view), view.status.attempt
+    return progress is not None and (progress.attempt or 0) > attempt and status.attempt > attempt
 
 
 def _loss(progress: Progress | None) -> tuple[Say, ...]:
@@ -168,9 +197,14 @@ def _loss_told(progress: Progress) -> str:
 
 
 def _remembering(view: View) -> Progress | None:
-    """The progress, with what only the status still knows: since when the loss has not been finite."""
+    """The progress, with what only the status still knows."""
     progress, before = progress_of(view), view.status.progress
-    if progress is None or not progress.loss_not_finite or progress.loss_not_finite_since_step is not None:
+    if progress is None or progress is before:
+        return progress
+    saved, heard = _last_words(view)[1], view.heard
+    seen = saved or (heard.checkpoint if heard else None)
+    progress = remembering(before, progress, seen.step if seen else None)
+    if not progress.loss_not_finite or progress.loss_not_finite_since_step is not None:
         return progress
     since = before.loss_not_finite_since_step if before is not None and before.loss_not_finite else progress.step
     return progress.model_copy(update={"loss_not_finite_since_step": since})
@@ -201,6 +235,7 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
     heard, runs = view.heard, status.is_true(ConditionType.RUNNING)
     same_gang = status.attempt == view.status.attempt
     progress, (_, last_checkpoint) = _remembering(view), _last_words(view)
+    progress = view.status.progress if _is_ahead(view, status) else progress
     stragglers = status.stragglers if runs else ()
     if heard and runs and heard.attempt >= status.attempt:
         stragglers = _stragglers(view, heard)

@@ -7,7 +7,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from ddpjob_operator.api import DDPJob, State
+from ddpjob_operator.api import ConditionType, DDPJob, State
 from ddpjob_operator.api.contract import TRAIN
 from ddpjob_operator.api.words import counted, duration, restarts
 
@@ -109,11 +109,25 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
         yield "Starts", str(len(recorded.starts))
     if recorded.trained_anew:
         yield "Trained again", f"{counted(recorded.trained_anew, 'step')} after interruptions"
+    if started_over := _started_over(found):
+        yield "Started over", started_over
     if job:
         yield (
             "Command",
             " ".join([*job.spec.trainer.get("command", ()), *job.spec.trainer.get("args", ())]),
         )
+
+
+def _started_over(found: RunData) -> str:
+    """What is known of an attempt that began where the run had begun, in words; empty if none did."""
+    said = found.job.status.condition(ConditionType.STARTED_OVER) if found.job else None
+    if said is not None and said.status == "True":
+        return said.message
+    first, *later = (start.began for start in found.recorded.starts) if found.recorded.starts else (None,)
+    # A supervisor may not know where a start began, and the job says what it knows.
+    if first is None or found.job or found.recorded.seen or not found.recorded.trained_anew:
+        return ""
+    return ", ".join(f"attempt {one.attempt} at step {one.step}" for one in later if one.step <= first.step)
 
 
 def _told(job: DDPJob | None) -> Iterator[tuple[str, str]]:

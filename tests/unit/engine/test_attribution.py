@@ -669,7 +669,7 @@ def test_a_report_claims_what_a_program_can_know_and_nothing_else(cause: Cause) 
 def test_what_only_the_cluster_can_know_is_not_a_programs_to_claim() -> None:
     of_the_cluster = {
         *(Cause.NODE_LOST, Cause.PREEMPTED, Cause.EVICTED, Cause.POD_DELETED),
-        *(Cause.STORAGE_EXCEEDED, Cause.IMAGE_ERROR, Cause.START_ERROR),
+        *(Cause.STORAGE_EXCEEDED, Cause.IMAGE_ERROR, Cause.START_ERROR, Cause.STARTED_OVER),
     }
     assert set(Cause) - CLAIMABLE == of_the_cluster
 

@@ -14,6 +14,11 @@ two = a_job(nodes=2).running()
 timed = a_job(nodes=2, activeDeadlineSeconds=60)
 gang = a_job(nodes=2, restart={"mode": "InPlace"}).running().hears().settled()
 IN_PLACE = {"attempt": 1, "time": (START + timedelta(seconds=5)).isoformat(), "node": 1, "cause": "Application"}
+FAR = {"attempt": 1, "firstStep": 1, "step": 5000}
+AT_THE_BEGINNING = {"attempt": 2, "firstStep": 1, "step": 3}
+never_over = {"mode": "InPlace", "rules": [{"causes": ["StartedOver"], "action": "Fail"}]}
+far = a_job(nodes=2, restart=never_over).running().hears(progress=FAR).settled()
+again = far.hears(attempt=2, incidents=[IN_PLACE], progress=FAR).settled()
 lost = two.reports(0, code=204, cause="PeerLost", message="lost").after(11).decided().overdue(1)
 half = a_job(nodes=2, scheduleTimeoutSeconds=60).decided().placed(0)
 
@@ -46,9 +51,13 @@ BOTH_SPEAK: dict[str, tuple[str, str, Moment]] = {
         *("obstructed", "started"),
         a_job(nodes=2).service(Service.FOREIGN),
     ),
-    "resumed half-way, it waits for its pods to end, whatever their supervisors did meanwhile": (
-        *("started", "restarted_in_place"),
-        gang.asks(suspend=True).decided().asks(suspend=False).hears(attempt=2, incidents=[IN_PLACE]),
+    "resumed half-way, it waits for its pods to end, wherever they began": (
+        *("started", "overwriting"),
+        again.asks(suspend=True).decided().asks(suspend=False).hears(attempt=2, progress=AT_THE_BEGINNING),
+    ),
+    "what a rule forbids ends the job, though the next attempt is about to begin": (
+        *("overwriting", "restarted_in_place"),
+        again.hears("Gathering", attempt=2, incidents=[IN_PLACE | {"attempt": 2}], progress=AT_THE_BEGINNING),
     ),
     "what supervisors answered before a pod was lost is charged before it": (
         *("restarted_in_place", "incident"),

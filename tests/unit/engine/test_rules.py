@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import Cause, Incident, RestartAction
+from ddpjob_operator.engine.incidents.judgement import BY_RULE_ONLY
 
 from .builders import Moment, a_job
 from .tables import Table, rows, verdict
@@ -280,7 +281,11 @@ def failure(moment: Moment) -> Incident:
     return found
 
 
-@pytest.mark.parametrize("cause", Cause)
+def test_each_cause_has_a_default_or_is_nothing_without_a_rule() -> None:
+    assert DEFAULTS.keys() | BY_RULE_ONLY == {*Cause}
+
+
+@pytest.mark.parametrize("cause", DEFAULTS)
 def test_by_default(cause: Cause) -> None:
     moment, action = DEFAULTS[cause]
     found = failure(moment)

@@ -90,6 +90,7 @@ def test_after_a_restart_a_bar_tells_at_which_step_its_program_went_on(
     step, total, _ = here.told()
     assert not here.beat.anew
     assert (step, total) == (6 * unit, 9 * unit)
+    assert here.beat.first_step is None, "a bar over what is left begins at 0"
 
 
 def test_the_steps_before_a_restart_that_an_optimizer_knows_are_not_those_of_a_bar(here: Here) -> None:

@@ -326,6 +326,40 @@ FIRST_STEPS: dict[str, tuple[dict[str, object], int, bool]] = {
 }
 
 
+# Whether weights were loaded, and what a new optimizer keeps after its first step -> the first step, if it is known.
+BEGINNINGS: dict[str, tuple[bool, dict[str, object], int | None]] = {
+    "Adam": (False, {"step": 1.0}, 1),
+    "Adam on a GPU": (False, {"step": OnAGpu()}, 1),
+    "Adam of a model that goes on from somewhere": (True, {"step": 1.0}, None),
+    "the same on a GPU": (True, {"step": OnAGpu()}, None),
+    "SGD, which does not count": (False, {"momentum_buffer": 0.5}, None),
+}
+
+
+@pytest.mark.parametrize(("loaded", "kept", "first"), BEGINNINGS.values(), ids=BEGINNINGS)
+def test_a_program_begins_at_the_beginning_where_its_optimizer_is_new_and_no_weights_were_loaded(
+    here: Here, monkeypatch: pytest.MonkeyPatch, kept: dict[str, object], first: int | None, *, loaded: bool
+) -> None:
+    class Optimizer:
+        state: dict[str, object]
+
+    class Module:
+        def load_state_dict(self, weights: str) -> str:
+            return weights
+
+    monkeypatch.setattr(steps_seen, "_has_loaded", False)
+    steps_seen._watch_loading(SimpleNamespace(Module=Module))  # type: ignore[arg-type]
+    if loaded:
+        assert Module().load_state_dict(weights="w") == "w"
+    optimizer, counter = Optimizer(), steps_seen._Counter()
+    optimizer.state = {}
+    for _ in range(3):
+        counter.note_start(optimizer, (), {})
+        optimizer.state["a parameter"] = kept
+        counter(optimizer, (), {})
+    assert (here.beat.step, here.beat.first_step, here.beat.anew) == (3, first, first is None)
+
+
 @pytest.mark.parametrize(("kept", "step", "anew"), FIRST_STEPS.values(), ids=FIRST_STEPS)
 def test_counting_begins_where_the_optimizer_says_that_it_is(
     here: Here, kept: dict[str, object], step: int, *, anew: bool
@@ -372,6 +406,21 @@ def test_a_program_that_trains_without_the_others_of_its_job_is_told_once(
     assert said.count(f"trains in a process group of {told} process") == bool(told)
     assert bool(said) is bool(told)
     assert (here.beat.step == 2) is not reports
+
+
+def test_the_first_step_of_an_attempt_is_the_first_one_that_is_reported(here: Here) -> None:
+    reporting.count_step(before=0)
+    assert (here.beat.first_step, here.beat.begins) == (1, None)
+    ddpjob.report(step=8001, resumed=8000)
+    ddpjob.report(step=8002)
+    assert (here.beat.first_step, here.beat.begins) == (8001, "FromCheckpoint")
+
+
+def test_a_program_says_whether_there_was_a_checkpoint_or_that_it_wants_none(here: Here) -> None:
+    ddpjob.report(resumed=0)
+    assert here.beat.begins == "NothingSaved"
+    reporting.starts_over()
+    assert here.beat.begins == "AsAsked"
 
 
 def test_in_the_first_attempt_nothing_is_counted_anew(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,6 +501,8 @@ def test_what_is_sent_is_a_beat() -> None:
         memory_bytes=1 << 30,
         checkpoint=Checkpoint(100, "2026-11-21T12:00:00.000Z"),
         metrics={"accuracy": 0.5},
+        first_step=101,
+        begins="FromCheckpoint",
     )
     for one in (full, Beat(rank=0, attempt=1, activity="starting")):
         msgspec.json.decode(msgspec.json.encode(one.to_dict()), type=BeatFields)
@@ -460,11 +511,12 @@ def test_what_is_sent_is_a_beat() -> None:
 def test_a_beat_is_sent_by_these_names() -> None:
     told = Beat(
         *(1, 3, "training", 9, 0.5, True, True, True, True, 1, 20, 0.3, 64, 0.02, {"data": 0.1}, 5),
-        *(Checkpoint(8, "t"), {"a": 1.0}),
+        *(Checkpoint(8, "t"), {"a": 1.0}, "P2P", "hot", 3, "AsAsked"),
     )
     assert set(told.to_dict()) == {
         "rank", "attempt", "activity", "step", "stepAge", "counted", "anew", "reports", "announces", "epoch",
         "totalSteps", "loss", "samples", "stepSeconds", "seconds", "memoryBytes", "checkpoint", "metrics",
+        "transport", "slowed", "firstStep", "begins",
     }  # fmt: skip
     assert set(Beat(1, 3, "starting").to_dict()) == {"rank", "attempt", "activity"}
 

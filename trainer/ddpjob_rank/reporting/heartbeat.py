@@ -12,7 +12,7 @@ import zlib
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-SIGNATURE = b"DDPJHB\0\x02"
+SIGNATURE = b"DDPJHB\0\x03"
 """What each file begins with; the last byte is the version."""
 
 FILE_BYTES = 4096
@@ -33,6 +33,11 @@ COUNTED, COUNTED_ANEW = 1.0, 2.0
 went on after a restart."""
 
 
+FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED = 1.0, 2.0, 3.0
+"""Where a program begins, by its own account: where a checkpoint that it has loaded ends; at the beginning, because
+it was told to; or there because it has looked for a checkpoint and there is none."""
+
+
 @dataclass(slots=True)
 class Record:
     """Everything that is told. An unknown number is NaN."""
@@ -45,6 +50,10 @@ class Record:
     """The last finished one."""
     step_at: float = math.nan
     """When it was finished, by the monotonic clock, which all processes of a machine share."""
+    first_step: float = math.nan
+    """The first that was finished in this attempt."""
+    begins: float = math.nan
+    """FROM_CHECKPOINT, AS_ASKED or NOTHING_SAVED."""
     counted: float = math.nan
     """0 if the program reports its steps; otherwise COUNTED or COUNTED_ANEW."""
     announces: float = math.nan

@@ -14,7 +14,7 @@ from typing import SupportsFloat
 
 from ddpjob_rank.environment import Env
 
-from .heartbeat import COUNTED, COUNTED_ANEW, LARGEST
+from .heartbeat import AS_ASKED, COUNTED, COUNTED_ANEW, FROM_CHECKPOINT, LARGEST, NOTHING_SAVED
 from .teller import ENDING, Teller, warn_once
 
 TAKE_OVER_SECONDS = 5.0
@@ -30,6 +30,7 @@ def report(
     samples: int | None = None,
     activity: str | None = None,
     checkpoint: int | None = None,
+    resumed: int | None = None,
     **metrics: SupportsFloat,
 ) -> None:
     """Reports where training is. What is not given stays as it was. A call takes a few microseconds.
@@ -44,6 +45,8 @@ def report(
         activity: What begins now: `training`, `saving`, `evaluation`, or another word. A finished step means
             `training`; before the first one, all training is `starting`.
         checkpoint: The number of the step whose checkpoint is complete now.
+        resumed: The number of the step whose checkpoint was loaded; 0 if there is none. Give it only if every
+            checkpoint is reported: where none was, nothing is lost by beginning again.
         metrics: Other numbers, by name.
     """
     teller = _current or _look()
@@ -51,7 +54,8 @@ def report(
         return
     record, now = teller.record, time.monotonic()
     if step is not None and (number := _whole("step", step)) is not None:
-        record.counted = 0
+        if record.counted != 0:  # The steps that were counted until now had other numbers.
+            record.counted, record.first_step = 0, number
         teller.finish(number, now)
     if activity is not None:
         teller.begin(str(activity), now)
@@ -63,6 +67,8 @@ def report(
         record.samples = number
     if checkpoint is not None and (number := _whole("checkpoint", checkpoint)) is not None:
         record.checkpoint_step, record.checkpoint_at = number, time.time()
+    if resumed is not None and (number := _whole("resumed", resumed)) is not None:
+        record.begins = FROM_CHECKPOINT if number > 0 else NOTHING_SAVED
     if loss is not None:
         told = _number("loss", loss)
         record.loss = math.nan if told is None else told
@@ -96,6 +102,13 @@ def reports_steps() -> None:
     """This program will report its steps, so they need not be counted for it."""
     if teller := _current or _look():
         teller.record.counted = 0
+        teller.write(time.monotonic())
+
+
+def starts_over() -> None:
+    """This program begins at the beginning because it was told to, whatever it has saved before."""
+    if teller := _current or _look():
+        teller.record.begins = AS_ASKED
         teller.write(time.monotonic())
 
 
@@ -140,6 +153,7 @@ def see_bar(position: int, left: int | None, epoch: int | None, loss: float | No
     record = teller.record
     if left is not None and record.counted == COUNTED_ANEW:
         teller.origin += position - record.step
+        record.first_step = math.nan  # A bar over what is left begins at 0, wherever the program went on.
         record.step, record.counted = position, COUNTED
     record.total_steps = math.nan if left is None else min(record.step + left, LARGEST)
     if epoch is not None:

@@ -4,11 +4,12 @@ The supervisor's ranks have this installed before their program runs. PyTorch ma
 with the program's own imports; a program without it must not wait for it.
 """
 
+import functools
 import os
 import sys
 import weakref
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpjob_rank.console import counted, warn
 from ddpjob_rank.environment import Env
@@ -16,7 +17,11 @@ from ddpjob_rank.importing import once_imported
 
 from .report import count_step, counted_steps, is_at_hand
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 OPTIMIZERS = "torch.optim.optimizer"
+MODULES = "torch.nn.modules.module"
 DISTRIBUTED = "torch.distributed"
 
 
@@ -24,10 +29,29 @@ def install() -> None:
     """Counts from now on, if this process has a supervisor that wants to know."""
     if Env.HEARTBEAT in os.environ:
         once_imported(OPTIMIZERS, _register)
+        once_imported(MODULES, _watch_loading)
 
 
 def _register(optimizers: ModuleType) -> None:
-    optimizers.register_optimizer_step_post_hook(_Counter())
+    counter = _Counter()
+    counter.forget_start = optimizers.register_optimizer_step_pre_hook(counter.note_start).remove
+    optimizers.register_optimizer_step_post_hook(counter)
+
+
+_has_loaded = False
+"""Whether a model of this process has been given weights: they may be of any step, whatever its optimizer knows."""
+
+
+def _watch_loading(modules: ModuleType) -> None:
+    load = modules.Module.load_state_dict
+
+    @functools.wraps(load)
+    def watched(*arguments: Any, **options: Any) -> Any:
+        global _has_loaded  # noqa: PLW0603  (of this process)
+        _has_loaded = True
+        return load(*arguments, **options)
+
+    modules.Module.load_state_dict = watched
 
 
 class _Counter:
@@ -35,12 +59,20 @@ class _Counter:
 
     def __init__(self) -> None:
         self._first: weakref.ref[object] | None = None
+        self._is_new = False
+        self.forget_start: Callable[[], None] = lambda: None
+        """Has `note_start` called no more."""
+
+    def note_start(self, optimizer: Any, _args: object, _kwargs: object) -> None:
+        """The first step of all is about to be made; whether its optimizer keeps anything from an earlier one."""
+        self._is_new = not getattr(optimizer, "state", True)
+        self.forget_start()
 
     def __call__(self, optimizer: object, _args: object, _kwargs: object) -> None:
         first = self._first() if self._first else None
         if first is None:
             self._first = weakref.ref(optimizer)
-            count_step(_made_before(optimizer))
+            count_step(_made_before(optimizer, is_new=self._is_new))
             _look_for_others()
         elif first is optimizer:
             count_step()
@@ -65,13 +97,16 @@ def _has_group(distributed: ModuleType) -> bool:
     return bool(distributed.is_available() and distributed.is_initialized())
 
 
-def _made_before(optimizer: Any) -> int | None:
+def _made_before(optimizer: Any, *, is_new: bool) -> int | None:
     """The steps before its present one: Adam and similar ones keep their number, and a checkpoint brings it back.
 
-    None for others, such as SGD, which do not; and one on a GPU is not worth waiting for.
+    None for others, such as SGD, which do not, and for a new one whose model goes on from somewhere. A number on a
+    GPU is not worth waiting for: it is only known of an optimizer that `is_new`.
     """
     try:
         steps = next(state["step"] for state in optimizer.state.values() if "step" in state)
-        return max(0, int(steps) - 1) if is_at_hand(steps) else None
+        if not is_at_hand(steps) and not is_new:
+            return None
+        return (max(0, int(steps) - 1) if is_at_hand(steps) else 0) or (None if _has_loaded else 0)
     except Exception:  # noqa: BLE001  What an optimizer keeps is its own, and it is in the midst of the user's step.
         return None

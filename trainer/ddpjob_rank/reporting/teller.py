@@ -51,6 +51,8 @@ class Teller:
             self._pace.step(step - record.step, now)
         else:
             self._do(TRAINING, now)  # It is unknown how long the step took.
+        if math.isnan(record.step):
+            record.first_step = step
         record.step, record.step_at, record.step_seconds = step, now, self._pace.mean
 
     def begin(self, activity: str, now: float) -> None:

@@ -22,6 +22,9 @@ DEFAULT_WINDOW_SECONDS = 3600
 GRACE_SECONDS = 30
 """As Kubernetes' default, and that of torchrun's `--shutdown-timeout`."""
 
+DIGITS = 10
+"""Of an interval between two saves: a longer number is as large as one can be."""
+
 NO_RESTARTS = Limits()
 DISABLED = "Disabled"
 
@@ -52,6 +55,9 @@ class Settings:
     limits: Limits = NO_RESTARTS
     stall_timeout: float | None = None
     """Seconds; None: learned."""
+    checkpoint_every_steps: int | None = None
+    checkpoint_every_seconds: int | None = None
+    """How often the program is asked to save; None: not by this."""
     preflight: str = DISABLED
     grace: float = GRACE_SECONDS
     """Seconds from when this node is told to stop until whoever told it loses patience."""
@@ -117,6 +123,8 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
         peers=_peers(env) or ((f"{master}:{control}",) if master else ()),
         limits=Limits(restarts, window, codes, causes),
         stall_timeout=stall or None,
+        checkpoint_every_steps=_interval(env, Env.CHECKPOINT_EVERY_STEPS),
+        checkpoint_every_seconds=_interval(env, Env.CHECKPOINT_EVERY_SECONDS),
         preflight=env.get(Env.PREFLIGHT, DISABLED),
         grace=_number(env, Env.GRACE_PERIOD_SECONDS, GRACE_SECONDS),
         domain_file=Path(env[Env.TOPOLOGY_DOMAIN_FILE]) if Env.TOPOLOGY_DOMAIN_FILE in env else None,
@@ -157,6 +165,12 @@ def _peers(env: Mapping[str, str]) -> tuple[str, ...]:
             f"{Env.PEERS}: {error}: it must be addresses as host:port, with commas between them"
         ) from None
     return peers
+
+
+def _interval(env: Mapping[str, str], name: str) -> int | None:
+    """The number in a variable that is for the program to read, and whose mistakes it reports."""
+    text = env.get(name, "")
+    return int(text[:DIGITS]) if text.isascii() and text.isdecimal() else None
 
 
 def _number(env: Mapping[str, str], name: str, default: int) -> int:

@@ -49,7 +49,7 @@ class Curve:
         }
         told = {name: value for name, value in values.items() if value is not None}
         if attempt != self._attempt:
-            self._begin(attempt, progress.step, now)
+            self._begin(attempt, progress.step if progress.first is None else progress.first, now)
         self._seen = Event("progress", progress.last_step_time or now, attempt, progress.step, told)
         if self._is_due(self._seen):
             self.flush()

@@ -126,11 +126,16 @@ def mark(gang: Gang) -> str:
         gang.in_place_restarts,
         gang.first_step_seen,
         gang.incidents[-1].attempt if gang.incidents else None,
-        gang.progress is not None and gang.progress.not_finite_since is not None,
+        _of_progress(gang.progress),
         gang.stall and (gang.stall.since, gang.stall.rank, gang.stall.message),
         sorted(straggler.rank for straggler in gang.stragglers),
     )
     return hashlib.sha256(json.dumps(matters).encode()).hexdigest()[:16]
+
+
+def _of_progress(seen: Progress | None) -> tuple[int, int | None, bool] | None:
+    """What matters of it at once: where an attempt began, and whether the loss is a finite number."""
+    return None if seen is None else (seen.attempt, seen.first, seen.not_finite_since is not None)
 
 
 def _progress(gang: Gang) -> Document | None:
@@ -140,6 +145,11 @@ def _progress(gang: Gang) -> Document | None:
     # While no step finishes, no end is in sight.
     eta = seen.eta_seconds if gang.phase is Phase.RUNNING else None
     return {
+        "attempt": seen.attempt,
+        "since": None if seen.since is None else rfc3339(seen.since),
+        "firstStep": seen.first,
+        "begins": seen.begins,
+        "recounts": seen.recounts,
         "epoch": seen.epoch,
         "step": None if seen.anew else seen.step,
         "stepsSinceRestart": seen.step if seen.anew else None,

@@ -39,6 +39,16 @@ class Progress:
     """Whether steps are counted since the last restart, because it is unknown at which one the program went on."""
     not_finite_since: int | None = None
     """The step at which the loss was first seen to be NaN or infinite; None: it is not."""
+    attempt: int = 0
+    """The attempt that finished these steps."""
+    since: float | None = None
+    """When the first step of that attempt was seen, in seconds of the epoch."""
+    first: int | None = None
+    """The first step that was finished in it; None if its number is unknown."""
+    begins: str | None = None
+    """Where its program begins, by its own account, as beats have it."""
+    recounts: bool = False
+    """Whether a process has counted its steps again from a lower number within an attempt."""
 
     @property
     def percent(self) -> float | None:
@@ -61,6 +71,8 @@ class _Process:
     step: int
     finished: float | None
     """When it finished that step, by our clock; None: in an earlier attempt."""
+    first: int | None = None
+    """The first step of this attempt: the first one seen, of a program that says it of none, but has its numbers."""
 
 
 class GangProgress:
@@ -75,6 +87,9 @@ class GangProgress:
         self._processes: dict[int, _Process] = {}
         self._points: deque[tuple[int, float]] = deque(maxlen=POINTS)
         self._last: Progress | None = None
+        self._recounts = False
+        self._began: float | None = None
+        self._since: float | None = None
         self._last_finished: float | None = None
         self._not_finite_since: int | None = None
         self._looked: float | None = None
@@ -104,14 +119,16 @@ class GangProgress:
             self._look(over=True)
         if self._last is None or self._last_finished is None:
             return self._last
-        return replace(self._last, last_step_time=wall - (now - self._last_finished))
+        if self._began is not None and self._since is None:
+            self._since = wall - (now - self._began)  # Once: the two clocks drift apart.
+        return replace(self._last, last_step_time=wall - (now - self._last_finished), since=self._since)
 
     def _begin(self, attempt: int) -> None:
         """The step may go back, and the pace was another attempt's; how far the gang got is still worth knowing."""
         self._attempt, self._saved = attempt, 0
         self._processes.clear()
         self._points.clear()
-        self._looked = self._not_finite_since = None
+        self._looked = self._not_finite_since = self._began = self._since = None
         if self._last is not None:
             self._last = replace(self._last, step_seconds=None, samples_per_second=None)
 
@@ -123,8 +140,12 @@ class GangProgress:
         if known is not None and known.step == step and known.finished is not None:
             known.beat = beat  # The first sight of a step says best when it was finished.
             return
+        if known is not None and step < known.step and beat.get("counted") == known.beat.get("counted"):
+            self._recounts = True
         finished = None if age is None else now - age
-        self._processes[beat["rank"]] = _Process(beat, step, finished)
+        seen = known.first if known and known.first is not None else step
+        first = beat.get("firstStep", None if beat.get("counted") else seen)
+        self._processes[beat["rank"]] = _Process(beat, step, finished, first)
 
     def _note_checkpoint(self, beat: BeatDocument) -> None:
         told = beat.get("checkpoint")
@@ -144,6 +165,7 @@ class GangProgress:
         if finished is not None:
             self._last_finished = finished
             self._add_point(step, finished)
+            self._began = finished if self._began is None else self._began
         step_seconds, samples, loss = self._step_seconds(), self._told("samples"), self._loss(step)
         self._last = Progress(
             step=step,
@@ -155,6 +177,11 @@ class GangProgress:
             metrics={name: float(number) for name, number in (self._told("metrics") or {}).items()},
             anew=anew,
             not_finite_since=self._not_finite_since,
+            attempt=self._attempt or 0,
+            since=self._since,
+            first=None if anew else min((one.first for one in telling if one.first is not None), default=None),
+            begins=self._told("begins"),
+            recounts=self._recounts,
         )
 
     def _loss(self, step: int) -> float | None:

@@ -5,6 +5,8 @@ import os
 import time
 from collections.abc import Sequence
 
+from ddpjob_rank.console import warn
+
 from ddpjob_supervisor.gang.coordinator_service import CoordinatorService
 from ddpjob_supervisor.gang.follower import Follower
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
@@ -17,6 +19,7 @@ from .curve import Curve
 from .document import PROCESSES, Document, Gang, Memory, document
 from .progress import GangProgress
 from .pss import proportional_set_size
+from .starting_over import Beginnings, Interval
 from .stragglers import Comparison
 
 MEMORY_SECONDS = 30.0
@@ -41,11 +44,12 @@ class Status:
         self._progress = GangProgress()
         self._comparison = Comparison()
         self._memory = Memory()
+        self._beginnings = Beginnings(Interval(settings.checkpoint_every_steps, settings.checkpoint_every_seconds))
         self.curve = Curve(lambda _: None)
         """Where progress is recorded."""
 
     def add(self, attempt: int, beats: Sequence[BeatDocument]) -> None:
-        """Takes in beats that have just arrived."""
+        """Takes in beats that have just arrived, and says it where an attempt has started over."""
         now = time.monotonic()
         self._progress.add(attempt, beats, now)
         self._comparison.add(attempt, beats, now)
@@ -114,8 +118,15 @@ class Status:
 
     def _note(self, attempt: int, *, over: bool = False) -> None:
         progress = self._progress.progress(time.monotonic(), time.time(), over=over)
-        if progress is not None:
-            self.curve.note(attempt, progress, time.time())
+        if progress is None or progress.attempt != attempt:
+            return
+        self.curve.note(attempt, progress, time.time())
+        saved = self._progress.checkpoint
+        incidents = () if self._service is None else self._service.coordinator.past.incidents
+        told = incidents[-1].end.step if incidents else None
+        words = self._beginnings.note(progress, None if saved is None else saved["step"], told)
+        if words and not self._settings.in_a_job:  # There the operator says it, who knows what other pods have done.
+            warn(words)
 
     def _measured(self) -> Memory:
         zygote = self._starter.zygote

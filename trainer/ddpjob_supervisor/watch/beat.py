@@ -56,6 +56,10 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """How NCCL passes data, where it says so: `P2P, NET/IB`. Heard by its supervisor, not reported."""
     slowed: str | None = None
     """Why the clocks of its GPU are held down, as its supervisor was told by the driver."""
+    first_step: int | None = None
+    """The first one that it finished in this attempt; None: unknown."""
+    begins: str | None = None
+    """Where it begins, by its own account: `FromCheckpoint`, `AsAsked`, or `NothingSaved` and so at the beginning."""
 
     def to_dict(self) -> "BeatFields":
         """As it is sent: without None, and without what is empty."""
@@ -92,6 +96,8 @@ class BeatFields(TypedDict, total=False):
     attempt: Required[int]
     activity: Required[str]
     step: int
+    firstStep: int
+    begins: str
     stepAge: float
     counted: bool
     anew: bool

@@ -6,12 +6,25 @@ import time
 from pathlib import Path
 
 from ddpjob_rank.moments import rfc3339
-from ddpjob_rank.reporting.heartbeat import COUNTED, COUNTED_ANEW, EMPTY, FILE_BYTES, PARTS, Record, decode
+from ddpjob_rank.reporting.heartbeat import (
+    AS_ASKED,
+    COUNTED,
+    COUNTED_ANEW,
+    EMPTY,
+    FILE_BYTES,
+    FROM_CHECKPOINT,
+    NOTHING_SAVED,
+    PARTS,
+    Record,
+    decode,
+)
 
 from .beat import Beat, Checkpoint
 
 TRIES = 3
 """How often a file that is not whole is read. It takes two writes during a read; what was known stays known."""
+
+BEGINS = {FROM_CHECKPOINT: "FromCheckpoint", AS_ASKED: "AsAsked", NOTHING_SAVED: "NothingSaved"}
 
 _NO_FILE = -1
 
@@ -78,6 +91,8 @@ def _beat(record: Record, now: float) -> Beat:
         attempt=int(record.attempt),
         activity=record.activity,
         step=_whole(record.step),
+        first_step=None if record.counted == COUNTED_ANEW else _whole(record.first_step),
+        begins=BEGINS.get(record.begins),
         step_age=None if step_age is None else max(0.0, step_age),
         counted=record.counted in {COUNTED, COUNTED_ANEW},
         anew=record.counted == COUNTED_ANEW,

@@ -90,7 +90,8 @@ def merged(beat: Beat | None, post: Post | None, attempt: int, now: float) -> Be
     if beat.step is None and post.step:
         beat = replace(beat, step=post.step, step_age=max(0.0, now - post.at), activity=TRAINING)
     elif beat.step is not None and beat.counted and post.step is not None:
-        beat = replace(beat, step=max(0, beat.step + post.ahead), counted=False, anew=False)
+        first = None if beat.first_step is None else max(0, beat.first_step + post.ahead)
+        beat = replace(beat, step=max(0, beat.step + post.ahead), first_step=first, counted=False, anew=False)
     return replace(
         beat,
         total_steps=beat.total_steps or post.total or post.estimate,

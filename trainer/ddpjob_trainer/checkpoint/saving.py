@@ -92,9 +92,13 @@ class Saver:
         if found:
             record("resumed", step=found.manifest.step, epoch=found.manifest.epoch, checkpoint=found.path)
         if content is None:
+            reporting.report(resumed=0)
+            if self._settings.start_over:
+                reporting.starts_over()
             return None
         decoded = found.state if found else state.decode(content.path)
         position.step, position.epoch, position.samples = decoded["position"]
+        reporting.report(resumed=position.step)
         return decoded
 
     def _find(self, files: Checkpoints) -> Found[state.StateDict] | None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from ddpjob_operator.api.causes import Cause
 from ddpjob_operator.api.contract import (
     CONTRACT_VARIABLES,
     GROUP,
@@ -16,7 +17,7 @@ from ddpjob_operator.api.contract import (
     TRAINER_CONTAINER,
 )
 from ddpjob_operator.api.problems import Path
-from ddpjob_operator.api.restart import LAST_EXIT_CODE, Restart
+from ddpjob_operator.api.restart import LAST_EXIT_CODE, Restart, RestartAction
 from ddpjob_operator.api.schema import NAME_PATTERN
 from ddpjob_operator.api.spec import AUTO, DDPJobSpec, is_gpu
 
@@ -163,6 +164,13 @@ def matching_rules(job: Any) -> Found:
     for path, rule in mappings(job, ("spec", "restart", "rules")):
         if not any(rule.get(field) for field in RULE_MATCHES):
             yield _at(path)
+
+
+def forbidden_beginnings(job: Any) -> Found:
+    """That an attempt starts over can only be forbidden: it has started."""
+    for path, rule in mappings(job, ("spec", "restart", "rules")):
+        if Cause.STARTED_OVER in listed(rule, ("causes",)) and rule.get("action") != RestartAction.FAIL:
+            yield _at((*path, "action"))
 
 
 def exit_codes(job: Any) -> Found:

@@ -1,5 +1,6 @@
 """The rules, each with its CEL, its check in Python and its message side by side."""
 
+from ddpjob_operator.api.causes import Cause
 from ddpjob_operator.api.contract import (
     CONTRACT_VARIABLES,
     GPU_RESOURCES,
@@ -12,7 +13,7 @@ from ddpjob_operator.api.contract import (
     TRAINER_CONTAINER,
 )
 from ddpjob_operator.api.numbers import MOST_SECONDS
-from ddpjob_operator.api.restart import LAST_EXIT_CODE
+from ddpjob_operator.api.restart import LAST_EXIT_CODE, RestartAction
 from ddpjob_operator.api.schema import NAME_FORM, NAME_PATTERN
 
 from . import checks
@@ -76,6 +77,15 @@ RULES: tuple[Rule, ...] = (
         f"matches nothing; give one of {', '.join(checks.RULE_MATCHES)}",
         checks.matching_rules,
         " || ".join(f"has(self.{field})" for field in checks.RULE_MATCHES),
+        RESTART_RULES,
+    ),
+    Rule(
+        f"{RESTART_RULES}.action",
+        "another action than Fail for attempts that start over",
+        f"must be {RestartAction.FAIL} where causes has {Cause.STARTED_OVER}: a restart from the beginning can only "
+        "be forbidden",
+        checks.forbidden_beginnings,
+        f"!has(self.causes) || !('{Cause.STARTED_OVER}' in self.causes) || self.action == '{RestartAction.FAIL}'",
         RESTART_RULES,
     ),
     Rule(

@@ -115,7 +115,7 @@ def _order(failure: Facts) -> tuple[int, datetime, int]:
 def _kind(failure: Facts) -> int:
     """The kind of a failure; those that cause others come first."""
     match failure.cause:
-        case Cause.OUT_OF_MEMORY:
+        case Cause.OUT_OF_MEMORY | Cause.STARTED_OVER:
             return 0
         case Cause.STOPPED:
             return 3

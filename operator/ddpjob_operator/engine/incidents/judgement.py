@@ -33,6 +33,8 @@ DEFAULTS: dict[str, RestartAction] = {
     Cause.START_ERROR: RestartAction.FAIL,
 }
 """For each cause; the user's rules come first."""
+BY_RULE_ONLY = frozenset({Cause.STARTED_OVER})
+"""Causes that are none, and end no attempt, unless a rule of the user names them."""
 UNKNOWN = RestartAction.RESTART
 """For a cause that only a newer operator knows."""
 

@@ -7,6 +7,7 @@ knows when time alone will change its answer.
 from .end import deadlines_due, ending, finished, finished_due, past_deadlines, succeeded
 from .in_place import restarted_in_place
 from .incident import corrected, incident, incident_due
+from .overwriting import overwriting
 from .queue import queued
 from .size import give_back_due, given_back, resize_due, resized
 from .start import (
@@ -33,6 +34,7 @@ CHAIN: tuple[Policy, ...] = (
     Policy(queued, "A job that waits for its queue stays there whatever is in the way of a start."),
     Policy(obstructed, "A start that is not possible does not count as an attempt."),
     Policy(started, "Until a job starts or resumes, its pods belong to the past: they are no incident."),
+    Policy(overwriting, "A start at the beginning that a rule forbids ends the job before there is another attempt."),
     Policy(restarted_in_place, "What supervisors have answered counts as an incident before a pod reports it."),
     Policy(incident, "A broken gang starts again before more is learned about the last attempt.", incident_due),
     Policy(

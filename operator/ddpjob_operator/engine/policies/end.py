@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Unpack
 
 from ddpjob_operator.api import (
+    Cause,
     CleanPodPolicy,
     Condition,
     ConditionType,
@@ -32,6 +33,9 @@ from .verdict import Times, Verdict
 
 GENTLE = DEADLINES | {Reason.RANK_ZERO_SUCCEEDED}
 """Reasons to end at which pods have something to save, and so get their own grace period."""
+
+AT_ONCE = 1
+"""Seconds. With 0 the API server would forget a pod that may still run."""
 
 EXCUSABLE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.CRASH_LOOP})
 """Reasons to end that are due to a counted failure."""
@@ -194,15 +198,17 @@ def _excused(view: View, said: Condition, entry: Entry | None) -> Verdict | None
 
 def _goes_on(view: View, pod: Pod, reason: str) -> bool:
     """Whether a pod may keep running after the job's end, as its user wants; a deadline ends it all the same."""
-    keeps = view.spec.clean_pod_policy is CleanPodPolicy.NONE and reason not in GENTLE
+    keeps = view.spec.clean_pod_policy is CleanPodPolicy.NONE and reason not in {*GENTLE, Cause.STARTED_OVER}
     return keeps and not pod.deleting and pod.node < view.nodes
 
 
 def _stopping(view: View, pods: tuple[Pod, ...], reason: str, first: str) -> tuple[Action, ...]:
     """Stops pods. At a deadline those that run are kept, with their logs: nothing else shows what they did.
 
-    Otherwise only `first` is kept, the one that failed first.
+    Otherwise only `first` is kept, the one that failed first; and none of a gang that must not save any more.
     """
+    if reason == Cause.STARTED_OVER:
+        return delete(view, pods, grace=AT_ONCE)
     if reason in DEADLINES:
         return stop(view, pods, {pod.name for pod in pods}, grace=None)
     return delete(view, pods, grace=None) if reason in GENTLE else stop(view, pods, {first}, grace=short_grace(view))

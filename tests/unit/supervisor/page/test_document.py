@@ -59,6 +59,11 @@ def test_the_whole_document() -> None:
             }
         ],
         "progress": {
+            "attempt": 3,
+            "since": AT_AS_TEXT,
+            "firstStep": 101,
+            "begins": "FromCheckpoint",
+            "recounts": False,
             "epoch": 1,
             "step": 120,
             "stepsSinceRestart": None,
@@ -197,6 +202,8 @@ STALL = Stall(AT)
         {"stall": STALL},
         {"stall": Stall(AT, 1, 3, "rank 3 did not enter the collective")},
         {"progress": dataclasses.replace(PROGRESS, loss=math.nan, not_finite_since=118)},
+        {"progress": dataclasses.replace(PROGRESS, attempt=4)},
+        {"progress": dataclasses.replace(PROGRESS, first=None)},
         {"stragglers": ()},
         {"stragglers": (Straggler(0, 0, 1.84),)},
     ],
@@ -216,7 +223,6 @@ def test_the_mark_changes_once_it_is_known_whom_a_stall_is_to_blame_on() -> None
     [
         {"progress": dataclasses.replace(PROGRESS, step=121)},
         {"progress": dataclasses.replace(PROGRESS, loss=0.3)},
-        {"progress": None},
         {"beats": ()},
         {"checkpoint": None},
         {"stragglers": (Straggler(1, 3, 2.5),)},

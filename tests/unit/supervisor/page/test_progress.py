@@ -166,6 +166,53 @@ def test_what_one_process_alone_tells_is_told() -> None:
     assert (progress.epoch, progress.total_steps, progress.loss) == (2, 40, 0.5)
 
 
+def test_where_an_attempt_began_is_told_with_its_number_and_since_when() -> None:
+    pace = GangProgress()
+    first = heard(pace, [(1.0, [beat(0, 7, 0.5, firstStep=3), beat(1, 6, 0.25, firstStep=3)]), (9.0, [beat(0, 9)])])
+    assert first is not None
+    assert (first.attempt, first.first, first.since) == (1, 3, WALL + 0.75)
+    pace.add(2, [beat(0, None, None)], 10.0)
+    between = pace.progress(11.0, WALL)
+    assert between is not None
+    assert (between.attempt, between.first) == (1, 3), "no step of the second one is known yet"
+    second = heard(
+        pace, [(12.0, [beat(0, 8, begins="FromCheckpoint"), beat(1, 7, counted=True, firstStep=1)])], attempt=2
+    )
+    assert second is not None
+    assert (second.attempt, second.first, second.begins, second.since) == (2, 8, "FromCheckpoint", WALL + 12)
+
+
+@pytest.mark.parametrize(
+    ("told", "first"),
+    [
+        ({}, 5),
+        ({"firstStep": 2}, 2),
+        ({"counted": True, "firstStep": 2}, 2),
+        ({"counted": True}, None),
+        ({"counted": True, "anew": True}, None),
+    ],
+    ids=["a script of posts", "one that reports", "one that is counted", "by a bar over the rest", "counted anew"],
+)
+def test_the_first_step_is_what_the_rank_says_or_the_first_one_seen(told: dict[str, Any], first: int | None) -> None:
+    progress = heard(GangProgress(), [(1.0, [beat(0, 5, **told)]), (3.0, [beat(0, 8, **told)])])
+    assert progress is not None
+    assert progress.first == first
+
+
+def test_a_script_that_counts_the_steps_of_each_epoch_anew_is_known_from_then_on() -> None:
+    pace = GangProgress()
+    told = [(1, [beat(0, 8), beat(1, 9)]), (1, [beat(0, 9), beat(1, 8)]), (2, [beat(0, 3)]), (2, [beat(0, 4)])]
+    recounts = []
+    for now, (attempt, beats) in enumerate(told):
+        progress = heard(pace, [(2.0 * now, beats)], attempt)
+        assert progress is not None
+        recounts.append(progress.recounts)
+    assert recounts == [False, True, True, True]
+    reported = heard(GangProgress(), [(1.0, [beat(0, 8, counted=True)]), (3.0, [beat(0, 5)])])
+    assert reported is not None
+    assert not reported.recounts, "its own numbers are others than those that were counted"
+
+
 def test_since_when_the_loss_is_not_finite_is_told_until_it_is_one_again_or_another_attempt_begins() -> None:
     pace = GangProgress()
     told = [(1.0, 1, 7, 0.5), (2.0, 1, 8, "NaN"), (3.0, 1, 9, "-Infinity"), (4.0, 1, 10, None), (5.0, 1, 11, 0.4)]

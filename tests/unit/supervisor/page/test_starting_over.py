@@ -1,0 +1,52 @@
+"""What a supervisor that no operator started says of an attempt that starts over."""
+
+from ddpjob_supervisor.page.progress import Progress
+from ddpjob_supervisor.page.starting_over import Beginnings, Interval
+
+SAID = (
+    "attempt 2 started over: its first step is 1, and step 1000 was finished before. 1000 steps (about 1001 s) are "
+    "lost, and what is saved now may replace what was saved before. Have the program load its last checkpoint when "
+    "it starts"
+)
+
+
+def notes(*told: tuple[int, int | None, int], saved: int | None = None) -> list[str]:
+    """What is said of these attempts, their first steps and their present ones, each second a step."""
+    beginnings = Beginnings(Interval())
+    progress = (
+        Progress(step=step, last_step_time=float(step), attempt=attempt, since=0.0, first=first)
+        for attempt, first, step in told
+    )
+    return [beginnings.note(one, saved) for one in progress]
+
+
+def test_it_is_said_once_of_each_attempt_that_starts_over() -> None:
+    said = notes((1, 1, 1), (1, 1, 1000), (2, 1, 2), (2, 1, 30), (3, 1, 1))
+    assert said[:4] == ["", "", SAID, ""]
+    assert said[4].startswith("attempt 3 started over: its first step is 1, and step 1000 was finished before")
+
+
+def test_nothing_is_said_of_one_that_goes_on_or_of_which_nobody_knows() -> None:
+    assert notes((1, 1, 1000), (2, 901, 902), (3, None, 5), (3, None, 6)) == [""] * 4
+
+
+def test_it_is_said_once_it_is_known() -> None:
+    assert [bool(one) for one in notes((1, 1, 1000), (2, None, 4), (2, 1, 5))] == [False, False, True]
+
+
+def test_a_checkpoint_that_is_not_loaded_is_worth_a_word_after_any_step() -> None:
+    assert [bool(one) for one in notes((1, 1, 5), (2, 1, 1))] == [False, False]
+    assert [bool(one) for one in notes((1, 1, 5), (2, 1, 1), saved=4)] == [False, True]
+
+
+def test_what_a_rank_told_as_it_failed_counts_too() -> None:
+    beginnings = Beginnings(Interval())
+    assert beginnings.note(Progress(90, attempt=1, first=1), None) == ""
+    said = beginnings.note(Progress(1, attempt=2, first=1), None, told=120)
+    assert "step 120 was finished before. 120 steps are lost" in said
+
+
+def test_numbers_that_begin_again_in_each_epoch_say_nothing() -> None:
+    beginnings = Beginnings(Interval())
+    told = (Progress(1000, attempt=1, first=1, recounts=True), Progress(1, attempt=2, first=1, recounts=True))
+    assert [beginnings.note(one, None) for one in told] == ["", ""]
