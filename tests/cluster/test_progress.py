@@ -36,7 +36,9 @@ def test_progress_is_in_the_status_and_in_kubectls_table(team: Team, page: Page)
     start(team, page)
     team.until("{.status.progress.step}=120")
     status = team.status()
-    assert status["progress"] | {"lastStepTime": NOON} == PROGRESS | SPEED | {"display": "30%", "eta": "56s"}
+    remembered = {"furthestStep": 120, "savedStep": 100}
+    shown = {"display": "30%", "eta": "56s"}
+    assert status["progress"] | {"lastStepTime": NOON} == PROGRESS | SPEED | shown | remembered
     assert status["checkpoint"]["step"] == 100
     head, row = team.kubectl("get", "ddp", "digits").splitlines()
     columns = head.split()
@@ -78,18 +80,23 @@ def writes_within(team: Team, seconds: int) -> int:
 
 
 def test_a_restart_in_place_is_an_incident_like_any_other_and_touches_no_pod(team: Team, page: Page) -> None:
+    page.says(progress={"attempt": 1, "firstStep": 1, "step": 5000})
     start(team, page)
+    team.until("{.status.progress.step}=5000")
     pods = {pod["metadata"]["uid"] for pod in team.pods()}
     incident = {"attempt": 1, "time": NOON, "node": 1, "rank": 1, "cause": "Application", "exitCode": 137}
     killed = {"signal": 9, "exception": None, "message": "killed by SIGKILL", "step": 120, "tied": False}
-    page.says(attempt=2, inPlaceRestarts=1, incidents=[incident | killed])
+    began = {"attempt": 2, "firstStep": 1, "step": 3}
+    page.says(attempt=2, inPlaceRestarts=1, incidents=[incident | killed], progress=began)
     team.until("{.status.attempt}=2", seconds=20)
     status = team.wait("Running", seconds=20)
     assert (status["restarts"], status["disruptions"]) == (1, 0)
     failure = status["lastFailure"]
     assert (failure["attempt"], failure["node"], failure["signal"], failure["step"]) == (1, 1, "SIGKILL", 120)
     assert {pod["metadata"]["uid"] for pod in team.pods()} == pods
-    assert team.events()["Restarting"] == 1
+    over = team.condition("StartedOver")
+    assert over["message"].startswith("Attempt 2 started over: its first step is 1, and step 5000 was finished before")
+    assert (team.events()["Restarting"], team.events()["StartedOver"]) == (1, 1)
 
 
 def test_another_operator_listens_again_and_counts_nothing_twice(unattended: Plant, page: Page) -> None:

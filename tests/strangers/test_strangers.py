@@ -74,6 +74,9 @@ def test_a_script_is_killed_and_stopped_and_goes_on_with_its_ranks_together(
     goes_on(here, stranger, before)
     if stranger.steps:
         here.wait("its progress", lambda: here.status(name).get("progress", {}).get("display"))
+    if stranger.saves:
+        said = {one["type"]: one["status"] for one in here.status(name)["conditions"]}
+        assert said.get("StartedOver", "False") == "False", here.evidence()
 
 
 @pytest.mark.full("tests/unit/rank/test_heartbeats has what is told when, and here is who is told")

@@ -27,7 +27,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class Former:
     """What is known of the attempts before one."""
 
     earliest: int
@@ -40,7 +40,7 @@ class Past:
     """What a step took in the last one, with all that was done between steps; None if it made too few."""
 
 
-def steps_lost(past: Past, first: int, begins: str | None, every: Interval) -> int:
+def steps_lost(past: Former, first: int, begins: str | None, every: Interval) -> int:
     """How many steps are lost by an attempt that starts over; 0 if it does not, or if that loses next to nothing.
 
     It starts over if its first step is no later than that of any other attempt, unless the program knows why. If a
@@ -102,10 +102,10 @@ def _is_new(before: Progress, present: Progress) -> bool:
     return present.attempt > before.attempt or (present.attempt == before.attempt and later)
 
 
-def _past(before: Progress, told: Iterable[int]) -> Past | None:
+def _past(before: Progress, told: Iterable[int]) -> Former | None:
     if before.earliest_step is None or before.furthest_step is None:
         return None
-    return Past(before.earliest_step, max([before.furthest_step, *told]), before.saved_step, _pace(before))
+    return Former(before.earliest_step, max([before.furthest_step, *told]), before.saved_step, _pace(before))
 
 
 def _pace(before: Progress) -> float | None:
@@ -123,7 +123,7 @@ def _interval(checkpoint: Checkpoint | None) -> Interval:
     return Interval(checkpoint.every_steps, seconds if isinstance(seconds, int) else None)
 
 
-def _told(past: Past, present: Progress, lost: int) -> str:
+def _told(past: Former, present: Progress, lost: int) -> str:
     time = "" if past.step_seconds is None else f" (about {duration(round(lost * past.step_seconds))})"
     saved = "" if past.saved is None else f" A checkpoint of step {past.saved} was not loaded."
     return (

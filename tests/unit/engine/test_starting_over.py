@@ -7,61 +7,61 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import ConditionType
 from ddpjob_operator.engine import starting_over
-from ddpjob_operator.engine.starting_over import Interval, Past, steps_lost
+from ddpjob_operator.engine.starting_over import Former, Interval, steps_lost
 from ddpjob_supervisor.page import starting_over as without_operator
 
 from .builders import START, Moment, a_job, plan
 from .tables import Table, rows, verdict
 
-LONG = Past(earliest=1, furthest=12_400, step_seconds=0.5)
-SAVED = Past(earliest=1, furthest=12_400, saved=12_000)
+LONG = Former(earliest=1, furthest=12_400, step_seconds=0.5)
+SAVED = Former(earliest=1, furthest=12_400, saved=12_000)
 NO_INTERVAL = Interval()
 
 # What is known of former attempts, the first step of this one, where its program says that it begins, how often it is
 # asked to save -> the steps that are lost.
-RULE: dict[str, tuple[Past, int, str | None, Interval, int]] = {
+RULE: dict[str, tuple[Former, int, str | None, Interval, int]] = {
     "it begins at the beginning": (LONG, 1, None, NO_INTERVAL, 12_400),
-    "it counts from 0": (Past(0, 12_400), 0, None, NO_INTERVAL, 12_400),
-    "it tells each hundredth step": (Past(100, 12_400), 100, None, NO_INTERVAL, 12_301),
+    "it counts from 0": (Former(0, 12_400), 0, None, NO_INTERVAL, 12_400),
+    "it tells each hundredth step": (Former(100, 12_400), 100, None, NO_INTERVAL, 12_301),
     "it begins before all others, which have gone on from what was there before the job": (
-        *(Past(8_001, 12_400), 1, None, NO_INTERVAL),
+        *(Former(8_001, 12_400), 1, None, NO_INTERVAL),
         12_400,
     ),
     "it goes on a bit behind": (LONG, 12_001, None, NO_INTERVAL, 0),
     "it goes on far behind, from the best checkpoint, say": (LONG, 2_001, None, NO_INTERVAL, 0),
     "it goes on from step 1": (LONG, 2, None, NO_INTERVAL, 0),
     "it goes on after the last step": (LONG, 12_401, None, NO_INTERVAL, 0),
-    "after the only step that there was": (Past(1, 1), 2, None, NO_INTERVAL, 0),
+    "after the only step that there was": (Former(1, 1), 2, None, NO_INTERVAL, 0),
     # By its own account.
-    "it has loaded what was there before the job": (Past(8_001, 12_400), 8_001, "FromCheckpoint", NO_INTERVAL, 0),
+    "it has loaded what was there before the job": (Former(8_001, 12_400), 8_001, "FromCheckpoint", NO_INTERVAL, 0),
     "it was asked to start over": (SAVED, 1, "AsAsked", NO_INTERVAL, 0),
     "it has found nothing, and nothing was saved": (LONG, 1, "NothingSaved", NO_INTERVAL, 0),
     "it has found nothing, though there was something": (SAVED, 1, "NothingSaved", NO_INTERVAL, 12_400),
     # By checkpoints.
     "the last checkpoint is not loaded": (SAVED, 1, None, NO_INTERVAL, 12_400),
-    "be it after few steps": (Past(1, 3, saved=2), 1, None, NO_INTERVAL, 3),
-    "the last checkpoint is that of the beginning": (Past(1, 12_400, saved=0), 1, None, NO_INTERVAL, 0),
+    "be it after few steps": (Former(1, 3, saved=2), 1, None, NO_INTERVAL, 3),
+    "the last checkpoint is that of the beginning": (Former(1, 12_400, saved=0), 1, None, NO_INTERVAL, 0),
     # By what lies between two saves.
-    "few steps": (Past(1, 99), 1, None, NO_INTERVAL, 0),
-    "some steps": (Past(1, 100), 1, None, NO_INTERVAL, 100),
-    "few long steps": (Past(1, 5, step_seconds=11.9), 1, None, NO_INTERVAL, 0),
-    "some long steps": (Past(1, 5, step_seconds=12), 1, None, NO_INTERVAL, 5),
-    "as many steps as between two saves": (Past(1, 1000, step_seconds=10), 1, None, Interval(steps=1000), 0),
-    "more of them": (Past(1, 1001), 1, None, Interval(steps=1000), 1001),
-    "as much time as between two saves": (Past(1, 600, step_seconds=1), 1, None, Interval(seconds=600), 0),
-    "more of it": (Past(1, 601, step_seconds=1), 1, None, Interval(seconds=600), 601),
+    "few steps": (Former(1, 99), 1, None, NO_INTERVAL, 0),
+    "some steps": (Former(1, 100), 1, None, NO_INTERVAL, 100),
+    "few long steps": (Former(1, 5, step_seconds=11.9), 1, None, NO_INTERVAL, 0),
+    "some long steps": (Former(1, 5, step_seconds=12), 1, None, NO_INTERVAL, 5),
+    "as many steps as between two saves": (Former(1, 1000, step_seconds=10), 1, None, Interval(steps=1000), 0),
+    "more of them": (Former(1, 1001), 1, None, Interval(steps=1000), 1001),
+    "as much time as between two saves": (Former(1, 600, step_seconds=1), 1, None, Interval(seconds=600), 0),
+    "more of it": (Former(1, 601, step_seconds=1), 1, None, Interval(seconds=600), 601),
 }
 
 
 @pytest.mark.parametrize(("past", "first", "begins", "every", "lost"), RULE.values(), ids=RULE)
 def test_how_many_steps_are_lost_by_starting_over(
-    past: Past, first: int, begins: str | None, every: Interval, lost: int
+    past: Former, first: int, begins: str | None, every: Interval, lost: int
 ) -> None:
     assert steps_lost(past, first, begins, every) == lost
 
 
 def test_a_supervisor_without_an_operator_judges_by_the_same_rule() -> None:
-    for name in ("Interval", "Past", "steps_lost"):
+    for name in ("Interval", "Former", "steps_lost"):
         ours, other = (inspect.getsource(getattr(module, name)) for module in (starting_over, without_operator))
         assert ours == other
     for name in ("FAR_STEPS", "FAR_SECONDS", "KNOWS_WHERE", "NOTHING_SAVED"):
@@ -160,6 +160,12 @@ TABLE: Table = {
     ),
     "or that counts the steps of each epoch anew": (
         at(at(far, 1, 1, 20, recounts=True).settled(), 2, 1, 3).decided(),
+        "",
+        "Running",
+        "2 nodes running",
+    ),
+    "be it two attempts before": (
+        at(at(at(far, 1, 1, 20, recounts=True).settled(), 2, 1, 3).settled(), 3, 1, 3).decided(),
         "",
         "Running",
         "2 nodes running",

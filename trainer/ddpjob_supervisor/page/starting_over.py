@@ -26,7 +26,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class Former:
     """What is known of the attempts before one."""
 
     earliest: int
@@ -39,7 +39,7 @@ class Past:
     """What a step took in the last one, with all that was done between steps; None if it made too few."""
 
 
-def steps_lost(past: Past, first: int, begins: str | None, every: Interval) -> int:
+def steps_lost(past: Former, first: int, begins: str | None, every: Interval) -> int:
     """How many steps are lost by an attempt that starts over; 0 if it does not, or if that loses next to nothing.
 
     It starts over if its first step is no later than that of any other attempt, unless the program knows why. If a
@@ -68,7 +68,7 @@ class Beginnings:
 
     def __init__(self, every: Interval) -> None:
         self._every = every
-        self._past: Past | None = None
+        self._past: Former | None = None
         self._last: Progress | None = None
 
     def note(self, now: Progress, saved: int | None, told: int | None = None) -> str:
@@ -94,12 +94,12 @@ class Beginnings:
         )
 
 
-def _after(past: Past | None, now: Progress, saved: int | None) -> Past | None:
+def _after(past: Former | None, now: Progress, saved: int | None) -> Former | None:
     """What is known once an attempt is this far."""
     if now.first is None:
         return past
     passed = 0.0 if now.since is None or now.last_step_time is None else now.last_step_time - now.since
     pace = passed / (now.step - now.first) if now.step > now.first and passed > 0 else None
-    known = past or Past(now.first, now.step)
+    known = past or Former(now.first, now.step)
     known_saved = known.saved if saved is None else saved
-    return Past(min(known.earliest, now.first), max(known.furthest, now.step), known_saved, pace)
+    return Former(min(known.earliest, now.first), max(known.furthest, now.step), known_saved, pace)
