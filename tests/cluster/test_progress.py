@@ -95,7 +95,9 @@ def test_a_restart_in_place_is_an_incident_like_any_other_and_touches_no_pod(tea
     assert (failure["attempt"], failure["node"], failure["signal"], failure["step"]) == (1, 1, "SIGKILL", 120)
     assert {pod["metadata"]["uid"] for pod in team.pods()} == pods
     over = team.condition("StartedOver")
-    assert over["message"].startswith("Attempt 2 started over: its first step is 1, and step 5000 was finished before")
+    assert over["message"].startswith(
+        "Attempt 2 started over: its first step is 1, and step 5000 was finished before"
+    )
     assert (team.events()["Restarting"], team.events()["StartedOver"]) == (1, 1)
 
 

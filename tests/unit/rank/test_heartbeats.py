@@ -353,11 +353,14 @@ def test_a_program_begins_at_the_beginning_where_its_optimizer_is_new_and_no_wei
         assert Module().load_state_dict(weights="w") == "w"
     optimizer, counter = Optimizer(), steps_seen._Counter()
     optimizer.state = {}
+    forgotten: list[int] = []
+    counter.forget_start = lambda: forgotten.append(len(optimizer.state))
     for _ in range(3):
         counter.note_start(optimizer, (), {})
         optimizer.state["a parameter"] = kept
         counter(optimizer, (), {})
     assert (here.beat.step, here.beat.first_step, here.beat.anew) == (3, first, first is None)
+    assert forgotten == [1], "once, and not in the midst of what is called before a step"
 
 
 @pytest.mark.parametrize(("kept", "step", "anew"), FIRST_STEPS.values(), ids=FIRST_STEPS)

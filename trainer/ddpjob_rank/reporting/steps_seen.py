@@ -65,13 +65,14 @@ class _Counter:
 
     def note_start(self, optimizer: Any, _args: object, _kwargs: object) -> None:
         """The first step of all is about to be made; whether its optimizer keeps anything from an earlier one."""
-        self._is_new = not getattr(optimizer, "state", True)
-        self.forget_start()
+        if self._first is None:
+            self._is_new = not getattr(optimizer, "state", True)
 
     def __call__(self, optimizer: object, _args: object, _kwargs: object) -> None:
         first = self._first() if self._first else None
         if first is None:
             self._first = weakref.ref(optimizer)
+            self.forget_start()  # Not while it is called: PyTorch goes through these hooks.
             count_step(_made_before(optimizer, is_new=self._is_new))
             _look_for_others()
         elif first is optimizer:
