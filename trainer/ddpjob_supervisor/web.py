@@ -20,8 +20,8 @@ class FairServer(web.Server):
     def __init__(self, answer: Answer, connections: int, **options: Any) -> None:
         """`options` are those of aiohttp's server."""
         super().__init__(answer, access_log=None, **options)
-        self._places = Places[web.RequestHandler](connections)
-        self._host_of: dict[web.RequestHandler, str] = {}
+        self._places = Places[asyncio.Transport](connections)
+        self._of: dict[web.RequestHandler, tuple[str, asyncio.Transport]] = {}
         self._door: Door | None = None
 
     def listen(self, listener: socket.socket) -> None:
@@ -40,11 +40,13 @@ class FairServer(web.Server):
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         """Gives a connection its place, and closes the one that has to go for it."""
         super().connection_made(handler, transport)
-        host = self._host_of[handler] = plain(str((transport.get_extra_info("peername") or ("",))[0]))
-        if pushed_out := self._places.enter(host, handler):
-            pushed_out[1].force_close()
+        host = plain(str((transport.get_extra_info("peername") or ("",))[0]))
+        self._of[handler] = host, transport
+        if pushed_out := self._places.enter(host, transport):
+            pushed_out[1].abort()  # Closed, it would stay for as long as nobody reads the answer.
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         """Frees its place."""
         super().connection_lost(handler, exc)
-        self._places.leave(self._host_of.pop(handler, ""), handler)
+        if handler in self._of:
+            self._places.leave(*self._of.pop(handler))

@@ -25,17 +25,17 @@ class _Places:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._of_host: dict[str, dict[web.RequestHandler, None]] = {}
+        self._of_host: dict[str, dict[asyncio.Transport, None]] = {}
 
-    def enter(self, host: str, one: web.RequestHandler) -> None:
+    def enter(self, host: str, one: asyncio.Transport) -> None:
         self._of_host.setdefault(host, {})[one] = None
         if sum(map(len, self._of_host.values())) > self._most:
             busiest = max(self._of_host, key=lambda each: len(self._of_host[each]))
             oldest = next(iter(self._of_host[busiest]))
             self.leave(busiest, oldest)
-            oldest.force_close()
+            oldest.abort()  # Closed, it would stay for as long as nobody reads the answer.
 
-    def leave(self, host: str, one: web.RequestHandler) -> None:
+    def leave(self, host: str, one: asyncio.Transport) -> None:
         of_host = self._of_host.get(host, {})
         of_host.pop(one, None)
         if not of_host:
@@ -57,7 +57,7 @@ class FairServer(web.Server):
         )
         self._answer = answer
         self._silent, self._heard = _Places(SILENT), _Places(HEARD)
-        self._host_of: dict[web.RequestHandler, str] = {}
+        self._of: dict[web.RequestHandler, tuple[str, asyncio.Transport]] = {}
         self._listening: asyncio.Server | None = None
 
     async def listen(self, port: int) -> int:
@@ -82,23 +82,24 @@ class FairServer(web.Server):
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         """Gives a connection its place."""
         super().connection_made(handler, transport)
-        self._host_of[handler] = str((transport.get_extra_info("peername") or ("",))[0])
-        self._silent.enter(self._host_of[handler], handler)
+        self._of[handler] = str((transport.get_extra_info("peername") or ("",))[0]), transport
+        self._silent.enter(*self._of[handler])
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         """Frees it."""
         super().connection_lost(handler, exc)
-        host = self._host_of.pop(handler, "")
-        self._silent.leave(host, handler)
-        self._heard.leave(host, handler)
+        if handler in self._of:
+            self._leave(*self._of.pop(handler))
 
     async def _attend(self, request: web.BaseRequest) -> web.StreamResponse:
-        handler = request.protocol
-        host = self._host_of.get(handler, "")
-        self._silent.leave(host, handler)
-        self._heard.leave(host, handler)
-        self._heard.enter(host, handler)
+        if one := self._of.get(request.protocol):
+            self._leave(*one)
+            self._heard.enter(*one)
         return await self._answer(request)
+
+    def _leave(self, host: str, one: asyncio.Transport) -> None:
+        self._silent.leave(host, one)
+        self._heard.leave(host, one)
 
 
 def take_all_files() -> None:

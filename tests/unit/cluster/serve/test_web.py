@@ -14,15 +14,19 @@ import pytest
 from ddpjob_operator.cluster import metrics_access
 from ddpjob_operator.cluster.kube.api_client import ApiError
 from ddpjob_operator.cluster.metrics_access import MetricsAccess
+from ddpjob_operator.cluster.serve import fair_server, web
 from ddpjob_operator.cluster.serve.fair_server import HEARD, SILENT, take_all_files
 from ddpjob_operator.cluster.serve.web import Access, serve
 
-from tests.support.files import many_files
+from tests.support.files import many_files, open_files
 from tests.support.waiting import patience
 
 DEADLINE_SECONDS = 60
 STRANGER = "127.0.0.9"
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
+LONG = 16 << 20
+"""Bytes of an answer that no system keeps for somebody who does not read it."""
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 
@@ -94,6 +98,25 @@ def test_many_hosts_that_say_nothing_keep_nobody_out() -> None:
             assert await probed(port) == 200
             async with client.get(url) as answer:
                 assert answer.status == 200, "on the connection that it has"
+
+    asyncio.run(test())
+
+
+@linux
+def test_whoever_does_not_read_what_they_asked_for_holds_no_more_places_than_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fair_server, "HEARD", 4)
+    monkeypatch.setattr(web, "generate_latest", lambda _: b"x" * LONG)
+
+    async def test() -> None:
+        async with pages() as (port, _), AsyncExitStack() as stack:
+            before = open_files()
+            for there in hold(stack, port, 20):
+                there.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+                await asyncio.to_thread(there.recv, 1)
+            while open_files() > before + 20 + 4:
+                assert await probed(port) == 200
 
     asyncio.run(test())
 

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import aiohttp
@@ -16,12 +17,14 @@ from ddpjob_supervisor.page import answers
 from ddpjob_supervisor.page.document import Gang, document
 from ddpjob_supervisor.page.server import Page
 
-from tests.support.files import many_files
+from tests.support.files import many_files, open_files
 from tests.support.waiting import patience
 
 ADDRESS = "127.0.0.1"
 LONG = 30.0
 """Seconds within which what must happen at once has happened on any machine."""
+MORE_THAN_IS_KEPT = 16 << 20
+"""Bytes of an answer that no system keeps for somebody who does not read it."""
 
 
 @pytest.fixture(autouse=True)
@@ -315,6 +318,31 @@ def test_whoever_holds_many_connections_keeps_nobody_else_out(words: bytes) -> N
         waits.result().close()
         for _, one in many:
             one.close()
+
+    serve(asking)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8, and counts open files")
+def test_whoever_does_not_read_what_they_asked_for_holds_no_more_places_than_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answers, "CONNECTIONS", 4)
+    monkeypatch.setattr(answers.Metrics, "exposition", lambda *_: b"x" * MORE_THAN_IS_KEPT)
+
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        async with client.get(served.url("/healthz")) as answer:
+            assert answer.status == 200
+        before = open_files()
+        with ExitStack() as stack:
+            for _ in range(20):
+                there = stack.enter_context(socket.socket())
+                there.bind(("127.0.0.9", 0))
+                there.connect((ADDRESS, served.page.port))
+                there.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+                await asyncio.to_thread(there.recv, 1)
+            while open_files() > before + 20 + 4:
+                async with client.get(served.url("/healthz")) as answer:
+                    assert answer.status == 200
 
     serve(asking)
 
