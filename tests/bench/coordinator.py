@@ -147,7 +147,7 @@ async def _lead(nodes: int, port: int, pipe: Connection) -> None:
     nothing: Any = None  # Neither ranks nor what starts them.
     status = Status(settings, nothing, service, rendezvous, nothing)
     answers = Answers(status.document)
-    answers._waiting = 1  # The operator always has a question open.
+    answers._waiting.add(asyncio.Event())  # The operator always has a question open.
     service.on_change, service.on_beats = answers.changed, status.add
     link = LocalLink()
 

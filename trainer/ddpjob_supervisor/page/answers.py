@@ -11,6 +11,7 @@ from http import HTTPStatus
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from ddpjob_supervisor.listening import Places, plain
 from ddpjob_supervisor.web import FairServer
 
 from .document import Document
@@ -18,7 +19,7 @@ from .metrics import Metrics
 
 LONGEST_WAIT_SECONDS = 30
 WAITING = 64
-"""How many clients may wait for news at once."""
+"""How many clients may wait for news at once: of the host with the most, the first is answered at once."""
 CONNECTIONS = 128
 """How many connections there may be that have said something."""
 KEEPALIVE_SECONDS = 75.0
@@ -39,9 +40,10 @@ class Answers:
         self._metrics = Metrics()
         self._mark = ""
         """The mark of the last document."""
-        self._news = asyncio.Event()
+        self._waiting: set[asyncio.Event] = set()
+        """Each waits for news, or until another host needs its place more."""
+        self._places = Places[asyncio.Event](WAITING)
         self._look: asyncio.Handle | None = None
-        self._waiting = 0
         self._closing = False
         self._server = FairServer(
             self._answer,
@@ -64,7 +66,7 @@ class Answers:
     async def close(self) -> None:
         """Answers waiting clients, and closes all connections."""
         self._closing = True
-        self._news.set()
+        self._answer_waiting()
         await self._server.close()
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
@@ -85,25 +87,29 @@ class Answers:
     async def _status(self, request: web.BaseRequest) -> web.Response:
         document, seconds = self._document(), _wait_seconds(request)
         if seconds and any(tag.value == document["mark"] for tag in request.if_none_match or ()):
-            if self._waiting >= WAITING:
-                too_many = f"{WAITING} clients wait for news already"
-                return _refusal(HTTPStatus.SERVICE_UNAVAILABLE, too_many, **{"Retry-After": "1"})
-            document = await self._news_of(document["mark"], seconds)
+            await self._wait_for_news(plain(request.remote or ""), seconds)
+            document = self._document()
         content = json.dumps(document, separators=(",", ":"), allow_nan=False)
         headers = {"ETag": f'"{document["mark"]}"', "Cache-Control": "no-store"}
         return web.Response(text=f"{content}\n", content_type="application/json", headers=headers)
 
-    async def _news_of(self, mark: str, seconds: float) -> Document:
-        """The document as soon as it has another mark, at the latest after this many seconds."""
-        self._waiting += 1
+    async def _wait_for_news(self, host: str, seconds: float) -> None:
+        """Until there is another mark; at the latest for so many seconds, or until this host has waited most."""
+        turn = asyncio.Event()
+        self._waiting.add(turn)
+        if pushed_out := self._places.enter(host, turn):
+            pushed_out[1].set()
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    while self._mark == mark and not self._closing:
-                        await self._news.wait()
+                async with asyncio.timeout(0 if self._closing else seconds):
+                    await turn.wait()
         finally:
-            self._waiting -= 1
-        return self._document()
+            self._waiting.discard(turn)
+            self._places.leave(host, turn)
+
+    def _answer_waiting(self) -> None:
+        for turn in self._waiting:
+            turn.set()
 
     def _look_for_news(self) -> None:
         self._look = None
@@ -114,8 +120,7 @@ class Answers:
         self._metrics.note(document)
         if document["mark"] != self._mark:
             self._mark = document["mark"]
-            self._news.set()
-            self._news = asyncio.Event()
+            self._answer_waiting()
         return document
 
 
