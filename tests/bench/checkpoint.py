@@ -22,10 +22,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from ddpjob_operator.local.machine import free_port
+from ddpjob_rank.manifests.manifest import Manifest
 from ddpjob_rank.world import World
 from ddpjob_trainer.checkpoint import state
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
-from ddpjob_trainer.checkpoint.manifest import Manifest
 from ddpjob_trainer.checkpoint.saving import Saver
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.group.collectives import gather

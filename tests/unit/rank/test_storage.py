@@ -9,11 +9,11 @@ from unittest.mock import Mock
 import pytest
 from ddpjob_rank.errors import ConfigError, StorageError, StorageFullError, TrainerError
 from ddpjob_rank.failure.failure_report import report_of
+from ddpjob_rank.manifests.manifest import Manifest
 from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.supervise import supervise
 from ddpjob_trainer.checkpoint import content
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
-from ddpjob_trainer.checkpoint.manifest import Manifest
 
 CAUSES = {
     "StorageFull": ("ENOSPC", "EDQUOT", "EFBIG"),

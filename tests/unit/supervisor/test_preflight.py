@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.failure.failure_report import report_of
+from ddpjob_rank.manifests.manifest import Manifest, encoded
 from ddpjob_supervisor.gpu.health import Gpu
 from ddpjob_supervisor.gpu.nvml import Nvml
 from ddpjob_supervisor.node import open_files
@@ -153,12 +155,20 @@ def test_the_open_files_that_are_looked_at_are_the_ranks_own(monkeypatch: pytest
     assert look({}).open_files == 256, "and not what the supervisor has taken for itself"
 
 
-def test_the_newest_checkpoint_tells_how_much_room_one_takes(tmp_path: Path) -> None:
-    for step, size in ((9, 1), (10, 300)):
-        (tmp_path / f"step-{step:08}").mkdir()
-        (tmp_path / f"step-{step:08}" / "state.pt").write_bytes(b"x" * size)
-    (tmp_path / "stalls").mkdir()
-    assert look({"DDPJOB_CHECKPOINT_DIR": str(tmp_path)}).newest_checkpoint == 300
+def test_the_newest_checkpoint_as_a_resume_finds_it_tells_how_much_room_one_takes(tmp_path: Path) -> None:
+    def newest() -> int | None:
+        return look({"DDPJOB_CHECKPOINT_DIR": str(tmp_path)}).newest_checkpoint
+
+    for theirs in ("step-00000001", "step-99999999", "stalls"):
+        (tmp_path / theirs).mkdir()
+        (tmp_path / theirs / "model.safetensors").write_bytes(b"x" * 5000)
+    os.mkfifo(tmp_path / "step-00000001" / "manifest.json")
+    assert newest() is None
+    for step, end, size in ((99_999_998, "", 100), (100_000_000, "", 300), (200_000_000, ".broken", 700)):
+        ours = tmp_path / f"step-{step:08}{end}"
+        ours.mkdir()
+        (ours / "manifest.json").write_bytes(encoded(Manifest(step, 1, 0, 1, 1, "uid", (1,), size=size)))
+    assert newest() == 300
 
 
 @pytest.mark.parametrize(

@@ -24,18 +24,18 @@ from ddpjob_rank.errors import (
     StorageFullError,
     StorageUnavailableError,
 )
+from ddpjob_rank.manifests.manifest import Manifest, checkpoints_in
 from ddpjob_trainer.checkpoint import content
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 from ddpjob_trainer.checkpoint.content import Sink
-from ddpjob_trainer.checkpoint.manifest import Manifest
-from ddpjob_trainer.checkpoint.reading import checkpoints_in, look
+from ddpjob_trainer.checkpoint.reading import look
 
 WRITER = """
 import sys
 import time
 from pathlib import Path
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
-from ddpjob_trainer.checkpoint.manifest import Manifest
+from ddpjob_rank.manifests.manifest import Manifest
 checkpoints = Checkpoints(Path(sys.argv[1]), keep=2)
 found = checkpoints.newest(decode=Path.read_bytes)
 step = found.manifest.step if found else 0

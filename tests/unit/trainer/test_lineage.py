@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from ddpjob_rank.errors import CheckpointUnusableError, SupersededError
+from ddpjob_rank.manifests.manifest import GREATEST, Manifest, extended, new_run, read_manifest
 from ddpjob_trainer.checkpoint import checkpoint_directory as checkpoint
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 from ddpjob_trainer.checkpoint.content import Sink
-from ddpjob_trainer.checkpoint.manifest import GREATEST, Manifest, extended, new_run, read_manifest
 
 Save = tuple[int, int]
 """Attempt and step."""

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_trainer.checkpoint import manifest as manifests
-from ddpjob_trainer.checkpoint.manifest import KINDS, Manifest, encoded, read_manifest
-from ddpjob_trainer.checkpoint.unusable import (
+from ddpjob_rank.manifests import manifest as manifests
+from ddpjob_rank.manifests.manifest import KINDS, Manifest, encoded, read_manifest
+from ddpjob_rank.manifests.unusable import (
     BrokenError,
     ForeignError,
     NewerError,

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ddpjob_rank.manifests.manifest import Manifest, checkpoints_in
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
-from ddpjob_trainer.checkpoint.manifest import Manifest
-from ddpjob_trainer.checkpoint.reading import checkpoints_in, look
+from ddpjob_trainer.checkpoint.reading import look
 
 # A disk in trouble: reads of some files fail with this errno for as long as another file is there.
 TROUBLE = r"""
@@ -50,7 +50,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
-from ddpjob_trainer.checkpoint.manifest import Manifest
+from ddpjob_rank.manifests.manifest import Manifest
 checkpoints = Checkpoints(Path(sys.argv[1]), keep=1)
 for step in range(1, 1_000_000):
     checkpoints.write(Manifest(step, 1, step, 1, 8, "uid", (0,)), lambda file: file.write(b"state"))

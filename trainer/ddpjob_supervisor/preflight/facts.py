@@ -4,11 +4,14 @@ import os
 import resource
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from ddpjob_rank.environment import Env
+from ddpjob_rank.manifests.manifest import checkpoints_in, read_manifest
+from ddpjob_rank.manifests.unusable import UnusableError
 
 from ddpjob_supervisor.node import open_files
 
@@ -74,9 +77,10 @@ def _open_files() -> int | None:
 
 
 def _newest(checkpoints: Path) -> int | None:
-    """Size of the newest of our own checkpoints."""
-    try:
-        newest = max(checkpoints.glob("step-*"), key=lambda path: path.name, default=None)
-        return None if newest is None else sum(file.lstat().st_size for file in newest.rglob("*"))
-    except OSError:  # Removed meanwhile, or not a directory at all.
-        return None
+    """Size of the state of the newest of our own checkpoints, by what their manifests say."""
+    known = []
+    with suppress(OSError):  # It may be no directory at all.
+        for path in checkpoints_in(checkpoints):
+            with suppress(UnusableError):
+                known.append(read_manifest(path))
+    return max(known, key=lambda one: one.order).size if known else None

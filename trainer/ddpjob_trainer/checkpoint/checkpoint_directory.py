@@ -27,9 +27,10 @@ from ddpjob_rank.errors import (
     TrainerError,
 )
 from ddpjob_rank.machine.storage import ADVICE, kind_of
+from ddpjob_rank.manifests.manifest import MANIFEST, NO_ATTEMPT, Manifest, checkpoints_in, encoded, read_manifest
+from ddpjob_rank.manifests.unusable import BrokenError, UnavailableError, UnusableError
 
 from .content import Content, Sink, write_synced
-from .manifest import MANIFEST, NO_ATTEMPT, Manifest, encoded, read_manifest
 from .reading import (
     BROKEN,
     NAME,
@@ -38,12 +39,10 @@ from .reading import (
     Decode,
     Decoded,
     Found,
-    checkpoints_in,
     look,
     place_of,
     read_whole,
 )
-from .unusable import BrokenError, UnavailableError, UnusableError
 
 TEMPORARY_PREFIX = ".step-ddpjob-train-"
 """The mark of directories that nobody needs any more once their writer is gone."""

@@ -20,15 +20,13 @@ from typing import Generic, TypeVar
 
 from ddpjob_rank.console import counted, warn
 from ddpjob_rank.errors import CheckpointUnusableError, StorageUnavailableError
+from ddpjob_rank.manifests.manifest import NAME, Manifest, read_manifest
+from ddpjob_rank.manifests.regular_file import ABSENT, NotRegularError, open_regular
+from ddpjob_rank.manifests.unusable import BrokenError, NewerError, UnavailableError, UnusableError, VanishedError
 
 from ddpjob_trainer.group.shared_file import SharedFile
 
-from .manifest import Manifest, read_manifest
-from .regular_file import ABSENT, NotRegularError, open_regular
-from .unusable import BrokenError, NewerError, UnavailableError, UnusableError, VanishedError
-
 STATE = "state.pt"
-NAME = re.compile(r"step-(\d{8,})(?:-\d+)?")
 BROKEN = re.compile(r"step-\d{8,}(?:-\d+)?\.broken(?:-\d+)?")
 
 PATIENCE_SECONDS = 30.0
@@ -77,11 +75,6 @@ class Search(Generic[Decoded]):
         """
         for path in self.of_kind(NewerError):
             raise CheckpointUnusableError(f"checkpoint {path} cannot be used: {self.passed_over[path]}. {remedy}")
-
-
-def checkpoints_in(directory: Path) -> list[Path]:
-    """All checkpoints of a directory, valid or not."""
-    return [path for path in directory.iterdir() if NAME.fullmatch(path.name)]
 
 
 def look(

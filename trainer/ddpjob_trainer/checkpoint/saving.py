@@ -11,6 +11,8 @@ from pathlib import Path
 import torch
 from ddpjob_rank.console import record, say, warn
 from ddpjob_rank.errors import ConfigError, DivergedError, StorageUnavailableError
+from ddpjob_rank.manifests.manifest import Manifest, extended, new_run
+from ddpjob_rank.manifests.unusable import BrokenError
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.world import World
 
@@ -28,9 +30,7 @@ from ddpjob_trainer.recording.recorder import Recorder
 from . import state
 from .checkpoint_directory import Checkpoints
 from .interval import best_interval, expected_time_to_failure
-from .manifest import Manifest, extended, new_run
 from .reading import PATIENCE_SECONDS, Found
-from .unusable import BrokenError
 from .writer import Writer
 
 SEEN_TWICE = "some samples are seen twice, and others never"
@@ -119,7 +119,7 @@ class Saver:
         """Refuses other data than a checkpoint's, unless it is allowed, and tells what else makes a difference."""
         then, now = found.manifest, self._data
         within_epoch = now.within_epoch(then.samples, self._global_batch)
-        if differences := then.data.differences(now):
+        if differences := _data_of(then).differences(now):
             told = f"checkpoint {found.path} was saved with other data: {'; '.join(differences)}"
             if not self._settings.allow_other_data:
                 raise ConfigError(f"{told}. {OTHER_DATA_REMEDY}")
@@ -256,3 +256,7 @@ class Saver:
             dataLength=self._data.length,
             dataFingerprint=self._data.fingerprint,
         )
+
+
+def _data_of(manifest: Manifest) -> DataIdentity:
+    return DataIdentity(manifest.seed, manifest.dataLength, manifest.dataFingerprint)

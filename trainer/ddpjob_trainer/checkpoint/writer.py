@@ -10,11 +10,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddpjob_rank.manifests.manifest import Manifest
+
 from ddpjob_trainer.model.divergence import check_parameters
 
 from . import state
 from .checkpoint_directory import Checkpoints
-from .manifest import Manifest
 from .snapshot import Snapshots
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.manifests.manifest import MANIFEST, checkpoints_in
 from torch import Tensor, nn
 
 from ddpjob_trainer.checkpoint import state
-from ddpjob_trainer.checkpoint.manifest import MANIFEST
-from ddpjob_trainer.checkpoint.reading import checkpoints_in, look
+from ddpjob_trainer.checkpoint.reading import look
 from ddpjob_trainer.config import TrainConfig, read_config, train_parser
 from ddpjob_trainer.random_state import seed_all
 from ddpjob_trainer.task import BUILT_IN, Task, load_task

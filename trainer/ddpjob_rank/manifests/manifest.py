@@ -1,6 +1,7 @@
 """What a checkpoint says about itself, and so which of two is the newer one."""
 
 import json
+import re
 import secrets
 import stat
 from collections.abc import Sequence
@@ -9,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeGuard, get_args, get_origin, get_type_hints
 
-from ddpjob_trainer.data.data_identity import DataIdentity
-
 from .regular_file import ABSENT, NotRegularError, read_regular
 from .unusable import BrokenError, ForeignError, NewerError, UnavailableError
 
+NAME = re.compile(r"step-(\d{8,})(?:-\d+)?")
+"""Of the directory of a checkpoint."""
 FORMAT = 1
 MANIFEST = "manifest.json"
 MANIFEST_BYTES = 1024 * 1024
@@ -57,7 +58,7 @@ class Manifest:
     ancestors: tuple[str, ...] = ()
     """The uids of the other jobs whose checkpoints led here."""
     seed: int | None = None
-    """This and the next two: the data, as in DataIdentity. Older versions do not say."""
+    """This and the next two: the data, as in the trainer's DataIdentity. Older versions do not say."""
     dataLength: int | None = None  # noqa: N815
     dataFingerprint: tuple[str, ...] = ()  # noqa: N815
     savedAt: str = ""  # noqa: N815
@@ -82,11 +83,6 @@ class Manifest:
         """Who wrote it."""
         return self.attempt, self.run
 
-    @property
-    def data(self) -> DataIdentity:
-        """On which it was trained."""
-        return DataIdentity(self.seed, self.dataLength, self.dataFingerprint)
-
     def continues(self, other: "Manifest") -> bool:
         """Whether another one is of this one's job, in whatever attempt, or of one that led to it."""
         return other.uid == self.uid or other.uid in self.ancestors
@@ -103,6 +99,15 @@ class Manifest:
 
 KINDS = get_type_hints(Manifest)
 """Each field's type."""
+
+
+def checkpoints_in(directory: Path) -> list[Path]:
+    """All checkpoints of a directory, valid or not.
+
+    Raises:
+        OSError: It cannot be listed.
+    """
+    return [path for path in directory.iterdir() if NAME.fullmatch(path.name)]
 
 
 def encoded(manifest: Manifest) -> bytes:

@@ -1,0 +1,70 @@
+"""What it costs to look at each step whether it was finite: `--on-divergence stop` beside `ignore`, in one process.
+
+Both train by turns, some steps each, and their CPU time is compared: it is the same whatever else the machine does.
+"""
+
+import os
+import time
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from ddpjob_rank.stopping import StopRequest
+from ddpjob_rank.world import World
+from ddpjob_trainer.config import read_config
+from ddpjob_trainer.data.feeding import feeding
+from ddpjob_trainer.recording.position import Position
+from ddpjob_trainer.task import load_task
+from ddpjob_trainer.train import Trainer, build
+
+from tests.bench import pairs
+from tests.bench.table import Row
+
+STEPS = {"ConvNet": 40, "ResNet18": 4}
+"""Of a turn: fewer than an epoch has."""
+MOST = 1.05
+
+
+def rows(count: int) -> list[Row]:
+    """For each model, by so many pairs of turns."""
+    found = []
+    for model, steps in STEPS.items():
+        looks, ignores = (a_trainer(model, choice) for choice in ("stop", "ignore"))
+        for trainer in (looks, ignores):
+            turn(trainer, steps)  # The first ones pay for what happens once.
+        seconds = pairs.in_turn(
+            count,
+            lambda looks=looks, steps=steps: turn(looks, steps),
+            lambda ignores=ignores, steps=steps: turn(ignores, steps),
+        )
+        milliseconds = [(ours * 1000, theirs * 1000) for ours, theirs in seconds]
+        found.append(pairs.ratio(f"{model}: CPU time of a step", milliseconds, "ms", most=MOST))
+    return found
+
+
+def a_trainer(model: str, choice: str) -> Trainer:
+    """One of a world of one, whose steps are not printed."""
+    flags = ["--workload", f"tests.bench.models:{model}Bench", "--on-divergence", choice, "--log-every", "1000000"]
+    config, world = read_config(flags, {}), World()
+    torch.set_num_threads(1)
+    task = load_task(config)
+    return build(
+        config=config,
+        world=world,
+        position=Position(),
+        stop=StopRequest(),
+        task=task,
+        feed_on=feeding(config, task, world),
+        device=torch.device("cpu"),
+    )
+
+
+def turn(trainer: Trainer, steps: int) -> float:
+    """CPU seconds of a step, by the trainer's own loop."""
+    if (trainer.feed.left(trainer.position.samples) or 0) < steps:
+        trainer.position.next_epoch()
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+        began = time.process_time()
+        replace(trainer, total_steps=trainer.position.step + steps).epoch()
+        return (time.process_time() - began) / steps
