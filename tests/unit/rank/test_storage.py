@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 from ddpjob_rank.errors import ConfigError, StorageError, StorageFullError, TrainerError
 from ddpjob_rank.failure.failure_report import report_of
+from ddpjob_rank.machine.storage import forbids
 from ddpjob_rank.manifests.manifest import Manifest
 from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.supervise import supervise
@@ -55,6 +56,38 @@ def test_a_directory_that_cannot_be_used_is_told_apart_in_the_same_way(
     monkeypatch.setattr(Path, "mkdir", fail)
     with pytest.raises(kind, match=f"{tmp_path} cannot be used: {os.strerror(number)}"):
         Checkpoints(tmp_path, keep=1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "user", "groups", "forbidden"),
+    [
+        (0o400, "its owner", (), False),
+        (0o044, "its owner", (), True),
+        (0o040, "another", ("its group",), False),
+        (0o404, "another", ("its group",), True),
+        (0o004, "another", (), False),
+        (0o440, "another", (), True),
+        (0o000, "root", (), False),
+    ],
+)
+def test_an_owner_and_a_mode_say_whether_a_refusal_passes(
+    monkeypatch: pytest.MonkeyPatch, mode: int, user: str, groups: tuple[str, ...], *, forbidden: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        (path := Path(directory, "state.pt")).touch(mode)
+        path.chmod(mode)
+        owner, group = path.stat().st_uid, path.stat().st_gid
+        monkeypatch.setattr(os, "geteuid", lambda: {"its owner": owner or 7, "another": 65534, "root": 0}[user])
+        monkeypatch.setattr(os, "getegid", lambda: 65534)
+        monkeypatch.setattr(os, "getgroups", lambda: [group] if groups else [])
+        if user == "its owner" and not owner:
+            os.chown(path, 7, group)
+        why = forbids(path)
+        monkeypatch.undo()
+    assert (why is not None) is forbidden, why
+    assert not forbidden or f"{path} belongs to user " in str(why)
+    assert not forbidden or f"with mode {mode:04o}, and this process is user " in str(why)
 
 
 def test_without_a_place_for_temporary_files_it_is_said_before_anything_is_started(

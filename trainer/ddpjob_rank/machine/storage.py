@@ -1,7 +1,11 @@
 """What a file system error means for a job: whether it passes, and if not, what to do first."""
 
 import errno
+import os
+import stat
 import tempfile
+from contextlib import suppress
+from pathlib import Path
 
 from ddpjob_rank.errors import ConfigError, StorageError, StorageFullError, TrainerError
 
@@ -24,6 +28,31 @@ ADVICE: dict[type[TrainerError], str] = {
 def kind_of(number: int | None) -> type[TrainerError]:
     """What an error with this number is to a job."""
     return KINDS.get(number or 0, StorageError)
+
+
+def forbids(path: Path) -> str | None:
+    """What keeps this process from reading a path, by owners and modes: then it does not pass by itself.
+
+    None: by these it may. If it cannot all the same, it may be for a ticket that has expired, or a server in trouble.
+    """
+    with suppress(OSError):
+        for place in (*reversed(path.parents), path):
+            status = place.stat()
+            wanted = os.X_OK if place != path else os.R_OK | (os.X_OK if stat.S_ISDIR(status.st_mode) else 0)
+            if os.geteuid() != 0 and _bits(status) & wanted != wanted:
+                return (
+                    f"{place} belongs to user {status.st_uid}, group {status.st_gid}, with mode"
+                    f" {stat.S_IMODE(status.st_mode):04o}, and this process is user {os.geteuid()},"
+                    f" group {os.getegid()}"
+                )
+    return None
+
+
+def _bits(status: os.stat_result) -> int:
+    """What a mode says about this process."""
+    if status.st_uid == os.geteuid():
+        return status.st_mode >> 6
+    return status.st_mode >> 3 if status.st_gid in {os.getegid(), *os.getgroups()} else status.st_mode
 
 
 def check_temporary() -> None:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from ddpjob_rank.console import counted, warn
-from ddpjob_rank.errors import CheckpointUnusableError, StorageUnavailableError
+from ddpjob_rank.errors import CheckpointUnusableError, ConfigError, StorageUnavailableError, TrainerError
+from ddpjob_rank.machine.storage import forbids
 from ddpjob_rank.manifests.manifest import NAME, Manifest, read_manifest
 from ddpjob_rank.manifests.regular_file import ABSENT, NotRegularError, open_regular
 from ddpjob_rank.manifests.unusable import BrokenError, NewerError, UnavailableError, UnusableError, VanishedError
@@ -32,6 +33,8 @@ BROKEN = re.compile(r"step-\d{8,}(?:-\d+)?\.broken(?:-\d+)?")
 PATIENCE_SECONDS = 30.0
 """For this long a checkpoint that cannot be read is tried again."""
 PAUSE_SECONDS = 0.2
+
+READABLE = "Let this user read it, or train as its owner (in a pod's securityContext: fsGroup, or runAsUser)"
 
 Decoded = TypeVar("Decoded")
 Decode = Callable[[Path], Decoded]
@@ -89,6 +92,7 @@ def look(
 
     Raises:
         StorageUnavailableError: A checkpoint, maybe the newest, cannot be read. No older one is taken in its place.
+        ConfigError: It cannot, and by its owner and mode this user never can.
         OSError: There is no such directory.
     """
     until, told = time.monotonic() + patience, False
@@ -97,14 +101,21 @@ def look(
             return _newest(_listed(paths), decode)
         except UnavailableError as error:
             if time.monotonic() >= until:
-                raise StorageUnavailableError(
-                    f"{error}. It was tried for {patience:g} s. Nothing is started over: make it readable for this"
-                    " user, or have the disk or the file server looked at"
-                ) from error
+                raise _given_up(error, patience) from error
             if not told and not isinstance(error, VanishedError):
                 told = True
                 warn(f"{error}: it is tried again for {patience:g} s")
             time.sleep(PAUSE_SECONDS)
+
+
+def _given_up(error: UnavailableError, patience: float) -> TrainerError:
+    told = f"{error}. It was tried for {patience:g} s. Nothing is started over: "
+    cause = error.__cause__
+    if isinstance(cause, PermissionError) and cause.filename and (why := forbids(Path(cause.filename))):
+        return ConfigError(f"{told}{why}. {READABLE}")
+    return StorageUnavailableError(
+        f"{told}make it readable for this user ({os.geteuid()}), or have the disk or the file server looked at"
+    )
 
 
 def place_of(path: Path, unknown: float) -> Place:
