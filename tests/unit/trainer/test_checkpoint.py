@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from ddpjob_rank.errors import (
     StorageFullError,
     StorageUnavailableError,
 )
+from ddpjob_rank.manifests import manifest as manifests
 from ddpjob_rank.manifests.manifest import Manifest, checkpoints_in
 from ddpjob_trainer.checkpoint import content
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
@@ -218,14 +221,16 @@ def test_a_broken_one_is_set_aside_and_leaves_its_name_to_the_next(tmp_path: Pat
     assert names(tmp_path) == ["step-00000120", "step-00000120.broken"]
 
 
+@pytest.mark.parametrize("broken", [("state.pt", 0), ("manifest.json", 40)], ids=["no state", "a torn manifest"])
 def test_after_fifty_restarts_each_of_which_finds_a_broken_one_no_more_than_twice_as_many_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: tuple[str, int]
 ) -> None:
+    file, size = broken
     monkeypatch.setattr(os, "fsync", lambda _: None)  # A thousand times; what it is for is another test's.
     keep = 3
     write(tmp_path, 10, 20, keep=keep)
     for restart in range(2, 52):
-        os.truncate(tmp_path / f"step-{restart * 10:08}" / "state.pt", 0)
+        os.truncate(tmp_path / f"step-{restart * 10:08}" / file, size)
         assert newest_step(tmp_path) == restart * 10 - 10
         write(tmp_path, restart * 10, restart * 10 + 10, keep=keep)
         assert len(names(tmp_path)) <= 2 * keep
@@ -325,10 +330,39 @@ def test_a_reader_finds_one_though_all_that_it_has_listed_are_replaced_meanwhile
     assert found.manifest.step == 80
 
 
-def test_a_dead_writers_leftovers_are_removed(tmp_path: Path) -> None:
-    (tmp_path / ".step-ddpjob-train-abc" / "step-00000060").mkdir(parents=True)
+@pytest.mark.parametrize(
+    ("size", "left"),
+    [(0, []), (40, []), (None, ["step-00000120"])],
+    ids=["it had opened the manifest", "it was writing it", "it had only to give it its name"],
+)
+def test_a_dead_writers_leftovers_are_removed_unless_they_are_whole(
+    tmp_path: Path, size: int | None, left: list[str]
+) -> None:
+    write(tmp_path, 120)
+    dead = tmp_path / ".step-ddpjob-train-abc"
+    (dead / "step-00000060").mkdir(parents=True)
+    (tmp_path / "step-00000120").rename(dead / "step-00000120")
+    if size is not None:
+        os.truncate(dead / "step-00000120/manifest.json", size)
     Checkpoints(tmp_path, keep=3)
-    assert list(tmp_path.iterdir()) == []
+    assert names(tmp_path) == left
+
+
+def test_a_dead_writers_leftover_that_cannot_be_read_now_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = tmp_path / ".step-ddpjob-train-abc"
+    write(tmp_path / "before", 120)
+    (tmp_path / "before").rename(dead)
+
+    def refuse(*_: Any) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(manifests, "read_regular", refuse)
+    Checkpoints(tmp_path, keep=3)
+    assert names(tmp_path) == [".step-ddpjob-train-abc"]
+    monkeypatch.undo()
+    assert newest_step(tmp_path) == 120
 
 
 @pytest.mark.parametrize("link", [".step-ddpjob-train-x", ".step-ddpjob-train-x/step-00000120"])
@@ -361,6 +395,66 @@ def test_whenever_the_writer_is_killed_the_last_checkpoint_that_it_told_of_is_th
         assert found
         assert found.manifest.step >= told
         assert found.state == found.manifest.step.to_bytes(4, "big") * 500_000
+
+
+def dies_at(line: int, act: Callable[[], object]) -> bool:
+    """Does something in a process that is gone before it comes to so many lines of checkpoints' code, if it does."""
+    if (child := os.fork()) == 0:
+        left = line
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal left
+            if not frame.f_code.co_filename.endswith(("/content.py", "/checkpoint_directory.py")):
+                return None
+            left -= event == "line"
+            if left < 0:
+                os._exit(9)
+            return trace
+
+        sys.settrace(trace)
+        act()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+def test_whichever_line_of_a_save_is_the_last_of_a_process_the_next_goes_on_and_nothing_piles_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    keep, newest, kills = 2, 0, 0
+
+    def resume() -> int:
+        checkpoints = Checkpoints(tmp_path, keep)
+        if found := checkpoints.newest(Path.read_bytes):
+            checkpoints.tidy(found.manifest, found.path)
+        return found.manifest.step if found else 0
+
+    while dies_at(kills, lambda: write(tmp_path, resume() + 10, keep=keep)):
+        kills += 4  # Each is a fork of all that tests have loaded.
+        found = resume()
+        assert found in {newest, newest + 10}, f"line {kills}"
+        newest = found
+        assert len(names(tmp_path)) <= keep, f"line {kills}"
+        assert all(re.fullmatch(r"step-\d{8}", name) for name in names(tmp_path)), f"line {kills}"
+    assert kills > 4 * 50
+    assert newest > 10 * keep
+    assert "passed over" not in capsys.readouterr().err
+
+
+def test_the_one_that_was_read_stays_though_a_later_attempts_broken_one_counts_and_cannot_be_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, 60)
+    later = replace(manifest(50), lineage=(1, 2, 3))
+    Checkpoints(tmp_path, keep=9).write(later, state(b"state 50"))
+    os.truncate(tmp_path / "step-00000050/state.pt", 0)
+    monkeypatch.setattr(Checkpoints, "_set_aside", lambda *_: None)
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    found = checkpoints.newest(Path.read_bytes)
+    assert found
+    assert found.manifest.step == 60
+    checkpoints.tidy(replace(found.manifest, lineage=(1, 2, 4)), found.path)
+    assert newest_step(tmp_path) == 60
 
 
 @contextmanager

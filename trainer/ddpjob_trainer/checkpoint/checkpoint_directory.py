@@ -10,7 +10,7 @@ its name.
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -27,13 +27,20 @@ from ddpjob_rank.errors import (
     TrainerError,
 )
 from ddpjob_rank.machine.storage import ADVICE, kind_of
-from ddpjob_rank.manifests.manifest import MANIFEST, NO_ATTEMPT, Manifest, checkpoints_in, encoded, read_manifest
-from ddpjob_rank.manifests.unusable import BrokenError, UnavailableError, UnusableError
+from ddpjob_rank.manifests.manifest import (
+    MANIFEST,
+    NAME,
+    NO_ATTEMPT,
+    Manifest,
+    checkpoints_in,
+    encoded,
+    read_manifest,
+)
+from ddpjob_rank.manifests.unusable import BrokenError, ForeignError, NewerError, UnavailableError, UnusableError
 
 from .content import Content, Sink, write_synced
 from .reading import (
     BROKEN,
-    NAME,
     PATIENCE_SECONDS,
     STATE,
     Decode,
@@ -172,22 +179,34 @@ class Checkpoints:
                 return path
         raise AssertionError("a directory does not have all names")
 
+    def tidy(self, manifest: Manifest, newest: Path) -> None:
+        """Removes what earlier attempts have not come to, for a run of this manifest that has read its newest one."""
+        self._remove_all((path for path in self._old(manifest) if path != newest), manifest)
+
     def _prune(self, path: Path, manifest: Manifest) -> None:
-        """Keeps the newest up to the one just written, and as many broken ones.
+        """Removes the old ones, if the one just written is good."""
+        old = self._old(manifest)
+        if old and self._is_good(path):
+            self._remove_all(old, manifest)
+
+    def _old(self, manifest: Manifest) -> list[Path]:
+        """All but the newest of this line, and all but as many broken ones.
 
         One of a later step is from another line, or it would have been resumed from: it replaces nothing else, and is
-        removed when this line has passed its step.
+        old when this line has passed its step. Of which line one with a torn manifest was nobody can tell.
         """
         ours = [(order, path) for order, path in self._line(self._paths(), manifest) if order[1] <= manifest.step]
-        broken = self._line(self._set_aside_before(), manifest)
-        old = [path for known in (ours, broken) for _, path in sorted(known)[: -self._keep]]
-        if not old or not self._is_good(path):
-            return
-        for each in old:
+        aside = self._set_aside_before()
+        torn = [(place_of(path, unknown=NO_ATTEMPT), path) for path in aside if _is_torn(path)]
+        broken = [*torn, *self._line(aside, manifest)]
+        return [path for known in (ours, broken) for _, path in sorted(known)[: -self._keep]]
+
+    def _remove_all(self, paths: Iterable[Path], manifest: Manifest) -> None:
+        for path in paths:
             try:
-                self._remove(each, manifest)
+                self._remove(path, manifest)
             except OSError as error:
-                warn(f"the old checkpoint {each} could not be removed: {error.strerror}")
+                warn(f"the old checkpoint {path} could not be removed: {error.strerror}")
 
     def _line(self, paths: list[Path], manifest: Manifest) -> list[tuple[tuple[tuple[int, str], int], Path]]:
         """Those of some checkpoints that led to this one, as their manifests show, with their places."""
@@ -254,12 +273,21 @@ class Checkpoints:
     def _clear(self, leftover: Path) -> None:
         """Removes what a writer has left behind, but for a whole checkpoint, which gets its name back.
 
-        The writer may be one of an earlier attempt that still writes.
+        The writer may be one of an earlier attempt that still writes. One that died as it wrote the manifest, which
+        comes last, has left nothing whole.
         """
-        for whole in leftover.glob(f"*/{MANIFEST}"):
-            if NAME.fullmatch(whole.parent.name) and not whole.parent.is_symlink():
+        for manifest in leftover.glob(f"*/{MANIFEST}"):
+            try:
+                read_manifest(manifest.parent)
+            except UnavailableError:
+                return  # It may be whole: the next start will see.
+            except (BrokenError, ForeignError):
+                continue
+            except NewerError:
+                pass
+            if NAME.fullmatch(manifest.parent.name):
                 with suppress(OSError):
-                    whole.parent.rename(self.directory / whole.parent.name)
+                    manifest.parent.rename(self.directory / manifest.parent.name)
         shutil.rmtree(leftover, ignore_errors=True)
 
     def _refuse_if_late(self, manifest: Manifest) -> None:
@@ -287,6 +315,17 @@ class Checkpoints:
             f"checkpoint {path} could not be saved: {error.strerror}{room}; {ADVICE[kind]}."
             " The checkpoints before it are intact"
         )
+
+
+def _is_torn(aside: Path) -> bool:
+    """Whether one that was set aside has a torn manifest of this program's, and nothing of anybody else."""
+    try:
+        read_manifest(aside)
+    except BrokenError:
+        return {path.name for path in aside.iterdir()} <= {MANIFEST, STATE}
+    except UnusableError:
+        pass
+    return False
 
 
 def _free(directory: Path) -> str:

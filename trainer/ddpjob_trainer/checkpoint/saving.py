@@ -108,11 +108,13 @@ class Saver:
         before = found.manifest.lineage if found else ()
         self._lineage = extended(before, self._config.attempt, files.newest_attempt())
         if found:
+            self._compare(found)
             led_here = dict.fromkeys((*found.manifest.ancestors, found.manifest.uid))
             self._ancestors = tuple(uid for uid in led_here if uid != self._config.uid)
-            if found.manifest.uid != self._config.uid:
+            if found.manifest.uid == self._config.uid:
+                files.tidy(self._manifest(Position(step=found.manifest.step)), found.path)
+            else:
                 say(f"{found.path} is of another job (uid {found.manifest.uid or 'none'}): this one goes on from it")
-            self._compare(found)
         return found
 
     def _compare(self, found: Found[state.StateDict]) -> None:
