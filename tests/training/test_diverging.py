@@ -3,6 +3,7 @@
 import math
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ddpjob_trainer.train import train_step
 from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import TensorDataset
 
 from tests.training.runs import Runs
@@ -265,6 +267,18 @@ def test_what_fp16_leaves_out_leaves_statistics_as_they_were_too() -> None:
     before = all_of(learner)
     assert not bool(step(learner, NAN, 1.0).finite)
     assert same(all_of(learner), before)
+
+
+@pytest.mark.parametrize(("scaler", "counted"), [(False, 3), (True, 2)])
+def test_the_schedule_counts_a_step_that_is_left_out_unless_it_is_by_fp16s_scaler(
+    counted: int, *, scaler: bool
+) -> None:
+    learner = a_learner(scaler=scaler)
+    learner = replace(learner, scheduler=StepLR(learner.optimizer, step_size=1))
+    for values in ((1.0, 2.0), (NAN, 1.0), (3.0, 5.0)):
+        step(learner, *values)
+    assert learner.scheduler
+    assert learner.scheduler.last_epoch == counted
 
 
 class Counting(torch.optim.SGD):

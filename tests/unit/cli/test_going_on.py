@@ -1,9 +1,11 @@
 """`ddpjob run --resume`: a run goes on as it is once this process has it."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from ddpjob_operator.cli.arguments import parse
+from ddpjob_operator.cli.cluster.change import suspend
 from ddpjob_operator.cli.commands import call
 from ddpjob_operator.local import Lock, RunDirectory
 
@@ -31,3 +33,17 @@ def test_what_another_process_has_changed_until_it_let_go_is_heeded(
     assert said.out.splitlines()[-1] == (
         "digits has succeeded already. Start over with: ddpjob run --fresh --resume digits"
     )
+
+
+@pytest.mark.parametrize(("saved", "known"), [(None, False), ({"step": 20}, True)])
+def test_who_suspends_a_job_on_a_cluster_is_told_if_no_checkpoint_is_known_of(
+    capsys: pytest.CaptureFixture[str], saved: dict[str, int] | None, *, known: bool
+) -> None:
+    volume = {"persistentVolumeClaim": {"claimName": "claim"}}
+    document = a_job(nodes=2, checkpoint={"path": "/out", "volume": volume}).running().snapshot.job.to_document()
+    document["status"] |= {"checkpoint": saved} if saved else {}
+    jobs = Mock(get=lambda _: document)
+    assert suspend(jobs, "digits") == 0
+    jobs.suspend.assert_called_once()
+    unknown = "No checkpoint is known of: unless the script itself finds what it has saved, it starts over."
+    assert (unknown in capsys.readouterr().out) is not known
