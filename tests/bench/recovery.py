@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 from tempfile import mkdtemp
 
-from tests.bench import flood, goodput, kills, resuming, table, watching
+from tests.bench import flood, goodput, kills, reading_back, resuming, table, watching
 from tests.bench.table import Part
 
 
@@ -23,8 +23,8 @@ def parts(flags: argparse.Namespace, directory: Path) -> dict[str, Part]:
     faults = f"a fault every {every:.0f} s for {minutes:g} min, {calm:.0f} s undisturbed before and after"
     pairs = 1 if quick else 7
     megabytes = 48 if quick else 768
-    kill, strangers, watch, resume, lose, mix = (
-        directory / name for name in ("kills", "flood", "watching", "resume", "goodput", "mixed")
+    kill, strangers, watch, read_back, resume, lose, mix = (
+        directory / name for name in ("kills", "flood", "watching", "read-back", "resume", "goodput", "mixed")
     )
     return {
         "kills": Part(f"{rounds} rounds in turn", lambda: kills.measure(kill, rounds=rounds, kills=each)),
@@ -32,6 +32,10 @@ def parts(flags: argparse.Namespace, directory: Path) -> dict[str, Part]:
         "flood": Part(f"{pairs} pairs in turn", lambda: flood.measure(strangers, pairs=pairs)),
         "watching": Part(f"CPU over {seconds:.0f} s", lambda: watching.measure(watch, seconds=seconds, stops=stops)),
         "saves": Part(f"{saves} saves", lambda: watching.saves(saves)),
+        "read-back": Part(
+            f"{pairs} pairs in turn",
+            lambda: reading_back.measure(read_back, megabytes=50 if quick else 500, count=pairs),
+        ),
         "resume": Part("once", lambda: resuming.measure(resume, megabytes=megabytes)),
         "goodput": Part(faults, lambda: goodput.kills(lose, minutes=minutes, every=every, calm=calm)),
         "mixed": Part(faults, lambda: goodput.mixed(mix, minutes=minutes, every=every, calm=calm)),

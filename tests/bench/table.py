@@ -28,10 +28,11 @@ class Page:
 
 
 RECOVERY = Page(
-    REFERENCE / "recovery.md", ("kills", "pods", "flood", "watching", "saves", "resume", "goodput", "mixed")
+    REFERENCE / "recovery.md",
+    ("kills", "pods", "flood", "watching", "saves", "read-back", "resume", "goodput", "mixed"),
 )
 PERFORMANCE = Page(REFERENCE / "performance.md", ("start", "fairness", "memory", "churn", "targets", "contestants"))
-TRAINING = Page(REFERENCE / "training-speed.md", ("loop", "launch", "scaling", "input"))
+TRAINING = Page(REFERENCE / "training-speed.md", ("loop", "divergence", "launch", "scaling", "input"))
 SHARING = Page(HOW_TO / "share-a-cluster.md", ("gangs",))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ddpjob_operator.local.machine import free_port
 
-from tests.bench import loading, pairs, table
+from tests.bench import diverging, loading, pairs, table
 from tests.bench.table import Part, Row
 from tests.training.ranks import world
 
@@ -27,6 +27,8 @@ ROOT = Path(__file__).parents[2]
 LEAST_OF_THE_LOOP, MOST_OF_THE_START, MOST_OF_THE_LAUNCH, LEAST_OF_SCALING = 0.99, 1.05, 1.0, 0.90
 STEPS = {"ConvNet": 1200, "ResNet18": 30, "ConvNet28": 250}
 """Of a run: about a dozen seconds on two cores."""
+TURNS = 6
+"""Turns are short: so many times as many of them."""
 QUICK = 20
 """How many times fewer, to see that it works."""
 
@@ -164,6 +166,9 @@ def main() -> None:
     count = 2 if flags.quick else flags.pairs
     parts = {
         "loop": Part(f"{count} pairs in turn", lambda: loop(count, quick=flags.quick)),
+        "divergence": Part(
+            f"{count * TURNS} pairs of turns of the same process", lambda: diverging.rows(count * TURNS)
+        ),
         "launch": Part(f"{count} pairs in turn", lambda: launch(count)),
         "scaling": Part(f"{count} pairs in turn", lambda: scaling(count, quick=flags.quick)),
         "input": Part(f"{count} pairs in turn", lambda: loading.rows(count, quick=flags.quick)),

@@ -1,0 +1,48 @@
+"""What it costs to read each checkpoint back before older ones are removed: the saving thread's CPU time and time.
+
+The same state is saved with and without that, in turn.
+"""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from ddpjob_rank.manifests.manifest import Manifest
+from ddpjob_trainer.checkpoint import state
+from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
+
+from tests.bench import pairs
+from tests.bench.table import Row
+
+BYTES_OF_A_NUMBER = 4
+
+
+class Unread(Checkpoints):
+    """They are taken for good as they are."""
+
+    def _is_good(self, path: Path) -> bool:
+        return path.exists()
+
+
+def measure(directory: Path, *, megabytes: int, count: int) -> list[Row]:
+    """Of a state of this size, by so many pairs of saves."""
+    weights = {"model": torch.randn(megabytes * 1_000_000 // BYTES_OF_A_NUMBER)}
+    saved = Manifest(0, 1, 0, 1, 1, "", (0,))
+
+    def save(files: Checkpoints) -> tuple[float, float]:
+        nonlocal saved
+        saved = replace(saved, step=saved.step + 1)
+        wall, cpu = time.perf_counter(), time.process_time()
+        files.write(saved, lambda file: state.encode(weights, file))
+        return time.process_time() - cpu, time.perf_counter() - wall
+
+    read, unread = Checkpoints(directory / "read", keep=1), Unread(directory / "unread", keep=1)
+    for files in (read, unread):
+        save(files)  # From the second on there is one to be removed.
+    found = pairs.in_turn(count, lambda: save(read), lambda: save(unread))
+    names = (f"CPU time of a save of {megabytes} MB, read back", "the same, from begin to end")
+    return [
+        pairs.ratio(name, [(mine[number], other[number]) for mine, other in found], "s")
+        for number, name in enumerate(names)
+    ]
