@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 from ddpjob_trainer.data.data_identity import DataIdentity
+from ddpjob_trainer.data.files import ImageFiles
 from ddpjob_trainer.data.fingerprint import fingerprint
-from ddpjob_trainer.data.layout import image_classes
+from ddpjob_trainer.data.shards import ImageShards
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
@@ -147,7 +148,8 @@ def test_images_may_be_elsewhere_and_are_others_once_one_has_changed(tmp_path: P
     make, change_it = CHANGES[change]
 
     def found(directory: Path) -> tuple[str, ...]:
-        return fingerprint(image_classes(directory, 32).train)
+        kind = ImageFiles if make is as_files else ImageShards
+        return fingerprint(kind(directory / "train", lambda image: torch.tensor(image.size)))
 
     before = found(make(tmp_path / "here", train=4, val=0))
     there = (tmp_path / "here").rename(tmp_path / "there")
