@@ -5,6 +5,7 @@ import random
 import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -82,10 +83,16 @@ def killed_at_random(here: Here, file: Path, name: str, nodes: int, last_step: i
     assert (status["restarts"], status["disruptions"]) == (1, 0), status
     assert (status["lastFailure"]["node"], status["lastFailure"]["signal"]) == (victim, "SIGKILL"), status
     assert (status["progress"]["step"], status["progress"]["percent"]) == (last_step, 100), status
+    assert status["progress"]["begins"] in {"FromCheckpoint", "NothingSaved"}, status
+    assert not has_started_over(status), status
     assert status["ready"] == f"{nodes}/{nodes}"
     step, end = last_checkpoint(here, name)
     assert step == last_step
     return end
+
+
+def has_started_over(status: dict[str, Any]) -> bool:
+    return ("StartedOver", "True") in {(one["type"], one["status"]) for one in status["conditions"]}
 
 
 def different(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> list[str]:
@@ -124,7 +131,8 @@ def test_a_run_resumed_with_another_number_of_nodes_ends_at_the_same_weights_wit
     assert 10 <= last_checkpoint(here, "resized")[0] < epochs * STEPS_PER_EPOCH
     code, output = here.ddpjob("run", training(here, "resized", 1, "mlp", epochs))
     assert code == 0, output
-    assert here.status("resized")["nodes"] == 1
+    status = here.status("resized")
+    assert (status["nodes"], has_started_over(status)) == (1, False)
     step, resized = last_checkpoint(here, "resized")
     weights = [name for name in calm if name.startswith("/model/")]
     largest = max((resized[name] - calm[name]).abs().max().item() for name in weights)
