@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from .builders import START, a_job
+from .builders import START, Moment, a_job
 
 JOB = "4a49acf8a6bd727728495d1e541a8408"
 """The fingerprint of `uid-1`."""
@@ -49,6 +49,12 @@ DOCUMENT: dict[str, Any] = {
         }
     ],
     "progress": {
+        "attempt": 3,
+        "since": "2026-01-01T11:59:30.000Z",
+        "firstStep": 101,
+        "begins": "FromCheckpoint",
+        "recounts": False,
+        "lossNotFiniteSinceStep": None,
         "epoch": 1,
         "step": 120,
         "totalSteps": 400,
@@ -111,6 +117,10 @@ def test_a_document_is_read_as_it_is_meant() -> None:
     assert progress is not None
     assert (progress.loss, progress.samples_per_second, progress.slowest_node) == (-0.31, 1234.5, 1)
     assert progress.last_step_time == START
+    assert (progress.attempt, progress.first_step, progress.begins, progress.since) == (
+        *(3, 101, "FromCheckpoint"),
+        START - timedelta(seconds=30),
+    )
 
 
 LOSSES: dict[str, tuple[float | None, str | None]] = {
@@ -257,17 +267,24 @@ JSON = st.recursive(
 NESTED = sorted({*DOCUMENT, *DOCUMENT["progress"], *DOCUMENT["incidents"][0], *DOCUMENT["stall"]})
 STATUS = Draft202012Validator(status_schema())
 RUNNING = a_job(nodes=2).running()
+TRAINED = RUNNING.hears(progress={"attempt": 1, "firstStep": 1, "step": 5000}).settled()
 
 
-@given(st.dictionaries(st.sampled_from(NESTED), JSON, max_size=8), st.sampled_from([*DOCUMENT, None]))
-def test_whatever_it_says_it_can_be_written_into_a_status(other: dict[str, Any], place: str | None) -> None:
+@given(
+    st.dictionaries(st.sampled_from(NESTED), JSON, max_size=8),
+    st.sampled_from([*DOCUMENT, None]),
+    st.sampled_from([RUNNING, TRAINED]),
+)
+def test_whatever_it_says_it_can_be_written_into_a_status(
+    other: dict[str, Any], place: str | None, before: Moment
+) -> None:
     if place is None:
         said = DOCUMENT | other | {"job": JOB}
     else:
         inside = DOCUMENT[place]
         wrong = [inside[0] | other] if isinstance(inside, list) and isinstance(inside[0], dict) else other
         said = DOCUMENT | {place: wrong}
-    moment = RUNNING.hears(**{key: value for key, value in said.items() if key not in {"job", "phase", "since"}})
+    moment = before.hears(**{key: value for key, value in said.items() if key not in {"job", "phase", "since"}})
     status = moment.settled().status.to_dict()
     STATUS.validate(status)
     json.dumps(status, allow_nan=False)
