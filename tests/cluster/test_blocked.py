@@ -1,10 +1,13 @@
 """What only the API server can refuse: the job says so in the server's words, and goes on once the cause is gone."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import Label
+from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.engine import pod_name
 
 from tests.support.jobs import Team, a_job, condition
@@ -72,23 +75,19 @@ def test_a_priority_class_that_does_not_exist(team: Team) -> None:
     goes_on(team)
 
 
-def test_a_foreign_service_under_the_job_s_name_is_not_touched(team: Team) -> None:
-    foreign = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "digits"},
-        "spec": {"ports": [{"port": 80}]},
-    }
-    team.create(foreign)
+def test_a_service_under_the_job_s_name_is_in_nobody_s_way_and_is_not_made_by_a_job(team: Team) -> None:
+    team.create(a_service("digits"))
     before = team.all("services")
     team.apply(a_job())
-    said = blocked(team)
-    assert said["reason"] == "ServiceTaken"
-    assert said["message"].startswith("Service digits exists and belongs to somebody else")
-    assert not team.pods(), "no pod is made as long as it could not find its master"
-    assert team.all("services") == before
-    team.delete("services", "digits")
-    goes_on(team)
+    assert team.wait("Succeeded")["attempt"] == 1
+    (own,) = (one["metadata"] for one in team.all("services") if one not in before)
+    assert own["name"] == team.status()["service"] != "digits"
+    assert [one for one in team.all("services") if one["metadata"]["name"] == "digits"] == before
+
+
+def a_service(name: str) -> dict[str, Any]:
+    metadata = {"name": name}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 80}]}}
 
 
 def test_a_volume_claim_that_does_not_exist_is_named_in_the_message(team: Team) -> None:
@@ -127,19 +126,33 @@ def test_a_volume_claim_that_does_not_exist_is_named_in_the_message(team: Team) 
     team.wait("Succeeded", seconds=90)
 
 
-def test_a_foreign_pod_under_a_pod_s_name(team: Team) -> None:
+def a_pod(name: str) -> dict[str, Any]:
+    containers = [{"name": "other", "image": "other"}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers}}
+
+
+@pytest.mark.parametrize(
+    ("name_of", "made"),
+    [(lambda job: pod_name(job, 1, 1), a_pod), (lambda job: name_beside(job.ref), a_service)],
+    ids=["Pod", "Service"],
+)
+def test_who_takes_the_name_of_what_is_to_be_made_for_a_job_stops_that_job_alone(
+    team: Team, name_of: Callable[[DDPJob], str], made: Callable[[str], dict[str, Any]]
+) -> None:
     team.apply(a_job(suspend=True))
     team.wait("Suspended")
     job = team.job()
     assert job is not None
-    name = pod_name(DDPJob.from_dict(job), 1, 1)
-    containers = [{"name": "other", "image": "other"}]
-    foreign = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers}}
-    team.create(foreign)
+    name = name_of(DDPJob.from_dict(job))
+    kind = made(name)["kind"]
+    kinds = f"{kind.lower()}s"
+    team.create(made(name))
     team.change(suspend=False)
     said = blocked(team)
-    assert (said["reason"], said["message"].split(" exists")[0]) == ("PodTaken", f"Pod {name}")
-    (pod,) = (pod for pod in team.all("pods") if pod["metadata"]["name"] == name)
-    assert Label.JOB_UID not in json.dumps(pod)
-    team.delete("pods", name, grace=0)
+    assert (said["reason"], said["message"].split(" exists")[0]) == (f"{kind}Taken", f"{kind} {name}")
+    (there,) = (one for one in team.all(kinds) if one["metadata"]["name"] == name)
+    assert Label.JOB_UID not in json.dumps(there)
+    team.apply(a_job("another"))
+    team.wait("Succeeded", "another")
+    team.delete(kinds, name, grace=0)
     goes_on(team)

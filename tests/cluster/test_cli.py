@@ -233,8 +233,8 @@ def test_namespaces_that_differ_or_do_not_exist_are_named(user: User) -> None:
 def test_waiting_tells_what_becomes_of_the_job_and_ends_with_its_success(user: User) -> None:
     waiting = user.start("submit", "--wait", EXAMPLE)
     user.wait("the job", user.job)
-    user.say(state="Pending", message="Service digits exists and belongs to somebody else")
-    user.reads("ddpjob: Service digits exists and belongs to somebody else\n")
+    user.say(state="Pending", message="exceeded quota: pods")
+    user.reads("ddpjob: exceeded quota: pods\n")
     user.say("Created", state="Starting", message="2 nodes created")
     user.say("Running", state="Running", message="2 nodes running")
     user.reads("ddpjob: Created: 2 nodes created\nddpjob: Running: 2 nodes running\n")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import Label
+from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.engine.manifests.names import disruption_budget_name, network_policy_name, pod_name
 
 from tests.plant import Plant
@@ -146,7 +147,7 @@ def _use_every_right(plant: RealPlant, team: Team) -> None:
     team.wait("Suspended", "rights", LONG)
     job = DDPJob.from_dict(team.job("rights") or {})
     _take(team, "NetworkPolicy", network_policy_name(job), {"podSelector": {}}, "networking.k8s.io/v1")
-    _take(team, "Service", "rights", {"ports": [{"port": 80}]})
+    _take(team, "Service", name_beside(job.ref), {"ports": [{"port": 80}]})
     _take(team, "Pod", pod_name(job, 0, 1), {"containers": [{"name": "other", "image": "other"}]})
     _patch(team, '{"spec": {"suspend": false}}')
     for kind in ("NetworkPolicy", "Service", "Pod"):

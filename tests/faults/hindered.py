@@ -54,7 +54,6 @@ def _refusals() -> Iterator[Plan]:
 
 
 def _ownership() -> Iterator[Plan]:
-    yield _plan("foreign-service", Family.OWNED, obstacles.foreign_service("run"), BLOCKED)
     for stage, incarnation in (("restart", 2), ("resume", 3)):
         for rank in (0, 1):
             pod = replace(obstacles.foreign_pod(stage, rank, incarnation), held=HELD_SECONDS if rank == 1 else 0.0)

@@ -11,11 +11,10 @@ from typing import Any
 
 from aiohttp import web
 from ddpjob_operator.api import DDPJob
-from ddpjob_operator.engine import network_policy_name, pod_name
+from ddpjob_operator.engine import network_policy_name, pod_name, service_name
 from ddpjob_operator.engine.manifests.names import pod_group_name
 
 from .calls import QUEUED
-from .life import NAME
 from .rig import PATIENCE_SECONDS, POLL_SECONDS, Rig
 from .witness import Manifest, NeverError, Witness
 
@@ -153,15 +152,6 @@ def dead_webhook(stage: str) -> Obstacle:
     return Obstacle(stage, "a webhook that does not answer", put, _blocked("WebhookFailed"), _unhook)
 
 
-def foreign_service(stage: str) -> Obstacle:
-    """Somebody else's Service has the job's name."""
-
-    async def put(rig: Rig) -> None:
-        await rig.create("services", _named(NAME, spec={"ports": [{"port": 80}]}))
-
-    return Obstacle(stage, "a foreign Service", put, _blocked("ServiceTaken"), _deletes("services", NAME))
-
-
 def foreign_pod(stage: str, rank: int, incarnation: int) -> Obstacle:
     """Somebody else's pod has the name of one to come."""
 
@@ -202,9 +192,12 @@ def disowned_service(stage: str) -> Obstacle:
     """Somebody takes the owner reference from the job's Service: it is nobody's then."""
 
     async def put(rig: Rig) -> None:
-        await _disown(rig, "services", NAME)
+        await _disown(rig, "services", _service_name(rig))
 
-    return Obstacle(stage, "the Service without its owner", put, _blocked("ServiceTaken"), _deletes("services", NAME))
+    async def lift(rig: Rig) -> None:
+        await rig.delete("services", _service_name(rig))
+
+    return Obstacle(stage, "the Service without its owner", put, _blocked("ServiceTaken"), lift)
 
 
 def disowned_policy(stage: str) -> Obstacle:
@@ -271,6 +264,10 @@ def _pod_name(rig: Rig, rank: int, incarnation: int) -> str:
 
 def _group_name(rig: Rig, incarnation: int) -> str:
     return pod_group_name(DDPJob.from_dict(rig.witness.job()), incarnation)
+
+
+def _service_name(rig: Rig) -> str:
+    return service_name(DDPJob.from_dict(rig.witness.job()))
 
 
 def _policy_name(rig: Rig) -> str:

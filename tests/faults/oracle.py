@@ -40,6 +40,7 @@ PASSING = frozenset(
         "nodeName",
         "podGroup",
         "selector",
+        "service",
         "startTime",
         "suspendTime",
         "time",

@@ -88,7 +88,6 @@ HALF_A_LIST = Answer(200, "", body='{"kind": "List", "items": [{"metadata": {"na
 EXPIRED = Answer(410, "Expired")
 
 ARRIVES_LATE = Differs("what hung arrives when it has long been done again, and perhaps undone", {"pods 1/1": 1})
-FORMER_FIRST = Differs("what belonged to the former job must go first, which is told", ends=BLOCKED.ends)
 DELETED = Differs("a pod that may not be stopped is deleted, and its logs with it", ends=frozenset({"pods"}))
 DIFFERS = {
     "hang-on-create-pod": ARRIVES_LATE,
@@ -327,9 +326,7 @@ def _remade() -> Iterator[Plan]:
             ("late", Happening.REMADE, lags),
             ("unseen", Happening.REMADE_UNSEEN, ()),
         ):
-            yield Plan(
-                f"made-anew-{name}-after-{stage}", Family.REMADE, name, faults, stage, happens, differs=FORMER_FIRST
-            )
+            yield Plan(f"made-anew-{name}-after-{stage}", Family.REMADE, name, faults, stage, happens)
 
 
 PLANS = (

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from ddpjob_operator.api.contract import API_VERSION, KIND, MANAGER, Label
 from ddpjob_operator.cluster.kube.clock import Reading
-from ddpjob_operator.engine import Pod, Service
+from ddpjob_operator.engine import Pod
 
 from tests.unit.engine.builders import Moment
 
@@ -35,7 +35,7 @@ class Server:
         spec = snapshot.job.spec.template["spec"]
         self._specs = [msgspec.Raw(msgspec.json.encode({**spec, **node})) for node in ({}, {"nodeName": "node-1"})]
         self._pods = {pod.name: self._manifest(pod) for pod in snapshot.pods}
-        self.has_service = snapshot.service is Service.OURS
+        self.services = snapshot.services
         self.ended: list[bytes] = []
         """Pods that are gone, of which a watch has still to tell."""
         self._thread = ThreadPoolExecutor(1, "API server")
@@ -81,9 +81,9 @@ class Server:
         """The job."""
         return msgspec.json.encode(self._versioned(self._job))
 
-    def service(self) -> bytes:
-        """The Service of its master."""
-        own = {"name": self._name, "namespace": self._namespace, "uid": "service", "ownerReferences": self._owners}
+    def service(self, name: str) -> bytes:
+        """A Service of its master."""
+        own = {"name": name, "namespace": self._namespace, "uid": "service", "ownerReferences": self._owners}
         labels = {Label.JOB_NAME: self._name}
         return msgspec.json.encode({"metadata": {**own, "resourceVersion": "1", "labels": labels}})
 

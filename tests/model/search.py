@@ -16,8 +16,9 @@ from functools import cache
 from typing import Any
 
 from ddpjob_operator.api import ConditionType, DDPJobStatus
+from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.cluster.writer import OF_PODS
-from ddpjob_operator.engine import Action, CreatePod, Decision, DeletePod, Service, StopPod
+from ddpjob_operator.engine import Action, CreatePod, Decision, DeletePod, StopPod
 
 from .kueue import Kueue
 from .operator import Operator
@@ -120,7 +121,8 @@ class Search:
 
     def __init__(self, spec: dict[str, Any], faults: tuple[str, ...], at_most: int, **there: Any) -> None:
         """`there`: what else the world has."""
-        self._start = World({**NEVER, **spec, "template": TEMPLATE}, service=Service.OURS, **there)
+        self._start = World({**NEVER, **spec, "template": TEMPLATE}, **there)
+        self._start.services = frozenset({name_beside(self._start.job.ref)})
         self._faults = faults
         self._at_most = at_most
         self._decisions: dict[Any, Decision] = {}

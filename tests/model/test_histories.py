@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import CleanPodPolicy, SuccessPolicy
-from ddpjob_operator.engine import Ahead, Disruption, Queue, Service, Settings, Waiting
+from ddpjob_operator.engine import Ahead, Disruption, Queue, Settings, Waiting
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -144,7 +144,7 @@ class Histories(RuleBasedStateMachine):
 
     @initialize(
         spec=SPECS,
-        service=st.sampled_from([Service.MISSING, Service.MISSING, *Service]),
+        taken=st.sampled_from([False, False, True]),
         allowed=SETTINGS,
         reads_nodes=st.booleans(),
         groups=st.builds(Groups, st.booleans()),
@@ -152,8 +152,8 @@ class Histories(RuleBasedStateMachine):
         budget=st.sampled_from([None, False, False, False]),
         admitted=ADMITTED,
     )
-    def submit(self, spec: dict[str, Any], service: Service, allowed: Settings, admitted: int, **there: Any) -> None:
-        self.world = World({**spec, "template": TEMPLATE}, service=service, settings=allowed, **there)
+    def submit(self, spec: dict[str, Any], allowed: Settings, admitted: int, **there: Any) -> None:
+        self.world = World({**spec, "template": TEMPLATE}, settings=allowed, **there)
         self.operator = Operator(self.world)
         self.be_admitted(admitted)
 
@@ -412,9 +412,10 @@ class Histories(RuleBasedStateMachine):
     def user_thinks_of_what_is_to_stay(self, policy: CleanPodPolicy, seconds: int | None) -> None:
         self.world.ask(cleanPodPolicy=str(policy), ttlSecondsAfterFinished=seconds)
 
-    @happens(service=st.sampled_from([Service.OURS, *Service]))
-    def service_changes(self, service: Service) -> None:
-        self.world.service = service
+    @happens(taken=st.booleans())
+    def service_is_deleted(self, *, taken: bool) -> None:
+        """By somebody who may take its name."""
+        self.world.services, self.world.taken = frozenset(), taken
 
     @happens()
     def quota_is_met_or_raised(self) -> None:
@@ -472,7 +473,7 @@ class Histories(RuleBasedStateMachine):
         world.full, world.ahead = False, None
         kueue = replace(world.kueue, served=True, refuses=False, knows_flavors=True)
         world.kueue = kueue.let_go().activates().admits()
-        world.service = Service.MISSING if world.service in {Service.FORMER, Service.FOREIGN} else world.service
+        world.taken = False
         for pod in world.going:
             world.remove(pod)
         for node in world.lost:

@@ -134,8 +134,8 @@ def an_operator(server: Server) -> tuple[Reconciler, WorkQueue, Store]:
     keys = WorkQueue()
     store = Store(keys.mark)
     store.jobs.saw(DDPJOBS.object.decode(server.job()))
-    if server.has_service:
-        store.services.saw(SERVICES.object.decode(server.service()))
+    for name in server.services:
+        store.services.saw(SERVICES.object.decode(server.service(name)))
     api = ApiClient(connection, lambda: True)
     reconciler = Reconciler(
         api,

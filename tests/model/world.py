@@ -36,13 +36,13 @@ from ddpjob_operator.engine import (
     Queue,
     Refusal,
     ResizeKueueWorkload,
-    Service,
     Settings,
     Snapshot,
     StopPod,
     TellKueue,
     decide,
     heard_of,
+    service_name,
     unheard,
 )
 
@@ -85,7 +85,10 @@ class World:
     """Changes with every write to the job, by whomsoever."""
     deleted: bool = False
     pods: dict[str, RealPod] = field(default_factory=dict)
-    service: Service = Service.MISSING
+    services: frozenset[str] = frozenset()
+    """Names of its Services."""
+    taken: bool = False
+    """Whether somebody else's has the name that its next one would have."""
     network_policy: bool = False
     budget: bool | None = None
     """Whether there is a PodDisruptionBudget; None: the operator may make none."""
@@ -151,7 +154,7 @@ class World:
         self.groups.let_go([*self.pods.values()])
         there: dict[str, Any] = {"network_policy": self.network_policy, "heard": self.heard, "ahead": self.ahead}
         there |= self.groups.seen() | self.kueue.used | {"disruption_budget": self.budget}
-        seen = Snapshot(self.now, self.job, pods, self.service, refusal, self.settings, **there)
+        seen = Snapshot(self.now, self.job, pods, self.services, refusal, self.settings, **there)
         questions = 0
         while needs := decide(seen).needs:
             questions += 1
@@ -293,8 +296,9 @@ class World:
         """An action is done, or has no effect where it was done before; False where it is refused."""
         self.groups.let_go([*self.pods.values()])
         match action:
-            case CreateService():
-                self.service = Service.OURS if self.service is Service.MISSING else self.service
+            case CreateService(job):
+                self.services |= set() if self.taken else {service_name(job)}
+                return not self.taken
             case (
                 CreateNetworkPolicy()
                 | DeleteNetworkPolicy()

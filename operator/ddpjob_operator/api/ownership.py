@@ -82,8 +82,8 @@ def beside(job: JobRef, name: str, _: Mapping[str, str]) -> bool:
 
 
 def service(job: JobRef, name: str, _: Mapping[str, str]) -> bool:
-    """Of the Service."""
-    return name == job.name
+    """Of the Service; that of a gang that an older operator started has the job's own name."""
+    return name in {name_beside(job), job.name}
 
 
 def group(job: JobRef, name: str, _: Mapping[str, str]) -> bool:

@@ -13,11 +13,11 @@ class Reason(StrEnum):
 
     # The job is blocked.
     SERVICE_TAKEN = "ServiceTaken"
-    """A Service that is not the job's already has its name."""
+    """A Service that is not the job's already has the name of its own."""
     POD_TAKEN = "PodTaken"
     """A pod that is not the job's already has the name of one of its pods."""
     NETWORK_POLICY_TAKEN = "NetworkPolicyTaken"
-    """A NetworkPolicy that is not the job's already has its name."""
+    """A NetworkPolicy that is not the job's already has the name of its own."""
     WORKLOAD_TAKEN = "WorkloadTaken"
     """A Workload that is not the job's already has the name of one of its own."""
     POD_GROUP_TAKEN = "PodGroupTaken"
@@ -125,9 +125,8 @@ READ_THE_LOG = (
 )
 
 ADVICE: dict[Reason | Cause, str] = {
-    Reason.SERVICE_TAKEN: "Delete the Service, or give the job another name. The Service of a deleted job goes away "
-    "by itself.",
-    Reason.POD_TAKEN: "Delete the pod, or give the job another name. The pod of a deleted job goes away by itself.",
+    Reason.SERVICE_TAKEN: "Delete the Service, or give the job another name.",
+    Reason.POD_TAKEN: "Delete the pod, or give the job another name.",
     Reason.NETWORK_POLICY_TAKEN: "Delete the NetworkPolicy, or give the job another name.",
     Reason.WORKLOAD_TAKEN: "Delete the Workload, or give the job another name.",
     Reason.POD_GROUP_TAKEN: "Delete the PodGroup, or give the job another name.",

@@ -419,6 +419,9 @@ class DDPJobStatus(_Said):
     """What `spec.networkPolicy` says or, if it is not set, the operator's setting when the job first started."""
     trainer_image: str | None = None
     """The image for containers whose template names none: the operator's setting when the job first started."""
+    service: Annotated[str, Field(max_length=63)] | None = None
+    """Name of the Service by which the present pods find rank 0; not set if an operator of before this field started
+    them: then it is the job's own."""
     pod_group: Annotated[str, Field(max_length=63)] | None = None
     """Name of the PodGroup by which the cluster's scheduler places the present pods, and of its Workload; not set if
     the operator could make none when the gang last started as a whole."""

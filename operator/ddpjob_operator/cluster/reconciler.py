@@ -364,7 +364,7 @@ class Reconciler:
 
     def _there(self, stored: StoredJob, status: DDPJobStatus) -> object:
         """The owner of the present pods, what exists beside them, and whether nothing but a mark can be missing."""
-        beside = self._store.service(stored.ref), bool(self._store.policies.owned_by(stored.ref))
+        beside = {*self._store.services.owned_by(stored.ref)}, bool(self._store.policies.owned_by(stored.ref))
         caches = self._store.pod_groups, self._store.volcano_groups
         groups = {group.name for cache in caches for group in cache.owned_by(stored.ref)}
         workloads, queued = (
@@ -424,7 +424,7 @@ class Reconciler:
             **self._api.read_clock()._asdict(),
             job=job,
             pods=pods,
-            service=self._store.service(stored.ref),
+            services=frozenset(self._store.services.owned_by(stored.ref)),
             refusal=memory.refusal,
             settings=self._settings,
             network_policy=bool(self._store.policies.owned_by(stored.ref)),

@@ -1,4 +1,4 @@
-"""What exists, as far as we have seen or created it: jobs, pods and Services, typed and trimmed.
+"""What exists, as far as we have seen or created it: jobs and what belongs to them, typed and trimmed.
 
 It is filled by watches, by the answers to our own writes, and by lists. Versions decide which of two views of an
 object is newer, so that a late event undoes nothing. A watch may miss that something was deleted; a list shows it.
@@ -14,15 +14,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ddpjob_operator.api import DDPJob, ownership
 from ddpjob_operator.api.ownership import JobRef, Named
-from ddpjob_operator.engine import KueueWorkload, Pod, PodGroup, Service
 
 from .conversion import Ref, kueue_workload_of, owner_of, pod_group_of, pod_of, ref_of, volcano_group_of
 from .kube.objects import JobMeta, JobObject, KueueWorkloadObject, Object, PodGroupObject, PodObject, Unreadable
 from .serve.metrics import UNREADABLE
+
+if TYPE_CHECKING:
+    from ddpjob_operator.engine import KueueWorkload, Pod, PodGroup
 
 Key = tuple[str, str]
 """An object's namespace and name."""
@@ -363,12 +365,6 @@ class Store:
         caches = (self.jobs, self.pods, self.services, self.policies, self.budgets, self.workloads)
         for cache in (*caches, self.pod_groups, self.volcano_groups, self.kueue_workloads):
             cache.leave(namespace)
-
-    def service(self, job: JobRef) -> Service:
-        """The Service under a job's name."""
-        if self.services.owned_by(job):
-            return Service.OURS
-        return Service.MISSING if self.services.get((job.namespace, job.name)) is None else Service.FORMER
 
     def states(self) -> Counter[str]:
         """How many jobs there are in each state."""

@@ -403,13 +403,10 @@ def _refusal(error: ApiError) -> Exception:
 def _taken(kind: str, there: Object, owner: JobRef) -> str:
     """Why an object that has a name of ours does not serve the job."""
     what = f"{kind} {there.metadata.name}"
-    controller = owner_of(there, lambda *_: True)
-    if controller == owner:
+    if owner_of(there, lambda *_: True) == owner:
         ends = there.metadata.deletion_timestamp is not None
         why = "it is being deleted: wait until it is gone" if ends else "its labels were changed: delete it"
         return f"{what} is the job's own, but {why}"
-    if controller is not None and controller.name == owner.name:
-        return f"Waiting for {what} of the deleted job of the same name to go away"
     return f"{what} exists and belongs to somebody else: delete it, or give the job another name"
 
 

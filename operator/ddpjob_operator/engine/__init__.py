@@ -34,7 +34,7 @@ from .manifests.children import CHECKPOINT_VOLUME, SECRET_VOLUME
 from .manifests.env import by_name
 from .manifests.init_containers import VOLUMES_AND_NETWORK, WAIT_CONTAINER, WAITING_FOR_MASTER
 from .manifests.kueue_workload import KUEUE_API, POD_SET
-from .manifests.names import network_policy_name, pod_name
+from .manifests.names import network_policy_name, pod_name, service_name
 from .manifests.pod_groups import SCHEDULING_API, VOLCANO_API, is_volcano
 from .manifests.topology import called, domain_key
 from .manifests.volumes import lost_with_pods
@@ -57,7 +57,6 @@ from .snapshot import (
     PodGroup,
     Queue,
     Refusal,
-    Service,
     Snapshot,
     Waiting,
 )
@@ -111,7 +110,6 @@ __all__ = [
     "Queue",
     "Refusal",
     "ResizeKueueWorkload",
-    "Service",
     "Settings",
     "Snapshot",
     "Stall",
@@ -136,6 +134,7 @@ __all__ = [
     "network_policy_name",
     "pod_name",
     "present_budget",
+    "service_name",
     "start_deadline",
     "unheard",
 ]

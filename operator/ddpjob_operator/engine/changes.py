@@ -37,6 +37,7 @@ class StatusChanges(TypedDict, total=False):
     pod_security: PodSecurity | str | None
     network_policy: NetworkPolicy | str | None
     trainer_image: str | None
+    service: str | None
     pod_group: str | None
     supervised: bool
     progress: Progress | None

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
-from enum import Enum
 from typing import Any
 
 from ddpjob_operator.api import DDPJob
@@ -164,16 +163,6 @@ class Ahead:
     """When the line last moved: when the first of them became the first, or last found a node or lost one."""
 
 
-class Service(Enum):
-    """The Service under the job's name."""
-
-    MISSING = "missing"
-    OURS = "ours"
-    FORMER = "former"
-    """Left over from a deleted job of the same name; it will go away by itself."""
-    FOREIGN = "foreign"
-
-
 @dataclass(frozen=True, slots=True)
 class PodGroup:
     """Pods that the cluster's scheduler places together."""
@@ -321,7 +310,8 @@ class Snapshot:
     now: datetime
     job: DDPJob
     pods: tuple[Pod, ...] = ()
-    service: Service = Service.MISSING
+    services: frozenset[str] = frozenset()
+    """Names of the job's own Services."""
     refusal: Refusal | None = None
     """Set if the last try to create what is missing was refused."""
     settings: Settings = DEFAULTS

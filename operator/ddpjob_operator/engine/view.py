@@ -12,7 +12,7 @@ from .manifests.kueue_workload import asked, priority_class_ref
 from .manifests.names import kueue_workload_name
 from .manifests.topology import called, domain_key
 from .reports import Heard, Phase
-from .snapshot import Admission, KueueWorkload, Placement, Pod, PodGroup, Service, Snapshot
+from .snapshot import Admission, KueueWorkload, Placement, Pod, PodGroup, Snapshot
 
 LOST_AFTER = timedelta(seconds=10)
 """A deleted pod that its kubelet has not reported gone this long after its grace period was lost with its node.
@@ -150,11 +150,6 @@ class View:
         """Whether it is too early to try again what the cluster has refused."""
         refusal = self.snapshot.refusal
         return refusal is not None and self.now < refusal.retry_at
-
-    @property
-    def service(self) -> Service:
-        """The Service under the job's name."""
-        return self.snapshot.service
 
     @cached
     def nodes(self) -> int:

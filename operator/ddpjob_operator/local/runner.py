@@ -18,11 +18,11 @@ from ddpjob_operator.engine import (
     DeletePod,
     Event,
     Pod,
-    Service,
     Settings,
     Snapshot,
     StopPod,
     decide,
+    service_name,
 )
 
 from .files import write_json
@@ -53,7 +53,7 @@ def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
     Port(free_port())  # Else it would be found out by a run that has begun.
 
 
-def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), service: Service = Service.MISSING) -> Snapshot:
+def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), services: frozenset[str] = frozenset()) -> Snapshot:
     """What is there. Processes run as their caller, in its home, and it decides whom this machine lets in."""
     job = job.model_copy(update={"spec": as_here(job.spec)})
     settings = Settings(
@@ -63,7 +63,7 @@ def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), service: Service = Service.MI
         noun="node",
     )
     as_wanted = (job.status.network_policy or job.spec.network_policy) is NetworkPolicy.ENABLED
-    return Snapshot(datetime.now(UTC), job, pods, service, settings=settings, network_policy=as_wanted)
+    return Snapshot(datetime.now(UTC), job, pods, services, settings=settings, network_policy=as_wanted)
 
 
 class Runner:
@@ -144,7 +144,7 @@ class Runner:
     def _round(self) -> Decision:
         self._heed_interrupts()
         pods = self._pods.observe()
-        decision = self._decision(_seen(self._job, pods, self._service()))
+        decision = self._decision(_seen(self._job, pods, self._services()))
         self._carry_out(decision)
         self._pods.remove_gone(pods)
         return decision
@@ -202,8 +202,8 @@ class Runner:
         self._run.save(job)  # What is not written has not been decided.
         self._job = job
 
-    def _service(self) -> Service:
-        return Service.OURS if self._run.service_file.exists() else Service.MISSING
+    def _services(self) -> frozenset[str]:
+        return frozenset({service_name(self._job)} if self._run.service_file.exists() else ())
 
     def _at_rest(self) -> bool:
         status = self._job.status

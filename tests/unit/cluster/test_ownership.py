@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from ddpjob_operator.api.contract import Label
+from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.cluster.kube.objects import KueueWorkloadObject, Object, PodGroupObject, PodObject
 from ddpjob_operator.cluster.store import Children, Store
 from ddpjob_operator.engine import (
@@ -111,6 +112,13 @@ def test_a_pod_of_a_former_incarnation_is_the_jobs_too() -> None:
     manifest, kept = CreatePod(1, JOB.with_status(status)).build(), CHILDREN["Pod"][1]
     assert manifest["metadata"]["name"] != CHILDREN["Pod"][0]["metadata"]["name"]
     assert count(manifest, kept) == 1
+
+
+def test_a_service_under_the_jobs_own_name_is_the_jobs_too_as_older_operators_made_it() -> None:
+    manifest, kept = CHILDREN["Service"]
+    older = copy.deepcopy(manifest)
+    older["metadata"]["name"] = OWNER.name
+    assert (count(older, kept), manifest["metadata"]["name"]) == (1, name_beside(OWNER))
 
 
 def test_there_is_a_row_for_each_kind_that_the_store_keeps_of_jobs() -> None:

@@ -8,12 +8,11 @@ import msgspec
 import pytest
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.cluster import store as store_module
-from ddpjob_operator.cluster.kube.objects import JobObject, Object, Packed, PodObject
+from ddpjob_operator.cluster.kube.objects import JobObject, Packed, PodObject
 from ddpjob_operator.cluster.kube.objects import read as read_job
 from ddpjob_operator.cluster.store import AT_A_STRETCH, LATE_SECONDS, Key, Store, StoredJob, in_namespace, of_owner
-from ddpjob_operator.engine import Service
 
-from .manifests import DIGITS, UID, a_manifest, a_pod, name_of, nobody, owned, read, trainer
+from .manifests import DIGITS, a_manifest, a_pod, name_of, nobody, read, trainer
 
 RUNS = trainer(running={})
 
@@ -162,25 +161,6 @@ def test_an_object_made_anew_under_its_name_replaces_the_former_one() -> None:
     again["metadata"]["uid"] = "pod-anew"
     assert cache.saw(read(again))
     assert [pod.uid for pod in cache.owned_by(DIGITS)] == ["pod-anew"]
-
-
-def a_service(*owners: str) -> Object:
-    """The Service of job `digits`, controlled by these."""
-    references = [owned(uid=owner) for owner in owners]
-    metadata = {"name": "digits", "namespace": "team", "uid": "service", "resourceVersion": "1"}
-    return msgspec.convert({"metadata": {**metadata, "ownerReferences": references}}, Object)
-
-
-@pytest.mark.parametrize(
-    ("owners", "whose"),
-    [((UID,), Service.OURS), (("a former job",), Service.FORMER), ((), Service.MISSING)],
-    ids=["ours", "former", "orphaned"],
-)
-def test_whose_a_service_with_our_label_is(owners: tuple[str, ...], whose: Service) -> None:
-    store = Store(nobody)
-    assert store.service(DIGITS) is Service.MISSING
-    store.services.saw(a_service(*owners))
-    assert store.service(DIGITS) is whose
 
 
 def test_a_long_list_leaves_time_for_others_and_undoes_nothing_that_they_have_seen() -> None:

@@ -43,7 +43,6 @@ from ddpjob_operator.engine import (
     Queue,
     Refusal,
     ResizeKueueWorkload,
-    Service,
     Settings,
     Snapshot,
     StopPod,
@@ -55,10 +54,14 @@ from ddpjob_operator.engine import (
     heard_of,
     unheard,
 )
-from ddpjob_operator.engine.manifests.names import present_pod_name
+from ddpjob_operator.engine.manifests.names import present_pod_name, service_name
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "trainer", "image": "trainer:1"}]}}
+NO_IMAGE = (
+    "No image is named: give the trainer container one (spec.template.spec.containers), or have the operator's "
+    "administrator set one for jobs that name none (trainerImage)"
+)
 
 
 def a_document(**spec: Any) -> dict[str, Any]:
@@ -386,9 +389,17 @@ class Moment:
         """All that was terminating has ended and is removed, but for pods of these ranks, whose nodes are lost."""
         return self._with_pods(tuple(pod for pod in self.pods if not pod.deleting or pod.node in ranks))
 
-    def service(self, service: Service) -> "Moment":
-        """Such a Service stands under the job's name."""
-        return Moment(replace(self.snapshot, service=service))
+    def serves(self, *names: str) -> "Moment":
+        """The job has Services of these names, and no others."""
+        return Moment(replace(self.snapshot, services=frozenset(names)))
+
+    def nameless(self) -> "Moment":
+        """Nobody names an image: neither the template nor the operator's administrator."""
+        return self.asks(template={"spec": {"containers": [{"name": "trainer"}]}})
+
+    def with_image(self) -> "Moment":
+        """The administrator names one."""
+        return self.allows(trainer_image="ours:1")
 
     def guarded(self, *, there: bool = False) -> "Moment":
         """The operator may make PodDisruptionBudgets, and the job has one or has none."""
@@ -565,8 +576,8 @@ class Moment:
 
     def _carried_out(self, action: Action) -> "Moment":
         match action:
-            case CreateService():
-                return self.service(Service.OURS)
+            case CreateService(job):
+                return self.serves(*self.snapshot.services, service_name(job))
             case (
                 CreateNetworkPolicy()
                 | DeleteNetworkPolicy()

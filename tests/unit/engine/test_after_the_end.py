@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from ddpjob_operator.engine import Service
-
 from .builders import Moment, a_job
 from .tables import Table, rows, verdict
 
@@ -37,7 +35,7 @@ TABLE: Table = {
         "2 nodes finished",
     ),
     "nor its Service": (
-        finished.service(Service.MISSING),
+        finished.serves(),
         "",
         "Succeeded",
         "2 nodes finished",

@@ -13,7 +13,6 @@ from ddpjob_operator.engine import (
     DeleteDisruptionBudget,
     DeleteJob,
     DeletePod,
-    Service,
     StopPod,
 )
 from ddpjob_operator.engine.afterwards import AFTERWARDS
@@ -24,6 +23,7 @@ from ddpjob_operator.engine.view import DOUBT_RECHECK
 from .builders import START, Moment, a_job
 
 two = a_job(nodes=2, restart={"backoffSeconds": 0})
+slowly = a_job(nodes=2, restart={"backoffSeconds": 300})
 timed = a_job(nodes=2, activeDeadlineSeconds=60)
 gang = a_job(nodes=2, restart={"mode": "InPlace", "backoffSeconds": 0}).running().hears().settled()
 half = a_job(nodes=2, scheduleTimeoutSeconds=60).decided().placed(0)
@@ -75,7 +75,7 @@ WAITS: dict[str, tuple[str, Moment]] = {
     ),
     "a pod that was lost is removed by force": (
         "without_lost_pods",
-        lost.service(Service.FOREIGN).after(15).allows(force_delete_lost_pods=True),
+        slowly.running().node_dies(1).decided().gone_but(1).after(15).allows(force_delete_lost_pods=True),
     ),
 }
 """What cannot be undone and follows from the time alone: the policy or step that does it, and a moment of it."""

@@ -4,7 +4,6 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
-from ddpjob_operator.engine import Service
 from ddpjob_operator.engine.decide import decide
 from ddpjob_operator.engine.policies import CHAIN, Policy
 
@@ -41,15 +40,15 @@ BOTH_SPEAK: dict[str, tuple[str, str, Moment]] = {
     ),
     "a job that is put into a queue as its deadline passes fails by it": (
         *("past_deadlines", "queued"),
-        timed.service(Service.FOREIGN).decided().queues().after(60),
+        timed.nameless().decided().queues().after(60),
     ),
-    "while its Service's name is taken, a job waits in its queue all the same": (
+    "while nobody names an image, a job waits in its queue all the same": (
         *("queued", "obstructed"),
-        a_job(nodes=2).service(Service.FOREIGN).queues(),
+        a_job(nodes=2).nameless().queues(),
     ),
-    "while its Service's name is taken, a job does not start": (
+    "while nobody names an image, a job does not start": (
         *("obstructed", "started"),
-        a_job(nodes=2).service(Service.FOREIGN),
+        a_job(nodes=2).nameless(),
     ),
     "resumed half-way, it waits for its pods to end, wherever they began": (
         *("started", "overwriting"),

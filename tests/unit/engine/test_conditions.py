@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import pytest
 from ddpjob_operator.api import Backend, ConditionType, DDPJobStatus
-from ddpjob_operator.engine import Service
 
 from .builders import START, Moment, a_job
 
@@ -114,8 +113,8 @@ CONDITIONS: dict[str, tuple[Moment, str]] = {
         two.decided().vanishes(1).refused("QuotaExceeded", "no").decided().after(5).decided().accepted().decided(),
         "Created:PodsCreated -Blocked:Unblocked",
     ),
-    "a job whose Service was taken while it restarts": (
-        broken.gone().service(Service.FOREIGN).decided(),
+    "a job that is refused its Service while it restarts": (
+        broken.ready_again().serves().refused("ServiceTaken", "no").decided(),
         "Blocked:ServiceTaken Restarting:Application -Created:Application -Running:Application",
     ),
 }

@@ -2,7 +2,6 @@
 
 import pytest
 from ddpjob_operator.api import ConditionType
-from ddpjob_operator.engine import Service
 
 from .builders import Moment, a_job
 from .tables import Table, rows, verdict
@@ -11,7 +10,7 @@ limited = a_job(nodes=2, activeDeadlineSeconds=60)
 to_start = a_job(nodes=2, startDeadlineSeconds=60)
 stopped = limited.running().after(60).decided()
 starting = to_start.created().runs(0).waits(1, "Unschedulable", "0/3 nodes are available").settled()
-no_service = to_start.decided().service(Service.MISSING).runs(0, 1).refused("QuotaExceeded", "exceeded quota", 9)
+no_service = to_start.decided().serves().runs(0, 1).refused("QuotaExceeded", "exceeded quota", 9)
 slow_to_end = {"spec": {"terminationGracePeriodSeconds": 100, "containers": [{"name": "trainer", "image": "a:1"}]}}
 
 ACTIVE = "The job was active for 60 s (activeDeadlineSeconds)"

@@ -18,7 +18,6 @@ from ddpjob_operator.engine import (
     CreateWorkload,
     DeleteJob,
     Manifest,
-    Service,
     decide,
     pod_name,
 )
@@ -115,13 +114,9 @@ def test_at_the_next_look_there_is_something_to_do_or_to_say(moment: Moment) -> 
 
 
 def waits_for_others(moment: Moment) -> bool:
-    """Whether it looks again for what nobody would tell it: a Service that goes away, a pod that was forgotten."""
-    others = Service.FOREIGN, Service.FORMER
-    return (
-        any(flavor.problem for flavor in moment.snapshot.flavors.values())
-        or moment.snapshot.service in others
-        or any(pod.gone_by for pod in moment.pods)
-    )
+    """Whether it looks again for what nobody would tell it: a flavor that can be read, a pod that was forgotten."""
+    unknown = any(flavor.problem for flavor in moment.snapshot.flavors.values())
+    return unknown or any(pod.gone_by for pod in moment.pods)
 
 
 @every_moment
@@ -176,7 +171,8 @@ def test_every_reason_of_a_decision_is_met_in_some_table() -> None:
         for condition in one.status.conditions
     }
     of_the_adapters = {
-        *(Reason.POD_TAKEN, Reason.NETWORK_POLICY_TAKEN, Reason.WORKLOAD_TAKEN, Reason.POD_GROUP_TAKEN),
+        *(Reason.POD_TAKEN, Reason.SERVICE_TAKEN, Reason.NETWORK_POLICY_TAKEN),
+        *(Reason.WORKLOAD_TAKEN, Reason.POD_GROUP_TAKEN),
         Reason.POD_SECURITY_VIOLATION,
         *(Reason.FORBIDDEN, Reason.WEBHOOK_FAILED, Reason.INVALID, Reason.NO_EFFECT),
     }

@@ -1,7 +1,5 @@
 """How a job fails and starts again, and what stays to read of it."""
 
-from ddpjob_operator.engine import Service
-
 from .builders import Moment, a_job
 from .tables import Table, rows, verdict
 
@@ -139,12 +137,6 @@ TABLE: Table = {
     ),
     "no attempt begins before its backoff is over": (
         broken.gone(),
-        "",
-        "Restarting",
-        INCIDENT,
-    ),
-    "what was in the way meanwhile is not said any longer than it is so": (
-        broken.gone().service(Service.FOREIGN).decided().service(Service.OURS),
         "",
         "Restarting",
         INCIDENT,

@@ -6,7 +6,7 @@ from typing import Any
 from ddpjob_operator.api import ConditionType
 from ddpjob_operator.engine import CreatePod
 
-from .builders import Moment, a_job, plan
+from .builders import NO_IMAGE, Moment, a_job, plan
 from .tables import Table, rows, verdict
 
 TRAINER = {"name": "trainer"}
@@ -55,11 +55,6 @@ def test_a_job_keeps_the_image_that_it_started_with() -> None:
     resumed = running.asks(suspend=True).decided().gone().decided().asks(suspend=False)
     assert images(resumed)["trainer"] == "ours:1"
 
-
-NO_IMAGE = (
-    "No image is named: give the trainer container one (spec.template.spec.containers), or have the operator's "
-    "administrator set one for jobs that name none (trainerImage)"
-)
 
 TABLE: Table = {
     "without either it waits and says what would help": (nameless(), "", "Pending", NO_IMAGE),

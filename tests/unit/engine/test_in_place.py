@@ -15,6 +15,7 @@ from .builders import START, Moment, a_job
 from .tables import Table, rows, verdict
 
 NO_WAIT = {"backoffSeconds": 0}
+SERVICE = "digits-8cx92"
 
 
 def an_incident(attempt: int, **other: Any) -> dict[str, Any]:
@@ -858,13 +859,13 @@ def test_a_new_pod_is_told_which_attempt_it_joins_and_where_the_others_are() -> 
     env = _env(evicted.decided().gone())
     assert (env["DDPJOB_ATTEMPT"], env["DDPJOB_INCARNATION"], env["NODE_RANK"]) == ("2", "2", "1")
     first = gang.pods[0].name
-    assert env["DDPJOB_PEERS"] == f"{first}.digits.team.svc:29502,10.0.1.0:29502,10.0.1.2:29502"
-    assert env["MASTER_ADDR"] == f"{first}.digits.team.svc"
+    assert env["DDPJOB_PEERS"] == f"{first}.{SERVICE}.team.svc:29502,10.0.1.0:29502,10.0.1.2:29502"
+    assert env["MASTER_ADDR"] == f"{first}.{SERVICE}.team.svc"
 
 
 def test_a_pod_that_comes_up_with_the_others_looks_for_rank_0_alone() -> None:
     late = a_job(nodes=3).decided().runs(0).vanishes(2)
-    assert _env(late)["DDPJOB_PEERS"] == f"{gang.pods[0].name}.digits.team.svc:29502"
+    assert _env(late)["DDPJOB_PEERS"] == f"{gang.pods[0].name}.{SERVICE}.team.svc:29502"
 
 
 @pytest.mark.parametrize("moment", [again, evicted], ids=["in place", "a new pod"])
@@ -878,7 +879,7 @@ def test_a_new_rank_0_is_where_the_ones_that_come_after_it_look_for_it() -> None
     new = _made(moment)["metadata"]["name"]
     later = moment.decided().runs(0).decided().hears(attempt=2).settled().vanishes(2).decided().after(3)
     assert new != gang.pods[0].name
-    assert _env(later)["MASTER_ADDR"] == f"{new}.digits.team.svc"
+    assert _env(later)["MASTER_ADDR"] == f"{new}.{SERVICE}.team.svc"
 
 
 def test_a_gang_of_a_thousand_is_not_listed_in_each_new_pod() -> None:

@@ -7,7 +7,7 @@ import pytest
 from ddpjob_operator.api.contract import MAX_NODES
 from ddpjob_operator.api.status import DDPJobStatus
 from ddpjob_operator.api.words import intervals
-from ddpjob_operator.engine import Service, Settings
+from ddpjob_operator.engine import Settings
 
 from .builders import START, Moment, a_job
 from .tables import Table, rows, verdict
@@ -51,12 +51,6 @@ TABLE: Table = {
     "a job runs when every trainer runs": (
         two.created().runs(0, 1),
         "",
-        "Running",
-        "2 nodes running",
-    ),
-    "a Service that somebody deleted is recreated, and the pods go on": (
-        two.running().service(Service.MISSING),
-        "service",
         "Running",
         "2 nodes running",
     ),
@@ -318,31 +312,6 @@ TABLE: Table = {
         "",
         "Succeeded",
         "3 nodes finished",
-    ),
-    # the Service
-    "another's Service under the job's name is not touched": (
-        two.service(Service.FOREIGN),
-        "",
-        "Pending",
-        "Service digits exists and belongs to somebody else: delete it, or give the job another name",
-    ),
-    "the Service of a deleted job of the same name is waited for": (
-        two.service(Service.FORMER),
-        "",
-        "Pending",
-        "Waiting for Service digits of the deleted job of the same name to go away",
-    ),
-    "the job starts when the name is free": (
-        two.service(Service.FORMER).decided().service(Service.MISSING),
-        "service +1.0 +1.1",
-        "Pending",
-        "Creating 2 pods",
-    ),
-    "a job whose own Service is there already does not make it twice": (
-        two.service(Service.OURS),
-        "+1.0 +1.1",
-        "Pending",
-        "Creating 2 pods",
     ),
 }
 

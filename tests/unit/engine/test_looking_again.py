@@ -3,7 +3,6 @@
 from datetime import datetime, timedelta
 
 import pytest
-from ddpjob_operator.engine import Service
 
 from .builders import START, Moment, a_job
 
@@ -107,7 +106,6 @@ WAKES: dict[str, tuple[Moment, datetime | None]] = {
         in_(609.771467),
     ),
     # what is in the way
-    "while a foreign Service is in the way: soon": (two.service(Service.FOREIGN), in_(5)),
     "while something is refused: when it is tried again": (
         two.decided().vanishes(1).refused("QuotaExceeded", "no", retry_in=7),
         in_(7),
@@ -191,9 +189,7 @@ def test_when_to_look_again(moment: Moment, due: datetime | None) -> None:
     assert moment.decision.wake_at == due
 
 
-POLLED = "while a foreign Service is in the way: soon"
-"""Nothing that anybody watches changes when the Service goes."""
-DUE = {name: moment.settled() for name, (moment, due) in WAKES.items() if due is not None and name != POLLED}
+DUE = {name: moment.settled() for name, (moment, due) in WAKES.items() if due is not None}
 
 
 @pytest.mark.parametrize("moment", DUE.values(), ids=DUE)

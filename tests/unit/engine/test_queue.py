@@ -1,7 +1,7 @@
 """Jobs in a queue of Kueue: what runs only while it is admitted, and what the queue is told."""
 
 import pytest
-from ddpjob_operator.engine import CreateKueueWorkload, CreatePod, Flavor, Manifest, Service, TellKueue
+from ddpjob_operator.engine import CreateKueueWorkload, CreatePod, Flavor, Manifest, TellKueue
 
 from .builders import TEMPLATE, Moment, a_job, plan
 from .tables import Table, rows, verdict
@@ -42,7 +42,7 @@ TABLE: Table = {
         NEW,
     ),
     "nor goes one on that ran while something else was in the way": (
-        a_job(nodes=2, activeDeadlineSeconds=60).service(Service.FOREIGN).decided().queues().decided().after(3600),
+        a_job(nodes=2, activeDeadlineSeconds=60).nameless().decided().queues().decided().after(3600),
         "",
         "Queued",
         NEW,

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from ddpjob_operator.engine import CreatePod, CreateSecret, Manifest, Service
+from ddpjob_operator.engine import CreatePod, CreateSecret, Manifest
 
 from tests.support.variables import variables_of
 
@@ -45,7 +45,7 @@ def test_it_is_made_before_the_pods_that_need_it_whenever_there_are_some(moment:
 
 def test_it_is_made_for_nothing_else() -> None:
     assert gang.running().decision.empty
-    without_service = gang.running().service(Service.MISSING)
+    without_service = gang.running().serves()
     assert [type(one).__name__ for one in without_service.decision.actions] == ["CreateService"]
 
 

@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 import pytest
-from ddpjob_operator.engine import Service
 
 from .builders import Moment, a_job
 from .tables import Table, rows, verdict
@@ -383,12 +382,6 @@ TABLE: Table = {
         "+2.0 +2.1",
         "Pending",
         "Creating 2 of 2 pods",
-    ),
-    "what was in the way meanwhile is not said any longer than it is so": (
-        given_back.gone().service(Service.FOREIGN).decided().service(Service.OURS),
-        "",
-        "Pending",
-        "Waiting to try again",
     ),
     "but not before all is given back": (
         given_back.after(9),

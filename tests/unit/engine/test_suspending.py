@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 from ddpjob_operator.api import Budget
-from ddpjob_operator.engine import Service
 
 from .builders import START, Moment, a_job
 from .tables import Table, rows, verdict
@@ -143,8 +142,8 @@ TABLE: Table = {
         "Pending",
         "Waiting for 1 pod of the last attempt to end",
     ),
-    "nor where its Service has to be made first": (
-        saved_with_0.asks(suspend=False).service(Service.FOREIGN).decided(2).service(Service.OURS),
+    "nor where an image has to be named first": (
+        saved_with_0.nameless().asks(suspend=False).decided(2).with_image(),
         "+2.0 +2.1",
         "Pending",
         "Creating 2 pods",
@@ -180,8 +179,8 @@ TABLE: Table = {
         "Pending",
         "Creating 2 pods",
     ),
-    "and stays half-way while it has to wait for its Service": (
-        suspending.asks(suspend=False).service(Service.FOREIGN).decided(2).service(Service.OURS),
+    "and stays half-way while it has to wait for an image": (
+        suspending.nameless().asks(suspend=False).decided(2).with_image(),
         "",
         "Pending",
         "Waiting for 2 pods of the last attempt to end",

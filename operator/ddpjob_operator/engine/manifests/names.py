@@ -42,8 +42,8 @@ def secret_name(job: DDPJob) -> str:
 
 
 def service_name(job: DDPJob) -> str:
-    """The master's Service has the job's name."""
-    return job.metadata.name
+    """The name of the master's Service; a gang that an older operator started has the job's own."""
+    return job.status.service or job.metadata.name
 
 
 def present_pod_name(job: DDPJob, node: int) -> str:

@@ -6,7 +6,7 @@ from ddpjob_operator.engine.conditions import Obstacle
 from ddpjob_operator.engine.manifests.init_containers import VOLUMES_AND_NETWORK
 from ddpjob_operator.engine.manifests.pod_groups import VOLCANO
 from ddpjob_operator.engine.manifests.volumes import needed
-from ddpjob_operator.engine.snapshot import Pod, Service, Waiting
+from ddpjob_operator.engine.snapshot import Pod, Waiting
 from ddpjob_operator.engine.view import View
 
 from .steps import GAVE_BACK, default_image
@@ -26,22 +26,10 @@ NO_POD_GROUP = (
 
 def awaited(view: View) -> str:
     """What a gang that has not come up is waiting for, in a sentence."""
-    obstacle = name_taken(view) or no_image(view) or in_the_way(view)
+    obstacle = no_image(view) or in_the_way(view)
     if obstacle is not None:
         return obstacle.message
     return starts_again(view) or _given_back(view) or so_many_run(view)
-
-
-def name_taken(view: View) -> Obstacle | None:
-    """The obstacle that a Service of somebody else, or of a former job, has the job's name."""
-    name = view.snapshot.job.metadata.name
-    if view.service is Service.FORMER:
-        message = f"Waiting for Service {name} of the deleted job of the same name to go away"
-    elif view.service is Service.FOREIGN:
-        message = f"Service {name} exists and belongs to somebody else: delete it, or give the job another name"
-    else:
-        return None
-    return Obstacle(Reason.SERVICE_TAKEN, message)
 
 
 def no_image(view: View) -> Obstacle | None:

@@ -1,27 +1,23 @@
 """How a gang comes up."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from ddpjob_operator.api import ConditionType, DDPJobStatus
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.changes import changed
-from ddpjob_operator.engine.conditions import Obstacle, Say, updated
-from ddpjob_operator.engine.decision import Action, CreateNetworkPolicy, DeleteNetworkPolicy
+from ddpjob_operator.engine.conditions import Say, updated
+from ddpjob_operator.engine.decision import Action, CreateNetworkPolicy, CreateService, DeleteNetworkPolicy
 from ddpjob_operator.engine.incidents.ledger import culprit
-from ddpjob_operator.engine.snapshot import Service
 from ddpjob_operator.engine.supervision import comes_up, missed, odd_of, quiet_of, said_of
 from ddpjob_operator.engine.view import View
 
 from .drains import unprotected
-from .obstacles import in_the_way, name_taken, no_image, so_many_run, starts_again, ungrouped
+from .obstacles import in_the_way, no_image, so_many_run, starts_again, ungrouped
 from .size import lacking, look_out
 from .steps import creating, delete, ends_due, grace_between, short_grace, stop, waiting_to_end
 from .verdict import Times, Verdict
 from .way import wait_ends
-
-SERVICE_RECHECK = timedelta(seconds=5)
-"""Nothing that we watch changes when a foreign Service goes away."""
 
 
 def between_attempts(view: View) -> Verdict | None:
@@ -35,7 +31,7 @@ def between_attempts(view: View) -> Verdict | None:
     waiting = until is not None and until > view.now
     if not (actions or running or waiting):
         return None
-    message = _why_again(view) if waiting else waiting_to_end(view, running)
+    message = starts_again(view) or None if waiting else waiting_to_end(view, running)
     return Verdict(view.status, message, actions)
 
 
@@ -45,29 +41,13 @@ def between_due(view: View) -> Times:
     yield from ends_due(view)
 
 
-def _why_again(view: View) -> str | None:
-    """Why another attempt will follow. The last message may be about something that is over by now."""
-    blocked = view.status.is_true(ConditionType.BLOCKED)
-    return starts_again(view) or ("Waiting to try again" if blocked else None)
-
-
 def obstructed(view: View) -> Verdict | None:
-    """A job waits, and says so, while a foreign Service has its name, or while nobody has named an image.
-
-    Nothing foreign is touched.
-    """
-    # A gang that exists goes on, and its incidents are answered, whatever has become of the Service.
-    if view.created:
+    """A job waits, and says so, while nobody has named an image. Its deadlines run."""
+    # A gang that exists goes on, and its incidents are answered, whatever has become of the setting.
+    if view.created or (nameless := no_image(view)) is None:
         return None
-    if taken := name_taken(view):
-        return _kept_waiting(view, taken, wake_at=view.now + SERVICE_RECHECK)
-    return _kept_waiting(view, nameless) if (nameless := no_image(view)) else None
-
-
-def _kept_waiting(view: View, obstacle: Obstacle, wake_at: datetime | None = None) -> Verdict:
-    """The job does not start, but its deadlines run."""
     status = changed(_seen(view), start_time=view.status.start_time or view.now)
-    return Verdict(status, obstacle.message, wake_at=wake_at, blocked=obstacle)
+    return Verdict(status, nameless.message, blocked=nameless)
 
 
 def children(view: View) -> Verdict | None:
@@ -85,13 +65,13 @@ def children(view: View) -> Verdict | None:
     if view.up and obstacle is None:  # It runs all the same, and what is missing may only not have been seen yet.
         return Verdict(_seen(view), None, actions)
     pods = f"Creating {len(view.missing)} of {view.pods(view.nodes)}"
-    message = obstacle.message if obstacle else pods if view.missing else _beside(view, actions)
+    message = obstacle.message if obstacle else pods if view.missing else _beside(actions)
     return Verdict(_seen(view), message, actions, blocked=obstacle)
 
 
-def _beside(view: View, actions: tuple[Action, ...]) -> str:
+def _beside(actions: tuple[Action, ...]) -> str:
     """What is done if no pod is missing."""
-    if view.service is Service.MISSING:
+    if any(isinstance(action, CreateService) for action in actions):
         return "Creating the Service"
     of_policy = any(isinstance(action, CreateNetworkPolicy | DeleteNetworkPolicy) for action in actions)
     return f"Setting the {'NetworkPolicy' if of_policy else 'PodGroup'} right"

@@ -15,6 +15,7 @@ from ddpjob_operator.api import (
     NetworkPolicy,
 )
 from ddpjob_operator.api.contract import Label
+from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine.changes import StatusChanges, changed
 from ddpjob_operator.engine.conditions import Say, updated
@@ -35,9 +36,9 @@ from ddpjob_operator.engine.decision import (
 )
 from ddpjob_operator.engine.incidents.ledger import culprit
 from ddpjob_operator.engine.incidents.price import backoff, present
-from ddpjob_operator.engine.manifests.names import network_policy_name, pod_group_name
+from ddpjob_operator.engine.manifests.names import network_policy_name, pod_group_name, service_name
 from ddpjob_operator.engine.manifests.pod_groups import is_volcano
-from ddpjob_operator.engine.snapshot import Pod, Service
+from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import LOST_AFTER, View
 
 from .verdict import Times, Verdict
@@ -157,6 +158,7 @@ def next_attempt(view: View) -> StatusChanges:
     return {
         "attempt": attempt_after(view),
         "incarnations": incarnations,
+        "service": name_beside(view.snapshot.job.ref),
         "pod_group": _own_group(view, incarnations),
         "avoided_nodes": view.avoided,
         # Until one answers: a gang whose supervisors cannot be reached would never count as running.
@@ -213,7 +215,7 @@ def creating(view: View, status: DDPJobStatus, nodes: Iterable[int]) -> tuple[Ac
     if view.snapshot.pod_groups is None:  # Or no longer: a server that does not know them refuses pods that name one.
         status = changed(status, pod_group=None)
     job = view.snapshot.job.with_status(status)
-    service = (CreateService(job),) if view.service is Service.MISSING else ()
+    service = () if service_name(job) in view.snapshot.services else (CreateService(job),)
     living = _living(view, status)
     pods = tuple(CreatePod(node, job, living, view.placement) for node in nodes)
     # We may not read Secrets, so it is created each time before pods that need it are.
