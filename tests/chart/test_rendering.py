@@ -253,6 +253,7 @@ def test_the_operator_understands_the_flags() -> None:
         "log.level=debug",
         "resyncSeconds=60",
         "clockSettlingSeconds=7",
+        "drainProtectionSeconds=0",
         "fullnameOverride=ours",
     )
     deployment = named(render(*values))["Deployment", "ours"]
@@ -263,6 +264,7 @@ def test_the_operator_understands_the_flags() -> None:
     assert options.settings.pod_security == PodSecurity.NONE
     assert options.settings.trainer_image == "registry.example.com/trainer:1"
     assert (options.resync_seconds, options.clock_settling_seconds) == (60, 7)
+    assert options.settings.drain_protection_seconds == 0
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -93,6 +93,21 @@ def test_a_drain_waits_for_a_checkpoint_if_the_job_asks_for_that(fake: Plant, te
             taken(team, "Evicted")
         finally:
             fake.kubectl("uncordon", pod["spec"]["nodeName"])
+
+
+def test_a_drain_does_not_wait_for_ever_for_a_job_that_has_saved_once(unattended: Plant) -> None:
+    team = Team(unattended)
+    with a_page() as page, team.operator("--drain-protection-seconds=4"):
+        team.apply(supervised(page, disruption="AfterCheckpoint"))
+        long_ago = (datetime.now(UTC) - timedelta(hours=2)).isoformat()
+        of_the_job = fingerprint((team.job() or {})["metadata"]["uid"])
+        page.shows(job=of_the_job, checkpoint={"step": 100, "time": long_ago})
+        team.wait("Running")
+        unattended.wait("the pods to be protected", lambda: team.all("poddisruptionbudgets"))
+        unattended.wait("them to be so no longer", lambda: not team.all("poddisruptionbudgets"))
+        assert team.status()["checkpoint"]["step"] == 100
+        evict(team, team.pod(1))
+        taken(team, "Evicted")
 
 
 def test_preemption_by_a_pod_of_higher_priority(fake: Plant, team: Team, urgent: str) -> None:

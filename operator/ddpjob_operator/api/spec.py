@@ -165,7 +165,8 @@ class DDPJobSpec(Model):
     disruption: DisruptionPolicy = DisruptionPolicy.ALLOW
     """When the job's pods may be evicted, as by `kubectl drain` or an autoscaler that removes a node. Allow: at any
     time. AfterCheckpoint: within half a minute after a checkpoint was saved; until then a PodDisruptionBudget refuses
-    it. A job that has not saved any within an hour of running no longer does. Preemption does not wait."""
+    it, for an hour after the last one or after all ranks began to run, unless the operator's administrator has set
+    another time. Preemption does not wait."""
     stall_timeout_seconds: PositiveSeconds | None = None
     """The gang is stalled when no step has finished for this long. Without it, the limit is learned from the job's
     own steps. The first step, saves and evaluations are given longer; a program that reports no steps is never

@@ -16,6 +16,9 @@ OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 LAST_PORT = 65535
 
+A_WEEK = 604_800
+"""In seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorOptions:
@@ -66,6 +69,7 @@ def parse(arguments: list[str] | None = None) -> OperatorOptions:
             operator_namespace=own,
             trainer_image=given.trainer_image,
             force_delete_lost_pods=given.force_delete_lost_pods,
+            drain_protection_seconds=given.drain_protection_seconds,
         ),
     )
 
@@ -162,6 +166,13 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         action="store_true",
         help="remove pods from the API whose nodes do not answer; their processes may still run there",
     )
+    parser.add_argument(
+        "--drain-protection-seconds",
+        type=_at_most_a_week,
+        default=Settings().drain_protection_seconds,
+        metavar="SECONDS",
+        help="for how long after its last checkpoint a job that asks for it may hold up drains; 0: not at all",
+    )
     return parser
 
 
@@ -176,6 +187,13 @@ def _seconds(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time: a whole number of seconds, at least 1")
     return int(text)
+
+
+def _at_most_a_week(text: str) -> int:
+    seconds = int(text) if text.isdecimal() else -1
+    if not 0 <= seconds <= A_WEEK:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: a whole number of seconds from 0 to {A_WEEK}")
+    return seconds
 
 
 def _own_namespace() -> str:

@@ -22,6 +22,8 @@ class Settings:
     force_delete_lost_pods: bool = False
     """Whether pods on nodes that do not answer are removed from the API. Their processes may still run there, so
     whatever must not be used twice (a volume that only one node may mount) is in danger."""
+    drain_protection_seconds: int = 3600
+    """For how long after a job has saved, or has begun to run, evictions of its pods may be refused; 0: never."""
     noun: str = "pod"
     """What messages call a node's pod: on this machine there are no pods."""
 

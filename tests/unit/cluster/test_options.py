@@ -2,11 +2,14 @@
 
 import pytest
 from ddpjob_operator.cluster.options import parse
+from ddpjob_operator.engine import Settings
 
 MISTAKES = {
     "--port=70000": "'70000' is not a port: a number from 0 to 65535",
     "--resync-seconds=0": "'0' is not a time: a whole number of seconds, at least 1",
     "--resync-seconds=5m": "'5m' is not a time: a whole number of seconds, at least 1",
+    "--drain-protection-seconds=604801": "'604801' is not a time: a whole number of seconds from 0 to 604800",
+    "--drain-protection-seconds=1h": "'1h' is not a time: a whole number of seconds from 0 to 604800",
     "--clock-settling-seconds=0": "'0' is not a time: a whole number of seconds, at least 1",
 }
 
@@ -18,3 +21,8 @@ def test_a_mistake_is_told_in_one_line(flag: str, capsys: pytest.CaptureFixture[
     said = capsys.readouterr().err.splitlines()[-1]
     name, _, _ = flag.partition("=")
     assert (ended.value.code, said) == (2, f"ddpjob-operator: error: argument {name}: {MISTAKES[flag]}")
+
+
+def test_without_flags_jobs_are_decided_about_as_the_engine_does_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POD_NAMESPACE", "")
+    assert parse([]).settings == Settings()

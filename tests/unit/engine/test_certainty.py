@@ -73,6 +73,16 @@ WAITS: dict[str, tuple[str, Moment]] = {
         "protected",
         a_job(nodes=2, disruption="AfterCheckpoint").guarded().running().guarded(there=True).after(3600),
     ),
+    "evictions are no longer refused though it saved once": (
+        "protected",
+        a_job(nodes=2, disruption="AfterCheckpoint")
+        .guarded()
+        .running()
+        .hears(checkpoint={"step": 1, "time": START.isoformat()})
+        .guarded(there=True)
+        .after(3700)
+        .hears(checkpoint={"step": 1, "time": START.isoformat()}),
+    ),
     "a pod that was lost is removed by force": (
         "without_lost_pods",
         slowly.running().node_dies(1).decided().gone_but(1).after(15).allows(force_delete_lost_pods=True),

@@ -1,9 +1,11 @@
 """Jobs whose pods may be evicted only after a checkpoint."""
 
+from datetime import timedelta
+
 import pytest
 from ddpjob_operator.engine import CreateDisruptionBudget
 
-from .builders import Moment, a_job, plan
+from .builders import START, Moment, a_job, plan
 from .tables import Table, rows, verdict
 
 careful = a_job(nodes=2, disruption="AfterCheckpoint").guarded()
@@ -15,11 +17,13 @@ ALL_RUN = "2 nodes running"
 
 def saved(moment: Moment, seconds: int) -> Moment:
     """It reports a checkpoint that was saved so many seconds after the start."""
-    return moment.hears(checkpoint={"step": 100, "time": f"2026-01-01T12:{seconds // 60:02}:{seconds % 60:02}Z"})
+    return moment.hears(checkpoint={"step": 100, "time": (START + timedelta(seconds=seconds)).isoformat()})
 
 
 unsaved = saved(running.after(10), 10).after(30).settled()
 restarting = unsaved.fails(1).decided()
+resumed = unsaved.asks(suspend=True).decided().gone().settled().after(7200).asks(suspend=False).settled()
+SAVED, HOUR, SECOND = START + timedelta(seconds=10), timedelta(hours=1), timedelta(seconds=1)
 
 TABLE: Table = {
     "no pod is protected while the gang comes up": (
@@ -41,7 +45,45 @@ TABLE: Table = {
     ),
     "nor is one that has not saved within an hour": (running.after(3600), "-budget", "Running", ALL_RUN),
     "but before that it is": (running.after(3599), "", "Running", ALL_RUN),
-    "a save that was long ago protects, however long": (unsaved.after(36_000), "", "Running", ALL_RUN),
+    "nor is one whose last save is longer ago": (unsaved.at(SAVED + HOUR), "-budget", "Running", ALL_RUN),
+    "but before that it is, too": (unsaved.at(SAVED + HOUR - SECOND), "", "Running", ALL_RUN),
+    "until it saves again": (
+        saved(unsaved.at(SAVED + HOUR).settled(), 3610).settled().after(30),
+        "budget",
+        "Running",
+        ALL_RUN,
+    ),
+    "resumed long after its last save, it is": (resumed.created().runs(0, 1), "budget", "Running", ALL_RUN),
+    "for as long as one that has never saved": (
+        resumed.running().after(3600),
+        "-budget",
+        "Running",
+        ALL_RUN,
+    ),
+    "the administrator can set another time": (
+        unsaved.allows(drain_protection_seconds=7200).at(SAVED + HOUR),
+        "",
+        "Running",
+        ALL_RUN,
+    ),
+    "to the second": (
+        unsaved.allows(drain_protection_seconds=600).at(SAVED + timedelta(seconds=600)),
+        "-budget",
+        "Running",
+        ALL_RUN,
+    ),
+    "or have no drain wait, which is said": (
+        up.guarded().allows(drain_protection_seconds=0),
+        "",
+        "Running",
+        f"{ALL_RUN}; {NEVER}the operator's administrator lets no drain wait (drainProtectionSeconds)",
+    ),
+    "nor longer": (
+        unsaved.allows(drain_protection_seconds=0),
+        "-budget",
+        "Running",
+        ALL_RUN,
+    ),
     "of a gang that is no longer whole, nothing is worth waiting for": (
         unsaved.fails(1),
         "-1.0/5 -budget",
@@ -93,13 +135,14 @@ def test_drains_wait_for_a_checkpoint(moment: Moment, expected: tuple[str, str, 
 
 @pytest.mark.parametrize(
     ("moment", "seconds"),
-    [(running, 3600), (saved(running.after(60), 60).settled(), 90), (unsaved, None)],
-    ids=["to give up", "to close again", "for nothing"],
+    [(running, 3600), (saved(running.after(60), 60).settled(), 90), (unsaved, 3610)],
+    ids=["to give up", "to close again", "to give up after a save"],
 )
-def test_it_looks_again_when_time_changes_whether_pods_are_protected(moment: Moment, seconds: int | None) -> None:
+def test_it_looks_again_when_time_changes_whether_pods_are_protected(moment: Moment, seconds: int) -> None:
     due = moment.decision.wake_at
-    assert (due and (due - running.snapshot.now).total_seconds()) == seconds
-    assert seconds is None or plan(moment.at(due or moment.snapshot.now))
+    assert due is not None
+    assert (due - running.snapshot.now).total_seconds() == seconds
+    assert plan(moment.at(due))
 
 
 def test_the_budget_refuses_every_eviction_of_the_jobs_own_pods() -> None:

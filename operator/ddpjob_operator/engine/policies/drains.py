@@ -1,4 +1,7 @@
-"""Nodes that are drained: a PodDisruptionBudget refuses evictions until the gang has saved a checkpoint."""
+"""Nodes that are drained: a PodDisruptionBudget refuses evictions until the gang has saved a checkpoint.
+
+For a bounded time: it may be a program that reports no checkpoints, or has stopped saving.
+"""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -6,7 +9,7 @@ from datetime import datetime, timedelta
 from ddpjob_operator.api import DisruptionPolicy
 from ddpjob_operator.engine.decision import CreateDisruptionBudget, DeleteDisruptionBudget, DeleteJob
 from ddpjob_operator.engine.manifests.names import disruption_budget_name
-from ddpjob_operator.engine.view import View
+from ddpjob_operator.engine.view import View, after
 
 from .verdict import Times, Verdict
 
@@ -14,11 +17,9 @@ OPEN = timedelta(seconds=30)
 """For how long after a save pods may be evicted. `kubectl drain` tries again every five seconds, Karpenter at least
 every ten, and Cluster API every twenty."""
 
-LONGEST = timedelta(hours=1)
-"""How long a job that has never saved a checkpoint holds up drains: it may be a program that reports none."""
-
 UNPROTECTED = "spec.disruption has no effect: "
 MAY_NOT = "the operator may not make PodDisruptionBudgets"
+SWITCHED_OFF = "the operator's administrator lets no drain wait (drainProtectionSeconds)"
 
 
 def protected(view: View, verdict: Verdict) -> Verdict:
@@ -40,22 +41,24 @@ def protected(view: View, verdict: Verdict) -> Verdict:
 
 
 def protected_due(view: View) -> Times:
-    """When evictions are refused again or, since nothing is ever saved, no longer; and after a refusal."""
-    if view.snapshot.disruption_budget is None or not _is_asked_for(view):
+    """When evictions are refused again, or no longer since nothing is saved any more; and after a refusal."""
+    refusal, there = view.snapshot.refusal, view.snapshot.disruption_budget
+    if there is None:
         return
-    yield _closes(view) or _gives_up(view)
-    refusal = view.snapshot.refusal
-    if refusal is not None and is_protected(view) != view.snapshot.disruption_budget:
+    if _is_worth_it(view):
+        yield _closes(view)
+        yield _gives_up(view)
+    if refusal is not None and is_protected(view) != there:
         yield refusal.retry_at
 
 
 def is_protected(view: View) -> bool:
     """Whether an eviction would lose what the gang has not saved yet."""
-    if not _is_asked_for(view) or not view.up or view.winds_down or view.status.finished:
+    if not _is_worth_it(view):
         return False
     closes, gives_up = _closes(view), _gives_up(view)
-    if closes is not None:
-        return view.now >= closes
+    if closes is not None and view.now < closes:
+        return False
     # Once evictions are no longer refused, nobody begins again because the time is in doubt.
     held_up = view.snapshot.disruption_budget and not view.is_due(gives_up)
     return gives_up is not None and (view.now < gives_up or bool(held_up))
@@ -68,6 +71,8 @@ def unprotected(view: View) -> str:
         return ""
     if there is None:
         return UNPROTECTED + MAY_NOT
+    if not view.snapshot.settings.drain_protection_seconds:
+        return UNPROTECTED + SWITCHED_OFF
     return UNPROTECTED + refusal.message if refusal is not None else ""
 
 
@@ -75,13 +80,22 @@ def _is_asked_for(view: View) -> bool:
     return view.spec.disruption is DisruptionPolicy.AFTER_CHECKPOINT
 
 
+def _is_worth_it(view: View) -> bool:
+    """Whether there is a gang that is to be protected, and runs."""
+    asked = _is_asked_for(view) and view.snapshot.settings.drain_protection_seconds > 0
+    return asked and view.up and not (view.winds_down or view.status.finished)
+
+
 def _closes(view: View) -> datetime | None:
     """When the time after the last save is over; None if there was none."""
-    saved = view.status.checkpoint
-    return saved.time + OPEN if saved is not None and saved.time is not None else None
+    return after(_saved_at(view), OPEN.total_seconds())
 
 
 def _gives_up(view: View) -> datetime | None:
-    """When a gang that never saves stops holding up drains; None if it has not run yet."""
-    since = view.status.first_run_time
-    return since + LONGEST if since is not None else None
+    """When a gang that does not save any more stops holding up drains; None if it has not run yet."""
+    since = max(filter(None, (_saved_at(view), view.status.first_run_time)), default=None)
+    return after(since, view.snapshot.settings.drain_protection_seconds)
+
+
+def _saved_at(view: View) -> datetime | None:
+    return view.status.checkpoint.time if view.status.checkpoint is not None else None
