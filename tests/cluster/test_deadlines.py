@@ -1,6 +1,6 @@
 """Deadlines: they come true by themselves, and leave behind what there is to read."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.plant import Plant
@@ -71,6 +71,20 @@ def test_a_gang_that_never_came_up_fails_and_tells_what_it_waited_for(team: Team
     assert status["message"].startswith("Not all pods ran within 1 s (startDeadlineSeconds): ")
     assert "Unschedulable: 0/4 nodes are available" in status["message"]
     team.plant.wait("the pods to go", lambda: not team.pods())
+
+
+def test_no_deadline_has_an_effect_while_an_operator_that_has_just_started_learns_the_time(
+    unattended: Plant,
+) -> None:
+    team, began = Team(unattended), datetime.now(UTC)
+    with team.operator("--clock-settling-seconds=15"):
+        team.apply(a_job(activeDeadlineSeconds=1, annotations=FOR_LONG))
+        status = failed(team, "DeadlineExceeded")
+    assert (
+        when(status, "startTime") + timedelta(seconds=1)
+        < began + timedelta(seconds=15)
+        <= when(status, "completionTime")
+    )
 
 
 def test_a_gang_whose_ranks_all_run_has_come_up_though_its_service_is_refused(fake: Plant, team: Team) -> None:

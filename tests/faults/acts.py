@@ -15,7 +15,13 @@ DEADLINE_SECONDS = 1
 SCHEDULE_SECONDS = SHRINK_SECONDS = 1
 """So soon that the status never says in between that all pods exist, which can wait for three seconds."""
 FOR_EVER_SECONDS = 1000
+PATIENT_SECONDS = 1800
+"""Longer than a life, and shorter than the hour by which a server's clock is wrong."""
+CHANGES, CHANGE_SECONDS = 4, 1.0
+"""So often a user changes something of no account, and so long it takes each time."""
 HEARING_SECONDS = 5.0
+HEEDING_SECONDS = 60.0
+"""What a user changes is heeded at once, but the machine may be busy."""
 TRIES = 10
 """A node that is busy may overhear that a pod is to end, where it has just begun to run it."""
 
@@ -94,13 +100,77 @@ async def submit_elastic(user: User) -> None:
         networkPolicy="Enabled",
         scheduling={"schedulingPolicy": {"basic": {}}},
     )
+    job["spec"]["template"]["spec"] |= _on_nodes_of_its_own(user)
+    await user.make_room(1)
+    await user.create("ddpjobs", job)
+
+
+def _on_nodes_of_its_own(user: User) -> Manifest:
     apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
-    job["spec"]["template"]["spec"] |= {
+    return {
         "nodeSelector": {user.witness.namespace: "true"},
         "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
     }
+
+
+async def submit_timed(user: User) -> None:
+    """A job of two nodes with all kinds of limits on its time, and one node for it."""
+    limits = {"finishTimeoutSeconds": PATIENT_SECONDS, "scheduleTimeoutSeconds": PATIENT_SECONDS}
+    limits |= {"activeDeadlineSeconds": PATIENT_SECONDS, "startDeadlineSeconds": PATIENT_SECONDS}
+    scheduling = {"schedulingPolicy": {"basic": {}}}
+    job = a_job(NAME, annotations=FOR_LONG, restart={"backoffSeconds": 0}, scheduling=scheduling, **limits, **OPEN)
+    job["spec"]["template"]["spec"] |= _on_nodes_of_its_own(user)
     await user.make_room(1)
     await user.create("ddpjobs", job)
+
+
+def held(act: Act) -> Act:
+    """After this act a user changes something of no account again and again: each time the operator looks, writes,
+    and hears what time it is."""
+
+    async def hold(user: User) -> None:
+        await act(user)
+        for seconds in range(PATIENT_SECONDS, PATIENT_SECONDS + CHANGES):
+            await asyncio.sleep(CHANGE_SECONDS)
+            await change(ttlSecondsAfterFinished=seconds)(user)
+        await user.witness.until("all heeded", lambda there: _heeds(there, seconds), HEEDING_SECONDS)
+
+    return hold
+
+
+def _heeds(there: Witness, seconds: int) -> bool:
+    """Whether the status is of a spec that has this time."""
+    job = there.job()
+    asked = job.get("spec", {}).get("ttlSecondsAfterFinished")
+    return asked == seconds and there.status().get("observedGeneration") == job["metadata"]["generation"]
+
+
+async def nothing(_: User) -> None:
+    """Nobody does anything."""
+
+
+async def rank_1_finishes(user: User) -> None:
+    """Well."""
+    await _tell(user, rank=1)
+
+
+def half_placed(there: Witness) -> bool:
+    """One pod of the first attempt has its node, one has none, and the status says why."""
+    phases, said = sorted(_phases(there).values()), there.status()
+    known = said.get("ready") == "1/2" and "Unschedulable" in said["message"]
+    return phases == ["made", "runs"] and said.get("attempt") == 1 and known
+
+
+def half_done(there: Witness) -> bool:
+    """Rank 1 has finished, rank 0 runs as before, and the status says so."""
+    said = there.status()
+    known = said.get("attempt") == 1 and said["message"].startswith("1 of 2 nodes finished")
+    return _phases(there) == {0: "runs", 1: "succeeded"} and known
+
+
+def _phases(there: Witness) -> dict[int, str]:
+    """What the pods do, by rank."""
+    return {place[0]: phase_of(pod) for pod in there.pods() if (place := place_of(pod))}
 
 
 async def submit_queued(user: User) -> None:

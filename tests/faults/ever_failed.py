@@ -9,6 +9,12 @@ EVER_FAILED = {
     "clock-forwards-before-restart": (
         "By a clock set an hour ahead each pod that ended was lost, and each gang had waited too long for nodes."
     ),
+    "every-second-answer-ahead-before-wait": (
+        "By a server an hour ahead, which gave every second answer, a gang failed that waited for its second node."
+    ),
+    "every-second-answer-ahead-before-linger": (
+        "By such a server, from one moment on, a job was deleted long before ttlSecondsAfterFinished was over."
+    ),
     "lost-answer-status-succeeded": "What went with a status whose answer was lost was never told as an event.",
     "webhook-does-not-answer-at-run": "No user of a job was told that a webhook which pods need does not answer.",
     "410-on-watch-of-ddpjobs": "HTTP 410 in answer to the watch of jobs ended the process.",

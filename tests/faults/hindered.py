@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 from . import obstacles
-from .lives import ELASTIC
+from .dates import Wrong
+from .lives import ELASTIC, TIMED
 from .obstacles import Obstacle
 from .plan import ALIKE, BLOCKED, Differs, Family, Plan
 
@@ -25,11 +27,19 @@ RELEASED = Differs(
 LOOSE = Differs(
     "pods are made with another setting, and that it was blocked is told", ends=BLOCKED.ends | {"podSecurity"}
 )
+TIMED_UNDISTURBED = Plan("undisturbed-timed-life", Family.NONE, life=TIMED)
 UNRESTRICTED = ("--pod-security=none",)
 HELD_SECONDS = 6.0
 """So long some refusals last: long enough to tell who asks again and again."""
 STARTS = ("run", "restart", "resume", "scale")
 """Stages in which a gang comes up."""
+WRONG_DATES = (
+    *product((Wrong.ANSWERS, Wrong.CONNECTIONS), ("wait", "linger"), ("ahead", "behind")),
+    (Wrong.ALL, "linger", "ahead"),
+    # What is written then has an old date, and is long over when the clock is right again.
+    (Wrong.ALL, "finish", "behind"),
+)
+"""Which dates are wrong, the stage before which that begins, and in which direction."""
 
 
 def _plan(name: str, family: Family, obstacle: Obstacle, differs: Differs = ALIKE, *flags: str) -> Plan:
@@ -77,6 +87,10 @@ def _clock() -> Iterator[Plan]:
     for stage in (*STARTS, "suspend", "finish"):
         for name, hours in (("forwards", 1), ("back", -1)):
             yield _plan(f"clock-{name}-before-{stage}", Family.CLOCK, obstacles.clock_step(stage, hours))
+    for which, stage, word in WRONG_DATES:
+        hours = {"ahead": 1, "behind": -1}[word]
+        wrong = obstacles.wrong_dates(stage, which, hours, restart=stage == "wait")
+        yield replace(_plan(f"{'-'.join(which.split())}-{word}-before-{stage}", Family.CLOCK, wrong), life=TIMED)
 
 
 HINDERED = (*_refusals(), *_ownership(), *_clock())

@@ -55,3 +55,5 @@ class Life:
     stages: tuple[Stage, ...]
     """After the last but one nothing is left to do; the last one takes the job away."""
     writes: tuple[Row, ...]
+    more_statuses: int = 0
+    """So many more may come, since a user changes something of no account."""

@@ -4,6 +4,8 @@ In its long life a job of two nodes is made, runs, loses rank 1, restarts, is su
 nodes, finishes, and goes when its time is over. In its brief one it has a NetworkPolicy, is suspended, resumed
 without it, ends at its deadline, and goes. In its elastic one it wants three nodes, finds one and gives it back, is
 suspended, resumed with another NetworkPolicy, goes on with two, grows when there is a third, finishes, and goes.
+In its timed one it finds one node, runs with two, rank 1 finishes, and then rank 0, it is kept, and goes: the time of
+all that has limits, and it comes to none.
 In its life in a queue of Kueue's it waits until it is admitted, is evicted, admitted again, scaled to one node,
 suspended, resumed, admitted a third time, finishes, and goes.
 """
@@ -39,6 +41,14 @@ _ELASTIC_STAGES = (
     Stage("shrink", acts.make_room(2, suspend=False, **WITH_PATIENCE), acts.looking_out(4, 2)),
     Stage("grow", acts.make_room(3, elastic={"shrinkAfterSeconds": 600}), acts.running(5, 3)),
     *_STAGES[-2:],
+)
+_TIMED_STAGES = (
+    Stage("wait", acts.held(acts.submit_timed), acts.half_placed),
+    Stage("run", acts.make_room(2), acts.running(1, 2)),
+    Stage("linger", acts.held(acts.rank_1_finishes), acts.half_done),
+    Stage("finish", acts.all_ranks_finish, acts.succeeded),
+    Stage("keep", acts.held(acts.nothing), acts.succeeded),
+    _STAGES[-1],
 )
 _QUEUED_STAGES = (
     Stage("enter", acts.submit_queued, acts.queued),
@@ -185,6 +195,20 @@ _ELASTIC_WRITES = (
 )
 
 
+_TIMED_WRITES = (
+    _status("wait", "start-1", "attempt-1-Pending"),
+    *_group("wait", 1),
+    Row("wait", "create-service", On("create", "services")),
+    Row("wait", "create-secret", On("create", "secrets")),
+    *(_pod("wait", "create", rank, 1) for rank in range(2)),
+    _status("wait", "created-1", "attempt-1-*-created"),
+    _status("run", "running-1", "attempt-1-Running-created"),
+    _status("finish", "succeeded", "attempt-1-Succeeded*"),
+    Row("finish", "mark-job", _MARK),
+    Row("expire", "delete-job", On("delete", "ddpjobs")),
+)
+
+
 def _tells(stage: str, word: str, nth: int = 1) -> Row:
     return Row(stage, f"queue-{word}-{nth}", On("patch", QUEUED, "status", word=word, nth=nth))
 
@@ -238,6 +262,7 @@ _QUEUED_WRITES = (
 
 LONG = Life("long", _STAGES, _WRITES)
 IN_QUEUE = Life("queued", _QUEUED_STAGES, _QUEUED_WRITES)
+TIMED = Life("timed", _TIMED_STAGES, _TIMED_WRITES, more_statuses=3 * acts.CHANGES)
 BRIEF = Life("brief", _BRIEF_STAGES, _BRIEF_WRITES)
 ELASTIC = Life("elastic", _ELASTIC_STAGES, _ELASTIC_WRITES)
 

@@ -1,8 +1,10 @@
 """What stands in the way of one stage of a life, and is taken away once it is felt: others, rules, the clock."""
 
 import asyncio
+import math
 import re
 import ssl
+import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from ddpjob_operator.engine import network_policy_name, pod_name, service_name
 from ddpjob_operator.engine.manifests.names import pod_group_name
 
 from .calls import QUEUED
+from .dates import Dates, Wrong
 from .rig import PATIENCE_SECONDS, POLL_SECONDS, Rig
 from .witness import Manifest, NeverError, Witness
 
@@ -24,6 +27,10 @@ Felt = Callable[[Rig], bool]
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 NOT_TODAY = "no pods today"
 HOUR = 3600
+A_WHILE_SECONDS = 8.0
+"""For so long all answers are wrong."""
+WRONG_DATES = 3
+"""At least so many must have been told."""
 MOMENT = re.compile(r"^(\d\d):(\d\d):(\d\d) ", re.MULTILINE)
 """With which each line of the operator's log begins."""
 FIRST, SECOND = 1, 2
@@ -256,6 +263,27 @@ def clock_step(stage: str, hours: int) -> Obstacle:
         return min(apart, timedelta(days=1) - apart) < timedelta(hours=0.5)
 
     return Obstacle(stage, f"the clock is set by {hours:+d} h", put, told, _nothing, clock=True)
+
+
+def wrong_dates(stage: str, which: Wrong, hours: int, *, restart: bool) -> Obstacle:
+    """The clock of one API server is wrong, for the operator at work or, with `restart`, for one that starts then.
+
+    The process after it meets one that is ahead, too. One that is behind it does not: else it would wait for an hour.
+    """
+
+    async def put(rig: Rig) -> None:
+        last = math.inf if hours > 0 else rig.proxy.process + restart
+        seconds = A_WHILE_SECONDS if which is Wrong.ALL else math.inf
+        rig.proxy.dates = Dates(which, timedelta(hours=hours), time.monotonic, seconds, last)
+        if restart:
+            await rig.crash()
+            await rig.until_it_watches()
+        await rig.proxy.until(lambda: told(rig), PATIENCE_SECONDS)  # Else it may act by what it heard before.
+
+    def told(rig: Rig) -> bool:
+        return rig.proxy.dates is not None and rig.proxy.dates.told >= WRONG_DATES
+
+    return Obstacle(stage, f"{which} dated an hour off", put, _at_once, _nothing, proved=told)
 
 
 def _pod_name(rig: Rig, rank: int, incarnation: int) -> str:

@@ -27,9 +27,9 @@ from .faults import (
     Reset,
     Truncate,
 )
-from .hindered import HINDERED
+from .hindered import HINDERED, TIMED_UNDISTURBED
 from .life import Life, Row
-from .lives import BRIEF, ELASTIC, EVENTS, LONG
+from .lives import BRIEF, ELASTIC, EVENTS, LONG, TIMED
 from .plan import ALIKE, BLOCKED, Differs, Family, Happening, Plan
 
 STAGES = tuple(stage.name for stage in LONG.stages)
@@ -63,6 +63,7 @@ UNDISTURBED = {
     LONG.name: Plan("undisturbed", Family.NONE),
     BRIEF.name: Plan("undisturbed-brief-life", Family.NONE, life=BRIEF),
     ELASTIC.name: Plan("undisturbed-elastic-life", Family.NONE, life=ELASTIC),
+    TIMED.name: TIMED_UNDISTURBED,
 }
 
 ANSWERS: Mapping[str, Effect] = {

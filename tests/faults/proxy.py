@@ -19,6 +19,7 @@ from aiohttp import web
 from ddpjob_operator.api.contract import Label
 
 from .calls import Call, Namer
+from .dates import Dates
 from .faults import (
     Answer,
     Armed,
@@ -84,6 +85,8 @@ class Proxy:
     remembered: dict[str, bytes] = field(default_factory=dict)
     """Lists as they once were."""
     port: int = 0
+    dates: Dates | None = None
+    """What time it is by the servers behind it; None: the right one."""
 
     def __post_init__(self) -> None:
         self.crash: Callable[[], Awaitable[None]]
@@ -146,6 +149,18 @@ class Proxy:
             await asyncio.wait(self._tasks)
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = await self._respond(request)
+        if not response.prepared:
+            response.headers.update(self._date(request))
+        return response
+
+    def _date(self, request: web.BaseRequest) -> dict[str, str]:
+        if self.dates is None or request.transport is None:
+            return {}
+        process = int(request.path.split("/", 2)[1])
+        return {"Date": self.dates.of(request.transport.get_extra_info("peername"), process)}
+
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         _, process, path = request.path.split("/", 2)
         path, query, body = f"/{path}", dict(request.query), await request.read()
         call = self.names.request(request.method, path, query, body)
@@ -233,7 +248,7 @@ class Proxy:
             record.status, record.answered = upstream.status, self._now()
             if upstream.status != 200:
                 return web.Response(status=upstream.status, body=await upstream.read())
-            response = web.StreamResponse(headers={"Content-Type": "application/json"})
+            response = web.StreamResponse(headers={"Content-Type": "application/json", **self._date(request)})
             response.enable_chunked_encoding()
             with self._open_watch(record), suppress(ConnectionResetError):
                 await response.prepare(request)
