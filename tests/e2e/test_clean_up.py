@@ -20,6 +20,7 @@ try:
         step += 1
         Path("/kept/now").write_text(str(step))
 except KeyboardInterrupt:
+    Path("/kept/now").write_text(str(step))  # The interrupt may have come in the midst of that.
     kept.write_text(str(step))
 """
 
