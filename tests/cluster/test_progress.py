@@ -98,6 +98,7 @@ def test_a_restart_in_place_is_an_incident_like_any_other_and_touches_no_pod(tea
     assert over["message"].startswith(
         "Attempt 2 started over: its first step is 1, and step 5000 was finished before"
     )
+    team.plant.wait("its event, which is written beside", lambda: team.events()["StartedOver"])
     assert (team.events()["Restarting"], team.events()["StartedOver"]) == (1, 1)
 
 
