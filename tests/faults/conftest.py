@@ -1,7 +1,9 @@
 """One plant for all plans, of which several go on at once, each in a namespace of its own."""
 
 import asyncio
+import gc
 import os
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -27,6 +29,13 @@ from .rig import session_of
 
 AT_ONCE = 8
 PLAN_SECONDS = 600.0
+
+
+def pytest_sessionfinish() -> None:
+    """Collects the connections of which test_faults speaks: at the end no test is going on that could pass them over."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 class Matrix:
