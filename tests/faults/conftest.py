@@ -32,7 +32,7 @@ PLAN_SECONDS = 600.0
 
 
 def pytest_sessionfinish() -> None:
-    """Collects the connections of which test_faults speaks: at the end no test is going on that could pass them over."""
+    """Collects the connections of which test_faults speaks: at the end there is no test that could pass them over."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
