@@ -190,8 +190,8 @@ class GangProgress:
         loss = None if told is None else float(told)
         if loss is None or math.isfinite(loss):
             self._not_finite_since = None
-        elif self._not_finite_since is None:
-            self._not_finite_since = step
+        elif self._not_finite_since is None:  # The loss may be of a process that is ahead of the others.
+            self._not_finite_since = max([step, *(one.step for one in self._processes.values())])
         return loss
 
     def _add_point(self, step: int, finished: float) -> None:

@@ -213,6 +213,12 @@ def test_a_script_that_counts_the_steps_of_each_epoch_anew_is_known_from_then_on
     assert not reported.recounts, "its own numbers are others than those that were counted"
 
 
+def test_a_loss_is_not_told_to_be_not_finite_before_a_process_could_have_seen_it() -> None:
+    progress = heard(GangProgress(), [(1.0, [beat(0, 301, loss="NaN"), beat(1, 277)])])
+    assert progress is not None
+    assert (progress.step, progress.not_finite_since) == (277, 301)
+
+
 def test_since_when_the_loss_is_not_finite_is_told_until_it_is_one_again_or_another_attempt_begins() -> None:
     pace = GangProgress()
     told = [(1.0, 1, 7, 0.5), (2.0, 1, 8, "NaN"), (3.0, 1, 9, "-Infinity"), (4.0, 1, 10, None), (5.0, 1, 11, 0.4)]
