@@ -20,8 +20,9 @@ def stop(runs: Path, name: str) -> int:
             meanwhile.
     """
     run = find_run(runs, name)
-    run.lock.signal(signal.SIGINT)
-    run.lock.wait()
+    if run.lock.holder():
+        run.lock.signal(signal.SIGINT)
+        run.lock.wait()
     _stop_what_goes_on(run)
     job = run.load()
     assert job is not None, "find_run found its file"

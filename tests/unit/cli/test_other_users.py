@@ -1,5 +1,6 @@
 """What another user of the machine may not look at: one line for each command, and nothing done."""
 
+import fcntl
 import os
 import pwd
 import shlex
@@ -152,6 +153,19 @@ def test_a_kubeconfig_that_may_not_be_looked_at_keeps_nobody_from_a_run_here(
         assert call(parse(["version"])) == 0
         assert call(parse(["status", "nothing"])) == 2
     assert "no run named nothing under ddpjob-runs" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(20)
+def test_a_run_that_has_not_said_yet_which_process_it_is_keeps_nobody_waiting(
+    theirs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunDirectory(theirs / "ddpjob-runs" / "train")
+    run.lock_file.chmod(0o644)
+    run.job_file.chmod(0o644)
+    with run.lock_file.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert call(parse(["stop", "train"])) == 2
+    assert "train was started again meanwhile" in capsys.readouterr().err
 
 
 def test_who_may_not_stop_a_run_is_told_who_can(
