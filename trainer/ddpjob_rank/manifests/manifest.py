@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeGuard, get_args, get_origin, get_type_hints
 
-from .regular_file import ABSENT, NotRegularError, read_regular
+from ddpjob_rank.machine.regular_file import ABSENT, NotRegularError, read_regular
+
 from .unusable import BrokenError, ForeignError, NewerError, UnavailableError
 
 NAME = re.compile(r"step-(\d{8,})(?:-\d+)?")

@@ -2,11 +2,9 @@
 
 import errno
 import os
-import stat
-from contextlib import suppress
 from pathlib import Path
 
-FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+from ddpjob_rank.machine.regular_file import NotRegularError, open_regular
 
 
 class AppendedFile:
@@ -17,10 +15,10 @@ class AppendedFile:
     """
 
     def __init__(self, path: Path) -> None:
-        with suppress(FileNotFoundError):
-            if not stat.S_ISREG(path.lstat().st_mode):
-                raise OSError(errno.EINVAL, f"{path.name} is not a regular file")
-        self._descriptor = os.open(path, FLAGS, 0o644)
+        try:
+            self._descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        except NotRegularError:
+            raise OSError(errno.EINVAL, f"{path.name} is not a regular file") from None
 
     def append(self, record: bytes) -> None:
         """Adds a record."""

@@ -20,9 +20,9 @@ from typing import Generic, TypeVar
 
 from ddpjob_rank.console import counted, warn
 from ddpjob_rank.errors import CheckpointUnusableError, ConfigError, StorageUnavailableError, TrainerError
+from ddpjob_rank.machine.regular_file import ABSENT, NotRegularError, open_regular
 from ddpjob_rank.machine.storage import forbids
 from ddpjob_rank.manifests.manifest import NAME, Manifest, read_manifest
-from ddpjob_rank.manifests.regular_file import ABSENT, NotRegularError, open_regular
 from ddpjob_rank.manifests.unusable import BrokenError, NewerError, UnavailableError, UnusableError, VanishedError
 
 from ddpjob_trainer.group.shared_file import SharedFile

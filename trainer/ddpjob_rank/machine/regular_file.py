@@ -5,7 +5,7 @@ import os
 import stat
 from pathlib import Path
 
-FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+WITH_CARE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
 NOT_A_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR})
@@ -16,17 +16,25 @@ class NotRegularError(Exception):
     """There is something that is not a regular file."""
 
 
-def open_regular(path: Path) -> int:
+def open_regular(path: Path, how: int = os.O_RDONLY) -> int:
     """A descriptor of a regular file; nothing else is opened, nor followed.
+
+    Args:
+        path: The file.
+        how: Flags of open(2); with O_CREAT it is made if it is not there.
 
     Raises:
         NotRegularError: It is a link, a pipe, a device or a directory.
         OSError: It is not there, or cannot be opened.
     """
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise NotRegularError
     try:
-        descriptor = os.open(path, FLAGS)
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise NotRegularError
+    except FileNotFoundError:
+        if not how & os.O_CREAT:
+            raise
+    try:
+        descriptor = os.open(path, how | WITH_CARE, 0o644)
     except OSError as error:
         if error.errno in NOT_A_FILE:
             raise NotRegularError from error
