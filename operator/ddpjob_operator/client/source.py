@@ -194,10 +194,10 @@ def _specs_above(root: Path) -> Specs:
     repository = next((place for place in above if (place / REPOSITORY).exists()), root)
     between = [place for place in reversed(root.parents) if place.is_relative_to(repository)]
     users = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "git" / "ignore"
-    lists = (users, repository / REPOSITORY / EXCLUDE)
     return (
-        *(spec for file in lists for spec in _spec(repository, file)),
-        *(s for at in between for s in _spec_of(at)),
+        *_spec(repository, users),
+        *_spec(repository, repository / REPOSITORY / EXCLUDE),
+        *(spec for place in between for spec in _spec_of(place)),
     )
 
 

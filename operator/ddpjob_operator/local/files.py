@@ -60,7 +60,7 @@ def read_json(path: Path) -> Any:
         ValueError: It is no JSON document, or a very large one.
     """
     try:
-        with open(_opened(path, os.O_RDONLY), "rb") as file:
+        with open(_open_regular(path, os.O_RDONLY), "rb") as file:
             content = file.read(LARGEST_BYTES + 1)
     except FileNotFoundError:
         return None
@@ -69,7 +69,7 @@ def read_json(path: Path) -> Any:
     return json.loads(content)
 
 
-def _opened(path: Path, flags: int) -> int:
+def _open_regular(path: Path, flags: int) -> int:
     """A descriptor of a regular file.
 
     Raises:
@@ -118,7 +118,7 @@ class Lock:
     def _locked(self) -> IO[str] | None:
         """The file, with the lock; None if another process has it."""
         with contextlib.ExitStack() as unless_locked, contextlib.suppress(BlockingIOError, FileNotFoundError):
-            descriptor = _opened(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            descriptor = _open_regular(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             file = unless_locked.enter_context(os.fdopen(descriptor, "a+", encoding="utf-8"))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Who held it before may have removed the file, and a third process have made another one of its name.
@@ -175,4 +175,4 @@ class Lock:
             fcntl.flock(file, fcntl.LOCK_SH)
 
     def _opened(self) -> IO[str]:
-        return open(_opened(self._path, os.O_RDONLY), encoding="utf-8", errors="replace")
+        return open(_open_regular(self._path, os.O_RDONLY), encoding="utf-8", errors="replace")
