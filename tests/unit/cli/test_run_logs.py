@@ -99,7 +99,7 @@ def test_what_an_attempt_before_left_without_an_end_is_a_line(tmp_path: Path) ->
 @pytest.mark.timeout(30)
 def test_a_line_without_an_end_is_given_out_in_pieces(tmp_path: Path) -> None:
     (file := tmp_path / "attempt-1" / "node-0.log").parent.mkdir()
-    file.write_bytes(b"x" * (size := 100 << 20))
+    file.write_bytes(b"x" * (size := 10 << 20))
     pieces = [line.text for line in RunLogs(tmp_path).lines(last=True)]
     assert (sum(map(len, pieces)), max(map(len, pieces))) == (size, 1 << 20)
 
