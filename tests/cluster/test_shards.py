@@ -65,6 +65,8 @@ def test_a_namespace_goes_to_the_other_operator_while_its_job_runs_on(teams: lis
     moved.wait("Running")
     pods = {pod["metadata"]["uid"] for pod in moved.pods()}
     assign(moved, SHARDS[1])
+    meanwhile(moved)
+    # Both have heard of it by now; what the former one wrote before it did is its own.
     since = position(moved.plant)
     meanwhile(moved)
     meanwhile(other)

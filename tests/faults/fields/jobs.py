@@ -36,6 +36,18 @@ class Jobs:
 
         wait_for(what, lambda: not lacking(), story=story)
 
+    def come_to(self, follows: Mapping[str, Follows]) -> None:
+        """Waits until each of the jobs, by name, has once been as it is to be: what passes is seen of all of them."""
+        left = dict(follows)
+
+        def lacking() -> dict[str, list[str]]:
+            lacks = {name: self.lacks(name, to_be) for name, to_be in left.items()}
+            for name in [name for name, what in lacks.items() if not what]:
+                del left[name]
+            return {name: what for name, what in lacks.items() if what}
+
+        self.until("what follows", lacking)
+
     def unseen(self, name: str) -> bool:
         """Whether the operator has still to decide on what is asked for now."""
         job = self.server.job(name)

@@ -33,8 +33,7 @@ def test_what_follows_from_a_change_is_what_is_documented(jobs: Jobs, leaf: Leaf
     for name in named.values():
         jobs.until(f"the operator to see the change of {name}", lambda one=name: jobs.unseen(one))
         jobs.happens(field.then, name, dict(field.how))
-    for change, name in named.items():
-        jobs.until(f"what follows for {name}", lambda one=name, to_be=follows[change]: jobs.lacks(one, to_be))
+    jobs.come_to({name: follows[change] for change, name in named.items()})
     assert "this is a bug" not in jobs.operator.log[said_before:]
     for name in named.values():
         if jobs.server.job(name):
