@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
 from ddpjob_trainer.group import stores
 from ddpjob_trainer.group.stores import InitMethod
@@ -278,10 +279,28 @@ def test_the_file_of_an_earlier_run_is_known_by_whom_it_names_and_nobody_waits(
         )
 
 
-def test_a_file_that_cannot_be_written_is_named(runs: Runs, tmp_path: Path) -> None:
-    run = runs.start(2, "--init-method", f"file://{tmp_path / 'nowhere' / 'meeting'}", ranks=[0])
-    assert run.end() == [2]
-    assert "meeting, where the processes are to meet: No such file or directory" in run.errors()
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        (
+            lambda file: file.parent.rmdir(),
+            "cannot write {}, where the processes are to meet: No such file or directory",
+        ),
+        (Path.mkdir, "{}, where the processes are to meet, is not a regular file"),
+        (os.mkfifo, "{}, where the processes are to meet, is not a regular file"),
+        (
+            lambda file: file.write_text("my notes of today\n"),
+            "{}, where the processes are to meet, holds something else",
+        ),
+    ],
+    ids=["nowhere", "directory", "pipe", "text"],
+)
+def test_a_file_in_which_nobody_can_meet_is_named(tmp_path: Path, there: Callable[[Path], object], said: str) -> None:
+    meeting = tmp_path / "shared" / "meeting"
+    meeting.parent.mkdir()
+    there(meeting)
+    with pytest.raises(ConfigError, match=re.escape(said.format(meeting))):
+        InitMethod(World(rank=0, world_size=2), 1, DEADLINE_SECONDS, meeting).join("gloo", "here")
 
 
 def test_processes_that_count_differently_are_told_apart(runs: Runs) -> None:

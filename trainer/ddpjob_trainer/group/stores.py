@@ -6,6 +6,7 @@ this one and train.
 
 import json
 import os
+import struct
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from ddpjob_rank.console import counted, listed
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError, PeerLostError, TrainerError
+from ddpjob_rank.machine.regular_file import NotRegularError, open_regular
 from ddpjob_rank.places.master import await_rank_0
 from ddpjob_rank.world import World
 from torch.distributed.distributed_c10d import PrefixStore, Store
@@ -25,6 +27,8 @@ MARK, ADDRESS = "mark", "address"
 SIZE, BACKEND = "size", "backend"
 """Of these all must have the same, or they would wait for each other forever."""
 TAKEN = "EADDRINUSE"
+LENGTH, LONGEST_KEY = struct.Struct("=I"), 1024
+"""With the length of a key begins a file that a store is kept in (torch's `FileStore.cpp`, `File::write`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +156,15 @@ def _port_setting() -> str:
 
 def _file_store(method: InitMethod) -> Store:
     assert method.file is not None, "the caller has seen to it"
+    meeting = f"{method.file}, where the processes are to meet"
     try:
-        method.file.open("ab").close()
+        with os.fdopen(open_regular(method.file, os.O_RDWR | os.O_CREAT), "rb") as file:
+            start = file.read(LENGTH.size)
+    except NotRegularError:
+        raise ConfigError(f"{meeting}, is not a regular file: name one that is not there yet") from None
     except OSError as error:
-        raise ConfigError(f"cannot write {method.file}, where the processes are to meet: {error.strerror}") from None
+        raise ConfigError(f"cannot write {meeting}: {error.strerror}") from None
+    # FileStore reads anything: what a text takes for the length of a key keeps it at it for ever.
+    if len(start) == LENGTH.size and not 0 < LENGTH.unpack(start)[0] <= LONGEST_KEY:
+        raise ConfigError(f"{meeting}, holds something else: name one that is not there yet")
     return dist.FileStore(str(method.file))  # type: ignore[attr-defined]
