@@ -1,5 +1,6 @@
 """What a rank tells: as it is written, as it is read, and what becomes of it where somebody dies."""
 
+import json
 import math
 import os
 import signal
@@ -26,7 +27,8 @@ from tests.support.waiting import patience
 from tests.unit.rank.told import a_rank, beat_of
 
 DEADLINE_SECONDS = 30
-CALL_BOUND = 50e-6
+CALL_BOUND = 3.0
+"""Of the CPU time that what a call tells takes as JSON: seconds would depend on the machine and its neighbours."""
 
 
 # The file.
@@ -469,16 +471,23 @@ def test_a_file_that_cannot_be_written_is_said_once(
     assert here.heartbeats.read() == [None]
 
 
+def _seconds(call: Callable[[int], object], calls: int) -> float:
+    began = time.process_time()
+    for step in range(calls):
+        call(step)
+    return time.process_time() - began
+
+
 @pytest.mark.parametrize("metrics", [{}, {f"metric_{number}": 0.1 * number for number in range(20)}], ids=len)
 def test_the_call_is_cheap(here: Here, metrics: dict[str, float]) -> None:
-    calls, rounds = 2000, []
+    calls = 2000
+    told, written = [], []
     for _ in range(5):
-        began = time.process_time()
-        for step in range(calls):
-            ddpjob.report(step=step, loss=0.5, epoch=1, **metrics)
-        rounds.append((time.process_time() - began) / calls)
-    print(f"CPU time of a report(): {min(rounds) * 1e6:.1f} us (bound {CALL_BOUND * 1e6:.0f})")
-    assert min(rounds) <= CALL_BOUND
+        told.append(_seconds(lambda step: ddpjob.report(step=step, loss=0.5, epoch=1, **metrics), calls))
+        written.append(_seconds(lambda step: json.dumps({"step": step, "loss": 0.5, "epoch": 1, **metrics}), calls))
+    ratio = min(told) / min(written)
+    print(f"CPU time of a report(): {min(told) / calls * 1e6:.1f} us, {ratio:.2f} times what its JSON takes")
+    assert ratio <= CALL_BOUND
     assert here.beat.step == calls - 1
 
 
