@@ -1,18 +1,26 @@
 """What holds for all tests.
 
-Hypothesis tries the same every time, or more and different with `HYPOTHESIS_PROFILE=deep`.
+What is drawn by chance is drawn anew in each run, by a seed that a failure names: `TEST_SEED=N` draws the same again.
+`HYPOTHESIS_PROFILE=deep` draws twenty times as many examples, and keeps those that failed in .hypothesis.
 """
 
 import atexit
 import os
+import random
 import signal
 import tempfile
+from collections.abc import Generator
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("same", derandomize=True, deadline=None, database=None)
-settings.register_profile("deep", max_examples=2000, deadline=None)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+from tests.support.seed import SEED
+
+# No judgement by the clock: how long an example takes is up to the machine's other work.
+UNTIMED = {"derandomize": False, "deadline": None, "suppress_health_check": (HealthCheck.too_slow,)}
+settings.register_profile("few", database=None, **UNTIMED)
+settings.register_profile("deep", max_examples=2000, print_blob=True, **UNTIMED)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
 # A shell has what it runs in the background ignore Ctrl-C, and so would all that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -21,3 +29,24 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 STATE = tempfile.TemporaryDirectory(prefix="ddpjob-state-")
 atexit.register(STATE.cleanup)
 os.environ["XDG_STATE_HOME"] = STATE.name
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Before Hypothesis reads it."""
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = SEED
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What a test draws does not depend on which others ran before it."""
+    random.seed(f"{SEED} {item.nodeid}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure says how to draw the same again."""
+    report = yield
+    if report.failed:
+        report.sections.append(("drawn by chance", f"with TEST_SEED={SEED}"))
+    return report

@@ -7,10 +7,11 @@ import torch
 from ddpjob_rank.errors import ConfigError
 from ddpjob_trainer.data.order import Order
 from ddpjob_trainer.workloads.mlp import MlpTask
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.support.seed import examples
 from tests.training.runs import Runs
 
 
@@ -31,7 +32,7 @@ def steps(world: list[Order], epoch: int, cursor: int = 0) -> list[list[int]]:
 
 
 @given(worlds(), st.integers(1, 5))
-@settings(max_examples=60)
+@examples(0.6)
 def test_each_step_is_divided_without_overlap_or_gap(world: list[Order], epoch: int) -> None:
     seen = Counter(sample for step in steps(world, epoch) for sample in step)
     first = world[0]
@@ -42,7 +43,7 @@ def test_each_step_is_divided_without_overlap_or_gap(world: list[Order], epoch: 
 
 
 @given(worlds(), st.integers(1, 7), st.data())
-@settings(max_examples=60)
+@examples(0.6)
 def test_a_run_goes_on_at_the_next_sample_in_a_world_of_another_size(
     world: list[Order], other_size: int, data: st.DataObject
 ) -> None:
@@ -61,7 +62,7 @@ def test_of_a_data_set_that_has_become_shorter_nothing_is_left_of_the_epoch() ->
 
 
 @given(worlds())
-@settings(max_examples=60)
+@examples(0.6)
 def test_weights_make_the_average_of_means_the_mean_of_the_whole_batch(world: list[Order]) -> None:
     first = world[0]
     values = torch.rand(first.global_batch, dtype=torch.float64)

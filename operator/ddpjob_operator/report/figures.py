@@ -113,16 +113,17 @@ def throughput(recorded: Records, incidents: Sequence[Interruption], zero: datet
                 continue
             axes.plot(*_columns(raw), color=SERIES[0], alpha=0.35, linewidth=1, clip_on=False)
             _curve(axes, smooth, SERIES[0], f"{what}, smoothed")
-        axes.set_ylim(bottom=0)
-        axes.set_xlim(left=0)
         marks = [((one.time - zero).total_seconds() / scale, one) for one in incidents]
         _mark(axes, [(x, one.number) for x, one in marks])
+        axes.set_ylim(bottom=0)
+        axes.set_xlim(left=0)
         for x, one in marks if len(marks) <= NAMED else ():
             place = axes.get_xaxis_transform()
             axes.annotate(
                 one.cause,
                 (x, 0.0),
                 xycoords=place,
+                annotation_clip=True,
                 xytext=(2, 2),
                 textcoords="offset points",
                 rotation=90,
@@ -325,8 +326,10 @@ def _mark(axes: Axes, marks: Sequence[tuple[float, int]]) -> None:
     """Vertical lines with the numbers of incidents above them."""
     for x, number in marks:
         axes.axvline(x, color=MARK, linewidth=1, linestyle="--")
+        # Unless it is clipped, what lies outside leaves no room for the figure itself.
+        place = axes.get_xaxis_transform()
         axes.annotate(
-            str(number), (x, 1.0), xycoords=axes.get_xaxis_transform(), color=MARK, ha="center", va="bottom"
+            str(number), (x, 1.0), xycoords=place, annotation_clip=True, color=MARK, ha="center", va="bottom"
         )
 
 

@@ -13,9 +13,10 @@ from ddpjob_operator.cluster.kube import api_client
 from ddpjob_operator.cluster.kube.api_client import PODS, Resource
 from ddpjob_operator.cluster.kube.objects import NodeObject, Object, PodObject
 from ddpjob_operator.cluster.store import Store
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.seed import examples
 from tests.unit.engine.builders import Moment, a_job
 
 from .manifests import a_manifest, nobody
@@ -80,7 +81,7 @@ def test_an_object_of_any_kind_is_taken_in_or_set_aside(
     store = Store(nobody)
     base = {"name": "digits", "namespace": "team", "uid": "uid", "resourceVersion": "7"}
 
-    @settings(max_examples=60, deadline=None)
+    @examples(0.6)
     @given(values(msgspec.inspect.type_info(resource.type)))
     def holds(manifest: Any) -> None:
         if isinstance(manifest, dict) and isinstance(manifest.get("metadata"), dict):
@@ -114,7 +115,7 @@ def pods() -> st.SearchStrategy[dict[str, Any]]:
 GANG = a_job(nodes=2).running()
 
 
-@settings(max_examples=400, deadline=None)
+@examples(4)
 @given(pods())
 def test_whatever_a_pod_says_its_job_is_decided_about(manifest: dict[str, Any]) -> None:
     seen = arrived(PODS, manifest)

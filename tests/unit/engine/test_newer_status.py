@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import DDPJob, DDPJobStatus
 from ddpjob_operator.api.status import AvoidedNode, CheckpointSeen, Condition, Incident, NodeIncarnation, Straggler
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.newer import TOMORROW
+from tests.support.seed import examples
 
 from .builders import Moment, a_job, plan
 
@@ -111,7 +112,7 @@ def with_status(moment: Moment, status: DDPJobStatus) -> Moment:
 
 
 @pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS)
-@settings(max_examples=30)
+@examples(0.3)
 @given(data=st.data())
 def test_what_this_version_does_not_know_stays_and_changes_nothing(moment: Moment, data: st.DataObject) -> None:
     before = data.draw(newer(moment.status))
