@@ -38,6 +38,7 @@ run: $(READY) ## Train: two nodes on this machine, handwritten digits
 	@$(BIN)/ddpjob run --fresh deploy/examples/digits.yaml
 
 # In parts beside each other, without pytest-xdist: to report thousands of small tests costs it as much as they do.
+# RECORD: flags of tests/stages, which wants to know what each test took.
 unit: $(READY) ## The inner loop: format, lint, types, import rules, fast tests
 	@$(MAKE) --no-print-directory --jobs --output-sync unit-lint unit-pure unit-trainer unit-cluster unit-others
 
@@ -49,18 +50,18 @@ unit-lint: $(READY)
 
 PURE := tests/unit/api tests/unit/engine tests/unit/golden
 unit-pure: $(READY)
-	@$(BIN)/pytest $(PURE)
+	@$(BIN)/python -m pytest $(RECORD) $(PURE)
 
 TRAINER := tests/unit/rank tests/unit/supervisor tests/unit/trainer
 unit-trainer: $(READY)
-	@$(BIN)/pytest $(TRAINER)
+	@$(BIN)/python -m pytest $(RECORD) $(TRAINER)
 
 CLUSTER := tests/unit/cluster
 unit-cluster: $(READY)
-	@$(BIN)/pytest $(CLUSTER)
+	@$(BIN)/python -m pytest $(RECORD) $(CLUSTER)
 
 unit-others: $(READY)
-	@$(BIN)/pytest tests/unit $(addprefix --ignore ,$(PURE) $(TRAINER) $(CLUSTER))
+	@$(BIN)/python -m pytest $(RECORD) tests/unit $(addprefix --ignore ,$(PURE) $(TRAINER) $(CLUSTER))
 
 test: $(READY) ## Every promise once: the inner loop, the state machine, real processes, the docs, clusters
 	@$(BIN)/python -m tests.stages
@@ -188,6 +189,6 @@ mutants: $(READY) ## How sharp the tests are: put 300 small faults in, one at a 
 	@$(BIN)/python -m tests.mutants run
 
 clean: ## Remove the environment and what runs left behind
-	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .tests_cache .hypothesis .import_linter_cache
 
 .PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-others test test-full test-changed e2e e2e-kind wheel plant generate vendor-kubernetes images lock audit bench-train bench-checkpoint bench-recovery bench-operator bench-coordinator bench-start bench-gangs gpu scheduling fault-table faults mutants clean

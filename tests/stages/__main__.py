@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.seed import SEED
+
 from .changes import changed_files, concerned
+from .costs import keep, row, table
 from .processes import Cost, adopt_orphans, run
-from .recorder import Record, command
-from .retry import MOST_FLAKY, Verdict, judge
+from .recorder import Ran, Record, command, flags
+from .retry import LIST, MOST_FLAKY, Verdict, judge, line
 from .table import STAGES, Stage
 
 
@@ -52,10 +55,15 @@ class Done:
 
     stage: Stage
     cost: Cost = field(default_factory=Cost)
-    ran: int = 0
+    tests: Sequence[Ran] = ()
     verdict: Verdict = field(default_factory=lambda: Verdict([], []))
     broken: bool = False
     """It did not come to judge single tests: a target that failed, or tests that could not be collected."""
+
+    @property
+    def row(self) -> str:
+        """Of the table."""
+        return row(len(self.tests), sum(test.skipped for test in self.tests), self.cost)
 
 
 def main() -> int:
@@ -90,46 +98,49 @@ def _choice(words: Sequence[str]) -> Choice:
 
 
 def _make(stage: Stage) -> Done:
-    (code,), cost = run(["make", "--no-print-directory", stage.make])
-    return Done(stage, cost, broken=code != 0)
+    """A target: what of it is tests is recorded, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        (code,), cost = run(["make", "--no-print-directory", stage.make, f"RECORD={' '.join(flags(Path(folder)))}"])
+        record = Record.read(Path(folder))
+    return Done(stage, cost, record.tests, Verdict([], list(record.failures)), broken=code != 0)
 
 
 def _pytest(stage: Stage, choice: Choice) -> Done:
-    records, cost = _recorded(*choice.runs(stage))
+    codes, record, cost = _recorded(*choice.runs(stage))
     again = Cost()
 
     def passes_alone(test: str) -> bool:
         nonlocal again
         print(f"== once more, alone: {test}", flush=True)
-        (second,), took = _recorded([test])
+        (code,), _, took = _recorded([test])
         again += took
-        return second.code == pytest.ExitCode.OK
+        return code == pytest.ExitCode.OK
 
-    failures = [failure for record in records for failure in record.failures]
-    verdict = judge(failures, choice.changed, passes_alone)
+    verdict = judge(record.failures, choice.changed, passes_alone)
     told = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
-    broken = any(record.code not in told for record in records)
-    return Done(stage, cost + again, sum(record.ran for record in records), verdict, broken)
+    return Done(stage, cost + again, record.tests, verdict, broken=not told.issuperset(codes))
 
 
-def _recorded(*runs: list[str]) -> tuple[list[Record], Cost]:
-    """Runs pytest, once for each list of arguments; a record without tests where one did not come to its end."""
+def _recorded(*runs: list[str]) -> tuple[list[int], Record, Cost]:
+    """Runs pytest, once for each list of arguments: their exit codes, what they wrote down, and what they took."""
     with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder, f"{number}.json") for number, _ in enumerate(runs)]
-        _, cost = run(*map(command, files, runs))
-        nothing = Record(pytest.ExitCode.INTERNAL_ERROR, 0, ())
-        return [Record.read(file) if file.exists() else nothing for file in files], cost
+        codes, cost = run(*(command(Path(folder), arguments) for arguments in runs))
+        return codes, Record.read(Path(folder)), cost
 
 
 def _tell(done: list[Done]) -> int:
     flaky = [failure for one in done for failure in one.verdict.flaky]
     failed = [failure for one in done for failure in one.verdict.failed]
+    tests = [test for one in done for test in one.tests]
+    keep(tests)
     for failure in flaky:
         print(f"\n== FLAKY, passed alone: {failure.test}\n{failure.output}")
-    print(f"\n{'stage':<12}{'tests':>7}{'wall':>8}{'CPU s':>8}")
+    print("", *table(tests), "", sep="\n")
+    print(f"{'stage':<12}{'tests':>7}{'skipped':>9}{'wall':>8}{'CPU s':>8}")
     for one in done:
-        print(_row(one.stage.name, one.ran, one.cost))
-    print(_row("all", sum(one.ran for one in done), sum((one.cost for one in done), Cost())))
+        print(f"{one.stage.name:<12}{one.row}")
+    whole = sum((one.cost for one in done), Cost())
+    print(f"{'all':<12}{row(len(tests), sum(test.skipped for test in tests), whole)}")
     for failure in flaky:
         print(f"FLAKY   {failure.test}")
     for failure in failed:
@@ -137,14 +148,12 @@ def _tell(done: list[Done]) -> int:
     for one in done:
         if one.broken:
             print(f"BROKEN  {one.stage.name}: what came after it was not tried")
+    if flaky:
+        print("", f"For {LIST}:", *map(line, flaky), sep="\n")
     if len(flaky) > MOST_FLAKY:
         print(f"{len(flaky)} flaky tests are too many: at most {MOST_FLAKY} pass as such")
+    print(f"What was drawn by chance: TEST_SEED={SEED}")
     return int(Verdict(flaky, failed).is_red or any(one.broken for one in done))
-
-
-def _row(name: str, ran: int, cost: Cost) -> str:
-    minutes, seconds = divmod(round(cost.wall), 60)
-    return f"{name:<12}{ran or '':>7}{f'{minutes}:{seconds:02}':>8}{cost.cpu:>8.1f}"
 
 
 if __name__ == "__main__":

@@ -1,13 +1,33 @@
-"""pytest with a list of what failed: `python -m tests.stages.recorder FILE [pytest's arguments]`."""
+"""A plugin of pytest's that writes down each test, what it took and why it failed: `-p tests.stages.recorder`.
+
+Each pytest writes a file of its own into the folder that `--record` names.
+"""
 
 import json
+import os
 import sys
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+COST = "cost"
+"""A property of a test: seconds by the clock and of the cores, from its setup to its teardown, with what it started
+and ended meanwhile."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A test that was run or skipped: its id for pytest, and its seconds by the clock and of the cores."""
+
+    test: str
+    skipped: bool
+    wall: float
+    cpu: float
 
 
 @dataclass(frozen=True)
@@ -20,58 +40,96 @@ class Failure:
 
 @dataclass(frozen=True)
 class Record:
-    """What came of pytest: its exit code, how many tests it ran, and which failed."""
+    """What came of a pytest."""
 
-    code: int
-    ran: int
-    failures: tuple[Failure, ...]
+    tests: tuple[Ran, ...] = ()
+    failures: tuple[Failure, ...] = ()
 
     @classmethod
-    def read(cls, file: Path) -> "Record":
-        """As it was written."""
-        document = json.loads(file.read_text())
-        return cls(document["code"], document["ran"], tuple(Failure(**failure) for failure in document["failures"]))
+    def read(cls, folder: Path) -> "Record":
+        """All that was written into a folder."""
+        documents = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+        return cls(
+            tuple(Ran(**test) for document in documents for test in document["tests"]),
+            tuple(Failure(**failure) for document in documents for failure in document["failures"]),
+        )
+
+
+def flags(folder: Path) -> list[str]:
+    """What has a pytest record. The ids of tests are relative to the directory: so they can be given to it again."""
+    return [f"--rootdir={Path.cwd()}", "-p", "tests.stages.recorder", f"--record={folder}"]
+
+
+def command(folder: Path, arguments: Sequence[str]) -> list[str]:
+    """pytest, with a record."""
+    return [sys.executable, "-m", "pytest", *flags(folder), *arguments]
 
 
 class Recorder:
     """Hears of each test, also of those that run in other processes."""
 
-    def __init__(self) -> None:
-        self.ran: set[str] = set()
-        self.said: dict[str, list[str]] = defaultdict(list)
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._tests: dict[str, Ran] = {}
+        self._said: dict[str, list[str]] = defaultdict(list)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test's setup, its call or its teardown."""
-        if report.when == "call":
-            self.ran.add(report.nodeid)
         if report.failed:
-            self.said[report.nodeid] += [f"({report.when})", report.longreprtext]
-            self.said[report.nodeid] += [f"--- {title}\n{text}" for title, text in report.sections]
+            self._said[report.nodeid] += [f"({report.when})", report.longreprtext]
+            self._said[report.nodeid] += [f"--- {title}\n{text}" for title, text in report.sections]
+        if report.when == "teardown":
+            wall, cpu = dict(report.user_properties).get(COST, (0.0, 0.0))
+            skipped = report.nodeid in self._tests
+            self._tests[report.nodeid] = Ran(report.nodeid, skipped, round(wall, 3), round(cpu, 3))
+        elif report.skipped:
+            self._tests[report.nodeid] = Ran(report.nodeid, skipped=True, wall=0.0, cpu=0.0)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """A file without its tests: with several processes, pytest ends as if one of its tests had failed."""
         if report.failed:
-            self.said.setdefault(report.nodeid, [report.longreprtext])  # Each process tells the same.
+            self._said.setdefault(report.nodeid, [report.longreprtext])  # Each process tells the same.
 
-    def record(self, code: int) -> Record:
-        """All that was heard."""
-        failures = (Failure(test, "\n".join(words)) for test, words in self.said.items())
-        return Record(code, len(self.ran), tuple(failures))
-
-
-def main(file: str, *arguments: str) -> int:
-    """Runs pytest and writes the record; it is there only once pytest has come to its end."""
-    recorder = Recorder()
-    # The ids of tests are relative to it: so they can be given to pytest again.
-    code = int(pytest.main([f"--rootdir={Path.cwd()}", *arguments], plugins=[recorder]))
-    Path(file).write_text(json.dumps(asdict(recorder.record(code))))
-    return code
+    def pytest_sessionfinish(self) -> None:
+        """The file is there only once pytest has come to its end."""
+        failures = tuple(Failure(test, "\n".join(words)) for test, words in self._said.items())
+        record = Record(tuple(self._tests.values()), failures)
+        (self._folder / f"{os.getpid()}.json").write_text(json.dumps(asdict(record)))
 
 
-def command(file: Path, arguments: Sequence[str]) -> list[str]:
-    """How it is called."""
-    return [sys.executable, "-m", "tests.stages.recorder", str(file), *arguments]
+class Meter:
+    """Measures tests, in the process that runs them."""
+
+    def __init__(self) -> None:
+        self._begun = (0.0, 0.0)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        """Before all that the test needs is made."""
+        self._begun = _now()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[Any]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """After its teardown: the report takes the properties that a test has by then."""
+        if call.when == "teardown":
+            item.user_properties.append((COST, [now - begun for now, begun in zip(_now(), self._begun, strict=True)]))
+        return (yield)
 
 
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+def _now() -> tuple[float, float]:
+    used = os.times()
+    return time.monotonic(), used.user + used.system + used.children_user + used.children_system
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where to."""
+    parser.addoption("--record", type=Path, metavar="FOLDER", help="writes down tests, their costs and failures")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Each process measures; the one that hears of all tests writes."""
+    config.pluginmanager.register(Meter())
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Recorder(config.getoption("record")))

@@ -1,16 +1,22 @@
 """A failed test runs once more, alone: what a busy machine broke passes then, and is printed as FLAKY.
 
 Each of them is a bug to cure, not a pass: the second run hides what fails only in company. So the first failure is
-shown whole, there may be only a few, and where nothing depends on the machine's load no test has a second run.
+shown whole, and a line is printed for the list of flaky tests, which is committed. There may be only a few; where
+nothing depends on the machine's load no test has a second run, and none that stands in the list twice.
 """
 
+import datetime as dt
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 from .recorder import Failure
 from .table import NEVER_RETRIED
 
 MOST_FLAKY = 3
+LIST = Path("tests/flaky.md")
+TWICE = 2
 
 
 @dataclass
@@ -42,4 +48,15 @@ def judge(failures: Collection[Failure], changed: Collection[str], passes_alone:
 
 def _may_run_again(test: str, changed: Collection[str]) -> bool:
     file, _, name = test.partition("::")
-    return bool(name) and not test.startswith(NEVER_RETRIED) and file not in changed
+    return bool(name) and not test.startswith(NEVER_RETRIED) and file not in changed and _listed()[test] < TWICE
+
+
+def line(failure: Failure) -> str:
+    """What is to be added to the list."""
+    return f"| {dt.datetime.now(dt.UTC).date()} | `{failure.test}` | not known yet |"
+
+
+def _listed() -> Counter[str]:
+    """How often each test stands in the list."""
+    rows = LIST.read_text(encoding="utf-8").splitlines() if LIST.exists() else []
+    return Counter(row.split("`")[1] for row in rows if row.count("`") > 1)

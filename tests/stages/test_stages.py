@@ -1,6 +1,8 @@
 """The stages for real: pytest started by them, and what they say of tests that fail."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -108,3 +110,39 @@ def test_kind_is_a_stage_of_all_tests_together_or_by_its_name() -> None:
     (kind,) = (stage for stage in table.STAGES if stage.name == "kind")
     lines = ([], ["unit"], ["--full"], ["kind"])
     assert [words for words in lines if stages._choice(words).has(kind)] == [["--full"], ["kind"]]
+
+
+def test_a_test_that_is_listed_as_flaky_twice_is_not_run_again(tmp_path: Path) -> None:
+    for listed, code in ((0, 0), (1, 0), (2, 1)):
+        (tmp_path / "tests").mkdir(exist_ok=True)
+        (tmp_path / "tests" / "flaky.md").write_text("| 2026-01-01 | `test_it.py::test_once` | |\n" * listed)
+        done = tried(tmp_path / "test_it.py", f"def test_once():\n    assert seen('once {listed}')\n")
+        assert done.returncode == code, done.stdout
+        row = re.search(r"^\| 20\S+ \| `test_it.py::test_once` \| not known yet \|$", done.stdout, re.MULTILINE)
+        assert bool(row) is (code == 0), "a row for the list"
+
+
+def test_what_each_folder_and_the_slowest_tests_take_is_told_and_written_down(tmp_path: Path) -> None:
+    body = "import time\n@pytest.mark.skip\ndef test_left_out():\n    pass\ndef test_slow():\n    time.sleep(1)\n"
+    body += "@pytest.fixture\ndef made():\n    while time.process_time() < 2: pass\ndef test_busy(made):\n    pass\n"
+    done = tried(tmp_path / "test_it.py", body)
+    folder, slowest, next_one, *_ = (line.split() for line in done.stdout.partition("CPU s\n")[2].splitlines())
+    assert folder[:2] == ["3", "1"], done.stdout
+    assert slowest == ["slowest"]
+    assert float(next_one[0]) > 0.9
+    costs = [json.loads(line) for line in (tmp_path / ".tests_cache" / "costs.json").read_text().splitlines()]
+    assert {cost["test"].partition("::")[2]: cost["skipped"] for cost in costs} == {
+        "test_left_out": True,
+        "test_slow": False,
+        "test_busy": False,
+    }
+    busy = next(cost for cost in costs if cost["test"].endswith("busy"))
+    assert busy["cpu"] > 0.5, "with what it needs"
+
+
+def test_the_same_seed_is_printed_and_taken_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TEST_SEED", "17")
+    assert "TEST_SEED=17" in tried(tmp_path / "test_it.py", "def test_it():\n    pass\n").stdout
+    monkeypatch.delenv("TEST_SEED")
+    seeds = [tried(tmp_path / "test_it.py", "").stdout.partition("TEST_SEED=")[2] for _ in range(2)]
+    assert seeds[0] != seeds[1]

@@ -1,25 +1,49 @@
 """Waiting for what is asserted: with a deadline that a busy machine moves, and words for when it does not come."""
 
-import os
 import time
 from collections.abc import Callable
 from typing import TypeVar
+
+import psutil
 
 T = TypeVar("T")
 
 # The usual wait of 60 s ends before the test's 300 s do: its story says more than a stack.
 MOST = 4.0
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.1
+WINDOW_SECONDS = 5.0
+
+
+class Idleness:
+    """How many cores have nothing to do, lately."""
+
+    def __init__(self) -> None:
+        self._older = self._newer = self._now()
+
+    @property
+    def cores(self) -> float:
+        """Over the last five to ten seconds, or since the beginning."""
+        now = self._now()
+        if now[0] - self._newer[0] >= WINDOW_SECONDS:
+            self._older, self._newer = self._newer, now
+        seconds = now[0] - self._older[0]
+        return (now[1] - self._older[1]) / seconds if seconds > 1 else 1.0
+
+    def _now(self) -> tuple[float, float]:
+        return time.monotonic(), psutil.cpu_times().idle
+
+
+IDLENESS = Idleness()
 
 
 def patience(seconds: float) -> float:
     """How long to wait now for what takes at most so long on a quiet machine.
 
-    It grows with what waits for a core: to three times where three processes want each core, at most to four times.
-    So a deadline says what is promised, and a neighbour's load does not break the promise.
+    Where a core has nothing to do, nobody has to wait for one: what is late then is late by its own fault, also if it
+    keeps another core busy. The less is idle, the longer the wait, up to four times. So a deadline says what is
+    promised, and a neighbour's load does not break the promise.
     """
-    waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return seconds * min(max(waiting, 1.0), MOST)
+    return seconds / min(max(IDLENESS.cores, 1 / MOST), 1.0)
 
 
 def wait_for(

@@ -1,0 +1,47 @@
+"""Where the time of tests goes: by folder, and the slowest."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from .processes import Cost
+from .recorder import Ran
+
+SLOWEST = 30
+KEPT = Path(".tests_cache/costs.json")
+"""Of each test in the last run."""
+
+
+def folder_of(test: str) -> str:
+    """The folder of a test as people speak of it: tests/local, tests/unit/engine."""
+    folders = Path(test.partition("::")[0]).parts[:-1]
+    return "/".join(folders[: 3 if folders[:2] == ("tests", "unit") else 2])
+
+
+def table(tests: Iterable[Ran]) -> Iterator[str]:
+    """A line for each folder, and one for each of the slowest tests."""
+    folders: dict[str, list[Ran]] = defaultdict(list)
+    for test in tests:
+        folders[folder_of(test.test)].append(test)
+    width = max(map(len, folders), default=0)
+    yield f"{'folder':<{width}}{'tests':>7}{'skipped':>9}{'wall':>8}{'CPU s':>8}"
+    for name, ran in sorted(folders.items()):
+        cost = sum((Cost(test.wall, test.cpu) for test in ran), Cost())
+        yield f"{name:<{width}}{row(len(ran), sum(test.skipped for test in ran), cost)}"
+    slowest = sorted((test for ran in folders.values() for test in ran), key=lambda test: test.wall, reverse=True)
+    yield "slowest"
+    yield from (f"{test.wall:>8.1f}{test.cpu:>8.1f}  {test.test}" for test in slowest[:SLOWEST])
+
+
+def row(ran: int, skipped: int, cost: Cost) -> str:
+    """The numbers of a line."""
+    minutes, seconds = divmod(round(cost.wall), 60)
+    return f"{ran or '':>7}{skipped or '':>9}{f'{minutes}:{seconds:02}':>8}{cost.cpu:>8.1f}"
+
+
+def keep(tests: Iterable[Ran]) -> None:
+    """Writes down what each took."""
+    KEPT.parent.mkdir(exist_ok=True)
+    KEPT.write_text("".join(f"{json.dumps(asdict(test))}\n" for test in tests))
