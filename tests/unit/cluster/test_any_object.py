@@ -74,6 +74,7 @@ CACHES = {
 """Where objects of a kind are kept."""
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("resource", RESOURCES, ids=str)
 def test_an_object_of_any_kind_is_taken_in_or_set_aside(
     resource: Resource[Any], caplog: pytest.LogCaptureFixture
