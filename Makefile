@@ -76,6 +76,7 @@ test-changed: $(READY) ## The full tests of what differs from BASE (main), for d
 search: $(READY) ## Random tests with twenty times as many examples, and those that failed before; nightly
 	@HYPOTHESIS_PROFILE=deep $(BIN)/pytest --numprocesses=auto --dist=worksteal --timeout=0 --durations=0 \
 	  -m "hypothesis and not full" tests/unit tests/model tests/training/test_order.py
+	HYPOTHESIS_PROFILE=deep $(BIN)/pytest --numprocesses=auto --dist=worksteal --timeout=0 tests/model/test_search.py
 
 e2e: $(if $(filter external,$(PLANT)),$(READY),plant) ## Real nodes, training and faults; PLANT=external: on the cluster of KUBECONFIG
 	@$(BIN)/pytest tests/e2e -rs

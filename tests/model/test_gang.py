@@ -2,7 +2,7 @@
 end is accounted for, and it comes to run again.
 
 The coordinator is the real one; supervisors, links and pods are simulated in gang.py, which checks what it does.
-`HYPOTHESIS_PROFILE=deep pytest tests/model` tries many more, and others every time.
+`make search` tries many more.
 """
 
 from typing import Any
@@ -14,6 +14,8 @@ from ddpjob_supervisor.gang.states import MemberState, Phase
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from tests.support.seed import examples
 
 from .gang import Gang, Link, Supervisor
 
@@ -354,9 +356,9 @@ class Histories(RuleBasedStateMachine):
 
 
 class TestHistories(Histories.TestCase):  # type: ignore[misc,valid-type]
-    settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=40)
+    settings = settings(examples(2), stateful_step_count=40)
 
 
 @pytest.mark.full("more of the same: TestHistories tries a part")
 class TestMoreHistories(Histories.TestCase):  # type: ignore[misc,valid-type]
-    settings = settings(max_examples=5 * settings().max_examples, stateful_step_count=40)
+    settings = settings(examples(5), stateful_step_count=40)

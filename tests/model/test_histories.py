@@ -1,6 +1,6 @@
 """Random histories of a job: whatever happens in whatever order, what must never be never is, and it ends well.
 
-`HYPOTHESIS_PROFILE=deep pytest tests/model` tries many more, and others every time.
+`make search` tries many more.
 """
 
 import json
@@ -15,6 +15,8 @@ from ddpjob_operator.engine import Ahead, Disruption, Queue, Settings, Waiting
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.support.seed import examples
 
 from .groups import Groups
 from .kueue import Kueue
@@ -598,21 +600,21 @@ class Supervised(Histories):
 
 
 class TestHistories(Histories.TestCase):  # type: ignore[misc,valid-type]
-    settings = settings(stateful_step_count=55)
+    settings = settings(examples(0.4), stateful_step_count=55)
 
 
 class TestSupervised(Supervised.TestCase):  # type: ignore[misc,valid-type]
-    settings = settings(stateful_step_count=55)
+    settings = settings(examples(0.4), stateful_step_count=55)
 
 
 @pytest.mark.full("more of the same: TestHistories tries a part")
 class TestMoreHistories(Histories.TestCase):  # type: ignore[misc,valid-type]
-    settings = settings(max_examples=3 * settings().max_examples, stateful_step_count=60)
+    settings = settings(examples(3), stateful_step_count=60)
 
 
 @pytest.mark.full("more of the same: TestSupervised tries a part")
 class TestMoreSupervised(Supervised.TestCase):  # type: ignore[misc,valid-type]
-    settings = settings(max_examples=3 * settings().max_examples, stateful_step_count=60)
+    settings = settings(examples(3), stateful_step_count=60)
 
 
 pytestmark = pytest.mark.timeout(3600)
