@@ -15,7 +15,7 @@ from tests.support.seed import SEED
 from .changes import changed_files, concerned
 from .costs import keep, row, table
 from .processes import Cost, adopt_orphans, run
-from .recorder import Ran, Record, command, flags
+from .recorder import Record, command, flags
 from .retry import LIST, MOST_FLAKY, Verdict, judge, line
 from .table import STAGES, Stage
 
@@ -55,7 +55,7 @@ class Done:
 
     stage: Stage
     cost: Cost = field(default_factory=Cost)
-    tests: Sequence[Ran] = ()
+    record: Record = field(default_factory=Record)
     verdict: Verdict = field(default_factory=lambda: Verdict([], []))
     broken: bool = False
     """It did not come to judge single tests: a target that failed, or tests that could not be collected."""
@@ -63,7 +63,7 @@ class Done:
     @property
     def row(self) -> str:
         """Of the table."""
-        return row(len(self.tests), sum(test.skipped for test in self.tests), self.cost)
+        return row(self.record.tests, self.cost)
 
 
 def main() -> int:
@@ -102,7 +102,7 @@ def _make(stage: Stage) -> Done:
     with tempfile.TemporaryDirectory() as folder:
         (code,), cost = run(["make", "--no-print-directory", stage.make, f"RECORD={' '.join(flags(Path(folder)))}"])
         record = Record.read(Path(folder))
-    return Done(stage, cost, record.tests, Verdict([], list(record.failures)), broken=code != 0)
+    return Done(stage, cost, record, Verdict([], list(record.failures)), broken=code != 0)
 
 
 def _pytest(stage: Stage, choice: Choice) -> Done:
@@ -118,7 +118,7 @@ def _pytest(stage: Stage, choice: Choice) -> Done:
 
     verdict = judge(record.failures, choice.changed, passes_alone)
     told = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
-    return Done(stage, cost + again, record.tests, verdict, broken=not told.issuperset(codes))
+    return Done(stage, cost + again, record, verdict, broken=not told.issuperset(codes))
 
 
 def _recorded(*runs: list[str]) -> tuple[list[int], Record, Cost]:
@@ -131,16 +131,16 @@ def _recorded(*runs: list[str]) -> tuple[list[int], Record, Cost]:
 def _tell(done: list[Done]) -> int:
     flaky = [failure for one in done for failure in one.verdict.flaky]
     failed = [failure for one in done for failure in one.verdict.failed]
-    tests = [test for one in done for test in one.tests]
+    tests = [test for one in done for test in one.record.tests]
     keep(tests)
     for failure in flaky:
         print(f"\n== FLAKY, passed alone: {failure.test}\n{failure.output}")
-    print("", *table(tests), "", sep="\n")
+    print("", *table(tests, [test for one in done for test in one.record.left]), "", sep="\n")
     print(f"{'stage':<12}{'tests':>7}{'skipped':>9}{'wall':>8}{'CPU s':>8}")
     for one in done:
         print(f"{one.stage.name:<12}{one.row}")
     whole = sum((one.cost for one in done), Cost())
-    print(f"{'all':<12}{row(len(tests), sum(test.skipped for test in tests), whole)}")
+    print(f"{'all':<12}{row(tests, whole)}")
     for failure in flaky:
         print(f"FLAKY   {failure.test}")
     for failure in failed:

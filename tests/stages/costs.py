@@ -1,8 +1,8 @@
 """Where the time of tests goes: by folder, and the slowest."""
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,25 +20,28 @@ def folder_of(test: str) -> str:
     return "/".join(folders[: 3 if folders[:2] == ("tests", "unit") else 2])
 
 
-def table(tests: Iterable[Ran]) -> Iterator[str]:
-    """A line for each folder, and one for each of the slowest tests."""
+def table(tests: Iterable[Ran], left: Iterable[str]) -> Iterator[str]:
+    """A line for each folder, with how many of its tests are left to `make test-full`; and the slowest tests."""
     folders: dict[str, list[Ran]] = defaultdict(list)
     for test in tests:
         folders[folder_of(test.test)].append(test)
-    width = max(map(len, folders), default=0)
-    yield f"{'folder':<{width}}{'tests':>7}{'skipped':>9}{'wall':>8}{'CPU s':>8}"
-    for name, ran in sorted(folders.items()):
+    full = Counter(map(folder_of, left))
+    width = max(map(len, {*folders, *full, "folder"}))
+    yield f"{'folder':<{width}}{'tests':>7}{'skipped':>9}{'wall':>8}{'CPU s':>8}{'in full':>9}"
+    for name in sorted({*folders, *full}):
+        ran = folders.get(name, [])
         cost = sum((Cost(test.wall, test.cpu) for test in ran), Cost())
-        yield f"{name:<{width}}{row(len(ran), sum(test.skipped for test in ran), cost)}"
+        yield f"{name:<{width}}{row(ran, cost)}{full[name] or '':>9}"
     slowest = sorted((test for ran in folders.values() for test in ran), key=lambda test: test.wall, reverse=True)
     yield "slowest"
     yield from (f"{test.wall:>8.1f}{test.cpu:>8.1f}  {test.test}" for test in slowest[:SLOWEST])
 
 
-def row(ran: int, skipped: int, cost: Cost) -> str:
+def row(tests: Sequence[Ran], cost: Cost) -> str:
     """The numbers of a line."""
     minutes, seconds = divmod(round(cost.wall), 60)
-    return f"{ran or '':>7}{skipped or '':>9}{f'{minutes}:{seconds:02}':>8}{cost.cpu:>8.1f}"
+    skipped = sum(test.skipped for test in tests)
+    return f"{len(tests) or '':>7}{skipped or '':>9}{f'{minutes}:{seconds:02}':>8}{cost.cpu:>8.1f}"
 
 
 def keep(tests: Iterable[Ran]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+LEFT = "left"
 COST = "cost"
 """A property of a test: seconds by the clock and of the cores, from its setup to its teardown, with what it started
 and ended meanwhile."""
@@ -44,6 +45,8 @@ class Record:
 
     tests: tuple[Ran, ...] = ()
     failures: tuple[Failure, ...] = ()
+    left: tuple[str, ...] = ()
+    """Tests that a mark left out."""
 
     @classmethod
     def read(cls, folder: Path) -> "Record":
@@ -52,6 +55,7 @@ class Record:
         return cls(
             tuple(Ran(**test) for document in documents for test in document["tests"]),
             tuple(Failure(**failure) for document in documents for failure in document["failures"]),
+            tuple(test for document in documents for test in document["left"]),
         )
 
 
@@ -72,6 +76,7 @@ class Recorder:
         self._folder = folder
         self._tests: dict[str, Ran] = {}
         self._said: dict[str, list[str]] = defaultdict(list)
+        self._left: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test's setup, its call or its teardown."""
@@ -90,18 +95,34 @@ class Recorder:
         if report.failed:
             self._said.setdefault(report.nodeid, [report.longreprtext])  # Each process tells the same.
 
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """By a mark; where several processes run tests, each of them tells it at its end."""
+        self._left.update(item.nodeid for item in items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """A process of pytest-xdist's."""
+        self._left.update(getattr(node, "workeroutput", {}).get(LEFT, ()))
+
+    @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         """The file is there only once pytest has come to its end."""
         failures = tuple(Failure(test, "\n".join(words)) for test, words in self._said.items())
-        record = Record(tuple(self._tests.values()), failures)
+        record = Record(tuple(self._tests.values()), failures, tuple(self._left))
         (self._folder / f"{os.getpid()}.json").write_text(json.dumps(asdict(record)))
 
 
 class Meter:
     """Measures tests, in the process that runs them."""
 
-    def __init__(self) -> None:
+    def __init__(self, output: dict[str, Any]) -> None:
+        """output: what the process that hears of all tests is told at the end."""
         self._begun = (0.0, 0.0)
+        self._output = output
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """By a mark."""
+        self._output.setdefault(LEFT, []).extend(item.nodeid for item in items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
@@ -130,6 +151,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Each process measures; the one that hears of all tests writes."""
-    config.pluginmanager.register(Meter())
+    config.pluginmanager.register(Meter(getattr(config, "workeroutput", {})))
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder(config.getoption("record")))

@@ -79,9 +79,15 @@ def test_two_runs_of_a_stage_go_beside_each_other_and_both_are_judged(tmp_path: 
     ]
 
 
-def test_only_full_runs_what_is_marked_as_full(tmp_path: Path) -> None:
+def test_only_full_runs_what_is_marked_as_full_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     body = "@pytest.mark.full('shown elsewhere')\ndef test_dear():\n    assert False\n"
-    assert tried(tmp_path / "test_it.py", body).returncode == 0
+    for processes in (0, 1):
+        monkeypatch.setenv("PYTEST_ADDOPTS", f"--numprocesses={processes}")
+        done = tried(tmp_path / "test_it.py", body)
+        assert done.returncode == 0
+        assert done.stdout.partition("in full\n")[2].splitlines()[0].split()[-1] == "1", done.stdout
     assert tried(tmp_path / "test_it.py", body, "--full").returncode == 1
 
 
@@ -126,7 +132,7 @@ def test_what_each_folder_and_the_slowest_tests_take_is_told_and_written_down(tm
     body = "import time\n@pytest.mark.skip\ndef test_left_out():\n    pass\ndef test_slow():\n    time.sleep(1)\n"
     body += "@pytest.fixture\ndef made():\n    while time.process_time() < 2: pass\ndef test_busy(made):\n    pass\n"
     done = tried(tmp_path / "test_it.py", body)
-    folder, slowest, next_one, *_ = (line.split() for line in done.stdout.partition("CPU s\n")[2].splitlines())
+    folder, slowest, next_one, *_ = (line.split() for line in done.stdout.partition("in full\n")[2].splitlines())
     assert folder[:2] == ["3", "1"], done.stdout
     assert slowest == ["slowest"]
     assert float(next_one[0]) > 0.9
