@@ -73,6 +73,19 @@ def test_a_mount_of_a_volume_that_is_not_there_is_named(here: Here) -> None:
     assert "volumeMounts[0].name: date is not a volume of the template; it has data" in output
 
 
+@pytest.mark.parametrize(
+    ("place", "why"), [("/proc/nope", "No such file or directory"), ("file/sub", "Not a directory")]
+)
+def test_a_directory_that_cannot_be_made_is_named_before_anything_is_started(
+    here: Here, place: str, why: str
+) -> None:
+    (here.directory / "file").touch()
+    (here.directory / "one.py").touch()
+    said = f"error: cannot make the directory {here.directory / place}, which the job's volumes need: {why}\n"
+    assert here.says("run", "one.py", "--checkpoint", place) == (2, said)
+    assert not (here.directory / "ddpjob-runs").exists()
+
+
 FULL = """
 for place in /tmp /var/tmp
 do

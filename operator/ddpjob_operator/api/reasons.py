@@ -70,7 +70,7 @@ class Reason(StrEnum):
     SUPERVISOR_HEARD = "SupervisorHeard"
     """Rank 0's supervisor is answering again, or the gang is not running."""
     NOT_FINITE = "NotFinite"
-    """The loss is NaN or infinite; the message says since which step."""
+    """The loss is NaN or infinite; the message says at which step that was first seen, about a second after it began."""
     FINITE = "Finite"
     """The loss is a finite number again."""
     WENT_ON = "WentOn"
@@ -159,7 +159,7 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.SUPERVISOR_SILENT: "Nothing, if it lasts only a moment. Otherwise see whether a NetworkPolicy or a "
     "firewall keeps the operator from the pod's statusPort.",
     Reason.SUPERVISOR_HEARD: NOTHING,
-    Reason.NOT_FINITE: "Look at the learning rate, and at the data from that step on. If the program does not "
+    Reason.NOT_FINITE: "Look at the learning rate, and at the data of the steps before that. If the program does not "
     "recover by itself, stop it before it replaces its checkpoints: `ddpjob suspend NAME`.",
     Reason.FINITE: NOTHING,
     Reason.WENT_ON: NOTHING,

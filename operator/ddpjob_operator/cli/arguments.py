@@ -12,9 +12,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
+from ddpjob_operator.api.text import visible
+
 from . import completion, mistakes
 from .invocation import called_by_kubectl
-from .terminal import visible
 
 END_OF_OPTIONS = "--"
 OF_ITSELF = frozenset({"-h", "--help", "--version"})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.text import visible
 
 from .completion import script
 from .counterparts import refuse
@@ -22,7 +23,6 @@ from .screen import drop_output
 from .status import ls, status, watch
 from .stop import stop
 from .target import on_cluster, run_directory
-from .terminal import visible
 from .validate import validate
 from .version import version
 

@@ -6,12 +6,12 @@ from datetime import datetime
 
 from ddpjob_operator.api import ConditionType, DDPJob, DDPJobStatus, Incident, RestartAction
 from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.text import one_line
 from ddpjob_operator.api.words import counted, duration, restarts
 from ddpjob_operator.engine import called, deadline, expiry, present_budget, start_deadline
 
 from .phrases import age, world
 from .screen import Screen
-from .terminal import one_line
 
 NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEEDED, Reason.CRASH_LOOP})
 """Ends of jobs whose last failure would have been answered by one more restart."""

@@ -17,13 +17,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ddpjob_operator.api import DDPJobStatus
+from ddpjob_operator.api.text import one_line, visible
 from ddpjob_operator.engine import Event
 
 from .describe import how_far
 from .progress import LoggedProgress, Report, parse
 from .run_logs import Line, LineSource
 from .screen import Screen, Watched
-from .terminal import one_line, visible
 
 Heard = Callable[[], DDPJobStatus | None]
 

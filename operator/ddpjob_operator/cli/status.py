@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ddpjob_operator.api import BadInputError, DDPJob, State
+from ddpjob_operator.api.text import visible
 from ddpjob_operator.local import RunDirectory, as_here, find_run, find_runs, known_runs, registered
 
 from .describe import describe
@@ -16,7 +17,6 @@ from .invocation import itself
 from .phrases import about_a_file, age, file_path
 from .screen import Screen
 from .table import COLUMNS, Growing, Row, path_end, row, tabulate, whole
-from .terminal import visible
 
 POLL_SECONDS = 0.2
 NARROW = ("NAME", "STATE", "PROGRESS", "RESTARTS", "AGE")

@@ -4,12 +4,12 @@ import signal
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.text import one_line
 from ddpjob_operator.engine import Event
 from ddpjob_operator.local import RunDirectory, find_run, stop_job
 
 from .invocation import itself
 from .phrases import going_on
-from .terminal import one_line
 
 
 def stop(runs: Path, name: str) -> int:

@@ -1,12 +1,12 @@
 """What remains on the screen when a job has ended."""
 
-from ddpjob_operator.api import Backend, DDPJob, State
+from ddpjob_operator.api import Backend, ConditionType, DDPJob, State
+from ddpjob_operator.api.text import one_line
 
 from .invocation import itself
 from .phrases import NEVER_RAN, restarts
 from .progress import LoggedProgress
 from .screen import Screen
-from .terminal import one_line
 
 NO_NCCL = (
     "The script asks for NCCL, which needs a GPU for each rank; this job runs with gloo. Let the script ask the job:"
@@ -39,7 +39,9 @@ def _results(job: DDPJob, progress: LoggedProgress) -> list[tuple[str, str]]:
     evaluated, finished, heard = progress.evaluated, progress.finished, job.status.progress
     pace = finished.values.get("samples_per_second") if finished else None
     step = progress.step if progress.step is not None or heard is None else heard.step
+    lost = job.status.condition(ConditionType.LOSS_NOT_FINITE)
     results = [
+        ("loss", lost.message if lost is not None and lost.status == "True" else None),
         ("accuracy", evaluated.values.get("accuracy") if evaluated else None),
         ("throughput", f"{pace} samples/s" if pace else None),
         ("step", str(step) if step is not None else None),

@@ -7,9 +7,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from ddpjob_operator.api import DDPJob, State
+from ddpjob_operator.api.text import one_line
 
 from .screen import Screen
-from .terminal import one_line
 
 COLUMNS = ("NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE", "MESSAGE")
 DELETED = "Deleted"

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.text import visible
 from ddpjob_operator.local import RUNS, find_runs, names_in_use
 
 from .invocation import called_by_kubectl
-from .terminal import visible
 
 CHANGES = frozenset({"suspend", "resume", "scale", "delete"})
 """A name of no run on this machine means a cluster, even if no kubeconfig names one."""

@@ -10,10 +10,8 @@ import re
 import sys
 from typing import IO, Any, cast
 
-BIDI = "\u202a-\u202e\u2066-\u2069"
-"""What reorders the letters around it, up to the end of the line."""
-CONTROL = rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{BIDI}]"
-"""All except tabs and ends of lines."""
+from ddpjob_operator.api.text import CONTROL, written_out
+
 MOST_PARAMETERS = 64
 PARAMETERS = rf"[0-9;:]{{0,{MOST_PARAMETERS}}}"
 OBEYED = rf"\x1b\[(?:(?P<colour>{PARAMETERS})m|[012]?K|[0-9]{{0,4}}A)"
@@ -21,22 +19,7 @@ PIECE = re.compile(rf"{OBEYED}|\r|\n|{CONTROL}")
 PART_OF_SEQUENCE = re.compile(rf"\x1b(?:\[{PARAMETERS})?")
 LONGEST_PART = MOST_PARAMETERS + 2
 
-IN_A_TEXT, IN_A_LINE = re.compile(CONTROL), re.compile(rf"{CONTROL}|[\t\n\u2028\u2029]")
 PLAIN = "\x1b[0m"
-
-
-def visible(text: str) -> str:
-    """A text of several lines with its control characters written out."""
-    return IN_A_TEXT.sub(_written_out, text)
-
-
-def one_line(text: str) -> str:
-    """A text that must not look like more than one line of ours."""
-    return IN_A_LINE.sub(_written_out, text)
-
-
-def _written_out(found: re.Match[str]) -> str:
-    return ascii(found[0])[1:-1]
 
 
 class Filter:
@@ -63,7 +46,7 @@ class Filter:
         if (colour := found["colour"]) is not None:
             self._coloured = colour.strip("0;") != ""
             return said
-        return said if len(said) > 1 or said == "\r" else _written_out(found)
+        return said if len(said) > 1 or said == "\r" else written_out(found)
 
 
 class Terminal:

@@ -193,7 +193,7 @@ def _loss(progress: Progress | None) -> tuple[Say, ...]:
 
 def _loss_told(progress: Progress) -> str:
     since = progress.loss_not_finite_since_step
-    return f"the loss has been {progress.loss_not_finite}{'' if since is None else f' since step {since}'}"
+    return f"the loss has been {progress.loss_not_finite}{'' if since is None else f' since step {since} or before'}"
 
 
 def _remembering(view: View) -> Progress | None:

@@ -165,10 +165,9 @@ class RunDirectory:
             document: dict[str, Any] | None = read_json(self.job_file)
             return None if document is None else DDPJob.from_dict(document)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
-            raise BadInputError(
-                f"{self.job_file} is damaged, or of another version: it holds no DDPJob. Remove the run with:"
-                f" ddpjob rm {self.root.name}"
-            ) from None
+            what = f"{self.job_file} is damaged, or of another version: it holds no DDPJob"
+            own = self.lock_file.exists()  # Else it may be a directory of anything.
+            raise BadInputError(f"{what}. Remove the run with: ddpjob rm {self.root.name}" if own else what) from None
 
     def save(self, job: DDPJob) -> None:
         """Writes the job, replacing what was there."""

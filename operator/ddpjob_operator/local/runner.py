@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ddpjob_operator.api import Backend, DDPJob, DDPJobStatus, NetworkPolicy, PodSecurity, State
+from ddpjob_operator.api import Backend, BadInputError, DDPJob, DDPJobStatus, NetworkPolicy, PodSecurity, State
 from ddpjob_operator.api.contract import DEFAULT_CONTROL_PORT, DEFAULT_STATUS_PORT
 from ddpjob_operator.engine import (
     Action,
@@ -41,16 +41,29 @@ RESYNC_SECONDS = 30.0
 
 
 def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
-    """Checks whether this machine can stand in for a cluster, before anything is created.
+    """Checks whether this machine can stand in for a cluster, before anything of the run is created.
 
     Raises:
-        BadInputError: the job needs something that only a cluster has, or no port can be locked.
+        BadInputError: the job needs what only a cluster has, or a directory that cannot be made; or no port is free.
     """
     nowhere = Machine(Path.cwd(), Ports(master=0, status=0, control=0), threads=1)
     for action in decide(_seen(job)).actions:
         if isinstance(action, CreatePod):
-            translate(action.build(), run, run.pods, nowhere)
+            process = translate(action.build(), run, run.pods, nowhere)
+            for needed in process.needed:
+                if not needed.is_relative_to(run.root):
+                    _make(needed)
     Port(free_port())  # Else it would be found out by a run that has begun.
+
+
+def _make(directory: Path) -> None:
+    """Makes a directory of the user's. One that cannot be made later is waited for: it may come back."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInputError(
+            f"cannot make the directory {directory}, which the job's volumes need: {error.strerror}"
+        ) from None
 
 
 def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), services: frozenset[str] = frozenset()) -> Snapshot:

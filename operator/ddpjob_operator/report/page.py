@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from ddpjob_operator.api import ConditionType, DDPJob, State
 from ddpjob_operator.api.contract import TRAIN
+from ddpjob_operator.api.text import visible
 from ddpjob_operator.api.words import counted, duration, restarts
 
 from . import figures
@@ -34,7 +35,8 @@ def render(found: RunData, now: datetime) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters |= {"moment": _moment, "number": _number}
-    return environment.get_template("page.html").render(_model(found, now))
+    # Others' texts stand in the tables, in the curves and in their tips: what would turn them around is written out.
+    return visible(environment.get_template("page.html").render(_model(found, now)))
 
 
 def _model(found: RunData, now: datetime) -> dict[str, Any]:
@@ -107,6 +109,9 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
         yield "Restarts", restarts(job.status.restarts, job.status.disruptions)
     elif recorded.starts:
         yield "Starts", str(len(recorded.starts))
+    lost = job.status.condition(ConditionType.LOSS_NOT_FINITE) if job else None
+    if lost is not None and lost.status == "True":
+        yield "Loss not finite", lost.message
     if recorded.trained_anew:
         yield "Trained again", f"{counted(recorded.trained_anew, 'step')} after interruptions"
     if started_over := _started_over(found):
@@ -143,8 +148,11 @@ def _results(recorded: Records) -> Iterator[tuple[str, str]]:
     progress, evaluated, finished = (recorded.of(event) for event in ("progress", "evaluated", "finished"))
     if progress:
         total = recorded.starts[-1].began.number("total_steps") or progress[-1].number("total_steps")
-        step = max(entry.step for event in REACHED for entry in recorded.of(event)[-1:])
-        yield "Step", f"{step}{f' of {total:.0f}' if total else ''}"
+        counted_again = recorded.starts[-1].counted
+        ends = recorded.starts[-1].of if counted_again else recorded.of
+        step = max(entry.step for event in REACHED for entry in ends(event)[-1:])
+        of = " since the last restart" if counted_again else f" of {total:.0f}" if total else ""
+        yield "Step", f"{step}{of}"
     if progress and (value := progress[-1].number("loss")) is not None:
         yield "Loss", _number(value)
     if evaluated:

@@ -58,6 +58,11 @@ class Start:
     """It goes on from this one's step; its values describe the start."""
     entries: list[Record] = field(default_factory=list)
 
+    @property
+    def counted(self) -> bool:
+        """Whether a supervisor counted its steps anew: where the program went on is unknown then."""
+        return self.began.values.get("counted") is True
+
     def of(self, event: str) -> list[Record]:
         """Its entries of a kind."""
         return [entry for entry in self.entries if entry.event == event]
@@ -99,7 +104,7 @@ class Records:
 
     def _limits(self) -> list[float]:
         """For each start the step up to which its entries count."""
-        later = [start.began.step for start in self.starts[:0:-1]]
+        later = [math.inf if start.counted else start.began.step for start in self.starts[:0:-1]]
         return [*accumulate(later, min, initial=math.inf)][::-1][: len(self.starts)]
 
 

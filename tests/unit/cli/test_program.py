@@ -50,6 +50,7 @@ FILES = {
     "broken.json": '{"kind": "DDPJob"',
     "kube": "{apiVersion: v1, kind: Config, current-context: here, contexts: [{name: here, context: {cluster: c}}]}",
     "taken/train/job.json": "",
+    "taken/train/lock": "",
     "package/__init__.py": "raise SystemExit('imported')\n",
     "package/train.py": "",
     "alone.py": "from .data import load\n",

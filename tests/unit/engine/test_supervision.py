@@ -170,7 +170,7 @@ TABLE: Table = {
         diverges,
         "",
         "Running",
-        "2 nodes running; the loss has been NaN since step 118",
+        "2 nodes running; the loss has been NaN since step 118 or before",
     ),
     "with the step at which it was first read where the supervisor does not say since when": (
         gang.hears(progress={"step": 7, "loss": "Infinity"})
@@ -178,7 +178,7 @@ TABLE: Table = {
         .hears(progress={"step": 9, "loss": "-Infinity"}),
         "",
         "Running",
-        "2 nodes running; the loss has been -Infinity since step 7",
+        "2 nodes running; the loss has been -Infinity since step 7 or before",
     ),
     "until it is one again": (diverges.settled().hears(progress=SOME), "", "Running", "2 nodes running"),
     "progress is no news": (trains, "", "Running", "2 nodes running"),
@@ -266,7 +266,7 @@ def test_since_when_the_loss_is_not_finite_stays_as_it_was_read_first() -> None:
     status = later.settled().status
     assert status.progress is not None
     assert (status.progress.loss, status.progress.loss_not_finite, status.progress.step) == (None, "NaN", 300)
-    assert later.condition(ConditionType.LOSS_NOT_FINITE).message == "The loss has been NaN since step 118"
+    assert later.condition(ConditionType.LOSS_NOT_FINITE).message == "The loss has been NaN since step 118 or before"
 
 
 OTHER_WORDS: dict[str, Moment] = {

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.printed_records import printed
 from ddpjob_operator.report import find, render
 
@@ -151,3 +152,43 @@ def test_a_value_that_is_secret_in_one_place_is_shown_in_no_other(tmp_path: Path
     assert secret not in page
     shown = ("python train.py •••", "is •••", "no •••", "bad •••", "acc of •••", "tokens_per_second", "connect(")
     assert [one for one in shown if one not in page] == []
+
+
+def test_of_a_program_whose_steps_are_counted_anew_no_step_is_said_to_be_lost(tmp_path: Path) -> None:
+    write(
+        tmp_path / "progress.jsonl",
+        line("started", 1, 0, seen=True, counted=False),
+        *(line("progress", 1, step, at=step) for step in (1, 100, 2140)),
+        line("started", 2, 5, at=2200, seen=True, counted=True),
+        line("progress", 2, 364, at=2500),
+    )
+    page = render(find(tmp_path), ZERO)
+    assert "<dt>Step</dt><dd>364 since the last restart</dd>" in page
+    assert "Trained again" not in page
+    assert '<td data-of="went on from"></td>' in page
+
+
+def test_a_loss_that_is_not_finite_is_told_and_with_it_since_when(tmp_path: Path) -> None:
+    message = "The loss has been NaN since step 25 or before"
+    said = {"type": "LossNotFinite", "status": "True", "reason": "NotFinite", "message": message}
+    status = {"state": "Succeeded", "conditions": [said | {"lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1}]}
+    (tmp_path / "job.json").write_text(json.dumps(DOCUMENT | {"status": status}))
+    write(tmp_path / "progress.jsonl", line("started", 1, 0, seen=True), line("progress", 1, 40, loss="NaN"))
+    assert f"<dt>Loss not finite</dt><dd>{message}</dd>" in render(find(tmp_path), ZERO)
+
+
+def test_what_would_turn_around_a_line_of_the_page_is_written_out(tmp_path: Path) -> None:
+    hostile = "exe.\u202egnp\x1b[31m\x07"
+    status = {"state": "Failed", "message": hostile}
+    (tmp_path / "job.json").write_text(json.dumps(DOCUMENT | {"status": status}))
+    lines = (line("progress", 1, step, at=step, loss=1.0, metrics={hostile: 1.0}) for step in (1, 2))
+    write(tmp_path / "progress.jsonl", line("started", 1, 0, seen=True), *lines)
+    page = render(find(tmp_path), ZERO)
+    assert page.count(r"exe.\u202egnp\x1b[31m\x07") >= 2
+    assert not set(page) & {"\u202e", "\x1b", "\x07"}
+
+
+def test_where_no_line_can_be_read_there_is_no_page(tmp_path: Path) -> None:
+    file = write(tmp_path / "metrics" / "progress.jsonl", "junk", '{"event": "progress"}')
+    with pytest.raises(BadInputError, match=f"no line of {file} says when a run started"):
+        find(tmp_path)

@@ -33,7 +33,7 @@ def test_a_point_has_what_was_told_and_when_the_step_was_finished(curve: Curve, 
     told = Progress(7, epoch=2, total_steps=30, loss=0.5, last_step_time=99.5, metrics={"accuracy": 0.75})
     curve.note(1, told, now=100)
     started, point = kept
-    assert (started.word, started.step, started.values) == ("started", 0, {"seen": True})
+    assert (started.word, started.step, started.values) == ("started", 0, {"seen": True, "counted": False})
     assert (point.time, point.step) == (99.5, 7)
     assert point.values == {"epoch": 2, "total_steps": 30, "loss": 0.5, "metrics": {"accuracy": 0.75}}
 
@@ -58,6 +58,14 @@ def test_a_program_that_counts_anew_is_followed(curve: Curve, kept: list[Event])
     see(curve, 1, 5, 0.0)
     see(curve, 1, 1, 0.5)
     assert points(kept)[1:] == [("progress", 1, 5), ("progress", 1, 1)]
+
+
+def test_an_attempt_whose_steps_are_counted_anew_says_so(curve: Curve, kept: list[Event]) -> None:
+    see(curve, 1, 9, 0.0)
+    see(curve, 2, 1, 5.0, anew=True)
+    see(curve, 3, 12, 9.0, first=10)
+    begun = [event for event in kept if event.word == "started"]
+    assert [(event.step, event.values["counted"]) for event in begun] == [(0, False), (0, True), (9, False)]
 
 
 def test_a_month_of_steps_is_some_thousands_of_points(curve: Curve, kept: list[Event]) -> None:

@@ -49,7 +49,7 @@ class Curve:
         }
         told = {name: value for name, value in values.items() if value is not None}
         if attempt != self._attempt:
-            self._begin(attempt, progress.step if progress.first is None else progress.first, now)
+            self._begin(attempt, progress, now)
         self._seen = Event("progress", progress.last_step_time or now, attempt, progress.step, told)
         if self._is_due(self._seen):
             self.flush()
@@ -66,12 +66,13 @@ class Curve:
         if self._seen is not None:
             self._write(Event("finished", now, self._seen.attempt, self._seen.step, {}))
 
-    def _begin(self, attempt: int, step: int, now: float) -> None:
-        """The step at which an attempt begins is unknown: the first step that is seen may come soon after it."""
+    def _begin(self, attempt: int, progress: Progress, now: float) -> None:
+        """The step at which it begins is unknown: the first that is seen may come soon after it, or counted anew."""
+        step = progress.step if progress.first is None else progress.first
         self.flush()
         self._attempt, self._seen, self._written = attempt, None, None
         before = max(0, step - 1) if attempt > 1 else 0
-        self._write(Event("started", now, attempt, before, {"seen": True}))
+        self._write(Event("started", now, attempt, before, {"seen": True, "counted": progress.anew}))
 
     def _is_due(self, seen: Event) -> bool:
         last = self._written

@@ -57,10 +57,10 @@ TEMPORARY_PREFIX = ".step-ddpjob-train-"
 TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 """What rename(2) of a directory says if something has its new name."""
 
-REMEDY = (
-    "Nothing was started or removed. Take the version that wrote it, or name another --checkpoint-dir; with"
-    " --start-over training begins at step 0 if no other one can be used"
-)
+NOTHING_DONE = "Nothing was started or removed"
+START_OVER = "with --start-over training begins at step 0 if no other one can be used"
+NEWER = f"{NOTHING_DONE}. Take the version that wrote it, or name another --checkpoint-dir; {START_OVER}"
+NONE_IS_WHOLE = f"{NOTHING_DONE}. Name another --checkpoint-dir; {START_OVER}"
 
 
 class Checkpoints:
@@ -107,12 +107,12 @@ class Checkpoints:
         search = look(self._paths, decode, patience).told()
         broken = search.of_kind(BrokenError)
         if not start_over:
-            search.refuse_newer(REMEDY)
+            search.refuse_newer(NEWER)
             unusable = [*broken, *self._set_aside_before()]
             if search.found is None and unusable:
                 raise CheckpointUnusableError(
                     f"none of the checkpoints in {self.directory} can be used, the newest of"
-                    f" which is {unusable[0].name}. {REMEDY}"
+                    f" which is {unusable[0].name}. {NONE_IS_WHOLE}"
                 )
         for path in broken:
             self._set_aside(path)

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TypeVar
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.text import visible
 from ddpjob_operator.cli.logs import which_of
 from ddpjob_operator.cli.phrases import Rest
-from ddpjob_operator.cli.terminal import visible
 from ddpjob_operator.client import Cluster, ClusterError, Jobs, connect
 
 from .change import resume, scale, suspend
