@@ -1,11 +1,12 @@
 """What counts as a job's own: all that is made for it, and nothing that lacks a single mark of that."""
 
-import copy
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import msgspec
 import pytest
+from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.cluster.kube.objects import KueueWorkloadObject, Object, PodGroupObject, PodObject
@@ -29,20 +30,27 @@ from tests.unit.engine.builders import a_job
 
 from .manifests import nobody
 
-JOB = a_job(nodes=2).called(uid="job-uid").grouped().decided().snapshot.job
-OWNER = JOB.ref
 
+@cache
+def job() -> DDPJob:
+    return a_job(nodes=2).called(uid="job-uid").grouped().decided().snapshot.job
+
+
+Made = Callable[[], Manifest]
 Kept = Callable[[Store], Children[Any, Any]]
 
-CHILDREN: dict[str, tuple[Manifest, Kept]] = {
-    "Pod": (CreatePod(1, JOB).build(), lambda store: store.pods),
-    "Service": (CreateService(JOB).build(), lambda store: store.services),
-    "NetworkPolicy": (CreateNetworkPolicy(JOB, Settings()).build(), lambda store: store.policies),
-    "PodDisruptionBudget": (CreateDisruptionBudget(JOB).build(), lambda store: store.budgets),
-    "Workload": (CreateWorkload(JOB).build(), lambda store: store.workloads),
-    "PodGroup": (CreatePodGroup(JOB).build(), lambda store: store.pod_groups),
-    "PodGroup of Volcano": (CreatePodGroup(JOB).build(), lambda store: store.volcano_groups),
-    "Workload of Kueue": (CreateKueueWorkload(JOB, Queue("q")).build(), lambda store: store.kueue_workloads),
+CHILDREN: dict[str, tuple[Made, Kept]] = {
+    "Pod": (lambda: CreatePod(1, job()).build(), lambda store: store.pods),
+    "Service": (lambda: CreateService(job()).build(), lambda store: store.services),
+    "NetworkPolicy": (lambda: CreateNetworkPolicy(job(), Settings()).build(), lambda store: store.policies),
+    "PodDisruptionBudget": (lambda: CreateDisruptionBudget(job()).build(), lambda store: store.budgets),
+    "Workload": (lambda: CreateWorkload(job()).build(), lambda store: store.workloads),
+    "PodGroup": (lambda: CreatePodGroup(job()).build(), lambda store: store.pod_groups),
+    "PodGroup of Volcano": (lambda: CreatePodGroup(job()).build(), lambda store: store.volcano_groups),
+    "Workload of Kueue": (
+        lambda: CreateKueueWorkload(job(), Queue("q")).build(),
+        lambda store: store.kueue_workloads,
+    ),
 }
 
 
@@ -75,22 +83,20 @@ def count(manifest: Manifest, kept: Kept) -> int:
     store = Store(nobody)
     document = {**manifest, "metadata": {**manifest["metadata"], "uid": "uid", "resourceVersion": "1"}}
     kept(store).saw(msgspec.convert(document, TYPES.get((manifest["apiVersion"], manifest["kind"]), Object)))
-    return len(kept(store).owned_by(OWNER))
+    return len(kept(store).owned_by(job().ref))
 
 
-@pytest.mark.parametrize(("manifest", "kept"), CHILDREN.values(), ids=CHILDREN)
-def test_what_is_made_for_a_job_is_its_own_whichever_version_its_api_has(manifest: Manifest, kept: Kept) -> None:
-    newer = copy.deepcopy(manifest)
+@pytest.mark.parametrize(("made", "kept"), CHILDREN.values(), ids=CHILDREN)
+def test_what_is_made_for_a_job_is_its_own_whichever_version_its_api_has(made: Made, kept: Kept) -> None:
+    newer = made()
     in_reference(apiVersion="ddpjob.dev/v2")(newer["metadata"])
-    assert (count(manifest, kept), count(newer, kept)) == (1, 1)
+    assert (count(made(), kept), count(newer, kept)) == (1, 1)
 
 
 @pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
-@pytest.mark.parametrize(("manifest", "kept"), CHILDREN.values(), ids=CHILDREN)
-def test_what_lacks_one_mark_of_that_is_not(
-    manifest: Manifest, kept: Kept, forge: Callable[[Manifest], None]
-) -> None:
-    forged = copy.deepcopy(manifest)
+@pytest.mark.parametrize(("made", "kept"), CHILDREN.values(), ids=CHILDREN)
+def test_what_lacks_one_mark_of_that_is_not(made: Made, kept: Kept, forge: Callable[[Manifest], None]) -> None:
+    forged = made()
     forge(forged["metadata"])
     assert count(forged, kept) == 0
 
@@ -101,24 +107,25 @@ def test_what_lacks_one_mark_of_that_is_not(
     ids=["of another node", "of another incarnation", "of another uid", "of a node that there cannot be"],
 )
 def test_a_pod_has_the_name_that_its_labels_give_it(labels: dict[str, str]) -> None:
-    manifest, kept = CHILDREN["Pod"]
-    forged = copy.deepcopy(manifest)
+    made, kept = CHILDREN["Pod"]
+    forged = made()
     forged["metadata"]["labels"] |= labels
     assert count(forged, kept) == 0
 
 
 def test_a_pod_of_a_former_incarnation_is_the_jobs_too() -> None:
-    status = JOB.status.model_copy(update={"incarnations": JOB.status.incarnations.renewed()})
-    manifest, kept = CreatePod(1, JOB.with_status(status)).build(), CHILDREN["Pod"][1]
-    assert manifest["metadata"]["name"] != CHILDREN["Pod"][0]["metadata"]["name"]
+    status = job().status.model_copy(update={"incarnations": job().status.incarnations.renewed()})
+    made, kept = CHILDREN["Pod"]
+    manifest = CreatePod(1, job().with_status(status)).build()
+    assert manifest["metadata"]["name"] != made()["metadata"]["name"]
     assert count(manifest, kept) == 1
 
 
 def test_a_service_under_the_jobs_own_name_is_the_jobs_too_as_older_operators_made_it() -> None:
-    manifest, kept = CHILDREN["Service"]
-    older = copy.deepcopy(manifest)
-    older["metadata"]["name"] = OWNER.name
-    assert (count(older, kept), manifest["metadata"]["name"]) == (1, name_beside(OWNER))
+    made, kept = CHILDREN["Service"]
+    older = made()
+    older["metadata"]["name"] = job().ref.name
+    assert (count(older, kept), made()["metadata"]["name"]) == (1, name_beside(job().ref))
 
 
 def test_there_is_a_row_for_each_kind_that_the_store_keeps_of_jobs() -> None:

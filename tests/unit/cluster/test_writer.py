@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import cache
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from ddpjob_operator.cluster.kube.objects import read as as_kept
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.writer import ENOUGH_FAILURES, Refused, Writer
 from ddpjob_operator.engine import (
+    Action,
     CreateNetworkPolicy,
     CreatePod,
     CreatePodGroup,
@@ -36,8 +38,16 @@ from tests.unit.engine.builders import a_job
 from .manifests import DIGITS, UID, a_manifest, a_pod, name_of, nobody, owned, read
 
 JOB = Ref("team", "digits", UID, 1)
-GANG = [one for one in a_job(nodes=4096).called(uid=UID).decision.actions if isinstance(one, CreatePod)]
-FIRST = GANG[0]
+
+
+@cache
+def gang() -> tuple[CreatePod, ...]:
+    """All pods of the largest job."""
+    return tuple(one for one in a_job(nodes=4096).called(uid=UID).decision.actions if isinstance(one, CreatePod))
+
+
+def first() -> CreatePod:
+    return gang()[0]
 
 
 class Answering(ApiClient):
@@ -167,7 +177,7 @@ def test_a_mark_does_not_wait_for_all_that_is_to_be_made() -> None:
         api = Unmarked(None)
         writer = Writer(api, Store(nobody), lambda: False)
         others = [Ref("team", f"large-{number}", "uid", 1) for number in range(AT_ONCE)]
-        making = [asyncio.create_task(writer.carry_out((FIRST,), job)) for job in others]
+        making = [asyncio.create_task(writer.carry_out((first(),), job)) for job in others]
         await asyncio.sleep(0)
         async with asyncio.timeout(patience(2)):
             await writer.carry_out((MARK,), JOB)
@@ -207,7 +217,7 @@ class Refusing(Answering):
 )
 def test_a_refusal_is_told_in_a_word_of_the_status(status: int, reason: str, message: str, told: str) -> None:
     with pytest.raises(Refused) as refused:
-        asyncio.run(a_writer(Refusing(ApiError(status, reason, message)), Store(nobody)).carry_out((FIRST,), JOB))
+        asyncio.run(a_writer(Refusing(ApiError(status, reason, message)), Store(nobody)).carry_out((first(),), JOB))
     assert (refused.value.reason, refused.value.message) == (told, message)
 
 
@@ -218,7 +228,7 @@ class Taken(Answering):
         raise ApiError(409, "AlreadyExists", "already exists")
 
 
-TAKEN = f"Pod {FIRST.name} exists and belongs to somebody else: delete it, or give the job another name"
+TAKEN = "Pod digits-0-c59gt exists and belongs to somebody else: delete it, or give the job another name"
 
 
 @pytest.mark.parametrize(
@@ -230,12 +240,12 @@ def test_that_anothers_pod_has_the_name_of_one_to_come_is_told(there: dict[str, 
     pod = a_manifest()
     api = Taken({**pod, "metadata": pod["metadata"] | there})
     with pytest.raises(Refused) as refused:
-        asyncio.run(a_writer(api, Store(nobody)).carry_out((FIRST,), JOB))
+        asyncio.run(a_writer(api, Store(nobody)).carry_out((first(),), JOB))
     assert (refused.value.reason, refused.value.message) == ("PodTaken", TAKEN)
 
 
 def test_a_network_policy_that_a_finalizer_keeps_counts_as_gone_and_a_new_one_waits() -> None:
-    policy, creation = {**a_manifest(), "kind": "NetworkPolicy"}, CreateNetworkPolicy(FIRST.job, Settings())
+    policy, creation = {**a_manifest(), "kind": "NetworkPolicy"}, CreateNetworkPolicy(first().job, Settings())
     name = policy["metadata"]["name"] = creation.build()["metadata"]["name"]
     store = Store(nobody)
     going = {**policy["metadata"], "resourceVersion": "2", "deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -250,12 +260,18 @@ def test_a_network_policy_that_a_finalizer_keeps_counts_as_gone_and_a_new_one_wa
     assert (refused.value.reason, refused.value.message) == ("NetworkPolicyTaken", told)
 
 
-GROUPED = a_job(nodes=1).called(uid=UID).grouped().decision.actions
-GROUP = next(action for action in GROUPED if isinstance(action, CreatePodGroup))
+@cache
+def grouped() -> tuple[Action, ...]:
+    """All that is made for a gang of one."""
+    return a_job(nodes=1).called(uid=UID).grouped().decision.actions
+
+
+def group() -> CreatePodGroup:
+    return next(action for action in grouped() if isinstance(action, CreatePodGroup))
 
 
 def a_pod_group(version: int = 1, **metadata: Any) -> dict[str, Any]:
-    manifest = GROUP.build()
+    manifest = group().build()
     own = {"uid": "group-uid", "resourceVersion": str(version)}
     return {**manifest, "metadata": {**manifest["metadata"], **own, **metadata}}
 
@@ -278,7 +294,7 @@ class Making(Answering):
 
 def test_a_workload_comes_before_its_pod_group_and_both_before_the_pods() -> None:
     api = Making()
-    asyncio.run(a_writer(api, Store(nobody)).carry_out(GROUPED, JOB))
+    asyncio.run(a_writer(api, Store(nobody)).carry_out(grouped(), JOB))
     assert api.asked[0] == api.answered[0] == "Workload"
     assert api.asked[-1] == "Pod"
     assert "PodGroup" in api.answered[: len(api.asked) - 1]
@@ -297,14 +313,14 @@ class Unserved(Making):
 def test_without_its_pod_group_no_pod_is_made() -> None:
     api = Unserved()
     with pytest.raises(Refused, match="could not find"):
-        asyncio.run(a_writer(api, Store(nobody)).carry_out(GROUPED, JOB))
+        asyncio.run(a_writer(api, Store(nobody)).carry_out(grouped(), JOB))
     assert "Pod" not in api.asked
 
 
 def test_somebody_elses_pod_group_of_that_name_is_left_alone_and_said() -> None:
     api = Taken(a_pod_group(ownerReferences=[], labels={}))
     with pytest.raises(Refused) as refused:
-        asyncio.run(a_writer(api, Store(nobody)).carry_out((GROUP,), JOB))
+        asyncio.run(a_writer(api, Store(nobody)).carry_out((group(),), JOB))
     name = a_pod_group()["metadata"]["name"]
     told = f"PodGroup {name} exists and belongs to somebody else: delete it, or give the job another name"
     assert (refused.value.reason, refused.value.message) == ("PodGroupTaken", told)
@@ -325,7 +341,7 @@ def test_a_pod_group_that_is_not_known_any_more_is_not_deleted() -> None:
 def test_a_gang_of_thousands_is_not_asked_for_pod_by_pod_where_a_quota_lets_none_in() -> None:
     api = Refusing(ApiError(403, "Forbidden", "exceeded quota: few"))
     with pytest.raises(Refused):
-        asyncio.run(a_writer(api, Store(nobody)).carry_out(tuple(GANG), JOB))
+        asyncio.run(a_writer(api, Store(nobody)).carry_out(gang(), JOB))
     assert ENOUGH_FAILURES <= api.asked < ENOUGH_FAILURES + ALONE
 
 
@@ -352,7 +368,7 @@ def test_a_pod_is_built_when_it_is_sent_and_not_before(monkeypatch: pytest.Monke
     monkeypatch.setattr(CreatePod, "build", lambda pod: built.append(pod.node) or build(pod))
 
     async def a_while() -> None:
-        writing = asyncio.create_task(a_writer(Silent({}), Store(nobody)).carry_out(tuple(GANG), JOB))
+        writing = asyncio.create_task(a_writer(Silent({}), Store(nobody)).carry_out(gang(), JOB))
         for _ in range(10):
             await asyncio.sleep(0)
         writing.cancel()
@@ -388,7 +404,7 @@ SILENT = ApiError(0, "NoAnswer", "no answer")
 )
 def test_of_several_failures_the_gravest_is_told(errors: tuple[Exception, ...], told: Any) -> None:
     with pytest.raises((ApiError, FencedError)) as raised:
-        asyncio.run(a_writer(Failing(*errors), Store(nobody)).carry_out((FIRST,) * len(errors), JOB))
+        asyncio.run(a_writer(Failing(*errors), Store(nobody)).carry_out((first(),) * len(errors), JOB))
     assert raised.value is told or raised.type is told
 
 
@@ -495,11 +511,9 @@ class Keeping(Connection):
         return self._answer
 
 
-SECRET = CreateSecret(a_job().snapshot.job)
-
-
 def make_secret(connection: Keeping, *more: CreatePod) -> None:
-    asyncio.run(a_writer(ApiClient(connection, lambda: True), a_store()).carry_out((SECRET, *more), JOB))
+    secret, writer = CreateSecret(a_job().snapshot.job), a_writer(ApiClient(connection, lambda: True), a_store())
+    asyncio.run(writer.carry_out((secret, *more), JOB))
 
 
 def test_each_secret_gets_a_value_of_its_own_that_is_long_enough() -> None:
@@ -529,7 +543,7 @@ def test_a_secret_that_is_there_is_not_looked_at() -> None:
 def test_no_pod_is_made_without_its_secret(status: int, reason: str, message: str, kind: type[Exception]) -> None:
     connection = Keeping(status, reason, message)
     with pytest.raises(kind):
-        make_secret(connection, GANG[0])
+        make_secret(connection, first())
     assert len(connection.sent) == 1
 
 
@@ -550,9 +564,9 @@ class Together(Answering):
 
 
 def test_what_stands_beside_pods_is_made_at_once_and_before_them() -> None:
-    api, job = Together(), FIRST.job
+    api, job = Together(), first().job
     beside = CreateNetworkPolicy(job, Settings()), CreateService(job), CreateSecret(job)
-    writing = a_writer(api, Store(nobody)).carry_out((*beside, *GANG[:2]), JOB)
+    writing = a_writer(api, Store(nobody)).carry_out((*beside, *gang()[:2]), JOB)
     asyncio.run(asyncio.wait_for(writing, patience(5)))
     assert {*api.asked[:3]} == {"NetworkPolicy", "Service", "Secret"}
     assert api.asked[3:] == ["Pod", "Pod"]
@@ -583,7 +597,7 @@ def test_what_ends_waits_for_nothing_that_is_made() -> None:
         api, store = Busy(), a_store()
         writer, identity = Writer(api, store, lambda: False), a_pod().metadata
         others = [Ref("team", f"other{number}", UID, 1) for number in range(AT_ONCE)]
-        making = [asyncio.create_task(writer.carry_out(tuple(GANG[:100]), one)) for one in others]
+        making = [asyncio.create_task(writer.carry_out(gang()[:100], one)) for one in others]
         await asyncio.sleep(0.01)
         ending = asyncio.create_task(writer.carry_out((DeletePod(identity.name, identity.uid, 5),), JOB))
         await asyncio.wait_for(api.gone.wait(), patience(5))

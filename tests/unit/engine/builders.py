@@ -2,14 +2,17 @@
 
 A moment is a snapshot; each method returns the next one. The adapter that carries decisions out here is an ideal one,
 but for what a moment is about: a pod that is told to stop keeps terminating until `gone()` says otherwise.
+
+Nothing happens while a history is told: the engine is asked once a test looks at what there is. So tables can be read
+while the engine is broken, and their rows fail one by one.
 """
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial, wraps
+from typing import Any, ParamSpec, TypeVar
 
 from ddpjob_operator.api import Condition, ConditionType, DDPJob, DDPJobStatus, Incarnations, NetworkPolicy
 from ddpjob_operator.api.contract import API_VERSION, KIND
@@ -56,6 +59,8 @@ from ddpjob_operator.engine import (
 )
 from ddpjob_operator.engine.manifests.names import present_pod_name, service_name
 
+P = ParamSpec("P")
+T = TypeVar("T")
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "trainer", "image": "trainer:1"}]}}
 NO_IMAGE = (
@@ -82,29 +87,76 @@ OPEN = Settings(network_policy=NetworkPolicy.DISABLED)
 """So that only who speaks of NetworkPolicies has one."""
 
 
+def told(step: Callable[P, "Moment"]) -> Callable[P, "Moment"]:
+    """A step of a history, which is taken when somebody asks what there is then; told twice, it is taken once."""
+
+    @wraps(step)
+    def later(*args: P.args, **kwargs: P.kwargs) -> "Moment":
+        then = Moment(partial(step, *args, **kwargs))
+        if not args or not isinstance(args[0], Moment):
+            return then
+        try:
+            return args[0].then.setdefault((step, *args[1:], *kwargs.items()), then)
+        except TypeError:  # What is told has no hash.
+            return then
+
+    return later
+
+
+def told_by_its_methods(history: type[T]) -> type[T]:
+    """Of this class each public method that returns a moment is such a step."""
+    for name, method in [*vars(history).items()]:
+        if not name.startswith("_") and getattr(method, "__annotations__", {}).get("return") == "Moment":
+            setattr(history, name, told(method))
+    return history
+
+
+@told
 def a_job(**spec: Any) -> "Moment":
     """A job that was just submitted."""
     return Moment(Snapshot(START, DDPJob.from_dict(a_document(**spec)), settings=OPEN))
 
 
-@dataclass(frozen=True)
+@told_by_its_methods
+@dataclass(frozen=True, eq=False, repr=False)
 class Moment:
     """A moment of a job, and how it goes on."""
 
-    snapshot: Snapshot
+    given: Snapshot | partial["Moment"]
+    """What there is, or the step by which it comes about."""
+    then: dict[tuple[object, ...], "Moment"] = field(default_factory=dict, init=False)
+    """How it goes on, by what was told."""
+
+    def __repr__(self) -> str:
+        if isinstance(self.given, Snapshot):
+            return "Moment(…)"
+        named = (f"{name}={value!r}" for name, value in self.given.keywords.items())
+        before, *how = "", *map(repr, self.given.args), *named
+        if self.given.args and isinstance(self.given.args[0], Moment):
+            before, *how = f"{how[0]}.", *how[1:]
+        return f"{before}{self.given.func.__name__}({', '.join(how)})"
 
     @cached_property
-    def decision(self) -> Decision:
-        """What the engine makes of this moment, once what it needs to know was asked: no more than there is here."""
-        return decide(self.asked)
+    def snapshot(self) -> Snapshot:
+        """What there is, once all that was told has happened."""
+        return self.given if isinstance(self.given, Snapshot) else self.given().snapshot
 
-    @cached_property
+    @property
     def asked(self) -> Snapshot:
         """The moment with all asked that a decision needs to know."""
+        return self._decided[0]
+
+    @property
+    def decision(self) -> Decision:
+        """What the engine makes of this moment, once what it needs to know was asked: no more than there is here."""
+        return self._decided[1]
+
+    @cached_property
+    def _decided(self) -> tuple[Snapshot, Decision]:
         asked = self.snapshot
-        while needs := decide(asked).needs:
+        while needs := (decision := decide(asked)).needs:
             asked = replace(asked, answered=asked.answered | needs)
-        return asked
+        return asked, decision
 
     @property
     def status(self) -> DDPJobStatus:
@@ -172,6 +224,10 @@ class Moment:
         return self.asks(suspend=True).settled().gone().settled()
 
     # What the world does.
+
+    def but(self, **changes: Any) -> "Moment":
+        """So much is otherwise."""
+        return Moment(replace(self.snapshot, **changes))
 
     def after(self, seconds: float) -> "Moment":
         """Time goes by."""

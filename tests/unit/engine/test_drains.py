@@ -88,7 +88,7 @@ TABLE: Table = {
         unsaved.fails(1),
         "-1.0/5 -budget",
         "Restarting",
-        restarting.status.message,
+        "Rank 1 failed: Application: exit code 1; restart 1 of 6 in 0.9 s",
     ),
     "when it has come up again, it is": (restarting.ready_again().settled().runs(0, 1), "budget", "Running", ALL_RUN),
     "a suspended one is not": (

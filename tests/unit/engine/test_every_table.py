@@ -23,7 +23,7 @@ from ddpjob_operator.engine import (
 )
 from jsonschema import Draft202012Validator
 
-from .builders import Moment, with_nobody_steady
+from .builders import Moment, a_job, with_nobody_steady
 from .prose import deeds, in_other_words
 
 NAMES = [path.stem for path in sorted(Path(__file__).parent.glob("test_*.py")) if path.stem != Path(__file__).stem]
@@ -61,6 +61,15 @@ def every_moment(holds: Callable[[Moment], None]) -> Callable[[str], None]:
 def test_there_are_tables() -> None:
     assert len(TABLES) >= 11, "each theme has one named TABLE"
     assert all(TABLES.values())
+
+
+def test_each_row_that_cannot_be_lived_through_fails_by_its_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {"nobody has rank 7": a_job().running().fails(7), "all is well": a_job(), "nor rank 8": a_job().runs(8)}
+    monkeypatch.setitem(TABLES, "here", rows)
+    with pytest.raises(ExceptionGroup, match="2 of 3 rows") as failures:
+        test_the_next_look_is_ahead("here")
+    said = [one.__notes__ for one in failures.value.exceptions]
+    assert said == [["In here: nobody has rank 7"], ["In here: nor rank 8"]]
 
 
 @every_moment

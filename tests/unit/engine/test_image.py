@@ -1,6 +1,5 @@
 """The image of a job whose template names none: the one that the administrator has set when it first starts."""
 
-from dataclasses import replace
 from typing import Any
 
 from ddpjob_operator.api import ConditionType
@@ -19,8 +18,7 @@ def nameless(*init: dict[str, Any], **trainer: Any) -> Moment:
 
 
 def with_default(moment: Moment, image: str) -> Moment:
-    settings = replace(moment.snapshot.settings, trainer_image=image)
-    return Moment(replace(moment.snapshot, settings=settings))
+    return moment.allows(trainer_image=image)
 
 
 def images(moment: Moment, rank: int = 0) -> dict[str, str]:

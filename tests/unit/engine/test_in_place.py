@@ -1,7 +1,6 @@
 """Restarts in place: what supervisors answer by themselves is charged, and a pod that is lost is replaced alone."""
 
 import json
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +10,7 @@ from ddpjob_operator.engine import CreatePod
 
 from tests.support.variables import variables_of
 
-from .builders import START, Moment, a_job
+from .builders import START, Moment, a_job, told
 from .tables import Table, rows, verdict
 
 NO_WAIT = {"backoffSeconds": 0}
@@ -29,6 +28,12 @@ def an_incident(attempt: int, **other: Any) -> dict[str, Any]:
 def supervised(**restart: Any) -> Moment:
     """Three nodes that run, and whose supervisors were heard."""
     return a_job(nodes=3, restart=restart).running().hears().settled()
+
+
+@told
+def as_heard(moment: Moment, then: Moment) -> Moment:
+    """All that was heard is what was heard then."""
+    return moment.but(heard=then.snapshot.heard)
 
 
 gang = supervised().after(60)
@@ -145,7 +150,7 @@ TABLE: Table = {
         "3 nodes running",
     ),
     "what a former rank 0 said is none of it": (
-        Moment(replace(gang.deleted_by_hand(0).decided().gone().decided().snapshot, heard=again.snapshot.heard)),
+        as_heard(gang.deleted_by_hand(0).decided().gone().decided(), again),
         "",
         "Restarting",
         "2 of 3 pods running; rank 0: waiting for a node",
@@ -563,6 +568,7 @@ def test_restarts_in_place(moment: Moment, expected: tuple[str, str, str]) -> No
 
 
 # Restarts, disruptions, what is used of the budget, and the attempt that follows.
+@told
 def evicted_at(step: int | None, moment: Moment) -> Moment:
     """Rank 0's pod is evicted a minute after it finished a step, or any, and a new one runs with the others."""
     then = moment.after(60)

@@ -1,6 +1,5 @@
 """How a job comes up, and how it ends well."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -373,7 +372,7 @@ def test_the_status_has_room_for_whoever_has_finished_in_the_largest_job(left_ou
 
 
 def test_where_there_are_no_pods_nobody_is_told_of_any() -> None:
-    here = Moment(replace(two.snapshot, settings=Settings(noun="node")))
+    here = two.but(settings=Settings(noun="node"))
     suspended = here.running().asks(suspend=True)
     said = [moment.decision.status for moment in (here, here.decided(), suspended)]
     assert [status.message.partition(";")[0] for status in said if status] == [

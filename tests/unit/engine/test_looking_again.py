@@ -19,11 +19,6 @@ def in_(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def later(moment: Moment, seconds: float) -> datetime:
-    """So long after the moment of a moment."""
-    return moment.snapshot.now + timedelta(seconds=seconds)
-
-
 WAKES: dict[str, tuple[Moment, datetime | None]] = {
     "a job that runs has nothing to wait for": (running, None),
     "nor has one whose pods wait for nodes": (two.created(), None),
@@ -46,7 +41,7 @@ WAKES: dict[str, tuple[Moment, datetime | None]] = {
     "suspended: at the user's word": (limited.running().suspended(), None),
     "while pods save for a suspension: at their events": (limited.running().asks(suspend=True).decided(), None),
     # incidents
-    "in a backoff: when it is over": (broken.gone(), broken.status.backoff_until),
+    "in a backoff: when it is over": (broken.gone(), in_(0.942454)),
     "after the backoff, while pods end: at their events": (broken.after(2), None),
     "while a pod ends on a node that is lost: when it is overdue": (
         running.node_dies(1).decided().gone_but(1).after(2),
@@ -132,11 +127,11 @@ WAKES: dict[str, tuple[Moment, datetime | None]] = {
     ),
     "one that has found some of the places that it lacks: when it takes them": (
         tiny.after(5).placed(1).after(5),
-        later(tiny, 35),
+        in_(30 + 35),
     ),
     "one that may not look out for now: when it may": (
         tiny.vanishes(1, 2).refused("QuotaExceeded", "no", retry_in=7),
-        later(tiny, 7),
+        in_(30 + 7),
     ),
     # after the end
     "finished: never": (limited.running().succeeds(0, 1).decided(), None),

@@ -1,13 +1,12 @@
 """The NetworkPolicy that a job may ask for: whom it lets in, and when it comes and goes."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from ddpjob_operator.api import NetworkPolicy
 from ddpjob_operator.engine import CreateNetworkPolicy, Manifest, Settings
 
-from .builders import Moment, a_job, plan
+from .builders import Moment, a_job, plan, told
 from .tables import verdict
 
 closed = a_job(nodes=2, networkPolicy="Enabled")
@@ -18,6 +17,7 @@ BY_DEFAULT = {"network_policy": NetworkPolicy.ENABLED}
 by_default = silent.allows(**BY_DEFAULT)
 
 
+@told
 def of_an_older_operator(moment: Moment) -> Moment:
     """It was started when there was nothing to choose."""
     return moment._with_status(moment.status.model_copy(update=BEFORE))
@@ -30,7 +30,7 @@ PLANS: dict[str, tuple[Moment, str]] = {
     "it is there before the pods are": (closed, "policy service +1.0 +1.1"),
     "it is made once": (closed.running(), ""),
     "one that was deleted is recreated": (
-        Moment(replace(closed.running().snapshot, network_policy=False)),
+        closed.running().but(network_policy=False),
         "policy",
     ),
     "it outlives a restart": (closed.running().fails(1).decided().gone().after(1), "+2.0 +2.1"),
@@ -60,9 +60,7 @@ def test_when_the_policy_comes_and_goes(moment: Moment, expected: str) -> None:
 
 
 def test_a_policy_that_was_deleted_is_recreated_and_said_to_be_unless_the_gang_runs_all_the_same() -> None:
-    starts, runs = (
-        Moment(replace(one.snapshot, network_policy=False)) for one in (closed.created(), closed.running())
-    )
+    starts, runs = (one.but(network_policy=False) for one in (closed.created(), closed.running()))
     assert verdict(starts) == ("policy", "Starting", "Setting the NetworkPolicy right")
     assert verdict(runs) == ("policy", "Running", "2 nodes running")
     assert runs.decision.status is None
@@ -98,7 +96,7 @@ def test_monitoring_reads_what_the_operator_reads_and_nothing_else() -> None:
 
 
 def made(moment: Moment, **settings: Any) -> Manifest:
-    decision = Moment(replace(moment.snapshot, settings=Settings(**settings))).decision
+    decision = moment.but(settings=Settings(**settings)).decision
     return next(action.build() for action in decision.actions if isinstance(action, CreateNetworkPolicy))
 
 

@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import DDPJob, DDPJobStatus
+from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.api.status import AvoidedNode, CheckpointSeen, Condition, Incident, NodeIncarnation, Straggler
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.newer import TOMORROW
 from tests.support.seed import examples
 
-from .builders import Moment, a_job, plan
+from .builders import Moment, a_job, plan, told
 
 KEYS = {
     "conditions": Condition.KEY,
@@ -106,9 +105,9 @@ def is_tomorrow(one: Any) -> bool:
     return isinstance(one, dict) and one.get("type") == "Tomorrow"
 
 
+@told
 def with_status(moment: Moment, status: DDPJobStatus) -> Moment:
-    job: DDPJob = moment.snapshot.job.model_copy(update={"status": status})
-    return Moment(replace(moment.snapshot, job=job))
+    return moment.but(job=moment.snapshot.job.with_status(status))
 
 
 @pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS)
@@ -160,10 +159,8 @@ def test_what_was_said_of_one_incident_is_not_said_of_the_next() -> None:
     failed = trains.settled().fails(1).settled()
     document = failed.status.to_dict()
     document["lastFailure"]["device"] = document["history"][0]["device"] = "GPU-1"
-    told = replace(
-        failed.snapshot, job=failed.snapshot.job.model_copy(update={"status": DDPJobStatus.model_validate(document)})
-    )
-    second = Moment(told).restarted().fails(0).settled().status.to_dict()
+    told_more = with_status(failed, DDPJobStatus.model_validate(document))
+    second = told_more.restarted().fails(0).settled().status.to_dict()
     assert [one.get("device") for one in (second["lastFailure"], *second["history"])] == [None, None, "GPU-1"]
 
 

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import time
-from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -33,7 +32,7 @@ def a_pod(
     containers = [{"name": "trainer", "image": "trainer:1", **(trainer or {})}, *(pod or {}).get("containers", ())]
     template = {"metadata": metadata or {}, "spec": {**(pod or {}), "containers": containers}}
     moment = a_job(nodes=2, template=template, **spec)
-    return pods_of(Moment(replace(moment.snapshot, settings=Settings(pod_security=security))))[rank]
+    return pods_of(moment.but(settings=Settings(pod_security=security)))[rank]
 
 
 def pods_of(moment: Moment) -> dict[int, Manifest]:
@@ -150,7 +149,7 @@ def test_an_operator_without_pod_security_leaves_users_rights_and_homes_to_the_i
 
 def test_a_job_keeps_the_pod_security_that_it_started_with_until_it_is_resumed() -> None:
     running = a_job(nodes=2).running()
-    upgraded = Moment(replace(running.snapshot, settings=Settings(pod_security=PodSecurity.NONE)))
+    upgraded = running.but(settings=Settings(pod_security=PodSecurity.NONE))
     assert upgraded.decision.empty
     for again in (upgraded.fails(1).decided().gone().after(1), upgraded.asks(nodes=3).decided().gone()):
         assert all("securityContext" in pod["spec"] for pod in pods_of(again).values())
@@ -379,26 +378,23 @@ def test_a_launcher_is_told_its_place_where_it_reads_no_variables(
     assert (" ".join(container["command"]), " ".join(container["args"])) == words
 
 
-def init_containers(rank: int = 1, **how: Any) -> list[str]:
-    return [container["name"] for container in a_pod(rank=rank, **how)["spec"].get("initContainers", ())]
-
-
 FETCH = {"initContainers": [{"name": "fetch", "image": "fetch:1"}]}
-WAITING: dict[str, tuple[list[str], list[str]]] = {
-    "rank 0 waits for nobody": (init_containers(rank=0, pod=FETCH), ["fetch"]),
-    "the others wait": (init_containers(), ["wait-for-master"]),
-    "they wait last": (init_containers(pod=FETCH), ["fetch", "wait-for-master"]),
-    "they do not where they are told not to": (init_containers(waitForMaster=False, pod=FETCH), ["fetch"]),
+WAITING: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "rank 0 waits for nobody": ({"rank": 0, "pod": FETCH}, ["fetch"]),
+    "the others wait": ({}, ["wait-for-master"]),
+    "they wait last": ({"pod": FETCH}, ["fetch", "wait-for-master"]),
+    "they do not where they are told not to": ({"waitForMaster": False, "pod": FETCH}, ["fetch"]),
     "a template that waits by itself waits once": (
-        init_containers(pod={"initContainers": [{"name": "wait-for-master", "image": "own:1"}]}),
+        {"pod": {"initContainers": [{"name": "wait-for-master", "image": "own:1"}]}},
         ["wait-for-master"],
     ),
 }
 
 
-@pytest.mark.parametrize(("names", "expected"), WAITING.values(), ids=WAITING)
-def test_waiting_for_the_master(names: list[str], expected: list[str]) -> None:
-    assert names == expected
+@pytest.mark.parametrize(("asked", "names"), WAITING.values(), ids=WAITING)
+def test_waiting_for_the_master(asked: dict[str, Any], names: list[str]) -> None:
+    pod = a_pod(**{"rank": 1, **asked})
+    assert [container["name"] for container in pod["spec"].get("initContainers", ())] == names
 
 
 def wait_container(**how: Any) -> Manifest:

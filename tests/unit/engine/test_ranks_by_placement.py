@@ -40,7 +40,7 @@ TOLD: dict[str, tuple[Moment, str]] = {
     "for a while": (running.nodes_are_in(rank0="a").refused("Forbidden", "no").after(5), "1.0@a"),
     "a pod that is taken away has no use for it": (
         running.deleted_by_hand(1).nodes_are_in(rank1="a"),
-        plan(running.deleted_by_hand(1)),
+        "-1.0/full -1.2/full",
     ),
 }
 

@@ -3,14 +3,15 @@
 from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.engine import CreatePod, CreateService, Manifest
 
-from .builders import Moment, a_job, plan
+from .builders import Moment, a_job, plan, told
 from .tables import Table, rows, verdict
 
 two = a_job(nodes=2, restart={"backoffSeconds": 0})
-NAME = name_beside(two.snapshot.job.ref)
+NAME = "digits-8cx92"
 running = two.running()
 
 
+@told
 def older(moment: Moment) -> Moment:
     """As an operator left it whose Services had the names of jobs."""
     return moment._with_status(moment.status.model_copy(update={"service": None})).serves("digits")

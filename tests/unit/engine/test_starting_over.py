@@ -10,7 +10,7 @@ from ddpjob_operator.engine import starting_over
 from ddpjob_operator.engine.starting_over import Former, Interval, steps_lost
 from ddpjob_supervisor.page import starting_over as without_operator
 
-from .builders import START, Moment, a_job, plan
+from .builders import START, Moment, a_job, plan, told
 from .tables import Table, rows, verdict
 
 LONG = Former(earliest=1, furthest=12_400, step_seconds=0.5)
@@ -68,6 +68,7 @@ def test_a_supervisor_without_an_operator_judges_by_the_same_rule() -> None:
         assert getattr(starting_over, name) == getattr(without_operator, name)
 
 
+@told
 def at(moment: Moment, attempt: int, first: int | None, step: int | None, /, **more: Any) -> Moment:
     """Its supervisor says of an attempt at which step it began and where it is."""
     progress = {"attempt": attempt, "firstStep": first, "step": step, **more}
