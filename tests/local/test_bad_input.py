@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -87,25 +88,30 @@ def test_a_directory_that_cannot_be_made_is_named_before_anything_is_started(
 
 
 FULL = """
+set -e
+cd "$2" && mount -t tmpfs -o size=64k full . && cd "$2"
 for place in /tmp /var/tmp
 do
-  mount -t tmpfs -o size=64k full $place
-  head -c 65536 /dev/zero > $place/filled
+  mkdir -p .$place/upper .$place/work
+  mount -t overlay -o "lowerdir=$place,upperdir=.$place/upper,workdir=.$place/work" full $place
 done
-mount -t tmpfs roomy /mnt
+head -c 65536 /dev/zero > /tmp/filled
+mount -t tmpfs roomy "$2"
+set +e
 cd /tmp
-"$1/ddpjob" run --run-dir /mnt/runs -- true
-echo "exit code $?; made: $(ls /mnt)"
+"$1/ddpjob" run --run-dir "$2/runs" -- true
+echo "exit code $?; made: $(ls "$2")"
 "$1/ddpjob-train"
 echo "exit code $?"
 """
 
 
-def test_where_every_temporary_directory_is_full_nothing_is_begun() -> None:
-    call = ["unshare", "--mount", "sh", "-c", FULL, "sh", BIN]
+def test_where_every_temporary_directory_is_full_nothing_is_begun(tmp_path: Path) -> None:
+    """What is in them stays: it may be all that runs here."""
+    call = ["unshare", "--mount", "sh", "-c", FULL, "sh", BIN, tmp_path]
     if sys.platform != "linux" or subprocess.run([*call[:2], "true"], check=False).returncode:
         leave_out("left out: there is no right to make a mount namespace")
-    env = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
+    env = {name: value for name, value in os.environ.items() if name not in {"TMPDIR", "TEMP", "TMP"}}
     seconds = patience(DEADLINE_SECONDS)
     done = subprocess.run(
         call, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True, timeout=seconds
