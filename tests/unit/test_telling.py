@@ -6,28 +6,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 
+import ddpjob_operator.cluster
 import ddpjob_operator.engine
+import ddpjob_supervisor.gang
 import pytest
 
-ENGINE = str(Path(ddpjob_operator.engine.__file__).parent)
 TESTS = Path(__file__).parents[1]
-TELLERS = [
-    path.relative_to(TESTS)
+OF_THE_ENGINE = [
+    str(path.relative_to(TESTS))
     for room in ("unit", "model")
     for path in sorted((TESTS / room).rglob("test_*.py"))
     if "builders import" in path.read_text()
 ]
+TELLERS = {
+    **dict.fromkeys(OF_THE_ENGINE, ddpjob_operator.engine),
+    "unit/cluster/test_line.py": ddpjob_operator.cluster,
+    "unit/supervisor/gang/test_coordinator.py": ddpjob_supervisor.gang,
+}
 
 
-@pytest.mark.parametrize("path", TELLERS, ids=str)
-def test_the_engine_decides_nothing_while_tests_are_collected(path: Path) -> None:
-    name = ".".join(("tests", *path.with_suffix("").parts))
+@pytest.mark.parametrize(("path", "room"), TELLERS.items(), ids=TELLERS)
+def test_nothing_is_decided_while_tests_are_collected(path: str, room: ModuleType) -> None:
+    file, name = TESTS / path, f"tests.{path.removesuffix('.py').replace('/', '.')}"
     importlib.import_module(name)
-    with calls_into(ENGINE, of=str(TESTS / path)) as calls:
-        import_again(name, TESTS / path)
-    assert not calls, f"{path} runs the engine when it is imported: let a test do it, or a function with @told"
+    with calls_into(room, of=file) as calls:
+        import_again(name, file)
+    assert not calls, f"{path} calls what it tests when it is imported: leave that to a test, or to what is @told"
 
 
 def import_again(name: str, path: Path) -> None:
@@ -38,13 +44,13 @@ def import_again(name: str, path: Path) -> None:
 
 
 @contextmanager
-def calls_into(room: str, *, of: str) -> Iterator[set[str]]:
+def calls_into(room: ModuleType, *, of: Path) -> Iterator[set[str]]:
     """Which lines of a file lead to which functions of a room."""
-    calls = set[str]()
+    calls, within = set[str](), f"{room.__path__[0]}/"
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(room):
-            line = next((one.f_lineno for one in callers(frame) if one.f_code.co_filename == of), None)
+        if event == "call" and frame.f_code.co_filename.startswith(within):
+            line = next((one.f_lineno for one in callers(frame) if one.f_code.co_filename == str(of)), None)
             calls.add(f"line {line}: {frame.f_code.co_qualname}")
 
     before = sys.getprofile()

@@ -1,5 +1,6 @@
 """The lines for nodes: who comes first, and who is told when that changes."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -77,70 +78,73 @@ def test_who_asks_for_other_nodes_stands_in_another_line() -> None:
     assert (lines.before(C), lines.before(C, kind="others")) == (0, 2), "it asks for other nodes now"
 
 
-TOLD: dict[str, tuple[Lines, list[Key]]] = {
-    "who comes last changes nothing": (Lines().comes(A, age=3).comes(B, age=2).comes(C, AWAY, age=1), []),
-    "nor does who stays": (Lines().comes(A, age=2).comes(B, age=1).comes(A, age=2).comes(B, AWAY, age=1), []),
-    "nor who leaves from behind": (Lines().comes(A, age=2).comes(B, AWAY, age=1).goes(B), []),
-    "nor who is the first in another line": (Lines().comes(B, age=1).comes(A, kind="others", age=2), []),
-    "the first has to give way to one that comes before it": (Lines().comes(B, age=1).comes(A, age=2), [B]),
+TOLD: dict[str, tuple[Callable[[], Lines], list[Key]]] = {
+    "who comes last changes nothing": (lambda: Lines().comes(A, age=3).comes(B, age=2).comes(C, AWAY, age=1), []),
+    "nor does who stays": (lambda: Lines().comes(A, age=2).comes(B, age=1).comes(A, age=2).comes(B, AWAY, age=1), []),
+    "nor who leaves from behind": (lambda: Lines().comes(A, age=2).comes(B, AWAY, age=1).goes(B), []),
+    "nor who is the first in another line": (lambda: Lines().comes(B, age=1).comes(A, kind="others", age=2), []),
+    "the first has to give way to one that comes before it": (lambda: Lines().comes(B, age=1).comes(A, age=2), [B]),
     "also if the other one only turns out to have a higher priority": (
-        Lines().comes(A, age=2).comes(B, age=1).comes(B, age=1, priority=5),
+        lambda: Lines().comes(A, age=2).comes(B, age=1).comes(B, age=1, priority=5),
         [A],
     ),
-    "or itself to have a lower one": (Lines().comes(A, age=2).comes(B, age=1).comes(A, age=2, priority=-5), [A]),
+    "or itself to have a lower one": (
+        lambda: Lines().comes(A, age=2).comes(B, age=1).comes(A, age=2, priority=-5),
+        [A],
+    ),
     "who gave way may come back once it is the first": (
-        Lines().comes(A, age=3).comes(B, AWAY, age=2).comes(C, AWAY, age=1).goes(A),
+        lambda: Lines().comes(A, age=3).comes(B, AWAY, age=2).comes(C, AWAY, age=1).goes(A),
         [B],
     ),
     "the next one after that": (
-        Lines().comes(A, age=3).comes(B, AWAY, age=2).comes(C, AWAY, age=1).goes(A).comes(B, age=2).goes(B),
+        lambda: Lines().comes(A, age=3).comes(B, AWAY, age=2).comes(C, AWAY, age=1).goes(A).comes(B, age=2).goes(B),
         [B, C],
     ),
     "who gave way as the one ahead of it left may come back too": (
-        Lines().comes(A, age=2).comes(B, age=1).goes(A).comes(B, AWAY, age=1),
+        lambda: Lines().comes(A, age=2).comes(B, age=1).goes(A).comes(B, AWAY, age=1),
         [B],
     ),
-    "once": (Lines().comes(B, AWAY, age=1).comes(B, AWAY, age=1), [B]),
-    "who did not has nothing to do then": (Lines().comes(A, age=2).comes(B, age=1).goes(A), []),
-    "who leaves has nothing to do either": (Lines().comes(A, age=2).comes(B, age=1).goes(A).goes(B), []),
+    "once": (lambda: Lines().comes(B, AWAY, age=1).comes(B, AWAY, age=1), [B]),
+    "who did not has nothing to do then": (lambda: Lines().comes(A, age=2).comes(B, age=1).goes(A), []),
+    "who leaves has nothing to do either": (lambda: Lines().comes(A, age=2).comes(B, age=1).goes(A).goes(B), []),
 }
 
 
-@pytest.mark.parametrize(("lines", "told"), TOLD.values(), ids=TOLD)
-def test_who_is_told(lines: Lines, told: list[Key]) -> None:
-    assert lines.told == told
+@pytest.mark.parametrize(("happens", "told"), TOLD.values(), ids=TOLD)
+def test_who_is_told(happens: Callable[[], Lines], told: list[Key]) -> None:
+    assert happens().told == told
 
 
-MOVED: dict[str, tuple[Lines, float]] = {
-    "the first came": (Lines().comes(A, at=1, age=2), 1),
-    "not when it was looked at again": (Lines().comes(A, at=1, age=2).comes(A, at=5, age=2), 1),
+MOVED: dict[str, tuple[Callable[[], Lines], float]] = {
+    "the first came": (lambda: Lines().comes(A, at=1, age=2), 1),
+    "not when it was looked at again": (lambda: Lines().comes(A, at=1, age=2).comes(A, at=5, age=2), 1),
     "nor when one behind it came, found nodes or left": (
-        Lines().comes(A, at=1, age=2).comes(B, at=5, age=1).comes(B, HALF, at=6, age=1).goes(B, at=7),
+        lambda: Lines().comes(A, at=1, age=2).comes(B, at=5, age=1).comes(B, HALF, at=6, age=1).goes(B, at=7),
         1,
     ),
     "nor when that happened in another line": (
-        Lines().comes(A, at=1, age=2).comes(B, at=5, kind="others").goes(B, at=6),
+        lambda: Lines().comes(A, at=1, age=2).comes(B, at=5, kind="others").goes(B, at=6),
         1,
     ),
-    "it came once more": (Lines().comes(A, at=1, age=2).goes(A, at=2).comes(A, at=5, age=2), 5),
-    "it found another node": (Lines().comes(A, at=1, age=2).comes(A, HALF, at=5, age=2), 5),
+    "it came once more": (lambda: Lines().comes(A, at=1, age=2).goes(A, at=2).comes(A, at=5, age=2), 5),
+    "it found another node": (lambda: Lines().comes(A, at=1, age=2).comes(A, HALF, at=5, age=2), 5),
     "also if there are other lines": (
-        Lines().comes(B, kind="CPUs", age=3).comes(A, at=1, age=2).comes(A, HALF, at=5, age=2),
+        lambda: Lines().comes(B, kind="CPUs", age=3).comes(A, at=1, age=2).comes(A, HALF, at=5, age=2),
         5,
     ),
-    "it came back": (Lines().comes(A, AWAY, at=1, age=2).comes(A, at=5, age=2), 5),
-    "the one ahead of it left": (Lines().comes(A, at=1, age=2).comes(B, at=2, age=3).goes(B, at=5), 5),
+    "it came back": (lambda: Lines().comes(A, AWAY, at=1, age=2).comes(A, at=5, age=2), 5),
+    "the one ahead of it left": (lambda: Lines().comes(A, at=1, age=2).comes(B, at=2, age=3).goes(B, at=5), 5),
     "the one ahead of it asked for other nodes": (
-        Lines().comes(A, at=1, age=2).comes(B, at=2, age=3).comes(B, at=5, age=3, kind="others"),
+        lambda: Lines().comes(A, at=1, age=2).comes(B, at=2, age=3).comes(B, at=5, age=3, kind="others"),
         5,
     ),
-    "it overtook that": (Lines().comes(B, at=1, age=2).comes(A, at=5, age=3).goes(B, at=6), 5),
+    "it overtook that": (lambda: Lines().comes(B, at=1, age=2).comes(A, at=5, age=3).goes(B, at=6), 5),
 }
 
 
-@pytest.mark.parametrize(("lines", "seconds"), MOVED.values(), ids=MOVED)
-def test_when_a_line_last_moved(lines: Lines, seconds: float) -> None:
-    assert lines.ahead(C, place(C)) == Ahead(1, NOON + timedelta(seconds=seconds))
+@pytest.mark.parametrize(("happens", "seconds"), MOVED.values(), ids=MOVED)
+def test_when_a_line_last_moved(happens: Callable[[], Lines], seconds: float) -> None:
+    assert happens().ahead(C, place(C)) == Ahead(1, NOON + timedelta(seconds=seconds))
 
 
 def test_the_priority_of_a_job_without_pods_is_the_last_one() -> None:

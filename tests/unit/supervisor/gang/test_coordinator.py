@@ -1,5 +1,7 @@
 """What the coordinator makes of what happens: its phase, what it says to whom, and the incidents that it records."""
 
+from collections.abc import Callable
+
 import pytest
 from ddpjob_supervisor.gang.coordinator import EXAMINING_SECONDS, PARTING_SECONDS, SETTLING_SECONDS
 from ddpjob_supervisor.gang.judging import KILLED_SECONDS
@@ -42,8 +44,8 @@ from .gangs import (
     limits,
 )
 
-Row = tuple[Gang, Phase, str, list[str]]
-"""A gang; then the phase, what was said last, and the incidents."""
+Row = tuple[Callable[[], Gang], Phase, str, list[str]]
+"""What happens to a gang; then the phase, what was said last, and the incidents."""
 
 
 def trains(nodes: int = 2, **settings: object) -> Gang:
@@ -71,79 +73,79 @@ KILL, PEER = "1: rank 1 Application", "1: rank 0 PeerLost"
 OUT = "1: rank 1 PeerLost"
 
 STARTING: dict[str, Row] = {
-    "nobody is there": (Gang(), G, "", []),
-    "not all are there": (Gang().joins(0), G, "", []),
-    "all are there": (Gang().joins(0, 1), R, "Start(1) to 0 1", []),
-    "a coordinator alone": (Gang(1).joins(0), R, "Start(1) to 0", []),
-    "the first attempt has the operator's number": (Gang().joins(0, 1, attempt=7), R, "Start(7) to 0 1", []),
-    "it may know none": (Gang(1).joins(0, attempt=0), R, "Start(1) to 0", []),
-    "one comes and goes before the start": (Gang().joins(1).lost(1).joins(1), G, "", []),
-    "nothing ran, so nothing was lost": (Gang().joins(1).lost(1).joins(0, 1), R, "Start(1) to 0 1", []),
-    "who is about to go is not started": (Gang(3).joins(0, 1).leaving(1).joins(2), G, "", []),
+    "nobody is there": (Gang, G, "", []),
+    "not all are there": (lambda: Gang().joins(0), G, "", []),
+    "all are there": (lambda: Gang().joins(0, 1), R, "Start(1) to 0 1", []),
+    "a coordinator alone": (lambda: Gang(1).joins(0), R, "Start(1) to 0", []),
+    "the first attempt has the operator's number": (lambda: Gang().joins(0, 1, attempt=7), R, "Start(7) to 0 1", []),
+    "it may know none": (lambda: Gang(1).joins(0, attempt=0), R, "Start(1) to 0", []),
+    "one comes and goes before the start": (lambda: Gang().joins(1).lost(1).joins(1), G, "", []),
+    "nothing ran, so nothing was lost": (lambda: Gang().joins(1).lost(1).joins(0, 1), R, "Start(1) to 0 1", []),
+    "who is about to go is not started": (lambda: Gang(3).joins(0, 1).leaving(1).joins(2), G, "", []),
     "its successor is": (
-        Gang(3).joins(0, 1).leaving(1).joins(2).lost(1).joins(1, incarnation=2),
+        lambda: Gang(3).joins(0, 1).leaving(1).joins(2).lost(1).joins(1, incarnation=2),
         *(R, "Start(1) to 0 1 2", []),
     ),
 }
 
 RESTARTING: dict[str, Row] = {
-    "a rank fails": (trains().fails(1), X, "Stop(1) to 0 1", []),
-    "it fails again": (trains().fails(1).fails(1), X, "", []),
-    "another one fails too": (trains().fails(1).fails(0), X, "", []),
-    "some ranks still run": (trains().fails(1).idle(1, KILLED), X, "", []),
-    "all have ended": (trains().breaks(1), R, "Start(2) to 0 1", [KILL]),
-    "a node that could not start its ranks": (trains().idle(1, KILLED), X, "Stop(1) to 0", []),
-    "a coordinator alone": (trains(1).breaks(0), R, "Start(2) to 0", ["1: rank 0 Application"]),
+    "a rank fails": (lambda: trains().fails(1), X, "Stop(1) to 0 1", []),
+    "it fails again": (lambda: trains().fails(1).fails(1), X, "", []),
+    "another one fails too": (lambda: trains().fails(1).fails(0), X, "", []),
+    "some ranks still run": (lambda: trains().fails(1).idle(1, KILLED), X, "", []),
+    "all have ended": (lambda: trains().breaks(1), R, "Start(2) to 0 1", [KILL]),
+    "a node that could not start its ranks": (lambda: trains().idle(1, KILLED), X, "Stop(1) to 0", []),
+    "a coordinator alone": (lambda: trains(1).breaks(0), R, "Start(2) to 0", ["1: rank 0 Application"]),
     "a failure of its own comes before its consequence": (
-        trains().fails(0).idle(0, LOST).idle(1, KILLED),
+        lambda: trains().fails(0).idle(0, LOST).idle(1, KILLED),
         *(R, "Start(2) to 0 1", [KILL]),
     ),
-    "its consequence alone waits for somebody to be missed": (unseen(trains()), X, "", []),
-    "and not for ever": (unseen(trains()).after(SETTLING_SECONDS), R, "Start(2) to 0 1", [PEER]),
-    "nor less": (unseen(trains()).after(SETTLING_SECONDS / 2), X, "", []),
-    "somebody is missed": (unseen(trains()).lost(1), G, "", []),
-    "his successor comes": (unseen(trains()).lost(1).joins(1, incarnation=2), R, "Start(2) to 0 1", []),
+    "its consequence alone waits for somebody to be missed": (lambda: unseen(trains()), X, "", []),
+    "and not for ever": (lambda: unseen(trains()).after(SETTLING_SECONDS), R, "Start(2) to 0 1", [PEER]),
+    "nor less": (lambda: unseen(trains()).after(SETTLING_SECONDS / 2), X, "", []),
+    "somebody is missed": (lambda: unseen(trains()).lost(1), G, "", []),
+    "his successor comes": (lambda: unseen(trains()).lost(1).joins(1, incarnation=2), R, "Start(2) to 0 1", []),
     "the second time as the first": (
-        trains().steps().breaks(1).steps().breaks(0),
+        lambda: trains().steps().breaks(1).steps().breaks(0),
         *(R, "Start(3) to 0 1", [KILL, "2: rank 0 Application"]),
     ),
-    "a late failure of the former attempt": (trains().breaks(1).says(1, Failed(1)), R, "", [KILL]),
-    "a late end of the former attempt": (trains().breaks(1).says(1, Idle(1, (KILLED,))), R, "", [KILL]),
-    "a late success of the former attempt": (trains().breaks(1).says(0, Finished(1)), R, "", [KILL]),
+    "a late failure of the former attempt": (lambda: trains().breaks(1).says(1, Failed(1)), R, "", [KILL]),
+    "a late end of the former attempt": (lambda: trains().breaks(1).says(1, Idle(1, (KILLED,))), R, "", [KILL]),
+    "a late success of the former attempt": (lambda: trains().breaks(1).says(0, Finished(1)), R, "", [KILL]),
 }
 
 LOSING: dict[str, Row] = {
-    "a supervisor is lost": (trains(3).lost(1), X, "Stop(1) to 0 2", []),
-    "it is waited for": (trains().lost(1).idle(0, LOST), G, "", []),
+    "a supervisor is lost": (lambda: trains(3).lost(1), X, "Stop(1) to 0 2", []),
+    "it is waited for": (lambda: trains().lost(1).idle(0, LOST), G, "", []),
     "its pod is a new one, which the operator counts": (
-        trains().lost(1).idle(0, LOST).joins(1, incarnation=2),
+        lambda: trains().lost(1).idle(0, LOST).joins(1, incarnation=2),
         *(R, "Start(2) to 0 1", []),
     ),
     "its pod is the same, which nobody else knows of": (
-        trains().lost(1).idle(0, LOST).joins(1),
+        lambda: trains().lost(1).idle(0, LOST).joins(1),
         *(R, "Start(2) to 0 1", [OUT]),
     ),
-    "it is back before the others have ended": (trains().lost(1).joins(1), X, "", []),
-    "and then they have": (trains().lost(1).joins(1).idle(0, LOST), R, "Start(2) to 0 1", [OUT]),
+    "it is back before the others have ended": (lambda: trains().lost(1).joins(1), X, "", []),
+    "and then they have": (lambda: trains().lost(1).joins(1).idle(0, LOST), R, "Start(2) to 0 1", [OUT]),
     "it is back and replaced after all": (
-        trains(3).lost(1).lost(2).idle(0).joins(1).lost(1).joins(1, 2, incarnation=2),
+        lambda: trains(3).lost(1).lost(2).idle(0).joins(1).lost(1).joins(1, 2, incarnation=2),
         *(R, "Start(2) to 0 1 2", []),
     ),
-    "it comes a second time, and its first connection is dead": (trains().joins(1), X, "Stop(1) to 0", []),
-    "so does the only one": (trains(1).joins(0), R, "Start(2) to 0", ["1: rank 0 PeerLost"]),
-    "all are lost": (trains().lost(0).lost(1), G, "", []),
+    "it comes a second time, and its first connection is dead": (lambda: trains().joins(1), X, "Stop(1) to 0", []),
+    "so does the only one": (lambda: trains(1).joins(0), R, "Start(2) to 0", ["1: rank 0 PeerLost"]),
+    "all are lost": (lambda: trains().lost(0).lost(1), G, "", []),
     "it has told how its rank had failed": (
-        trains().fails(1).idle(1, KILLED).lost(1).idle(0, LOST).joins(1),
+        lambda: trains().fails(1).idle(1, KILLED).lost(1).idle(0, LOST).joins(1),
         *(R, "Start(2) to 0 1", [KILL]),
     ),
-    "it has not": (trains().fails(1).lost(1).idle(0, LOST).joins(1), R, "Start(2) to 0 1", [OUT]),
-    "another rank failed by itself": (trains().lost(1).idle(0, KILLED), G, "", ["1: rank 0 Application"]),
+    "it has not": (lambda: trains().fails(1).lost(1).idle(0, LOST).joins(1), R, "Start(2) to 0 1", [OUT]),
+    "another rank failed by itself": (lambda: trains().lost(1).idle(0, KILLED), G, "", ["1: rank 0 Application"]),
     "that is one incident": (
-        trains().lost(1).idle(0, KILLED).joins(1),
+        lambda: trains().lost(1).idle(0, KILLED).joins(1),
         *(R, "Start(2) to 0 1", ["1: rank 0 Application"]),
     ),
     "it was lost between two attempts": (
-        trains(3).lost(1).idle(0).idle(2).lost(2).joins(1, 2, incarnation=2),
+        lambda: trains(3).lost(1).idle(0).idle(2).lost(2).joins(1, 2, incarnation=2),
         *(R, "Start(2) to 0 1 2", []),
     ),
 }
@@ -151,244 +153,249 @@ LOSING: dict[str, Row] = {
 PARTED = [G, "", []]
 
 PARTING: dict[str, Row] = {
-    "one is interrupted, and others may be told as well": (trains().leaving(1).idle(1, INTERRUPTED), R, "", []),
-    "they lose it": (trains(3).leaving(1).fails(0, LOST), R, "", []),
-    "and end": (trains(3).leaving(1).idle(1, INTERRUPTED).idle(0, LOST), R, "", []),
+    "one is interrupted, and others may be told as well": (
+        lambda: trains().leaving(1).idle(1, INTERRUPTED),
+        R,
+        "",
+        [],
+    ),
+    "they lose it": (lambda: trains(3).leaving(1).fails(0, LOST), R, "", []),
+    "and end": (lambda: trains(3).leaving(1).idle(1, INTERRUPTED).idle(0, LOST), R, "", []),
     "they were not told": (
-        trains().leaving(1).idle(1, INTERRUPTED).after(PARTING_SECONDS),
+        lambda: trains().leaving(1).idle(1, INTERRUPTED).after(PARTING_SECONDS),
         *(X, "Stop(1) to 0", []),
     ),
-    "all were": (trains().leaving(1).leaving(0).idle(1, INTERRUPTED).idle(0, LOST), *PARTED),
+    "all were": (lambda: trains().leaving(1).leaving(0).idle(1, INTERRUPTED).idle(0, LOST), *PARTED),
     "a node that is told to stop takes its time, although others are ended": (
-        trains().leaving(1).fails(0).idle(0, KILLED).after(2 * KILLED_SECONDS),
+        lambda: trains().leaving(1).fails(0).idle(0, KILLED).after(2 * KILLED_SECONDS),
         *(X, "", []),
     ),
-    "a failure is one all the same": (trains().leaving(1).fails(0), X, "Stop(1) to 0 1", []),
-    "nobody was told to stop": (trains().fails(0, LOST), X, "Stop(1) to 0 1", []),
+    "a failure is one all the same": (lambda: trains().leaving(1).fails(0), X, "Stop(1) to 0 1", []),
+    "nobody was told to stop": (lambda: trains().fails(0, LOST), X, "Stop(1) to 0 1", []),
     "without an operator all leave": (
-        Gang(patience=60).starts().leaving(1).leaving(0).idle(1, INTERRUPTED).idle(0, INTERRUPTED),
+        lambda: Gang(patience=60).starts().leaving(1).leaving(0).idle(1, INTERRUPTED).idle(0, INTERRUPTED),
         *(D, "Farewell to 0 1", []),
     ),
 }
 
 STOPPING_WELL: dict[str, Row] = {
-    "a node is told to stop": (trains().leaving(1), R, "", []),
-    "all save, and one is ready first": (trains(3).leaving(1).idle(2, SAVED), R, "", []),
-    "it may go before the others have saved": (trains().leaving(1).idle(1, SAVED).lost(1), R, "", []),
-    "they have": (trains().leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED), G, "", []),
+    "a node is told to stop": (lambda: trains().leaving(1), R, "", []),
+    "all save, and one is ready first": (lambda: trains(3).leaving(1).idle(2, SAVED), R, "", []),
+    "it may go before the others have saved": (lambda: trains().leaving(1).idle(1, SAVED).lost(1), R, "", []),
+    "they have": (lambda: trains().leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED), G, "", []),
     "who has ended cannot be done besides": (
-        trains().idle(1, SAVED).done(1).idle(0, SAVED),
+        lambda: trains().idle(1, SAVED).done(1).idle(0, SAVED),
         *(R, "Start(2) to 0 1", ["1: rank 0 Stopped"]),
     ),
     "it is replaced": (
-        trains().leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED).joins(1, incarnation=2),
+        lambda: trains().leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED).joins(1, incarnation=2),
         *(R, "Start(2) to 0 1", []),
     ),
     "it is replaced soon": (
-        trains().leaving(1).idle(1, SAVED).lost(1).joins(1, incarnation=2).idle(0, SAVED),
+        lambda: trains().leaving(1).idle(1, SAVED).lost(1).joins(1, incarnation=2).idle(0, SAVED),
         *(R, "Start(2) to 0 1", []),
     ),
-    "it goes without a word of what it saved": (trains().leaving(1).lost(1), X, "Stop(1) to 0", []),
-    "it did not save": (trains().leaving(1).idle(1, End(1, 143, BEGIN)), X, "Stop(1) to 0", []),
+    "it goes without a word of what it saved": (lambda: trains().leaving(1).lost(1), X, "Stop(1) to 0", []),
+    "it did not save": (lambda: trains().leaving(1).idle(1, End(1, 143, BEGIN)), X, "Stop(1) to 0", []),
     "then the others have only lost it": (
-        trains().leaving(1).idle(1, End(1, 143, BEGIN)).idle(0, LOST),
+        lambda: trains().leaving(1).idle(1, End(1, 143, BEGIN)).idle(0, LOST),
         *(G, "", []),
     ),
     "a rank fails by itself while another node is to go": (
-        trains().leaving(1).fails(0).idle(0, replace(KILLED, rank=0)).idle(1),
+        lambda: trains().leaving(1).fails(0).idle(0, replace(KILLED, rank=0)).idle(1),
         *(G, "", ["1: rank 0 Application"]),
     ),
     "all have stopped, and nobody was told to": (
-        trains().idle(1, SAVED).idle(0, SAVED),
+        lambda: trains().idle(1, SAVED).idle(0, SAVED),
         *(R, "Start(2) to 0 1", ["1: rank 0 Stopped"]),
     ),
-    "it is asked when nothing of it runs": (trains(3).lost(1).idle(0).idle(2).leaving(2).joins(1), G, "", []),
+    "it is asked when nothing of it runs": (lambda: trains(3).lost(1).idle(0).idle(2).leaving(2).joins(1), G, "", []),
 }
 
 ENDING: dict[str, Row] = {
-    "a node is done": (trains().done(1), R, "Farewell to 1", []),
-    "it goes": (trains().done(1).lost(1), R, "", []),
-    "rank 0's node is done": (trains().done(0), D, "Farewell to 0 1", []),
-    "it is the last one": (trains().done(1).lost(1).done(0), D, "Farewell to 0", []),
-    "it is done while others wait to be looked at": (trains().stalls().done(0), D, "Farewell to 0 1", []),
-    "all is said then": (trains().done(0).lost(0).fails(1).idle(1, KILLED).lost(1), D, "", []),
+    "a node is done": (lambda: trains().done(1), R, "Farewell to 1", []),
+    "it goes": (lambda: trains().done(1).lost(1), R, "", []),
+    "rank 0's node is done": (lambda: trains().done(0), D, "Farewell to 0 1", []),
+    "it is the last one": (lambda: trains().done(1).lost(1).done(0), D, "Farewell to 0", []),
+    "it is done while others wait to be looked at": (lambda: trains().stalls().done(0), D, "Farewell to 0 1", []),
+    "all is said then": (lambda: trains().done(0).lost(0).fails(1).idle(1, KILLED).lost(1), D, "", []),
     "a rank fails after others are done": (
-        trains().done(1).lost(1).fails(0).idle(0, KILLED),
+        lambda: trains().done(1).lost(1).fails(0).idle(0, KILLED),
         *(D, "Leave(1: rank 0 Application) to 0", []),
     ),
     "those that are done may still be there": (
-        trains().done(1).fails(0).idle(0, KILLED),
+        lambda: trains().done(1).fails(0).idle(0, KILLED),
         *(D, "Leave(1: rank 0 Application) to 0 1", []),
     ),
     "it goes without having heard that it may, and comes back": (
-        trains().done(1).lost(1).joins(1),
+        lambda: trains().done(1).lost(1).joins(1),
         *(R, "Farewell to 1", []),
     ),
-    "rank 0's node is done when a rank has failed": (trains().fails(1).done(0), X, "", []),
+    "rank 0's node is done when a rank has failed": (lambda: trains().fails(1).done(0), X, "", []),
     "there is another attempt then, as for all": (
-        trains(3).fails(1).done(0).done(2).idle(1, KILLED),
+        lambda: trains(3).fails(1).done(0).done(2).idle(1, KILLED),
         *(R, "Start(2) to 0 1 2", [KILL]),
     ),
     "unless one that is done is to go": (
-        trains(3).fails(1).leaving(2).done(2).lost(2).idle(0).idle(1, KILLED),
+        lambda: trains(3).fails(1).leaving(2).done(2).lost(2).idle(0).idle(1, KILLED),
         *(D, f"Leave({KILL}) to 0 1", []),
     ),
     "a node is lost after others are done": (
-        trains(3).done(1).lost(1).lost(2).idle(0, LOST),
+        lambda: trains(3).done(1).lost(1).lost(2).idle(0, LOST),
         *(D, "Leave(1: rank 2 PeerLost) to 0", []),
     ),
     "a node is to go after others are done": (
-        trains(3).done(1).leaving(2).fails(0).idle(0, LOST).idle(2),
+        lambda: trains(3).done(1).leaving(2).fails(0).idle(0, LOST).idle(2),
         *(D, "Leave(1: rank 2 PeerLost) to 0 1 2", []),
     ),
     "one is done, the other has saved": (
-        trains().done(1).idle(0, SAVED),
+        lambda: trains().done(1).idle(0, SAVED),
         *(D, "Leave(1: rank 0 Stopped) to 0 1", []),
     ),
 }
 
 LEAVING_IT_TO_THE_OPERATOR: dict[str, Row] = {
-    "no restarts in place": (trains(restarts=0).breaks(1), D, f"Leave({KILL}) to 0 1", []),
+    "no restarts in place": (lambda: trains(restarts=0).breaks(1), D, f"Leave({KILL}) to 0 1", []),
     "a cause that is the operator's": (
-        trains(causes=("ConfigError",)).breaks(1, CONFIG),
+        lambda: trains(causes=("ConfigError",)).breaks(1, CONFIG),
         *(D, "Leave(1: rank 1 ConfigError) to 0 1", []),
     ),
-    "an exit code that is": (trains(codes=(137,)).breaks(1), D, f"Leave({KILL}) to 0 1", []),
+    "an exit code that is": (lambda: trains(codes=(137,)).breaks(1), D, f"Leave({KILL}) to 0 1", []),
     "an error of its own before it gets anywhere, which a new pod may not have": (
-        trains().breaks(1, RAISED),
+        lambda: trains().breaks(1, RAISED),
         *(D, f"Leave({KILL}) to 0 1", []),
     ),
-    "not after a step": (trains().steps().breaks(1, RAISED), R, "Start(2) to 0 1", [KILL]),
+    "not after a step": (lambda: trains().steps().breaks(1, RAISED), R, "Start(2) to 0 1", [KILL]),
     "nor after a minute of a program without steps": (
-        trains().after(60).breaks(1, RAISED),
+        lambda: trains().after(60).breaks(1, RAISED),
         *(R, "Start(2) to 0 1", [KILL]),
     ),
     "nor where no operator brings a new pod": (
-        Gang(patience=60).starts().breaks(1, RAISED),
+        lambda: Gang(patience=60).starts().breaks(1, RAISED),
         *(R, "Start(2) to 0 1", [KILL]),
     ),
     "three incidents in a row at the same step, which may be the end of the job": (
-        trains().steps().breaks(1, AT_7).steps().breaks(1, AT_7).steps().breaks(1, AT_7),
+        lambda: trains().steps().breaks(1, AT_7).steps().breaks(1, AT_7).steps().breaks(1, AT_7),
         *(D, "Leave(3: rank 1 Application) to 0 1", [KILL, "2: rank 1 Application"]),
     ),
     "not where no operator ends it": (
-        Gang(patience=60).starts().steps().breaks(1, AT_7).steps().breaks(1, AT_7).steps().breaks(1, AT_7),
+        lambda: Gang(patience=60).starts().steps().breaks(1, AT_7).steps().breaks(1, AT_7).steps().breaks(1, AT_7),
         *(R, "Start(4) to 0 1", [KILL, "2: rank 1 Application", "3: rank 1 Application"]),
     ),
     "only the first failure counts": (
-        trains(codes=(2,)).fails(1).idle(1, KILLED).after(0.1).fails(0).idle(0, CONFIG),
+        lambda: trains(codes=(2,)).fails(1).idle(1, KILLED).after(0.1).fails(0).idle(0, CONFIG),
         *(R, "Start(2) to 0 1", [KILL]),
     ),
     "one restart too many": (
-        trains(restarts=1).steps().breaks(1).steps().breaks(1),
+        lambda: trains(restarts=1).steps().breaks(1).steps().breaks(1),
         *(D, "Leave(2: rank 1 Application) to 0 1", [KILL]),
     ),
     "the window has passed": (
-        trains(restarts=1, window=100).steps().breaks(1).steps().after(100).breaks(1),
+        lambda: trains(restarts=1, window=100).steps().breaks(1).steps().after(100).breaks(1),
         *(R, "Start(3) to 0 1", [KILL, "2: rank 1 Application"]),
     ),
     "it has not quite": (
-        trains(restarts=1, window=100).steps().breaks(1).steps().after(99).breaks(1),
+        lambda: trains(restarts=1, window=100).steps().breaks(1).steps().after(99).breaks(1),
         *(D, "Leave(2: rank 1 Application) to 0 1", [KILL]),
     ),
-    "twice without a step": (trains().breaks(1).breaks(1), D, "Leave(2: rank 1 Application) to 0 1", [KILL]),
+    "twice without a step": (lambda: trains().breaks(1).breaks(1), D, "Leave(2: rank 1 Application) to 0 1", [KILL]),
     "not in a row": (
-        trains().breaks(1).steps().breaks(1).breaks(1),
+        lambda: trains().breaks(1).steps().breaks(1).breaks(1),
         *(R, "Start(4) to 0 1", [KILL, "2: rank 1 Application", "3: rank 1 Application"]),
     ),
     "nor with an attempt between them that only a lost node ended": (
-        trains().breaks(1).steps().lost(1).idle(0).joins(1, incarnation=2).breaks(1),
+        lambda: trains().breaks(1).steps().lost(1).idle(0).joins(1, incarnation=2).breaks(1),
         *(R, "Start(4) to 0 1", [KILL, "3: rank 1 Application"]),
     ),
     "a step may be told of at the end": (
-        trains().breaks(1).says(1, Idle(2, (KILLED,), progressed=True)).idle(0),
+        lambda: trains().breaks(1).says(1, Idle(2, (KILLED,), progressed=True)).idle(0),
         *(R, "Start(3) to 0 1", [KILL, "2: rank 1 Application"]),
     ),
     "a program without steps that ran for long": (
-        trains().breaks(1).after(60).breaks(1),
+        lambda: trains().breaks(1).after(60).breaks(1),
         *(R, "Start(3) to 0 1", [KILL, "2: rank 1 Application"]),
     ),
     "waiting for a node is not running for long": (
-        trains().breaks(1).lost(1).idle(0).after(60).joins(1),
+        lambda: trains().breaks(1).lost(1).idle(0).after(60).joins(1),
         *(D, "Leave(2: rank 1 PeerLost) to 0 1", [KILL]),
     ),
     "a supervisor out of reach counts": (
-        trains(restarts=0).lost(1).idle(0).joins(1),
+        lambda: trains(restarts=0).lost(1).idle(0).joins(1),
         *(D, f"Leave({OUT}) to 0 1", []),
     ),
 }
 
 STALLING: dict[str, Row] = {
-    "no step": (trains().stalls(), S, "Examine(1) to 0 1", []),
-    "found twice": (trains().stalls().stalls(), S, "", []),
-    "not while ranks are being ended": (trains().fails(1).stalls(), X, "", []),
-    "it is known who": (trains().stalls().blames(1), X, "Stop(1) to 0 1", []),
-    "it is over": (trains().stalls().blames(1).idle(0).idle(1), R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
+    "no step": (lambda: trains().stalls(), S, "Examine(1) to 0 1", []),
+    "found twice": (lambda: trains().stalls().stalls(), S, "", []),
+    "not while ranks are being ended": (lambda: trains().fails(1).stalls(), X, "", []),
+    "it is known who": (lambda: trains().stalls().blames(1), X, "Stop(1) to 0 1", []),
+    "it is over": (lambda: trains().stalls().blames(1).idle(0).idle(1), R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
     "nobody can tell who": (
-        trains().stalls().blames(None).idle(0).idle(1),
+        lambda: trains().stalls().blames(None).idle(0).idle(1),
         *(R, "Start(2) to 0 1", ["1: rank 0 Stalled"]),
     ),
     "the rank had said why it failed, and then hung": (
-        trains().steps().stalls().blames(1).idle(0).idle(1, CONFIG),
+        lambda: trains().steps().stalls().blames(1).idle(0).idle(1, CONFIG),
         *(R, "Start(2) to 0 1", ["1: rank 1 ConfigError"]),
     ),
     "another one had only lost a peer": (
-        trains().stalls().blames(1).idle(0, LOST).idle(1),
+        lambda: trains().stalls().blames(1).idle(0, LOST).idle(1),
         *(R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
     ),
-    "a rank is stuck on a broken GPU": (trains().stalls().stuck(1), X, "Stop(1) to 0 1", []),
+    "a rank is stuck on a broken GPU": (lambda: trains().stalls().stuck(1), X, "Stop(1) to 0 1", []),
     "then that is why, whatever the others end with": (
-        trains(causes=("DeviceFailed",)).stalls().stuck(1).idle(0, LOST).idle(1),
+        lambda: trains(causes=("DeviceFailed",)).stalls().stuck(1).idle(0, LOST).idle(1),
         *(D, "Leave(1: rank 1 DeviceFailed) to 0 1", []),
     ),
     "even if it does not end": (
-        trains().stalls().stuck(1).idle(0).after(30),
+        lambda: trains().stalls().stuck(1).idle(0).after(30),
         *(D, "Leave(1: rank 1 DeviceFailed) to 0 1", []),
     ),
-    "a rank fails instead": (trains().stalls().breaks(1), R, "Start(2) to 0 1", [KILL]),
-    "and who is to blame comes too late": (trains().stalls().fails(1).blames(0), X, "", []),
-    "a supervisor is lost": (trains().stalls().lost(1), X, "Stop(1) to 0", []),
+    "a rank fails instead": (lambda: trains().stalls().breaks(1), R, "Start(2) to 0 1", [KILL]),
+    "and who is to blame comes too late": (lambda: trains().stalls().fails(1).blames(0), X, "", []),
+    "a supervisor is lost": (lambda: trains().stalls().lost(1), X, "Stop(1) to 0", []),
     "then it is no stall": (
-        trains().stalls().lost(1).blames(0).idle(0).joins(1, incarnation=2),
+        lambda: trains().stalls().lost(1).blames(0).idle(0).joins(1, incarnation=2),
         *(R, "Start(2) to 0 1", []),
     ),
     "a supervisor is lost after that": (
-        trains().stalls().blames(1).lost(1).idle(0).joins(1),
+        lambda: trains().stalls().blames(1).lost(1).idle(0).joins(1),
         *(R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
     ),
     "all have saved and stopped meanwhile": (
-        trains().stalls().leaving(1).idle(0, SAVED).idle(1, SAVED).lost(1),
+        lambda: trains().stalls().leaving(1).idle(0, SAVED).idle(1, SAVED).lost(1),
         *(G, "", []),
     ),
 }
 
 TRYING_FIRST: dict[str, Row] = {
-    "the machines are tried": (Gang(check=True).starts(), P, "Try(1) to 0 1", []),
-    "some are well": (tried().idle(0, WELL), P, "", []),
-    "all are": (tried().idle(0, WELL).idle(1, WELL), R, "Start(1) to 0 1", []),
+    "the machines are tried": (lambda: Gang(check=True).starts(), P, "Try(1) to 0 1", []),
+    "some are well": (lambda: tried().idle(0, WELL), P, "", []),
+    "all are": (lambda: tried().idle(0, WELL).idle(1, WELL), R, "Start(1) to 0 1", []),
     "they are tried once": (
-        tried().idle(0, WELL).idle(1, WELL).steps().breaks(1),
+        lambda: tried().idle(0, WELL).idle(1, WELL).steps().breaks(1),
         *(R, "Start(2) to 0 1", [KILL]),
     ),
-    "one fails": (tried().fails(1), X, "Stop(1) to 0 1", []),
-    "that is the operator's": (tried().breaks(1), D, f"Leave({KILL}) to 0 1", []),
-    "one is lost": (tried().lost(1), X, "Stop(1) to 0", []),
+    "one fails": (lambda: tried().fails(1), X, "Stop(1) to 0 1", []),
+    "that is the operator's": (lambda: tried().breaks(1), D, f"Leave({KILL}) to 0 1", []),
+    "one is lost": (lambda: tried().lost(1), X, "Stop(1) to 0", []),
     "its successor is tried with the others": (
-        tried().lost(1).idle(0).joins(1, incarnation=2),
+        lambda: tried().lost(1).idle(0).joins(1, incarnation=2),
         *(P, "Try(2) to 0 1", []),
     ),
     "then all are well": (
-        tried().lost(1).idle(0).joins(1, incarnation=2).idle(0, WELL).idle(1, WELL),
+        lambda: tried().lost(1).idle(0).joins(1, incarnation=2).idle(0, WELL).idle(1, WELL),
         *(R, "Start(2) to 0 1", []),
     ),
-    "one that is lost comes back": (tried().lost(1).idle(0).joins(1), D, f"Leave({OUT}) to 0 1", []),
-    "one is to go": (tried().leaving(1).idle(0, WELL).idle(1, WELL).lost(1), G, "", []),
+    "one that is lost comes back": (lambda: tried().lost(1).idle(0).joins(1), D, f"Leave({OUT}) to 0 1", []),
+    "one is to go": (lambda: tried().leaving(1).idle(0, WELL).idle(1, WELL).lost(1), G, "", []),
     "and another comes": (
-        tried().leaving(1).idle(0, WELL).idle(1, WELL).lost(1).joins(1, incarnation=2),
+        lambda: tried().leaving(1).idle(0, WELL).idle(1, WELL).lost(1).joins(1, incarnation=2),
         *(P, "Try(2) to 0 1", []),
     ),
     "a peer is lost and nobody is missed": (
-        unseen(tried()).after(SETTLING_SECONDS),
+        lambda: unseen(tried()).after(SETTLING_SECONDS),
         *(D, f"Leave({PEER}) to 0 1", []),
     ),
 }
@@ -402,71 +409,76 @@ def by_hand(nodes: int = 2, restarts: int = 0) -> Gang:
 
 
 WITHOUT_AN_OPERATOR: dict[str, Row] = {
-    "a node may be started by and by": (by_hand().joins(0).after(PATIENCE - 1), G, "", []),
-    "it does not come": (by_hand(3).joins(0, 2).after(PATIENCE), D, "Leave(0: rank 1 PeerLost) to 0 2", []),
-    "it comes at last": (by_hand().joins(0).after(PATIENCE - 1).joins(1), R, "Start(1) to 0 1", []),
-    "training may take long": (by_hand().starts().after(2 * PATIENCE), R, "", []),
-    "a node is lost": (by_hand().starts().lost(1).idle(0), D, "Leave(1: rank 1 PeerLost) to 0", []),
+    "a node may be started by and by": (lambda: by_hand().joins(0).after(PATIENCE - 1), G, "", []),
+    "it does not come": (lambda: by_hand(3).joins(0, 2).after(PATIENCE), D, "Leave(0: rank 1 PeerLost) to 0 2", []),
+    "it comes at last": (lambda: by_hand().joins(0).after(PATIENCE - 1).joins(1), R, "Start(1) to 0 1", []),
+    "training may take long": (lambda: by_hand().starts().after(2 * PATIENCE), R, "", []),
+    "a node is lost": (lambda: by_hand().starts().lost(1).idle(0), D, "Leave(1: rank 1 PeerLost) to 0", []),
     "a node is lost, though restarts are allowed": (
-        by_hand(restarts=9).starts().lost(1).idle(0),
+        lambda: by_hand(restarts=9).starts().lost(1).idle(0),
         D,
         "Leave(1: rank 1 PeerLost) to 0",
         [],
     ),
     "a rank fails and its node is lost, though restarts are allowed": (
-        by_hand(restarts=9).starts().fails(1).idle(1, KILLED).lost(1).idle(0),
+        lambda: by_hand(restarts=9).starts().fails(1).idle(1, KILLED).lost(1).idle(0),
         D,
         f"Leave({KILL}) to 0",
         [],
     ),
-    "a rank fails": (by_hand().starts().breaks(1), D, f"Leave({KILL}) to 0 1", []),
+    "a rank fails": (lambda: by_hand().starts().breaks(1), D, f"Leave({KILL}) to 0 1", []),
     "a rank fails, and restarts are allowed": (
-        by_hand(restarts=9).starts().breaks(1),
+        lambda: by_hand(restarts=9).starts().breaks(1),
         R,
         "Start(2) to 0 1",
         [KILL],
     ),
     "one is told to stop, and all have saved": (
-        by_hand().starts().leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED),
+        lambda: by_hand().starts().leaving(1).idle(1, SAVED).lost(1).idle(0, SAVED),
         D,
         "Farewell to 0",
         [],
     ),
     "one is told to stop, and waits until all have saved": (
-        by_hand().starts().leaving(0).idle(0, SAVED).idle(1, SAVED),
+        lambda: by_hand().starts().leaving(0).idle(0, SAVED).idle(1, SAVED),
         D,
         "Farewell to 0 1",
         [],
     ),
     "one is told to stop while another is awaited, which comes too late": (
-        by_hand().joins(0).leaving(0).joins(1).after(PATIENCE),
+        lambda: by_hand().joins(0).leaving(0).joins(1).after(PATIENCE),
         D,
         "Leave(0: rank 0 PeerLost) to 0 1",
         [],
     ),
     "one is told to stop, and another cannot save": (
-        by_hand().starts().leaving(0).idle(0, SAVED).idle(1, End(1, 143, BEGIN)),
+        lambda: by_hand().starts().leaving(0).idle(0, SAVED).idle(1, End(1, 143, BEGIN)),
         D,
         "Leave(1: rank 0 PeerLost) to 0 1",
         [],
     ),
 }
 INHERITING: dict[str, Row] = {
-    "the attempts go on": (Gang().remembers(4).joins(0, attempt=1).joins(1, attempt=4), R, "Start(5) to 0 1", []),
+    "the attempts go on": (
+        lambda: Gang().remembers(4).joins(0, attempt=1).joins(1, attempt=4),
+        R,
+        "Start(5) to 0 1",
+        [],
+    ),
     "with the number that the operator gives it": (
-        Gang().remembers(4).joins(0, attempt=5).joins(1, attempt=4),
+        lambda: Gang().remembers(4).joins(0, attempt=5).joins(1, attempt=4),
         *(R, "Start(5) to 0 1", []),
     ),
     "also if nobody was asked who knows the last": (
-        Gang(3).remembers(4).joins(0).joins(1, attempt=4).joins(2, attempt=5),
+        lambda: Gang(3).remembers(4).joins(0).joins(1, attempt=4).joins(2, attempt=5),
         *(R, "Start(6) to 0 1 2", []),
     ),
     "also if the machines are tried first": (
-        Gang(check=True).remembers(4).joins(0, 1).idle(0, WELL).idle(1, WELL),
+        lambda: Gang(check=True).remembers(4).joins(0, 1).idle(0, WELL).idle(1, WELL),
         *(R, "Start(5) to 0 1", []),
     ),
     "who goes and comes back meanwhile has lost nothing": (
-        Gang().remembers(4).joins(1).lost(1).joins(0, 1),
+        lambda: Gang().remembers(4).joins(1).lost(1).joins(0, 1),
         *(R, "Start(5) to 0 1", []),
     ),
 }
@@ -491,7 +503,8 @@ TABLES = {
     [pytest.param(row, id=f"{name}: {title}") for name, table in TABLES.items() for title, row in table.items()],
 )
 def test_the_coordinator_decides(row: Row) -> None:
-    gang, phase, words, incidents = row
+    happens, phase, words, incidents = row
+    gang = happens()
     assert (gang.coordinator.phase, gang.words, gang.incidents) == (phase, words, incidents)
 
 
@@ -566,16 +579,22 @@ def test_nobody_is_a_consequence_of_itself() -> None:
 
 
 WAITING: dict[str, Row] = {
-    "who is alive is examined before all end": (trains(3).fails(0, WAITED), S, "Examine(1) to 0 1 2", []),
-    "others give up too": (trains(3).fails(0, WAITED).idle(0, WAITED).fails(1, WAITED), S, "", []),
-    "or lose a peer": (trains(3).fails(0, WAITED).idle(0, WAITED).fails(1, LOST), S, "", []),
-    "one fails by itself after all": (trains(3).fails(0, WAITED).fails(1), X, "Stop(1) to 0 1 2", []),
+    "who is alive is examined before all end": (lambda: trains(3).fails(0, WAITED), S, "Examine(1) to 0 1 2", []),
+    "others give up too": (lambda: trains(3).fails(0, WAITED).idle(0, WAITED).fails(1, WAITED), S, "", []),
+    "or lose a peer": (lambda: trains(3).fails(0, WAITED).idle(0, WAITED).fails(1, LOST), S, "", []),
+    "one fails by itself after all": (lambda: trains(3).fails(0, WAITED).fails(1), X, "Stop(1) to 0 1 2", []),
     "the one that is found is the incident": (
-        trains(2).fails(0, WAITED).idle(0, WAITED).blames(1).idle(1),
+        lambda: trains(2).fails(0, WAITED).idle(0, WAITED).blames(1).idle(1),
         *(R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
     ),
     "nobody is left to be examined": (
-        trains(2).fails(0, WAITED).idle(0, WAITED).fails(1, LOST).idle(1, replace(LOST, rank=1, begun={"0 nccl": 6})),
+        lambda: (
+            trains(2)
+            .fails(0, WAITED)
+            .idle(0, WAITED)
+            .fails(1, LOST)
+            .idle(1, replace(LOST, rank=1, begun={"0 nccl": 6}))
+        ),
         *(R, "Start(2) to 0 1", ["1: rank 1 Stalled"]),
     ),
 }
@@ -583,7 +602,8 @@ WAITING: dict[str, Row] = {
 
 @pytest.mark.parametrize("row", WAITING.values(), ids=WAITING)
 def test_if_a_rank_waits_for_another_until_it_gives_up_the_other_is_looked_for(row: Row) -> None:
-    gang, phase, words, incidents = row
+    happens, phase, words, incidents = row
+    gang = happens()
     assert (gang.coordinator.phase, gang.words, gang.incidents) == (phase, words, incidents)
 
 
