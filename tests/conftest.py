@@ -25,10 +25,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 # A shell has what it runs in the background ignore Ctrl-C, and so would all that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Runs are registered with their user, who is not to find those of the tests among his own.
-STATE = tempfile.TemporaryDirectory(prefix="ddpjob-state-")
-atexit.register(STATE.cleanup)
-os.environ["XDG_STATE_HOME"] = STATE.name
+# Runs are registered with their user, who is not to find those of the tests among his own; nor does it matter what
+# his git ignores.
+OF_THE_USER = tempfile.TemporaryDirectory(prefix="ddpjob-user-")
+atexit.register(OF_THE_USER.cleanup)
+os.environ |= dict.fromkeys(("XDG_STATE_HOME", "XDG_CONFIG_HOME"), OF_THE_USER.name)
 
 
 @pytest.hookimpl(tryfirst=True)

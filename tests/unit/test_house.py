@@ -1,7 +1,9 @@
 """The house of tests is as its page says."""
 
 import ast
+import os
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +32,14 @@ def test_each_file_on_the_page_is_there() -> None:
 def test_no_folder_imports_another_one_s_conftest() -> None:
     files = {file.relative_to(TESTS).as_posix(): file.read_text(encoding="utf-8") for file in TESTS.rglob("*.py")}
     assert [name for name, text in files.items() if ANOTHERS.search(text)] == []
+
+
+def test_no_directory_of_the_user_is_a_tests_business() -> None:
+    files = (file for room in ("operator", "trainer") for file in (TESTS.parent / room).rglob("*.py"))
+    read = {name for file in files for name in re.findall(r"XDG_\w+_HOME", file.read_text(encoding="utf-8"))}
+    assert {"XDG_STATE_HOME", "XDG_CONFIG_HOME"} <= read
+    elsewhere = Path(tempfile.gettempdir())
+    assert [name for name in read if elsewhere not in Path(os.environ.get(name, "")).parents] == []
 
 
 def test_each_test_is_in_a_stage() -> None:
