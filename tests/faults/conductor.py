@@ -228,6 +228,7 @@ def _verdict(plan: Plan, rig: Rig, mine: Account, usual: Account) -> list[str]:
         *oracle.ended(rig.ended),
         *(f"a bug: {line}" for operator in rig.operators for line in operator.log.splitlines() if A_BUG.search(line)),
         *(oracle.unsaid(mine, usual) if plan.family is Family.LOST else ()),
+        *(oracle.two_leaders(log) if plan.family is Family.LEASE else ()),
         *(_uneventful(plan.life, log) if not plan.faults and plan.happens is None and plan.obstacle is None else ()),
     ]
 

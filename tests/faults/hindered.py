@@ -83,6 +83,16 @@ def _ownership() -> Iterator[Plan]:
         yield _plan(f"two-operators-from-{stage}-on", Family.OWNED, obstacles.second_operator(stage))
 
 
+def _leadership() -> Iterator[Plan]:
+    """All other plans are without a Lease: a process that is started in a killed one's place need not wait for it."""
+    for what, obstacle in (
+        ("killed-leader", obstacles.killed_leader("scale")),
+        ("late-renewal", obstacles.late_renewal("restart")),
+    ):
+        name = f"{what}-before-{obstacle.stage}"
+        yield _plan(name, Family.LEASE, obstacle, ALIKE, "--leader-elect", f"--lease-name={name}")
+
+
 def _clock() -> Iterator[Plan]:
     for stage in (*STARTS, "suspend", "finish"):
         for name, hours in (("forwards", 1), ("back", -1)):
@@ -93,4 +103,4 @@ def _clock() -> Iterator[Plan]:
         yield replace(_plan(f"{'-'.join(which.split())}-{word}-before-{stage}", Family.CLOCK, wrong), life=TIMED)
 
 
-HINDERED = (*_refusals(), *_ownership(), *_clock())
+HINDERED = (*_refusals(), *_ownership(), *_leadership(), *_clock())

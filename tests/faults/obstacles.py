@@ -18,7 +18,7 @@ from ddpjob_operator.engine.manifests.names import pod_group_name
 
 from .calls import QUEUED
 from .dates import Dates, Wrong
-from .rig import PATIENCE_SECONDS, POLL_SECONDS, Rig
+from .rig import LEADS, PATIENCE_SECONDS, POLL_SECONDS, Rig
 from .witness import Manifest, NeverError, Witness
 
 Act = Callable[[Rig], Awaitable[None]]
@@ -33,6 +33,8 @@ WRONG_DATES = 3
 """At least so many must have been told."""
 MOMENT = re.compile(r"^(\d\d):(\d\d):(\d\d) ", re.MULTILINE)
 """With which each line of the operator's log begins."""
+LATE_SECONDS = 4.5
+"""Sooner than a leader gives up its renewal, and so late that it may lead for hardly a moment more."""
 FIRST, SECOND = 1, 2
 """The numbers of two processes."""
 
@@ -246,6 +248,56 @@ def second_operator(stage: str) -> Obstacle:
         return {FIRST, SECOND} <= {one.process for one in writes if one.began > began}
 
     return Obstacle(stage, "two operators without a lease", put, _at_once, _nothing, proved=both_write)
+
+
+def killed_leader(stage: str) -> Obstacle:
+    """A replica stands by, the leader is killed, and the other one leads once the Lease is over."""
+
+    async def put(rig: Rig) -> None:
+        await _stand_by(rig)
+        rig.leave(FIRST)
+        rig.operators[0].kill()
+        rig.proxy.hang_up(FIRST)
+        await rig.until_it_watches()
+
+    return Obstacle(stage, "the leader of two replicas is killed", put, _at_once, _nothing, proved=_second_writes)
+
+
+def late_renewal(stage: str) -> Obstacle:
+    """A replica stands by. The leader's Lease is renewed, it hears so late, and no later request for it arrives.
+
+    If it led for its whole time from the answer on, the other one would lead beside it. All else of both arrives.
+    """
+
+    async def put(rig: Rig) -> None:
+        await _stand_by(rig)
+        rig.leave(FIRST)
+        rig.proxy.last_words[FIRST, "leases"] = LATE_SECONDS
+        await rig.proxy.until(lambda: (FIRST, "leases") in rig.proxy.cut_off, PATIENCE_SECONDS)
+        await rig.until_it_leads()
+        if await asyncio.to_thread(rig.operators[0].metric, LEADS) == 1:
+            raise NeverError("two replicas lead at once")
+        rig.proxy.hang_up(FIRST)
+        await rig.until_it_watches()
+
+    what = "the leader of two replicas hears late of its renewal, and then nothing of its Lease"
+    return Obstacle(stage, what, put, _at_once, _nothing, proved=_second_writes)
+
+
+async def _stand_by(rig: Rig) -> None:
+    """Starts a replica, and waits until it is ready to take over."""
+    rig.start_operator()
+    await rig.proxy.until(lambda: _asks(rig, SECOND), PATIENCE_SECONDS)
+
+
+def _asks(rig: Rig, process: int) -> bool:
+    """Whether it has looked who leads."""
+    return any((one.process, one.call.resource, one.status) == (process, "leases", 200) for one in rig.proxy.log)
+
+
+def _second_writes(rig: Rig) -> bool:
+    """And not before it leads: what else both write is judged by `oracle.two_leaders`."""
+    return any(one.process == SECOND and one.call.writes for one in rig.proxy.log)
 
 
 def clock_step(stage: str, hours: int) -> Obstacle:

@@ -160,6 +160,16 @@ def unconditional(log: Iterable[Record]) -> Iterator[str]:
             yield f"{record}: says neither a uid nor a version: {record.body[:200]!r}"
 
 
+def two_leaders(log: Iterable[Record]) -> Iterator[str]:
+    """Where a Lease says who leads, no process changes anything once a later one has. Events tell of what was."""
+    leader = 0
+    for record in log:
+        if record.call.writes and record.done and record.call.resource != "events":
+            if record.process < leader:
+                yield f"{record}: process {leader} leads by then"
+            leader = max(leader, record.process)
+
+
 def hot_loops(log: Iterable[Record], at_once: float = AT_ONCE_SECONDS) -> Iterator[str]:
     """Nothing is asked again and again, by all processes together.
 

@@ -25,6 +25,7 @@ class Family(StrEnum):
     REFUSED = "Refusal"
     OWNED = "Ownership"
     CLOCK = "Clock"
+    LEASE = "Leadership"
 
 
 class Happening(StrEnum):

@@ -87,6 +87,11 @@ class Proxy:
     port: int = 0
     dates: Dates | None = None
     """What time it is by the servers behind it; None: the right one."""
+    last_words: dict[tuple[int, str], float] = field(default_factory=dict)
+    """By process and resource: the next change is done at once and answered so many seconds after the look before it,
+    and nothing that is asked later ever arrives."""
+    cut_off: set[tuple[int, str]] = field(default_factory=set)
+    """Processes, and the resources of which nothing that they ask arrives any more."""
 
     def __post_init__(self) -> None:
         self.crash: Callable[[], Awaitable[None]]
@@ -185,7 +190,16 @@ class Proxy:
         if record.call.writes:
             async with self._turn:
                 return await self._write(request, path, record)
+        if (asked := (record.process, record.call.resource)) in self.cut_off:
+            await self._ended[record.process].wait()
+            return _torn(request)
         answer = await self._pass_on(request, path, record)
+        if record.call.verb == "update" and (seconds := self.last_words.get(asked)) is not None:
+            self.cut_off.add(asked)
+            looks = (
+                one.began for one in self.log if (one.process, one.call.resource, one.call.verb) == (*asked, "get")
+            )
+            await asyncio.sleep(max(looks, default=record.began) + seconds - self._now())
         return _torn(request) if isinstance(effect, Lost) else answer
 
     def _instead(self, request: web.BaseRequest, effect: Effect | None) -> web.StreamResponse | None:

@@ -22,6 +22,7 @@ RESYNC_SECONDS = 5
 PATIENCE_SECONDS = 90.0
 """For anything that is to come: most comes at once, but a request may hang for 20 s, and the machine be busy."""
 POLL_SECONDS = 0.1
+LEADS = "ddpjob_leader"
 LOOKS = 'ddpjob_reconciles_total{result="ok"}'
 LISTED_LAST = QUEUED
 AT_REST = {"Suspended", "Succeeded", "Failed"}
@@ -102,6 +103,10 @@ class Rig:
             if works and code:
                 self.ended.append(f"exit code {code} when it was told to stop")
 
+    def leave(self, process: int) -> None:
+        """Another one is to lead in this process's place: its end is no news."""
+        self._over.add(process)
+
     async def crash(self) -> None:
         """kill -9, and what starts such a process elsewhere does so here."""
         self.kill_operator()
@@ -127,6 +132,11 @@ class Rig:
 
         await self.proxy.until(watches, PATIENCE_SECONDS)
 
+    async def until_it_leads(self) -> None:
+        """Until the present process does."""
+        operator = self.operators[-1]
+        await self._until(lambda: operator.metric(LEADS) == 1)
+
     async def until_it_has_looked(self) -> None:
         """Until the present process has looked at every job, and finds nothing more to do at once."""
         operator = self.operators[-1]
@@ -144,7 +154,7 @@ class Rig:
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             log = self.operators[-1].log
-            raise NeverError(f"no look at the job by process {self.proxy.process}\n{log}") from None
+            raise NeverError(f"process {self.proxy.process} does not come so far\n{log}") from None
 
     async def until_it_has_looked_again(self) -> None:
         """Until the present process has read everything a second time, and then looked at a job that may need it."""

@@ -112,6 +112,21 @@ def test_a_status_that_is_refused_without_a_change_is_a_quarrel(
     assert bool(list(oracle.quarrels(changed(*changes), log))) == quarrel
 
 
+@pytest.mark.parametrize(
+    ("log", "two"),
+    [
+        (asked(STATUS, 1, 2) + asked(STATUS, 3, process=2), False),
+        (asked(STATUS, 1) + asked(STATUS, 2, process=2) + asked(STATUS, 3), True),
+        (asked(STATUS, 1) + asked(STATUS, 2, process=2) + asked(STATUS, 3, status=409), False),
+        (asked(STATUS, 1) + asked(GET, 2, process=2) + asked(STATUS, 3), False),
+        (asked(STATUS, 2, process=2) + asked(Call("create", "events"), 3), False),
+    ],
+    ids=["one after the other", "by turns", "it is refused", "the other only reads", "it tells of what was"],
+)
+def test_who_changes_something_after_its_successor_led_beside_it(log: list[Record], two: bool) -> None:  # noqa: FBT001  A table.
+    assert bool(list(oracle.two_leaders(log))) == two
+
+
 BLOCKED = Differs("", ends=frozenset({"conditions.Blocked"}))
 
 
