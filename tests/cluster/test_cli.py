@@ -376,7 +376,10 @@ def test_a_job_that_somebody_else_brings_forward_says_so(user: User) -> None:
     document["spec"]["managedBy"] = "example.com/queue"
     file = user.directory / "queued.yaml"
     file.write_text(yaml.safe_dump(document))
-    user.call("submit", file)
+    waiting = user.start("submit", "--wait", file)
+    user.reads("ddpjob: example.com/queue brings the job forward (managedBy)")
+    waiting.send_signal(signal.SIGINT)
+    assert waiting.wait(patience(60)) == 130
     assert "example.com/queue brings the job forward (managedBy)" in user.call("status", "digits")[1]
 
 

@@ -1,9 +1,11 @@
 """The lines of a log as it grows, also of one that overwrites its lines."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
 from ddpjob_operator.cli.run_logs import RunLogs, shown_last
+from ddpjob_operator.local import RunDirectory
 
 UP = "\x1b[A"
 BAR = "\r 10%\r 20%"
@@ -118,3 +120,14 @@ def test_a_bar_of_hours_does_not_pile_up_in_memory(tmp_path: Path) -> None:
 )
 def test_what_a_line_shows_in_the_end(text: str, shown: str | None) -> None:
     assert shown_last(text) == shown
+
+
+def test_what_each_node_writes_in_each_attempt_is_told_apart_and_comes_in_order(tmp_path: Path) -> None:
+    run, places = RunDirectory(tmp_path), list(product((1, 2, 3, 10), (0, 1, 2, 10)))
+    for attempt, node in places:
+        run.logs_of(attempt).mkdir(parents=True, exist_ok=True)
+        (run.logs_of(attempt) / f"node-{node}.log").write_text(f"{attempt}/{node}\n")
+    lines = [(line.attempt, line.node, line.text) for line in RunLogs(run.logs).lines()]
+    assert lines == [(*place, f"{place[0]}/{place[1]}") for place in places]
+    of_two = RunLogs(run.logs, from_attempt=2, to_attempt=3, nodes=frozenset({1, 2}), first=2)
+    assert [line.text for line in of_two.lines()] == ["2/2", "2/1", "3/2", "3/1"]

@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,21 @@ def test_what_git_ignores_by_other_lists_does_not_travel(tmp_path: Path, monkeyp
     }.items():
         (tmp_path / file).write_text(lines, encoding="utf-8")
     assert names(tmp_path / "job") == ["train.py"]
+
+
+LISTS = ("config/git/ignore", ".git/info/exclude", ".gitignore", "outer/.gitignore", "outer/job/.gitignore")
+"""Who may say that a file is ignored, the last one first to be heard."""
+
+
+@pytest.mark.parametrize(("says", "unsays"), list(pairwise(LISTS)))
+def test_of_two_lists_the_one_that_is_nearer_decides(
+    says: str, unsays: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    put(tmp_path, *LISTS, "outer/job/train.py", "outer/job/a.txt", "outer/job/b.txt")
+    for file in LISTS:
+        (tmp_path / file).write_text({says: "a.txt\n!b.txt\n", unsays: "!a.txt\nb.txt\n"}.get(file, ""))
+    assert names(tmp_path / "outer" / "job") == ["a.txt", "train.py"]
 
 
 def test_a_pattern_that_takes_for_ever_is_told(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from http import HTTPStatus
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -64,3 +65,20 @@ def test_where_kopf_ends_it_begins_anew_and_nothing_else_does(monkeypatch: pytes
             thread.join(patience(WITHIN_SECONDS))
             assert not thread.is_alive()
     assert begun[0]["namespaces"] == ["team"]
+
+
+def test_kopf_begins_anew_later_each_time_unless_it_has_lasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    lasts, now, pauses = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 600.0, 0.0], [0.0], list[float]()
+
+    async def kopf(*_: object) -> None:
+        if not lasts:
+            raise NoMoreError
+        now[0] += lasts.pop(0)
+        raise ValueError("half a line")
+
+    monkeypatch.setattr(job_watch, "_operator", kopf)
+    monkeypatch.setattr(job_watch, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=pauses.append))
+    nothing: Any = None
+    job_watch._watch(nothing, nothing)
+    least = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 0.2, 0.4)
+    assert all(seconds <= pause <= 1.5 * seconds for seconds, pause in zip(least, pauses, strict=True))

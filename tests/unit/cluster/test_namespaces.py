@@ -110,6 +110,7 @@ def test_one_that_can_be_read_after_all_is_opened() -> None:
         scene.label("blue", 2)
         await asyncio.sleep(300)
         assert not scene.namespaces.serves("blue")
+        assert 10 <= scene.entered["blue"] <= 20, "it is tried less and less often, in the end each half a minute"
         del scene.obstacles["blue"]
         await asyncio.sleep(46)
         assert scene.namespaces.serves("blue")

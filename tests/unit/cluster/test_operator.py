@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from contextlib import AsyncExitStack
-from itertools import chain
+from itertools import chain, pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +27,7 @@ from ddpjob_operator.cluster.optional_api import OptionalApi
 from ddpjob_operator.cluster.options import parse
 from ddpjob_operator.engine import Event
 
+from tests.support import virtual_time
 from tests.support.ports import hold_port
 from tests.support.waiting import patience
 
@@ -105,6 +106,31 @@ def test_what_the_lists_of_a_resync_leave_behind_is_collected_once_they_are_read
 
     asyncio.run(play())
     assert done == ["listed", "collected"]
+
+
+def test_a_list_that_fails_is_tried_again_later_each_time_and_not_before_the_server_wants_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def play() -> None:
+        operator, moments, clock = an_operator(), list[float](), asyncio.get_running_loop().time
+
+        async def fail(**_: bool) -> None:
+            moments.append(clock())
+            if len(moments) <= len(LEAST):
+                raise ApiError(429, "TooManyRequests", "not now", 7.0 if len(moments) == len(LEAST) else None)
+
+        monkeypatch.setattr(operator, "_list", fail)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(operator._supervisors.close)
+            stack.push_async_callback(operator._witnesses.close)
+            await operator._resync(spread=0.0, anew=False)
+        pauses = (after - before for before, after in pairwise(moments))
+        assert all(least <= wait <= 1.5 * least + 0.1 for least, wait in zip(LEAST, pauses, strict=True))
+
+    virtual_time.run(play())
+
+
+LEAST = (0.2, 0.4, 0.8, 7.0)
 
 
 def test_a_resync_has_jobs_at_rest_looked_at_only_once_the_cluster_serves_something_else(

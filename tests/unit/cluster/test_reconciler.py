@@ -32,6 +32,7 @@ from ddpjob_operator.engine import (
     Decision,
     DeleteNetworkPolicy,
     DeletePod,
+    Event,
     Heard,
     InLine,
     Needs,
@@ -424,6 +425,56 @@ def test_what_is_refused_again_and_again_is_tried_later_each_time() -> None:
     memory.refused(Refused("QuotaExceeded", "no"), now, None)
     assert memory.refusal
     assert (memory.refusal.retry_at - now).total_seconds() <= 1.2
+
+
+def test_what_was_refused_of_several_jobs_at_once_is_not_tried_again_at_once() -> None:
+    now, moments = datetime(2026, 1, 1, tzinfo=UTC), set[datetime]()
+    for _ in range(8):
+        memory = _Memory(UID, looked=True)
+        memory.refused(Refused("QuotaExceeded", "no"), now, None)
+        assert memory.refusal
+        moments.add(memory.refusal.retry_at)
+    assert len(moments) == 8
+
+
+RESTARTS = DDPJobStatus(attempt=2)
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "told", "left"),
+    [
+        (5, DDPJobStatus(), [], True),
+        (6, RESTARTS, ["Restarting"], False),
+        (6, RESTARTS.model_copy(update={"message": "2 pods"}), ["Restarting"], False),
+        (6, DDPJobStatus(attempt=1), [], False),
+        (6, DDPJobStatus(attempt=3), [], False),
+    ],
+    ids=["not known yet", "it was written", "in other words", "it never was", "another was written since"],
+)
+def test_what_goes_with_a_status_that_got_no_answer_is_told_once_it_is_seen_to_be_written(
+    version: int,
+    status: DDPJobStatus,
+    told: list[str],
+    left: bool,  # noqa: FBT001  A table.
+) -> None:
+    store, said = Store(nobody), list[str]()
+    store.jobs.saw(a_seen_job(5))
+    first = store.jobs.get(KEY)
+    assert first
+    reconciler = a_reconciler(api=Silent(5), store=store, queue=Marked())
+    recorder: Any = SimpleNamespace(record=lambda _, event: said.append(event.reason))
+    reconciler._recorder = recorder
+    memory = reconciler._memory(KEY, first)
+    events = (Event(warning=True, reason="Restarting", message="Rank 1 failed"),)
+    with pytest.raises(ApiError, match="no answer"):
+        asyncio.run(reconciler._heed(KEY, first, memory, Decision(status=RESTARTS, events=events)))
+    assert said == []
+    store.jobs.saw(a_seen_job(version, status))
+    stored = store.jobs.get(KEY)
+    assert stored
+    for _ in range(2):
+        reconciler._say_late(KEY, stored, memory)
+    assert (said, memory.unsaid is not None) == (told, left)
 
 
 def test_what_changes_nothing_is_done_again_later_each_time_and_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,13 +1,15 @@
 """What becomes of an event whose answer was lost, and of others beside one that is slow."""
 
 import asyncio
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
 from ddpjob_operator.cluster.kube.clock import Clock
 from ddpjob_operator.cluster.kube.objects import ObjectMeta
-from ddpjob_operator.cluster.recorder import EventRecorder
+from ddpjob_operator.cluster.recorder import TRIES, EventRecorder
 from ddpjob_operator.engine import Event
 
 from tests.support import virtual_time
@@ -75,6 +77,25 @@ def test_an_event_goes_on_to_count_though_its_first_answer_was_an_error() -> Non
     api = Counted(7)
     announced(api, times=2)
     assert api.count == 9
+
+
+class Busy(ApiClient):
+    """An API server that is busy each time, and says once when it wants to be asked again."""
+
+    def __init__(self) -> None:
+        self.at: list[float] = []
+        self.now = Clock().now
+
+    async def create(self, _resource: Any, _namespace: Any, _body: Any) -> Any:
+        self.at.append(asyncio.get_running_loop().time())
+        raise ApiError(503, "Unavailable", "not now", 7.0 if len(self.at) == TRIES - 1 else None)
+
+
+def test_an_event_is_tried_again_later_each_time_and_given_up_in_the_end() -> None:
+    api = Busy()
+    announced(api, times=1)
+    pauses = [after - before for before, after in pairwise(api.at)]
+    assert pauses == pytest.approx([*(0.2 * 2**again for again in range(TRIES - 2)), 7.0], abs=0.05)
 
 
 class HalfDeaf(ApiClient):

@@ -131,7 +131,32 @@ def test_a_failed_look_is_repeated_later_each_time_whatever_happens_meanwhile() 
             keys.mark(A)
             assert await keys.take() == A
             assert clock() - began == pytest.approx(waits[-1], abs=0.01)
-        assert waits == sorted(waits)
+        assert all(least <= wait <= 1.5 * least for least, wait in zip((0.2, 0.4, 0.8), waits, strict=True))
+
+    scene(play)
+
+
+def test_looks_that_fail_together_are_not_repeated_together() -> None:
+    async def play(keys: WorkQueue) -> None:
+        failed = [("team", f"digits-{number}") for number in range(8)]
+        for key in failed:
+            keys.mark(key)
+        waits = {keys.failed(await keys.take()) for _ in failed}
+        assert len(waits) == len(failed)
+
+    scene(play)
+
+
+def test_what_has_succeeded_once_is_repeated_as_soon_as_ever_when_it_fails_again() -> None:
+    async def play(keys: WorkQueue) -> None:
+        for fails in (True, True, True, False, True):
+            keys.mark(A)
+            await keys.take()
+            if fails:
+                wait = keys.failed(A)
+            else:
+                keys.done(A)
+        assert wait <= 0.2 * 1.5
 
     scene(play)
 

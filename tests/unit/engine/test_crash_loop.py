@@ -313,6 +313,12 @@ NEAR_MISSES: dict[str, Moment] = {
     "on the same rank, where another one has a new pod": raises(
         replaced_alone(told_in_place(in_place).settled(), 0), NO_MODULE
     ),
+    "on another rank, where the first one has failed in a second pod of its own": raises(
+        told_in_place(replaced_alone(in_place, 1)).settled(), NO_MODULE, rank=0
+    ),
+    "or in a third one": raises(
+        told_in_place(replaced_alone(replaced_alone(in_place, 1), 1)).settled(), NO_MODULE, rank=0
+    ),
     "on another rank, in other words": raises(once, f"{NO_MODULE} on rank 0", rank=0),
     "once under supervisors, which leave it to the operator": left_to_us(in_place),
     "a rule that says to try again": raises(raises(without(RestartAction.RESTART), NO_MODULE).restarted(), NO_MODULE),

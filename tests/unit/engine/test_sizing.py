@@ -16,6 +16,9 @@ small = three.created().placed(0, 2).after(60).ready_again().settled().runs(0, 1
 one = a_job(nodes=3, elastic={"shrinkAfterSeconds": 60}, restart={"backoffSeconds": 0})
 tiny = one.created().placed(0).after(60).ready_again().settled().runs(0).settled()
 """One of the three runs."""
+four = a_job(nodes=4, elastic={"shrinkAfterSeconds": 60}, restart={"backoffSeconds": 0})
+tinier = four.created().placed(0).after(60).ready_again().settled().runs(0).settled()
+"""One of four runs."""
 
 STALL = {"since": "2026-01-01T12:00:00.000Z", "node": 1, "rank": 1, "message": "rank 1 is stopped"}
 still = small.vanishes(2).refused("QuotaExceeded", "exceeded quota").hears("Stalled", stall=STALL)
@@ -195,9 +198,27 @@ TABLE: Table = {
         "Restarting",
         "From 1 to 2 nodes",
     ),
+    "a place that was found long ago says nothing about the one that was found last": (
+        tiny.placed(2).after(30).placed(1).after(4),
+        "",
+        "Running",
+        "1 node running",
+    ),
     "or by both at once": (
         tiny.placed(2).after(30).placed(1).after(5),
         "-2.0/full -2.1/full -2.2/full",
+        "Restarting",
+        "From 1 to 3 nodes",
+    ),
+    "it waits no longer since another has been found meanwhile": (
+        tinier.placed(2).after(30).placed(1).after(29),
+        "",
+        "Running",
+        "1 node running",
+    ),
+    "but grows by both": (
+        tinier.placed(2).after(30).placed(1).after(30),
+        "-2.0/full -2.1/full -2.2/full -2.3/full",
         "Restarting",
         "From 1 to 3 nodes",
     ),

@@ -1,7 +1,9 @@
-"""What stands in for a container records how its process ended."""
+"""What stands in for a container ends its process in time, and records how that ended."""
 
 import errno
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -34,3 +36,31 @@ def test_on_a_full_disk_the_end_of_a_process_is_recorded_once_there_is_room(
 def test_a_directory_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         container._record(tmp_path / "gone" / "exit.json", {"code": 3})
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [
+        ([], [30.0]),
+        ([("stop", 60)], [60.0]),
+        ([("stop", 60), ("delete", 5)], [60.0, 5.0]),
+        ([("delete", 60), ("delete", 5), ("delete", 0)], [60.0, 5.0, container.SHORTEST_TIMER]),
+        ([("stop", 5), ("delete", 60)], [5.0, 5.0]),
+    ],
+    ids=["a signal from elsewhere", "one", "a shorter one later", "shorter and shorter", "a longer one later"],
+)
+def test_the_shortest_time_that_a_process_was_given_counts(
+    asked: list[tuple[str, int]], seconds: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers, signals = list[float](), list[int]()
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signal, "setitimer", lambda _, after: timers.append(after))
+    monkeypatch.setattr(os, "kill", lambda _, number: signals.append(number))
+    stop = container._StopRequest(tmp_path)
+    stop.watch(17)
+    for name, grace in asked or [("", 0)]:
+        if name:
+            (tmp_path / f"{name}.json").write_text(json.dumps({"gracePeriodSeconds": grace}))
+        stop._receive()
+    assert timers == seconds
+    assert signals == [signal.SIGTERM] * len(timers)

@@ -9,7 +9,7 @@ import pytest
 from ddpjob_operator.api import BadInputError, DDPJobSpec
 from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.commands import call
-from ddpjob_operator.local.machine import Port, choose_backend, free_port, lock_of
+from ddpjob_operator.local.machine import Port, choose_backend, free_port, lock_of, share_of_gpus
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +55,14 @@ def test_where_no_temporary_file_can_be_made_one_line_says_so_before_anything_is
     said = "No usable temporary directory found in ['/tmp', '/home/me']; set TMPDIR to a directory of yours that has"
     assert capsys.readouterr() == ("", f"error: cannot lock a port: {said} room\n")
     assert not [*directory.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("procs_per_node", "shares"), [(1, ["0", "1", "2"]), (2, ["0,1", "2,3", "4,5"]), (3, ["0,1,2", "3,4,5", ""])]
+)
+def test_each_node_has_the_gpus_that_follow_those_of_the_one_before(procs_per_node: int, shares: list[str]) -> None:
+    gpus = [str(gpu) for gpu in range(6)]
+    assert [share_of_gpus(gpus, node, procs_per_node) for node in range(3)] == shares
 
 
 @pytest.mark.parametrize(

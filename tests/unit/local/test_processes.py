@@ -1,5 +1,6 @@
 """What the files in a pod's directory say of it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,11 +8,13 @@ from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine import DeletePod
 from ddpjob_operator.local import RunDirectory
 from ddpjob_operator.local.files import read_json, write_json
+from ddpjob_operator.local.process_spec import Machine, Ports
 from ddpjob_operator.local.processes import LocalPod, Pods
 
 UNDER_WAY = {"started.json": '{"pid": 1}'}
 RUNS = {"started.json": '{"pid": 1, "main": 2}'}
 ENDED = {"exit.json": "{}"}
+NEEDED = {"DDPJOB_TERMINATION_LOG": "/dev/termination-log", "MASTER_PORT": "29500"}
 
 
 @pytest.mark.parametrize(
@@ -53,3 +56,29 @@ def test_of_a_job_that_is_to_stop_nothing_is_started(tmp_path: Path) -> None:
     Pods(run, lambda: None).resume(starting=False)
     assert not (run.pods / "digits-0").exists()
     assert not (tmp_path / "started").exists()
+
+
+def test_each_pod_of_a_node_ends_with_its_own_last_words_though_all_of_an_attempt_write_into_one_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pods, "_start", lambda *_: None)
+    pods, machine = (
+        Pods(RunDirectory(tmp_path), lambda: None),
+        Machine(tmp_path, Ports(1, 2, 3), threads=1, environment={}),
+    )
+    said = {}
+    for name, node in {"digits-1-a": 1, "digits-0-a": 0, "digits-1-b": 1, "digits-1-c": 1}.items():
+        labels = {Label.NODE: str(node), Label.INCARNATION: "1"}
+        env = [{"name": key, "value": value} for key, value in NEEDED.items()]
+        spec = {"containers": [{"name": "trainer", "command": ["x"], "env": env}]}
+        pods.create({"metadata": {"name": name, "labels": labels}, "spec": spec}, machine, tmp_path)
+        pod = LocalPod(tmp_path / "pods" / name)
+        with pod.log.open("a") as log:
+            log.write(f"ValueError: {name}\n")
+        (pod.directory / "exit.json").write_text(
+            json.dumps({"code": 1, "reason": "Error", "message": "", "finishedAt": 0})
+        )
+        ended = pod.observed().exit
+        said[name] = ended and ended.message
+    assert said == {name: f"ValueError: {name}" for name in said}
+    assert len((tmp_path / "node-1.log").read_text().splitlines()) == 3

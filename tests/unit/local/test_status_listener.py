@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ddpjob_operator.engine import Asked, Heard, fingerprint
 from ddpjob_operator.local import status_listener
-from ddpjob_operator.local.status_listener import StatusListener
+from ddpjob_operator.local.status_listener import StatusListener, _Poller
 
 from tests.support.ports import hold_port
 from tests.support.waiting import patience
@@ -125,3 +126,34 @@ def test_a_page_that_does_not_wait_is_not_asked_all_the_time(monkeypatch: pytest
 
     hears(answer, lambda heard: heard.attempt >= 3)
     assert times[2] - times[0] >= 2 * 0.2
+
+
+class Ever:
+    """Whether it has been told to stop: only once these seconds have all been waited for."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.pauses: list[float] = []
+
+    def is_set(self) -> bool:
+        return len(self.pauses) == self.times
+
+    def wait(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
+def test_who_does_not_answer_is_asked_less_and_less_often_and_as_often_as_ever_once_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = iter([*[None] * 7, ("1", 1), None, None, ("2", 2)])
+
+    def answer(_: object, __: str) -> tuple[object, str]:
+        if (known := next(answers)) is None:
+            raise OSError("nobody listens")
+        return STATUS | {"attempt": known[1]}, known[0]
+
+    monkeypatch.setattr(status_listener, "time", SimpleNamespace(monotonic=lambda: 0))
+    monkeypatch.setattr(_Poller, "_answer", answer)
+    stopped: Any = Ever(times=11)
+    _Poller(UID, Asked("digits-0", "127.0.0.1", 1), lambda: None, stopped=stopped).run()
+    assert stopped.pauses == [0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0, 0.05, 0.2, 0.5, 0.05]

@@ -2,14 +2,16 @@
 
 import asyncio
 import json
+import math
 import sys
 import time
 from typing import Any
 
 import pytest
+from ddpjob_operator.cluster.kube import lease
 from ddpjob_operator.cluster.kube.api_client import PODS, ApiClient, FencedError
 from ddpjob_operator.cluster.kube.connection import Connection
-from ddpjob_operator.cluster.kube.lease import LEADING_SECONDS, RETRY_SECONDS, LeaderElector
+from ddpjob_operator.cluster.kube.lease import LEADING_SECONDS, LEASE_SECONDS, RETRY_SECONDS, LeaderElector
 
 from tests.support import virtual_time
 
@@ -92,5 +94,74 @@ def test_a_leader_that_finds_another_one_s_name_in_the_lease_does_not_wait_for_i
         await asyncio.wait_for(running, 2 * RETRY_SECONDS + 0.5)
         assert not elector.leads
         assert connection.lease["spec"]["holderIdentity"] == "another"
+
+    virtual_time.run(play())
+
+
+class Leases:
+    """The server of one Lease, which replicas reach each over a connection of its own."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.version = 0
+
+    def answer(self, method: str, data: bytes | None) -> tuple[int, dict[str, Any]]:
+        if data is None:
+            return (404, {}) if self.lease is None else (200, self.lease)
+        sent = json.loads(data)
+        there = None if self.lease is None else self.lease["metadata"]["resourceVersion"]
+        if (method == "POST") != (there is None) or sent["metadata"].get("resourceVersion") != there:
+            return 409, {}
+        self.version += 1
+        self.lease = {**sent, "metadata": {**sent["metadata"], "resourceVersion": str(self.version)}}
+        return 200, self.lease
+
+
+class Late(Connection):
+    """A connection whose first write is done at once and answered late, and then nothing any more; or never late."""
+
+    def __init__(self, leases: Leases, seconds: float) -> None:
+        self._leases = leases
+        self._seconds = seconds
+        self._cut = False
+
+    async def send(self, *words: Any, **_: Any) -> tuple[int, bytes, None]:
+        method, _, data, _ = words
+        if self._cut:
+            await asyncio.get_running_loop().create_future()
+        status, answer = self._leases.answer(method, data)
+        if data is not None and self._seconds < math.inf:
+            self._cut = True
+            await asyncio.sleep(self._seconds)
+        return status, json.dumps(answer).encode(), None
+
+
+@pytest.mark.parametrize("late", [0.0, 2.0, LEADING_SECONDS - 0.1])
+def test_no_two_lead_at_once_however_late_the_last_answer_to_a_leader_comes(
+    late: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leads for so long from its request on: from the answer on, another might have taken over by then."""
+    monkeypatch.setattr(lease, "steady", lambda: asyncio.get_running_loop().time())
+
+    async def play() -> None:
+        leases, clock = Leases(), asyncio.get_running_loop().time
+        first, second = (
+            LeaderElector(ApiClient(connection, lambda: True), "ddpjob-system", "ddpjob-operator", identity)
+            for identity, connection in (("first", Late(leases, late)), ("second", Late(leases, math.inf)))
+        )
+        asked = clock()
+        tasks = [asyncio.create_task(one.run()) for one in (first, second)]
+        await first.elected.wait()
+        assert clock() - asked >= late
+        led_until = 0.0
+        while not second.leads:
+            led_until = clock() if first.leads else led_until
+            await asyncio.sleep(0.25)
+            assert clock() - asked < LEASE_SECONDS + 2 * RETRY_SECONDS
+        assert led_until - asked == pytest.approx(LEADING_SECONDS, abs=0.3)
+        assert not first.leads
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
     virtual_time.run(play())

@@ -231,6 +231,10 @@ ENDING: dict[str, Row] = {
         lambda: trains().done(1).lost(1).joins(1),
         *(R, "Farewell to 1", []),
     ),
+    "a new pod of that node has heard nothing of its end, and is not told to go": (
+        lambda: trains().done(1).lost(1).joins(1, incarnation=2),
+        *(R, "", []),
+    ),
     "rank 0's node is done when a rank has failed": (lambda: trains().fails(1).done(0), X, "", []),
     "there is another attempt then, as for all": (
         lambda: trains(3).fails(1).done(0).done(2).idle(1, KILLED),
@@ -464,6 +468,10 @@ INHERITING: dict[str, Row] = {
         R,
         "Start(5) to 0 1",
         [],
+    "whoever tells last of an earlier one": (
+        lambda: Gang().remembers(4).remembers(2).joins(0, attempt=1).joins(1, attempt=1),
+        *(R, "Start(5) to 0 1", []),
+    ),
     ),
     "with the number that the operator gives it": (
         lambda: Gang().remembers(4).joins(0, attempt=5).joins(1, attempt=4),

@@ -11,6 +11,7 @@ from ddpjob_supervisor.gang import coordinator_service
 from ddpjob_supervisor.gang.coordinator_service import CoordinatorService
 from ddpjob_supervisor.gang.link import Link, LocalLink
 from ddpjob_supervisor.gang.messages import (
+    Announce,
     Beats,
     Examine,
     Examined,
@@ -205,8 +206,9 @@ def _has(address: str) -> bool:
 def test_a_new_rank_0_announces_itself_until_those_that_live_have_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    async def announce_to(address: str, *_: object) -> Message | None:
+    async def announce_to(address: str, announce: Announce, _: object) -> Message | None:
         asked.append(address)
+        assert (announce.uid, announce.incarnation, announce.address) == ("u", 4, ":29502")
         return History(3, Past()) if address == "answers" or len(asked) > 3 else None
 
     monkeypatch.setattr(coordinator_service, "announce_to", announce_to)
@@ -214,7 +216,8 @@ def test_a_new_rank_0_announces_itself_until_those_that_live_have_answered(monke
     monkeypatch.setattr(coordinator_service, "AGAIN_SECONDS", 0.01)
 
     async def play() -> None:
-        service = CoordinatorService(Settings(uid="u", nodes=3, peers=("job-0", "answers", "busy")))
+        settings = Settings(uid="u", nodes=3, peers=("job-0", "answers", "busy"), incarnation=4)
+        service = CoordinatorService(settings)
         await service.inherit(29502)
         looking = asyncio.create_task(service.look_after())
         await asyncio.sleep(patience(0.3))
@@ -224,3 +227,27 @@ def test_a_new_rank_0_announces_itself_until_those_that_live_have_answered(monke
 
     asyncio.run(play())
     assert asked == ["answers", "busy", "busy", "busy"]
+
+
+@pytest.mark.parametrize("attempt", [1, 2, 3])
+def test_a_new_rank_0_whom_nobody_answers_begins_the_attempt_that_its_pod_was_made_for(
+    attempt: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def announce_to(*_: object) -> None:
+        """Nobody is there."""
+
+    monkeypatch.setattr(coordinator_service, "announce_to", announce_to)
+
+    async def play() -> None:
+        service = CoordinatorService(Settings(uid="u", peers=("job-0", "busy"), attempt=attempt, incarnation=attempt))
+        await service.inherit(29502)
+        link = LocalLink()
+        serving = asyncio.create_task(service.serve(link.other_end(), Hello("u", 0, attempt, 0, 29502, "r")))
+        welcome, start = [await link.receive() for _ in range(2)]
+        assert isinstance(welcome, Welcome)
+        assert isinstance(start, Start)
+        assert (welcome.incarnation, start.attempt) == (attempt, attempt)
+        serving.cancel()
+        await service.close()
+
+    asyncio.run(play())

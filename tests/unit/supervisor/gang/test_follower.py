@@ -31,6 +31,7 @@ from ddpjob_supervisor.gang.messages import (
     Leaving,
     Located,
     Message,
+    Past,
     Start,
     Stop,
 )
@@ -205,6 +206,30 @@ def test_two_attempts_never_run_at_once(follow: Follow) -> None:
         await asyncio.gather(*(rank.ended for rank in sleepers.ranks))
 
     follow(scene)
+
+
+def test_each_attempt_tells_each_of_its_ranks_what_is_its_own_and_says_why_it_begins_where_that_is_known(
+    follow: Follow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        coordinators_end(follower)
+        for attempt in (1, 2, 3):
+            follower._handle(Start(attempt, 0, {}, Past(incidents=(KILLED_IN_1,) if attempt > 1 else ())))
+            await ranks_run(follower, attempt)
+        follower._handle(Stop(3))
+        await asyncio.gather(*(rank.ended for rank in sleepers.ranks))
+        told = sorted((one.env["DDPJOB_ATTEMPT"], one.env["LOCAL_RANK"]) for one in sleepers.launches)
+        assert told == [(str(attempt), str(local)) for attempt in (1, 2, 3) for local in (0, 1)]
+        beats = {local: str(follower._heartbeats.path(local)) for local in (0, 1)}
+        assert beats[0] != beats[1]
+        assert all(one.env["DDPJOB_HEARTBEAT"] == beats[int(one.env["LOCAL_RANK"])] for one in sleepers.launches)
+
+    follow(scene)
+    said = [line for line in capsys.readouterr().out.splitlines() if "begins in place" in line]
+    assert said == ["attempt 2 begins in place: rank 1 failed at step 7: Application: killed by SIGKILL"]
+
+
+KILLED_IN_1 = Incident(1, 0, End(1, 137, 1.0, "Application", "killed by SIGKILL", None, 7))
 
 
 def test_where_nobody_leads_any_more_a_rank_that_fails_takes_the_others_of_its_node_with_it(

@@ -235,11 +235,34 @@ def test_what_was_told_while_ranks_were_starting_they_hear_once_they_run(play: P
     async def told_meanwhile(launch: Launch) -> Rank:
         if not play.starter.started:
             play.local.tell(signal.SIGUSR1)
-        return await start(launch)
+            play.local.tell(TERM)
+        rank = await start(launch)
+        play.starter.started[-1].only_interruptible = len(play.starter.started) > 1
+        return rank
 
     play.starter.start = told_meanwhile  # type: ignore[method-assign]
     play.run(lambda _: None)
-    assert [rank.told for rank in play.starter.started] == [[signal.SIGUSR1, signal.SIGCONT]] * 2
+    assert [rank.told for rank in play.starter.started] == [
+        [signal.SIGUSR1, CONT, TERM, CONT],
+        [INT, CONT, TERM, CONT],
+    ]
+
+
+def test_each_rank_has_its_own_share_of_the_cores(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    cores, launches = [frozenset({0, 1}), frozenset({2, 3, 4}), frozenset({5})], list[Launch]()
+    start = play.starter.start
+
+    async def noted(launch: Launch) -> Rank:
+        launches.append(launch)
+        return await start(launch)
+
+    play.starter.start = noted  # type: ignore[method-assign]
+    monkeypatch.setattr(module, "cores_of_each", lambda *_, **__: cores)
+    monkeypatch.setattr(module, "threads_within", lambda each: [len(own) for own in each])
+    ranks = asyncio.run(play.local._started(PROGRAM, rank_specs({}, 3, 3, play.directory)))
+    assert len(ranks) == len(cores)
+    found = {launch.env["LOCAL_RANK"]: (launch.env["OMP_NUM_THREADS"], launch.cores) for launch in launches}
+    assert found == {str(local): (str(len(own)), own) for local, own in enumerate(cores)}
 
 
 def test_a_report_of_a_former_attempt_counts_no_more(play: Play) -> None:
@@ -466,13 +489,15 @@ def test_who_runs_is_known_by_local_rank(play: Play) -> None:
 
 
 def test_each_rank_of_a_node_has_variables_of_its_own(tmp_path: Path) -> None:
-    first, second = rank_specs({"A": "b", "RANK": "?"}, 4, 2, tmp_path)
-    assert (first.rank, second.rank) == (4, 5)
-    assert second.env == {
-        "A": "b",
-        "RANK": "5",
-        "LOCAL_RANK": "1",
-        "LOCAL_WORLD_SIZE": "2",
-        "DDPJOB_TERMINATION_LOG": str(second.report),
-    }
-    assert first.report != second.report
+    specs = rank_specs({"A": "b", "RANK": "?", "NODE_RANK": "1"}, 6, 3, tmp_path)
+    for local, spec in enumerate(specs):
+        assert spec.rank == 6 + local
+        assert spec.env == {
+            "A": "b",
+            "NODE_RANK": "2",
+            "RANK": str(spec.rank),
+            "LOCAL_RANK": str(local),
+            "LOCAL_WORLD_SIZE": "3",
+            "DDPJOB_TERMINATION_LOG": str(spec.report),
+        }
+    assert len({spec.report for spec in specs}) == len(specs) == 3

@@ -1,11 +1,13 @@
 """How a supervisor finds rank 0's, over real connections to others that are made up."""
 
 import asyncio
+import errno
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,7 @@ from ddpjob_supervisor.gang.messages import (
     Welcome,
     to_line,
 )
-from ddpjob_supervisor.gang.rendezvous import Rendezvous
+from ddpjob_supervisor.gang.rendezvous import LATEST_SECONDS, SOONEST_SECONDS, Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.preflight.findings import PreflightError
 from msgspec.structs import replace
@@ -460,6 +462,25 @@ def test_who_waits_for_long_says_why(monkeypatch: pytest.MonkeyPatch, capsys: py
         assert said[0] == f"warning: waiting for rank 0's supervisor at {gone}: Connection refused"
 
     run(test())
+
+
+def test_who_is_not_there_is_tried_less_and_less_often_each_address_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[tuple[float, str]] = []
+
+    async def refuse(address: str, _: object) -> None:
+        tries.append((asyncio.get_running_loop().time(), address))
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    monkeypatch.setattr("ddpjob_supervisor.gang.rendezvous.connect", refuse)
+    peers = ("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1")
+    lonely = Rendezvous(Settings(uid="uid", node=1, nodes=4, peers=peers, patience=30.0))
+    with pytest.raises(PeerLostError):
+        virtual_time.run(lonely.reach(HELLO))
+    assert [address for _, address in tries] == [peers[turn % 3] for turn in range(len(tries))]
+    pauses = [after - before for (before, _), (after, _) in pairwise(tries)]
+    expected = [min(SOONEST_SECONDS * 1.5**turn, LATEST_SECONDS) for turn in range(len(pauses))]
+    assert pauses == pytest.approx(expected, abs=0.02)
+    assert len(pauses) > 30
 
 
 def test_without_an_operator_the_coordinator_is_not_waited_for_for_ever() -> None:

@@ -20,10 +20,32 @@ POD = {
 }
 
 
+def one_of_two(rank: int) -> dict[str, str]:
+    """A process of one of three nodes, with two of them each."""
+    node = {"NNODES": "3", "NODE_RANK": str(rank // 2), "NPROC_PER_NODE": "2"}
+    return {
+        **MASTER,
+        **node,
+        "RANK": str(rank),
+        "WORLD_SIZE": "6",
+        "LOCAL_RANK": str(rank % 2),
+        "LOCAL_WORLD_SIZE": "2",
+    }
+
+
 @pytest.mark.parametrize(
     ("env", "place"),
-    [({}, (0, 1, 1)), (ALONE, (0, 1, 1)), (NODE, (1, 4, 2)), (POD, (3, 8, 1))],
-    ids=["nothing", "one process", "a node of several", "a pod of one process"],
+    [
+        ({}, (0, 1, 1)),
+        (ALONE, (0, 1, 1)),
+        (NODE, (1, 4, 2)),
+        (POD, (3, 8, 1)),
+        *((one_of_two(rank), (rank // 2, 3, 2)) for rank in range(6)),
+    ],
+    ids=[
+        *("nothing", "one process", "a node of several", "a pod of one process"),
+        *(f"process {rank} of three nodes" for rank in range(6)),
+    ],
 )
 def test_the_environment_says_which_node_it_is(env: dict[str, str], place: tuple[int, int, int]) -> None:
     settings = read_settings(env)
