@@ -70,7 +70,7 @@ class Reason(StrEnum):
     SUPERVISOR_HEARD = "SupervisorHeard"
     """Rank 0's supervisor is answering again, or the gang is not running."""
     NOT_FINITE = "NotFinite"
-    """The loss is NaN or infinite; the message says at which step that was first seen, about a second after it began."""
+    """The loss is NaN or infinite; the message says at which step that was first seen, about a second late."""
     FINITE = "Finite"
     """The loss is a finite number again."""
     WENT_ON = "WentOn"

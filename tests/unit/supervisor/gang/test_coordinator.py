@@ -468,10 +468,10 @@ INHERITING: dict[str, Row] = {
         R,
         "Start(5) to 0 1",
         [],
+    ),
     "whoever tells last of an earlier one": (
         lambda: Gang().remembers(4).remembers(2).joins(0, attempt=1).joins(1, attempt=1),
         *(R, "Start(5) to 0 1", []),
-    ),
     ),
     "with the number that the operator gives it": (
         lambda: Gang().remembers(4).joins(0, attempt=5).joins(1, attempt=4),
