@@ -190,8 +190,10 @@ faults: plant ## Break the operator in every way at every place of a job's life;
 	FAULT_MATRIX=$$results $(BIN)/pytest $(FAULTS)
 	$(BIN)/python -m tests.faults.page "$$results"
 
-mutants: $(READY) ## How sharp the tests are: put 300 small faults in, one at a time; writes tests/mutants/README.md (20 min)
-	@$(BIN)/python -m tests.mutants run
+MUTANTS = $(if $(BASE),--base=$(BASE)) $(if $(SEED),--seed=$(SEED)) $(if $(PER_ROOM),--per-room=$(PER_ROOM)) \
+  $(if $(PROCESSES),--processes=$(PROCESSES))
+mutants: $(READY) ## Break each line that differs from BASE (main; on main, a day ago), and list what no test notices
+	@$(BIN)/python -m tests.mutants $(MUTANTS)
 
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .tests_cache .hypothesis .import_linter_cache

@@ -10,10 +10,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .mutant import Mutant
+from .change import PACKAGES
+from .faults import Mutant
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("operator", "trainer")
+CACHE = ".mypy_cache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,15 @@ class Copy:
 
     @classmethod
     def made(cls, source: Path, root: Path) -> "Copy":
-        """All that git knows or would take, as it is now."""
+        """All that git knows or would take, as it is now, and what mypy remembers of it."""
         listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(listed, cwd=source, check=True, capture_output=True, text=True).stdout
         for name in filter(None, names.split("\0")):
             if (source / name).is_file():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source / name, root / name)
+        if (source / CACHE).is_dir():
+            shutil.copytree(source / CACHE, root / CACHE)
         return cls(root)
 
     @property
@@ -42,15 +44,14 @@ class Copy:
     def mutated(self, mutant: Mutant) -> Iterator[None]:
         """With a mutant in it. Its file gets a time of its own, and then the old one again: bytecode goes by that."""
         file = self.root / mutant.file
-        source, times = file.read_text(encoding="utf-8"), (file.stat().st_atime, file.stat().st_mtime)
-        changed = mutant.applied(source)
-        assert changed is not None, f"does not apply any more: {mutant}"
-        file.write_text(changed, encoding="utf-8")
-        os.utime(file, (times[0], times[1] + mutant.number))
+        source, times = file.read_bytes(), (file.stat().st_atime, file.stat().st_mtime)
+        assert source == mutant.source, f"{file} has changed since {mutant} was made of it"
+        file.write_bytes(mutant.mutated)
+        os.utime(file, (times[0], times[1] + 1 + mutant.start))
         try:
             yield
         finally:
-            file.write_text(source, encoding="utf-8")
+            file.write_bytes(source)
             os.utime(file, times)
 
     def run(self, seconds: float, *command: str, env: Mapping[str, str]) -> int | None:

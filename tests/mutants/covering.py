@@ -1,37 +1,55 @@
-"""A pytest plugin: tells coverage which test runs, and leaves out the tests that do not reach a mutant.
+"""A pytest plugin: tells coverage which test runs, how long each took, and runs those alone that reach a mutant.
 
 A test is a function with all its parameters, named `tests/unit/api/test_crd.py::test_it`.
 """
 
+import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import coverage
 import pytest
 
+ONLY = "ONLY_THESE_TESTS"
+"""The variable that names a file of tests, one a line: they run in its order, and no others."""
+
+SECONDS = "seconds.json"
+"""What is written at the end, where coverage measures: how long each test took."""
+
+SPENT: Counter[str] = Counter()
 RUNNING = pytest.StashKey[str]()
 
-ONLY = "ONLY_THESE_TESTS"
-"""The variable that names a file of tests, one a line: no others run."""
 
-
-def name_of(item: pytest.Item) -> str:
-    """The test that an item belongs to."""
-    return item.nodeid.partition("[")[0]
+def name_of(test: str) -> str:
+    """The test that an item belongs to, by pytest's id for it."""
+    return test.partition("[")[0]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keeps the tests that are asked for."""
     if only := os.environ.get(ONLY):
-        wanted = set(Path(only).read_text(encoding="utf-8").splitlines())
-        items[:] = [item for item in items if name_of(item) in wanted]
+        places = {name: place for place, name in enumerate(Path(only).read_text(encoding="utf-8").splitlines())}
+        wanted = [item for item in items if name_of(item.nodeid) in places]
+        items[:] = sorted(wanted, key=lambda item: places[name_of(item.nodeid)])
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
     """What runs now runs for this test. Told once for all its parameters: each time coverage writes all it has."""
-    measuring, name = coverage.Coverage.current(), name_of(item)
+    measuring, name = coverage.Coverage.current(), name_of(item.nodeid)
     if measuring and item.session.stash.get(RUNNING, "") != name:
         item.session.stash[RUNNING] = name
         measuring.switch_context(name)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A test's setup, its call or its teardown."""
+    SPENT[name_of(report.nodeid)] += report.duration
+
+
+def pytest_sessionfinish() -> None:
+    """Once all have run."""
+    if coverage.Coverage.current():
+        Path(SECONDS).write_text(json.dumps(SPENT), encoding="utf-8")
