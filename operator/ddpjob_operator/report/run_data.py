@@ -47,13 +47,13 @@ def find(directory: Path) -> RunData:
         raise BadInputError(f"{directory} holds neither a run (job.json) nor metrics ({NAME}, {SEEN_NAME})")
     newest = (max(some, key=lambda file: file.stat().st_mtime) for some in files.values() if some)
     known = (recorded for file in newest if (recorded := read(file)).starts)
-    recorded = next(known, None)
-    if job is None and recorded is None:
+    records = next(known, None)
+    if job is None and records is None:
         listed = ", ".join(str(file) for some in files.values() for file in some)
         raise BadInputError(f"no line of {listed} says when a run started: nothing is known of one")
     name = job.metadata.name if job else directory.resolve().name
     stuck = stacks(directory, _checkpoints(run))
-    return RunData(name, job, recorded or Records(), run.lock.holder() is not None, stuck)
+    return RunData(name, job, records or Records(), run.lock.holder() is not None, stuck)
 
 
 def _files(directory: Path, run: RunDirectory, name: str) -> list[Path]:
