@@ -31,7 +31,9 @@ RECOVERY = Page(
     REFERENCE / "recovery.md",
     ("kills", "pods", "flood", "watching", "saves", "read-back", "resume", "goodput", "mixed"),
 )
-PERFORMANCE = Page(REFERENCE / "performance.md", ("start", "fairness", "memory", "churn", "targets", "contestants"))
+PERFORMANCE = Page(
+    REFERENCE / "performance.md", ("start", "fairness", "memory", "churn", "targets", "contestants", "shares")
+)
 TRAINING = Page(REFERENCE / "training-speed.md", ("loop", "divergence", "launch", "scaling", "input"))
 SHARING = Page(HOW_TO / "share-a-cluster.md", ("gangs",))
 

@@ -15,16 +15,21 @@ def position(plant: Plant) -> int:
     return plant.audit_log.stat().st_size
 
 
-def writes(plant: Plant, since: int = 0, namespace: str | None = None) -> Iterator[dict[str, Any]]:
-    """All writes in a namespace, or in all, also those that were refused."""
+def requests(plant: Plant, since: int = 0, namespace: str | None = None) -> Iterator[dict[str, Any]]:
+    """All that was asked for in a namespace, or in all, also what was refused."""
     mark = f'"namespace":"{namespace}"'.encode() if namespace else b""
     with plant.audit_log.open("rb") as log:
         log.seek(since)
         for line in log:
             if mark in line and line.endswith(b"\n"):
                 event = json.loads(line)
-                if event["verb"] not in READS and "objectRef" in event:
+                if "objectRef" in event:
                     yield event
+
+
+def writes(plant: Plant, since: int = 0, namespace: str | None = None) -> Iterator[dict[str, Any]]:
+    """Those that ask for a change."""
+    return (event for event in requests(plant, since, namespace) if event["verb"] not in READS)
 
 
 def kind(event: dict[str, Any]) -> str:

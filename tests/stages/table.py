@@ -70,9 +70,10 @@ STAGES = (
             Tests(NODES, ("--numprocesses=2", "--dist=loadfile")),
         ),
     ),
-    # Speed has the cores to itself. Plans go on beside each other in one process, on one plant.
-    Stage("speed", runs=(Tests((SPEED,)),)),
+    # Plans go on beside each other in one process, on one plant.
     Stage("faults", runs=(Tests((FAULTS,)),)),
+    # Speed has the cores to itself.
+    Stage("speed", runs=(Tests((SPEED,)),), full=True),
     # The tests of the real nodes again, on a cluster as users have: on nodes of kind.
     Stage("kind", make="e2e-kind", full=True),
 )

@@ -145,10 +145,3 @@ def test_what_was_not_measured_is_said_in_its_cell() -> None:
         CONTESTANTS["job"].title: dict[str, list[dict[str, float]]](),
     }
     assert "| 500 jobs of 4 pods: jobs/s | 30 | not measured |" in report.side_by_side(found, {})
-
-
-def test_ratios_that_are_held_to_are_medians_of_the_repeats_and_say_how_they_were_measured(tmp_path: Path) -> None:
-    file = tmp_path / "ratios.json"
-    report.record({DDPJOB.title: {"shares": [{"x": 0.1}, {"x": 0.9}, {"x": 0.4}]}}, "by hand", file)
-    assert report.recorded(file) == {"x": 0.4}
-    assert "by hand" in file.read_text()

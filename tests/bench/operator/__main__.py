@@ -1,7 +1,7 @@
 """How fast the operator is and what it costs, beside other controllers on the same plant.
 
 What is measured is printed. A whole run is written into docs/reference/performance.md, and so are, with all else or
-alone, an hour of jobs that come and go and the jobs beside a large one; the shares, alike, into performance.json.
+alone, the shares, an hour of jobs that come and go, and the jobs beside a large one.
 Exits 1 if a target is missed.
 """
 
@@ -24,12 +24,12 @@ from tests.plant.binaries import KUBERNETES_VERSION, For
 from . import report
 from .client import BenchError
 from .contestants import CONTESTANTS, DDPJOB, Contestant
-from .scenarios import PAIRS, Scenario, scenarios
+from .scenarios import Scenario, scenarios
 from .stage import Figures, a_stage
 
 NODES_AT_MOST = 60
 """For a quick run."""
-PARTS = frozenset({"fairness", "memory", "many", "progress", "largest", "churn"})
+PARTS = frozenset({"shares", "fairness", "memory", "many", "progress", "largest", "churn"})
 """Scenarios whose figures have a table of their own."""
 
 
@@ -135,8 +135,6 @@ def main() -> None:
         if part in bench.found[DDPJOB.title]:
             alone = report.targets({DDPJOB.title: {part: bench.found[DDPJOB.title][part]}})
             table.section(table.PERFORMANCE.path, part, alone, table.circumstances(load, "once"))
-    if not flags.quick and "shares" in bench.found[DDPJOB.title]:
-        report.record(bench.found, table.circumstances(load, f"{flags.repeats} times {PAIRS} pairs in turn"))
     missed = [row for row in rows if row.met is False and not flags.quick]
     sys.exit(f"missed: {'; '.join(row.what for row in missed)}" if missed else 0)
 

@@ -3,8 +3,7 @@
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.bench.table import Row
 from tests.pages import REFERENCE
@@ -16,7 +15,25 @@ from .stage import Figures
 Found = Mapping[str, Mapping[str, Sequence[Figures]]]
 """The figures of each repeat, by the contestant's title and by scenario."""
 
-RATIOS = REFERENCE / "performance.json"
+FLOORS = REFERENCE / "performance.json"
+
+
+class Floor(NamedTuple):
+    """The least that a share may be, whatever was measured last: nothing but a person writes it."""
+
+    best: float
+    """The most that was ever measured, on a machine with nothing else to do."""
+    floor: float
+    since: str
+    """The day of its last change."""
+    reason: str
+    """A sentence with both numbers, which stands in the changelog, too."""
+
+
+def floors() -> dict[str, Floor]:
+    """By what is measured."""
+    known: dict[str, dict[str, Any]] = json.loads(FLOORS.read_text(encoding="utf-8"))
+    return {figure: Floor(**floor) for figure, floor in known.items()}
 
 
 class Limit(NamedTuple):
@@ -108,6 +125,8 @@ def targets(found: Found) -> list[Row]:
     ]
     if "ceiling" in ours:
         rows.append(Row("a client that only makes such pods", _spread(ours["ceiling"], "pods created/s", "pods/s")))
+    if "shares" in ours:
+        rows += [_beside_a_client(ours["shares"], figure, floor) for figure, floor in floors().items()]
     if "burst500" in ours:
         rows += _beside(found)
     if "big" in ours:
@@ -124,6 +143,11 @@ def targets(found: Found) -> list[Row]:
     if "churn" in ours:
         rows.append(_growth(ours["churn"]))
     return rows
+
+
+def _beside_a_client(repeats: Sequence[Figures], figure: str, floor: Floor) -> Row:
+    target = f"≥ {floor.floor}, at best {floor.best}"
+    return Row(figure, _spread(repeats, figure), target, met=_median(repeats, figure) >= floor.floor)
 
 
 def _beside(found: Found) -> list[Row]:
@@ -200,19 +224,6 @@ def _beside_each_other(found: Found, titles: Sequence[str], scenario: str, figur
         _spread(found[title][scenario], figure) if scenario in found[title] else "not measured" for title in titles
     ]
     return f"| {what} | {' | '.join(cells)} |"
-
-
-def record(found: Found, circumstances: str, file: Path = RATIOS) -> None:
-    """Keeps what a later change is compared with: our shares of what a client does."""
-    repeats = found[DDPJOB.title]["shares"]
-    ratios = {figure: round(_median(repeats, figure), 3) for figure in repeats[0]}
-    file.write_text(json.dumps({"measured": circumstances, "ratios": ratios}, indent=2) + "\n", encoding="utf-8")
-
-
-def recorded(file: Path = RATIOS) -> dict[str, float]:
-    """Those that are kept."""
-    known: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))["ratios"]
-    return known
 
 
 def _median(repeats: Sequence[Figures], figure: str) -> float:
