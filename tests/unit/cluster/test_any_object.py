@@ -116,7 +116,6 @@ def pods() -> st.SearchStrategy[dict[str, Any]]:
 GANG = a_job(nodes=2).running()
 
 
-@examples(4)
 @given(pods())
 def test_whatever_a_pod_says_its_job_is_decided_about(manifest: dict[str, Any]) -> None:
     seen = arrived(PODS, manifest)
