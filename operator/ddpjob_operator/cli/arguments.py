@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
-from ddpjob_operator.api.text import visible
+from ddpjob_operator.text import visible
 
 from . import completion, mistakes
 from .invocation import called_by_kubectl

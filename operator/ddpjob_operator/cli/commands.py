@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.api.text import visible
+from ddpjob_operator.text import visible
 
 from .completion import script
 from .counterparts import refuse

@@ -6,9 +6,9 @@ from datetime import datetime
 
 from ddpjob_operator.api import ConditionType, DDPJob, DDPJobStatus, Incident, RestartAction
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.api.text import one_line
 from ddpjob_operator.api.words import counted, duration, restarts
 from ddpjob_operator.engine import called, deadline, expiry, present_budget, start_deadline
+from ddpjob_operator.text import one_line
 
 from .phrases import age, world
 from .screen import Screen

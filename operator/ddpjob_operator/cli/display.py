@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ddpjob_operator.api import DDPJobStatus
-from ddpjob_operator.api.text import one_line, visible
 from ddpjob_operator.engine import Event
+from ddpjob_operator.text import one_line, visible
 
 from .describe import how_far
 from .progress import LoggedProgress, Report, parse

@@ -11,7 +11,7 @@ from rich.console import Console  # noqa: TID251  Here it is given its rule.
 from rich.control import Control
 from rich.text import Text
 
-from ddpjob_operator.api.text import visible
+from ddpjob_operator.text import visible
 
 SIP = 1 << 11
 """Characters that are written at once: even a serial line at 9600 baud takes them in a few seconds."""

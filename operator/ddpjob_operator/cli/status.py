@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from ddpjob_operator.api import BadInputError, DDPJob, State
-from ddpjob_operator.api.text import visible
 from ddpjob_operator.local import RunDirectory, as_here, find_run, find_runs, known_runs, registered
+from ddpjob_operator.text import visible
 
 from .describe import describe
 from .invocation import itself

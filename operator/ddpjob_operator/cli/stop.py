@@ -4,9 +4,9 @@ import signal
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.api.text import one_line
 from ddpjob_operator.engine import Event
 from ddpjob_operator.local import RunDirectory, find_run, stop_job
+from ddpjob_operator.text import one_line
 
 from .invocation import itself
 from .phrases import going_on

@@ -1,7 +1,7 @@
 """What remains on the screen when a job has ended."""
 
 from ddpjob_operator.api import Backend, ConditionType, DDPJob, State
-from ddpjob_operator.api.text import one_line
+from ddpjob_operator.text import one_line
 
 from .invocation import itself
 from .phrases import NEVER_RAN, restarts

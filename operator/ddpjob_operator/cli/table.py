@@ -7,7 +7,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from ddpjob_operator.api import DDPJob, State
-from ddpjob_operator.api.text import one_line
+from ddpjob_operator.text import one_line
 
 from .screen import Screen
 

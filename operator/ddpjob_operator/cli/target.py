@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.api.text import visible
 from ddpjob_operator.local import RUNS, find_runs, names_in_use
+from ddpjob_operator.text import visible
 
 from .invocation import called_by_kubectl
 

@@ -10,7 +10,7 @@ import re
 import sys
 from typing import IO, Any, cast
 
-from ddpjob_operator.api.text import CONTROL, written_out
+from ddpjob_operator.text import CONTROL, written_out
 
 MOST_PARAMETERS = 64
 PARAMETERS = rf"[0-9;:]{{0,{MOST_PARAMETERS}}}"

@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from ddpjob_operator.api import ConditionType, DDPJob, State
 from ddpjob_operator.api.contract import TRAIN
-from ddpjob_operator.api.text import visible
 from ddpjob_operator.api.words import counted, duration, restarts
+from ddpjob_operator.text import visible
 
 from . import figures
 from .incidents import STOPPED, Interruption, incidents

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.api.text import one_line, visible
 from ddpjob_operator.cli.terminal import Filter, Terminal, guard
+from ddpjob_operator.text import one_line, visible
 from hypothesis import given
 from hypothesis import strategies as st
 

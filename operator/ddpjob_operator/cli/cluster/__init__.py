@@ -7,10 +7,10 @@ from functools import partial
 from typing import TypeVar
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.api.text import visible
 from ddpjob_operator.cli.logs import which_of
 from ddpjob_operator.cli.phrases import Rest
 from ddpjob_operator.client import Cluster, ClusterError, Jobs, connect
+from ddpjob_operator.text import visible
 
 from .change import resume, scale, suspend
 from .cluster_version import version

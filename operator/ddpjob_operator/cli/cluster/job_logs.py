@@ -4,12 +4,12 @@ import sys
 from itertools import starmap
 
 from ddpjob_operator.api import BadInputError, DDPJob
-from ddpjob_operator.api.text import visible
 from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.cli.phrases import NEVER_RAN, failed_first, incident_of, nothing_ran, span_of_attempts
 from ddpjob_operator.cli.run_logs import Line, shown_last
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, as_job, of_attempt, present, previous_attempt
 from ddpjob_operator.engine import called
+from ddpjob_operator.text import visible
 
 from .life import Life, unnoticed
 from .pod_logs import FOLLOWED, PodLogs

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from ddpjob_operator.api.text import one_line
 from ddpjob_operator.cli.describe import describe
 from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.phrases import age
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.table import COLUMNS, Growing, Row, row, tabulate
 from ddpjob_operator.client import ClusterError, Document, Jobs, RefusedError, as_job, when
+from ddpjob_operator.text import one_line
 
 from .life import unnoticed
 
