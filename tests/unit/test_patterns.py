@@ -66,7 +66,9 @@ def constants(tree: ast.Module) -> dict[str, Any]:
     """What a module's assignments give that need nothing but `re` and each other."""
     known: dict[str, Any] = {"re": re}
     for statement in tree.body:
-        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("ddpjob_operator.api."):
+        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith(
+            ("ddpjob_operator.api.", "ddpjob_operator.text")
+        ):
             room = import_module(statement.module or "")
             known |= {one.name: text for one in statement.names if isinstance(text := getattr(room, one.name), str)}
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
