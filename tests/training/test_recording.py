@@ -40,12 +40,13 @@ def test_rank_0_records_how_long_the_own_part_of_each_ranks_steps_takes(runs: Ru
     runs.train(2, "--workload", late, "--epochs", 4, "--log-dir", tmp_path / "metrics")
     (start,) = read(tmp_path / "metrics" / "metrics.jsonl").starts
     timed = start.of("timed")
-    told, parts = [one.numbers("rank_seconds") for one in timed], timed[-1].numbers("seconds")
+    told = [one.numbers("rank_seconds") for one in timed]
+    parts = {name for one in timed for name in one.numbers("seconds")}  # A busy machine may leave some out of one.
     ranks = [one for one in told if one.keys() == {"0", "1"}]
     assert ranks[-1:] == told[-1:]
     # The quickest: on a busy machine either may once take long.
     assert min(one["1"] for one in ranks) > max(0.04, min(one["0"] for one in ranks))
-    assert parts.keys() == {"data", "forward", "backward", "communication", "optimizer"}
+    assert parts == {"data", "forward", "backward", "communication", "optimizer"}
     assert start.began.values["world_size"] == 2
     assert start.of("evaluated")[-1].number("accuracy") is not None
     assert start.of("finished")
