@@ -56,4 +56,4 @@ def test_a_share_is_judged_by_its_floor_whatever_was_measured_before() -> None:
     for figures, met in ((just, True), (below, False)):
         rows = report.targets({DDPJOB.title: {"shares": [figures]}})
         assert [row.met for row in rows] == [met] * len(floors)
-        assert [f"at best {one.best}" in row.target for row, one in zip(rows, floors.values(), strict=True)]
+        assert all(f"at best {one.best}" in row.target for row, one in zip(rows, floors.values(), strict=True))

@@ -483,6 +483,11 @@ class DDPJobStatus(_Said):
                 return condition.status == "True"
         return False
 
+    def message_while_true(self, kind: ConditionType) -> str:
+        """The message of the condition of that type while it is true; otherwise empty."""
+        condition = self.condition(kind)
+        return condition.message if condition is not None and condition.status == "True" else ""
+
     def completed(self) -> frozenset[int]:
         """The numbers of nodes in `completedIndexes` that the job has."""
         ends = (run.partition("-") for run in self.completed_indexes.split(",") if run)

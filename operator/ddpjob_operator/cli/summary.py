@@ -39,9 +39,8 @@ def _results(job: DDPJob, progress: LoggedProgress) -> list[tuple[str, str]]:
     evaluated, finished, heard = progress.evaluated, progress.finished, job.status.progress
     pace = finished.values.get("samples_per_second") if finished else None
     step = progress.step if progress.step is not None or heard is None else heard.step
-    lost = job.status.condition(ConditionType.LOSS_NOT_FINITE)
     results = [
-        ("loss", lost.message if lost is not None and lost.status == "True" else None),
+        ("loss", job.status.message_while_true(ConditionType.LOSS_NOT_FINITE) or None),
         ("accuracy", evaluated.values.get("accuracy") if evaluated else None),
         ("throughput", f"{pace} samples/s" if pace else None),
         ("step", str(step) if step is not None else None),

@@ -48,7 +48,7 @@ _Parts = tuple[datetime, int, str, str, int | None, int | None]
 
 
 def _of_incident(incident: Incident, starts: Sequence[Start]) -> _Parts:
-    later = (_went_on(start) for start in starts if start.began.attempt > incident.attempt)
+    later = (start.went_on for start in starts if start.began.attempt > incident.attempt)
     before = (_last_step(start) for start in reversed(starts) if start.began.attempt <= incident.attempt)
     step = next(before, None) if incident.step is None else incident.step
     cause = f"{incident.who}: {incident.cause}"
@@ -60,11 +60,7 @@ def _of_start(before: Start, after: Start) -> _Parts:
     if ended := before.of("ended"):
         time, error, message = ended[-1].time, ended[-1].values.get("error"), str(ended[-1].values.get("message"))
         cause = "stopped on request" if error == STOPPED else f"rank 0: {error}"
-    return time, before.began.attempt, cause, message, _last_step(before), _went_on(after)
-
-
-def _went_on(start: Start) -> int | None:
-    return None if start.counted else start.began.step
+    return time, before.began.attempt, cause, message, _last_step(before), after.went_on
 
 
 def _last_step(start: Start) -> int:

@@ -109,9 +109,8 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
         yield "Restarts", restarts(job.status.restarts, job.status.disruptions)
     elif recorded.starts:
         yield "Starts", str(len(recorded.starts))
-    lost = job.status.condition(ConditionType.LOSS_NOT_FINITE) if job else None
-    if lost is not None and lost.status == "True":
-        yield "Loss not finite", lost.message
+    if job and (lost := job.status.message_while_true(ConditionType.LOSS_NOT_FINITE)):
+        yield "Loss not finite", lost
     if recorded.trained_anew:
         yield "Trained again", f"{counted(recorded.trained_anew, 'step')} after interruptions"
     if started_over := _started_over(found):
@@ -125,9 +124,8 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
 
 def _started_over(found: RunData) -> str:
     """What is known of an attempt that began where the run had begun, in words; empty if none did."""
-    said = found.job.status.condition(ConditionType.STARTED_OVER) if found.job else None
-    if said is not None and said.status == "True":
-        return said.message
+    if found.job and (said := found.job.status.message_while_true(ConditionType.STARTED_OVER)):
+        return said
     first, *later = (start.began for start in found.recorded.starts) if found.recorded.starts else (None,)
     # A supervisor may not know where a start began, and the job says what it knows.
     if first is None or found.job or found.recorded.seen or not found.recorded.trained_anew:

@@ -63,6 +63,11 @@ class Start:
         """Whether a supervisor counted its steps anew: where the program went on is unknown then."""
         return self.began.values.get("counted") is True
 
+    @property
+    def went_on(self) -> int | None:
+        """The step from which training went on; None if that is unknown."""
+        return None if self.counted else self.began.step
+
     def of(self, event: str) -> list[Record]:
         """Its entries of a kind."""
         return [entry for entry in self.entries if entry.event == event]
@@ -104,7 +109,7 @@ class Records:
 
     def _limits(self) -> list[float]:
         """For each start the step up to which its entries count."""
-        later = [math.inf if start.counted else start.began.step for start in self.starts[:0:-1]]
+        later = [math.inf if start.went_on is None else start.went_on for start in self.starts[:0:-1]]
         return [*accumulate(later, min, initial=math.inf)][::-1][: len(self.starts)]
 
 

@@ -1,7 +1,7 @@
 r"""Texts that others have written, as they may stand among ours.
 
-What is no letter is written out, as `\x1b`: it could give orders to a terminal, or have a line read otherwise than it
-is, in a terminal and on a page alike.
+Control characters are written out, as `\x1b`: they could give orders to a terminal, or have a line read otherwise
+than it is, in a terminal and on a page alike.
 """
 
 import re

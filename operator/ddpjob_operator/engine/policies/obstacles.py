@@ -51,8 +51,7 @@ def in_the_way(view: View) -> Obstacle | None:
 
 def starts_again(view: View) -> str:
     """Why a gang starts again; empty if it does not."""
-    said = view.status.condition(ConditionType.RESTARTING)
-    return said.message if said is not None and said.status == "True" else ""
+    return view.status.message_while_true(ConditionType.RESTARTING)
 
 
 def _given_back(view: View) -> str:
