@@ -1,14 +1,13 @@
 """docs/reference/tutorials.md names only tests and flags that there are."""
 
 import re
-from pathlib import Path
 
 import pytest
 from ddpjob_operator.cli import arguments
 from ddpjob_trainer.config import train_parser
 from ddpjob_trainer.inference import commands
 
-from tests.unit.test_peers import NAMED, ROOT, _content
+from tests.support.named import ROOT, mistakes
 
 PAGE = ROOT / "docs" / "reference" / "tutorials.md"
 ROWS = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if re.match(r"\| [^|]*[^-| ]", line)]
@@ -36,14 +35,7 @@ def test_what_a_tutorial_teaches_is_shown_by_tests_that_exist(row: str) -> None:
     teaches, how, shown = (cell.strip() for cell in row.strip("|").split(" | "))
     assert teaches
     assert how
-    named = NAMED.findall(shown)
-    assert named, "names no test"
-    assert len(named) == shown.count("::"), f"not the name of a test, as pytest has it, in: {shown}"
-    for file, test, case in named:
-        assert Path(ROOT, file).is_file(), f"there is no {file}"
-        tests, words = _content(file)
-        assert test in tests, f"{file} has no {test}"
-        assert not case or case in words or Path(ROOT, case).is_file(), f"{file} has no row {case!r}"
+    assert [*mistakes(shown)] == []
 
 
 @pytest.mark.parametrize("row", LESSONS, ids=lambda row: row.split("|")[1].strip()[:40])
