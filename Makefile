@@ -151,25 +151,25 @@ audit: $(READY) ## Ask pip-audit's database about each locked version, and pip w
 	done
 
 bench-train: $(READY) ## Our trainer beside the smallest DDP script and other yardsticks (about 40 min; QUICK=1: to try it)
-	@$(BIN)/python -m tests.bench.train $(if $(QUICK),--quick)
+	@$(BIN)/python -m bench.train $(if $(QUICK),--quick)
 
 bench-checkpoint: $(READY) ## What a save of 100 MB costs training
-	@$(BIN)/python -m tests.bench.checkpoint
+	@$(BIN)/python -m bench.checkpoint
 
 bench-recovery: $(READY) ## How soon training goes on after a fault, and what faults cost (about 50 min; QUICK=1: a few, to try it)
-	@$(BIN)/python -m tests.bench.recovery $(if $(QUICK),--quick)
+	@$(BIN)/python -m bench.recovery $(if $(QUICK),--quick)
 
 bench-operator: plant ## The operator beside other controllers, as fast as they go (most of an hour; QUICK=1: to try it)
-	@$(BIN)/python -m tests.bench.operator $(if $(QUICK),--quick)
+	@$(BIN)/python -m bench.operator $(if $(QUICK),--quick)
 
 bench-coordinator: $(READY) ## What the supervisors of 2,048 ranks cost rank 0's, and how soon all know (1 min)
-	@$(BIN)/python -m tests.bench.coordinator
+	@$(BIN)/python -m bench.coordinator
 
 bench-start: plant ## How soon a submitted script makes its first step on real nodes, by parts (3 min; QUICK=1: one job)
-	@$(BIN)/python -m tests.bench.start $(if $(QUICK),--quick)
+	@$(BIN)/python -m bench.start $(if $(QUICK),--quick)
 
 bench-gangs: plant ## How soon many gangs have run that compete for few nodes (1 h; QUICK=1: to try it)
-	@$(BIN)/python -m tests.bench.gangs $(if $(QUICK),--quick)
+	@$(BIN)/python -m bench.gangs $(if $(QUICK),--quick)
 
 gpu: $(READY) ## What needs a GPU, on a machine that has some; writes docs/reference/gpu.md (under 8 min; without one, over gloo)
 	@$(BIN)/python -m tests.gpu

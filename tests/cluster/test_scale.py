@@ -9,9 +9,9 @@ from collections import Counter
 import psutil
 from ddpjob_operator.api.contract import Label
 
-from tests.bench.operator.audit import job_name, lives
-from tests.bench.operator.contestants import SERVER
-from tests.bench.operator.stage import cpu_seconds
+from bench.operator.audit import job_name, lives
+from bench.operator.contestants import SERVER
+from bench.operator.stage import cpu_seconds
 from tests.plant import Plant
 from tests.plant.api import ADMINS
 from tests.plant.audit import kind, position, requests

@@ -7,10 +7,10 @@ import asyncio
 
 import pytest
 
-from tests.bench.operator import report
-from tests.bench.operator.contestants import DDPJOB
-from tests.bench.operator.scenarios import shares
-from tests.bench.operator.stage import Figures, a_stage
+from bench.operator import report
+from bench.operator.contestants import DDPJOB
+from bench.operator.scenarios import shares
+from bench.operator.stage import Figures, a_stage
 from tests.plant.needs import demand
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench.table import machine
+from bench.table import machine
 from tests.pages import REFERENCE, write
 
 from .ever_failed import EVER_FAILED

@@ -102,6 +102,7 @@ ROOMS = {
         "tests/report",
         "tests/e2e",
     ),
+    "bench/": ("tests/cluster/test_scale.py", SPEED),
     "charts/": ("tests/chart", "tests/e2e"),
     "deploy/": ("tests/chart", "tests/cluster", "tests/docs", "tests/e2e"),
     "docs/": ("tests/docs", "tests/scheduling", "tests/e2e"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import table
+from bench import table
 from tests.pages import END, begin
 
 

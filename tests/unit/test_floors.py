@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.operator import report
-from tests.bench.operator.contestants import DDPJOB
-from tests.bench.operator.report import Floor
+from bench.operator import report
+from bench.operator.contestants import DDPJOB
+from bench.operator.report import Floor
 
 CHANGELOG = (Path(__file__).parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
 WHY = "It made 0.5 at best, and may not make less than 0.4: so it is."

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.bench.operator import audit, report
-from tests.bench.operator.contestants import CONTESTANTS, DDPJOB
-from tests.bench.operator.stage import quantile
+from bench.operator import audit, report
+from bench.operator.contestants import CONTESTANTS, DDPJOB
+from bench.operator.stage import quantile
 
 OURS, PLAYER, USER = "ddpjob", audit.PLAYER, "admin"
 

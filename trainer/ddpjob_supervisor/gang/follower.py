@@ -65,7 +65,7 @@ from .settings import Settings
 BEAT_SECONDS, BEAT_SECONDS_AT_MOST = 0.5, 2.0
 BEATS_PER_SECOND = 2000
 """Of all ranks together: in a large gang each node reports less often. 4000 cost rank 0's supervisor 10 % of a core
-(tests/bench/coordinator.py), on a node whose ranks need all of them."""
+(bench/coordinator.py), on a node whose ranks need all of them."""
 
 DONE_SECONDS = 60.0
 """Rank 0's pod is usually replaced within this time; if it is not, all ranks may be done."""

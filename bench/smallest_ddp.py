@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
 
-from tests.bench.models import MODELS, optimizer
+from bench.models import MODELS, optimizer
 
 chosen, total = MODELS[sys.argv[1]], int(sys.argv[2])
 

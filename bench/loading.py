@@ -1,6 +1,6 @@
 """How fast images are decoded: our loader beside the one of torchvision's reference example, on the same files.
 
-`python -m tests.bench.loading ours|reference DIRECTORY SIZE` is one run, which prints images per second.
+`python -m bench.loading ours|reference DIRECTORY SIZE` is one run, which prints images per second.
 """
 
 import io
@@ -22,10 +22,10 @@ from ddpjob_trainer.data.order import Order
 from PIL import Image
 from torch.utils.data import DataLoader, RandomSampler
 
-from tests.bench import pairs
-from tests.bench.table import Row
+from bench import pairs
+from bench.table import Row
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 LEAST, GOAL = 1.0, 1.3
 BATCH, WORKERS, CLASSES = 32, 2, 10
 IMAGES, DISTINCT = 2400, 60
@@ -48,7 +48,7 @@ def _compared(count: int, directory: str, size: int) -> Row:
 
 
 def _run(kind: str, directory: str, size: int) -> float:
-    command = [sys.executable, "-m", "tests.bench.loading", kind, directory, str(size)]
+    command = [sys.executable, "-m", "bench.loading", kind, directory, str(size)]
     return round(float(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout), 1)
 
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import psutil
 
-from tests.bench.goodput import STALL_SECONDS, STEP_SECONDS
-from tests.bench.jobs import ROOT, Job, a_place, start
-from tests.bench.notes import DEADLINE_SECONDS, NotGoneOnError
-from tests.bench.table import Row
+from bench.goodput import STALL_SECONDS, STEP_SECONDS
+from bench.jobs import ROOT, Job, a_place, start
+from bench.notes import DEADLINE_SECONDS, NotGoneOnError
+from bench.table import Row
 from tests.e2e.figures import FIGURES
 
 NODES = 2
@@ -162,7 +162,7 @@ def pods() -> list[Row]:
 
 def saves(rounds: int) -> list[Row]:
     """What the bench of checkpoints says; the files are written where temporary ones are."""
-    words = [sys.executable, "-m", "tests.bench.checkpoint", "--rounds", str(rounds)]
+    words = [sys.executable, "-m", "bench.checkpoint", "--rounds", str(rounds)]
     with tempfile.TemporaryDirectory() as directory:
         done = subprocess.run(
             [*words, "--directory", directory], cwd=ROOT, check=False, capture_output=True, text=True

@@ -12,8 +12,8 @@ from ddpjob_rank.manifests.manifest import Manifest
 from ddpjob_trainer.checkpoint import state
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 
-from tests.bench import pairs
-from tests.bench.table import Row
+from bench import pairs
+from bench.table import Row
 
 BYTES_OF_A_NUMBER = 4
 

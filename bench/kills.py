@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 from ddpjob_operator.local.machine import free_port
 
-from tests.bench.jobs import PLENTY, ROOT, a_place, quiet
-from tests.bench.notes import Notes, NotGoneOnError
-from tests.bench.noting import NOTES
-from tests.bench.table import Row
+from bench.jobs import PLENTY, ROOT, a_place, quiet
+from bench.notes import Notes, NotGoneOnError
+from bench.noting import NOTES
+from bench.table import Row
 from tests.training.forking import start_supervisor_cold
 from tests.training.gang import SCRIPT, a_gang
 
@@ -107,7 +107,7 @@ def ours_in_place(directory: Path) -> Iterator[Training]:
         "DDPJOB_CHECKPOINT_DIR": str(directory / "checkpoints"),
         "DDPJOB_CHECKPOINT_EVERY_SECONDS": "2",
     }
-    arguments = ("--workload", "tests.bench.noting:Noted", "--epochs", LONG, "--log-every", LONG)
+    arguments = ("--workload", "bench.noting:Noted", "--epochs", LONG, "--log-every", LONG)
     yield from _in_place(directory, directory / "notes", env, "-m", "ddpjob_trainer", *arguments)
 
 

@@ -8,8 +8,8 @@ import argparse
 from pathlib import Path
 from tempfile import mkdtemp
 
-from tests.bench import flood, goodput, kills, reading_back, resuming, table, watching
-from tests.bench.table import Part
+from bench import flood, goodput, kills, reading_back, resuming, table, watching
+from bench.table import Part
 
 
 def parts(flags: argparse.Namespace, directory: Path) -> dict[str, Part]:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tests.bench.kills import LONG, NODES
-from tests.bench.notes import Notes
-from tests.bench.table import Row
+from bench.kills import LONG, NODES
+from bench.notes import Notes
+from bench.table import Row
 from tests.training.forking import start_supervisor_cold
 from tests.training.gang import Gang, a_gang
 

@@ -18,8 +18,8 @@ from ddpjob_trainer.recording.position import Position
 from ddpjob_trainer.task import load_task
 from ddpjob_trainer.train import Trainer, build
 
-from tests.bench import pairs
-from tests.bench.table import Row
+from bench import pairs
+from bench.table import Row
 
 STEPS = {"ConvNet": 40, "ResNet18": 4}
 """Of a turn: fewer than an epoch has."""
@@ -45,7 +45,7 @@ def rows(count: int) -> list[Row]:
 
 def a_trainer(model: str, choice: str) -> Trainer:
     """One of a world of one, whose steps are not printed."""
-    flags = ["--workload", f"tests.bench.models:{model}Bench", "--on-divergence", choice, "--log-every", "1000000"]
+    flags = ["--workload", f"bench.models:{model}Bench", "--on-divergence", choice, "--log-every", "1000000"]
     config, world = read_config(flags, {}), World()
     torch.set_num_threads(1)
     task = load_task(config)

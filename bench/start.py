@@ -16,7 +16,7 @@ from typing import Any
 
 from ddpjob_operator.api.words import counted
 
-from tests.bench.table import PERFORMANCE, Part, Row, measure_all
+from bench.table import PERFORMANCE, Part, Row, measure_all
 from tests.e2e.work import LONG, logs, submitted
 from tests.plant import Plant, audit
 from tests.plant.images import OPERATOR, TRAINER

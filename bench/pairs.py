@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from tests.bench.table import Row
+from bench.table import Row
 
 T = TypeVar("T")
 RESAMPLES = 10_000

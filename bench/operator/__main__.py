@@ -16,8 +16,8 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+from bench import table
 from tests import pages
-from tests.bench import table
 from tests.plant import PlantError, build
 from tests.plant.binaries import KUBERNETES_VERSION, For
 
@@ -141,7 +141,7 @@ def main() -> None:
 
 def _flags() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.bench.operator",
+        prog="python -m bench.operator",
         description=__doc__,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )

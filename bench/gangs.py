@@ -16,8 +16,8 @@ from typing import Any
 
 from ddpjob_operator.api.contract import QUEUE_LABEL, Label
 
+from bench.table import SHARING, circumstances
 from tests import pages
-from tests.bench.table import SHARING, circumstances
 from tests.plant import Plant, start_fake
 from tests.plant.kueue import start_kueue
 from tests.support.crd import install_crd

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from ddpjob_operator.local.machine import free_port
 
-from tests.bench import diverging, loading, pairs, table
-from tests.bench.table import Part, Row
+from bench import diverging, loading, pairs, table
+from bench.table import Part, Row
 from tests.training.ranks import world
 
 RANKS = 2
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 LEAST_OF_THE_LOOP, MOST_OF_THE_START, MOST_OF_THE_LAUNCH, LEAST_OF_SCALING = 0.99, 1.05, 1.0, 0.90
 STEPS = {"ConvNet": 1200, "ResNet18": 30, "ConvNet28": 250}
 """Of a run: about a dozen seconds on two cores."""
@@ -95,7 +95,7 @@ def apart(program: Sequence[str]) -> Pace:
 def _ours(model: str, steps: int) -> list[str]:
     """Our trainer: one thread in each process, and no more lines than the script's."""
     return [
-        *("-m", "ddpjob_trainer", "--workload", f"tests.bench.models:{model}Bench"),
+        *("-m", "ddpjob_trainer", "--workload", f"bench.models:{model}Bench"),
         *("--threads", "1", "--max-steps", str(steps), "--log-every", str(steps)),
     ]
 
@@ -105,7 +105,7 @@ def loop(count: int, *, quick: bool) -> list[Row]:
     rows = []
     for model in ("ConvNet", "ResNet18"):
         steps = STEPS[model] // QUICK if quick else STEPS[model]
-        ours, script = _ours(model, steps), ["-m", "tests.bench.smallest_ddp", model, str(steps)]
+        ours, script = _ours(model, steps), ["-m", "bench.smallest_ddp", model, str(steps)]
         found = pairs.in_turn(count, lambda ours=ours: together(ours), lambda script=script: together(script))
         paces = [(mine.steps_per_second, other.steps_per_second) for mine, other in found]
         starts = [(mine.first_step_seconds, other.first_step_seconds) for mine, other in found]
@@ -116,7 +116,7 @@ def loop(count: int, *, quick: bool) -> list[Row]:
 
 def launch(count: int) -> list[Row]:
     """`ddpjob run` beside torchrun, both with the smallest script, until a person sees its first step."""
-    script, words = ["-m", "tests.bench.smallest_ddp"], ["ConvNet", "2"]
+    script, words = ["-m", "bench.smallest_ddp"], ["ConvNet", "2"]
     rows = []
     for how, size in {"two nodes": ["-n", "2"], "two processes of a node": ["--procs-per-node", "2"]}.items():
         ours = ["ddpjob", "run", *size, *script, "--", *words]

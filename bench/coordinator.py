@@ -1,4 +1,4 @@
-"""`python -m tests.bench.coordinator`: what the supervisors of one large gang cost rank 0's, and how soon all know.
+"""`python -m bench.coordinator`: what the supervisors of one large gang cost rank 0's, and how soon all know.
 
 The coordinator is the real one, in a process of its own, with the real control port. The followers of all other nodes
 are connections of the real protocol in another process, over loopback: they report what 8 ranks do at the usual
@@ -239,7 +239,7 @@ def _ms(times: list[float]) -> str:
 
 def main() -> None:
     """Prints a table."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.coordinator", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.coordinator", description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="*", default=NODES, help=f"sizes of gangs (default: {NODES})")
     print("| Nodes | Ranks | Reports every | Coordinator's core | A failure → all are told to stop |", end="")
     print(" The last node's end → all are told to start | Memory |")

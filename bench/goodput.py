@@ -20,9 +20,9 @@ import torch
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.workloads.handwriting import load
 
-from tests.bench.jobs import Job, a_place, start
-from tests.bench.notes import DEADLINE_SECONDS, LOOK_SECONDS, NotGoneOnError, Step
-from tests.bench.table import Row
+from bench.jobs import Job, a_place, start
+from bench.notes import DEADLINE_SECONDS, LOOK_SECONDS, NotGoneOnError, Step
+from bench.table import Row
 
 BATCH = 32
 """Of each rank: the workload's."""

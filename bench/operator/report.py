@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tests.bench.table import Row
+from bench.table import Row
 from tests.pages import REFERENCE
 
 from .contestants import CONTESTANTS, DDPJOB, MANAGER, SERVER

@@ -27,8 +27,8 @@ from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Adam
 
-from tests.bench.checkpoint import BATCH, STATE_BYTES_PER_WEIGHT, WIDTH
-from tests.bench.table import Row
+from bench.checkpoint import BATCH, STATE_BYTES_PER_WEIGHT, WIDTH
+from bench.table import Row
 from tests.training.ranks import world
 
 RANKS = 4

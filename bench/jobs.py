@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from tests.bench.notes import Notes
-from tests.bench.noting import NOTES, STEP_SECONDS
+from bench.notes import Notes
+from bench.noting import NOTES, STEP_SECONDS
 from tests.local.here import BIN, Here
 from tests.local.test_training import tensors
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 EPOCHS = 1_000_000
 """More than any run makes: the schedule of the learning rate is the same for all."""
 PLENTY = {"maxRestarts": 1000, "inPlaceRestarts": 1000, "backoffSeconds": 0}
@@ -74,7 +74,7 @@ def start(here: Here, name: str, nodes: int, *, step_seconds: float, noting: boo
     env = {STEP_SECONDS: str(step_seconds), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     if noting:
         env[NOTES] = str(notes)
-    arguments = ["--workload", "tests.bench.noting:Noted", "--epochs", str(EPOCHS), "--log-every", "100000"]
+    arguments = ["--workload", "bench.noting:Noted", "--epochs", str(EPOCHS), "--log-every", "100000"]
     container = {"args": arguments, "env": [{"name": key, "value": value} for key, value in env.items()]}
     file = here.job(
         name, str(BIN / "ddpjob-train"), nodes=nodes, backend="Gloo", restart=PLENTY, container=container, **spec
