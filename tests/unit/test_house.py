@@ -62,6 +62,8 @@ def test_what_only_the_full_tests_run_is_shown_where_their_reason_says() -> None
 def _reasons() -> Iterator[str]:
     """The reasons that stand in marks which leave a test to the full tests; those of a table name no file."""
     for file in TESTS.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if "pytest.mark.full" not in (text := file.read_text(encoding="utf-8")):
+            continue
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.full":
                 yield from (one.value for one in node.args if isinstance(one, ast.Constant))
