@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from ddpjob_operator.api.contract import Label
 
 from tests.plant import Plant
 from tests.support.helm import NAMESPACE
 from tests.support.jobs import Team
 
+from .faults import pod_of
 from .work import a_script, logs
 
 WHO = [
@@ -60,14 +60,14 @@ def test_shared_memory_is_as_large_as_the_memory_limit(team: Team) -> None:
 
 
 def test_the_other_pods_wait_for_the_master_s_port(team: Team) -> None:
-    listen = "import os, socket, time; time.sleep(3); print(time.time(), flush=True)\n"
-    listen += "if os.environ['RANK'] == '0':\n  s = socket.create_server(('', 29500)); s.accept(); s.accept()"
-    job = a_script("wait", ["python3", "-c", listen], nodes=2)
+    listen = "test $RANK != 0 || until test -e /tmp/listen; do sleep 0.1; done; python3 -m http.server 29500"
+    job = a_script("wait", ["sh", "-c", listen], nodes=2)
     job["spec"]["waitForMaster"] = True
     team.apply(job)
     team.until("{.status.message}=1 of 2 pods running; rank 1: waiting for the master's port", "wait")
-    rank_1 = next(pod for pod in team.pods("wait") if pod["metadata"]["labels"][Label.NODE] == "1")
-    assert rank_1["status"]["initContainerStatuses"][0]["name"] == "wait-for-master"
+    assert pod_of(team, 1, "wait")["status"]["initContainerStatuses"][0]["name"] == "wait-for-master"
+    team.kubectl("exec", pod_of(team, 0, "wait")["metadata"]["name"], "--", "touch", "/tmp/listen")
+    team.wait("Running", "wait")
     team.kubectl("delete", "ddpjob", "wait")
 
 
