@@ -73,6 +73,9 @@ test-full: $(READY) ## Everything at each of its levels, and every fault plan; n
 test-changed: $(READY) ## The full tests of what differs from BASE (main), for developers
 	@$(BIN)/python -m tests.stages --changed-since $(or $(BASE),main)
 
+test-near: $(READY) ## Between the two: make unit, and in minutes what tells most of how this differs from BASE (main)
+	@$(BIN)/python -m tests.stages --near $(or $(BASE),main)
+
 search: $(READY) ## Random tests with twenty times as many examples, and those that failed before; nightly
 	@HYPOTHESIS_PROFILE=deep $(BIN)/pytest --numprocesses=auto --dist=worksteal --timeout=0 --durations=0 \
 	  -m "hypothesis and not full" tests/unit tests/model tests/training/test_order.py
@@ -198,4 +201,4 @@ mutants: $(READY) ## Break each line that differs from BASE (main; on main, a da
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .tests_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-cluster unit-others test test-full test-changed search e2e e2e-kind wheel plant generate vendor-kubernetes images lock audit bench-train bench-checkpoint bench-recovery bench-operator bench-coordinator bench-start bench-gangs gpu scheduling fault-table faults mutants clean
+.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-cluster unit-others test test-full test-changed test-near search e2e e2e-kind wheel plant generate vendor-kubernetes images lock audit bench-train bench-checkpoint bench-recovery bench-operator bench-coordinator bench-start bench-gangs gpu scheduling fault-table faults mutants clean

@@ -27,10 +27,18 @@ LANGUAGES = {"bash", "text", "yaml", "json", "python"}
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+DEAR = {
+    "docs/how-to/resume-and-start-over.md": "tests/local/test_starting_over.py and test_life.py; it trains six times",
+    "docs/how-to/feed-it-your-data.md": "tests/training/test_imagenet.py, with fewer pictures",
+}
+"""Pages that take most of the cores for a minute, and what shows the same for less."""
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", pages_that_run(HERE))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(page, marks=pytest.mark.full(DEAR[page]) if page in DEAR else ()) for page in pages_that_run(HERE)],
+)
 def test_the_commands_of_a_page_print_what_it_shows(name: str, tmp_path: Path) -> None:
     read(name, Reader(tmp_path / "ddpjob"))
 

@@ -100,6 +100,7 @@ ALL = {**CASES, **(DEEP if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else {
 
 
 FULL = {
+    "one pod, and no restart": "one pod meets any two faults, and two or three pods meet one error too many",
     "one pod, suspended twice": "two pods are suspended once, and rank 0 is enough",
     "two pods, suspended once": "two pods are suspended once, and rank 0 is enough",
     "two pods, all of them deleted by hand": "one pod is deleted by hand, and saves; two pods meet one fault",

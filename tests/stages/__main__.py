@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.seed import SEED
 
-from .changes import changed_files, concerned
+from .changes import changed_files, concerned, near
 from .costs import keep, row, table
 from .processes import Cost, adopt_orphans, run
 from .recorder import Record, command, flags
@@ -24,7 +24,7 @@ from .table import STAGES, Stage
 class Choice:
     """Which tests are to run: of all stages or of some, of all rooms or of those that changed, with the full ones?
 
-    rooms    tests that a change concerns; None: all
+    rooms    tests that a change concerns, files and folders; None: all
     changed  files that are not given a second run
     """
 
@@ -36,11 +36,14 @@ class Choice:
     def runs(self, stage: Stage) -> list[list[str]]:
         """The arguments of each run of pytest in a stage that has any of these tests."""
         marked = [] if self.full else ["-m", "not full"]
-        chosen = [(list(filter(self._concerns, run.tests)), run.flags) for run in stage.runs]
+        chosen = [([part for test in run.tests for part in self._concerned(test)], run.flags) for run in stage.runs]
         return [[*tests, *flags, *marked] for tests, flags in chosen if tests]
 
-    def _concerns(self, test: str) -> bool:
-        return self.rooms is None or any(f"{test}/".startswith(f"{room}/") for room in self.rooms)
+    def _concerned(self, test: str) -> list[str]:
+        """A file or folder, or those parts of it that are concerned."""
+        if self.rooms is None or any(f"{test}/".startswith(f"{room}/") for room in self.rooms):
+            return [test]
+        return sorted(room for room in self.rooms if room.startswith(f"{test}/"))
 
     def has(self, stage: Stage) -> bool:
         """Whether anything of a stage is to run."""
@@ -85,14 +88,18 @@ def _choice(words: Sequence[str]) -> Choice:
     parser = argparse.ArgumentParser(prog="python -m tests.stages", description="The project's tests, in stages.")
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"of {', '.join(stage.name for stage in STAGES)}")
     parser.add_argument("--full", action="store_true", help="also the tests that are marked as full")
-    parser.add_argument("--changed-since", metavar="BASE", help="in full, those that changes since then concern")
+    change = parser.add_mutually_exclusive_group()
+    change.add_argument("--changed-since", metavar="BASE", help="in full, those that changes since then concern")
+    change.add_argument("--near", metavar="BASE", help="of those the few that say most in minutes")
     arguments = parser.parse_args(words)
     if unknown := set(arguments.stages) - {stage.name for stage in STAGES}:
         parser.error(f"no stage {', '.join(sorted(unknown))}")
     try:
-        changed = changed_files(arguments.changed_since)
+        changed = changed_files(arguments.changed_since or arguments.near)
     except ValueError as error:
         parser.error(str(error))
+    if arguments.near is not None:
+        return Choice(arguments.stages, arguments.full, near(changed), changed)
     since = arguments.changed_since is not None
     return Choice(arguments.stages, arguments.full or since, concerned(changed) if since else None, changed)
 

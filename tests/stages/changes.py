@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Collection
 from pathlib import Path
 
-from .table import ROOMS
+from .table import FAULTS, NEAR, NODES, ROOMS
 
 
 def changed_files(base: str | None = None) -> set[str]:
@@ -31,6 +31,14 @@ def concerned(files: Collection[str]) -> set[str]:
         if parts[0] == "tests" and len(parts) > 2:
             tests.add("/".join(parts[:2]))
     return tests
+
+
+def near(files: Collection[str]) -> set[str]:
+    """The few of them that say most in minutes, and all files of tests among these files; none with real nodes."""
+    rooms = concerned(files)
+    few = {test for room, tests in NEAR.items() if rooms & {room, "tests"} for test in tests}
+    changed = {file for file in files if file.startswith("tests/") and Path(file).name.startswith("test_")}
+    return few | {file for file in changed if not file.startswith((FAULTS, *NODES)) and Path(file).exists()}
 
 
 def _differing(since: str) -> set[str]:

@@ -61,13 +61,14 @@ STAGES = (
                 ),
                 ("--numprocesses=3", "--dist=worksteal"),
             ),
-            # Each process of these has API servers of its own, which take many seconds of a core to come up.
+            # API servers take many seconds of a core to come up: of each kind there is one, which one process uses.
+            Tests(("tests/cluster",), (f"--ignore={SPEED}",)),
             Tests(
-                ("tests/cluster", "tests/chart", "tests/plant", "tests/scheduling", "tests/faults"),
-                ("--numprocesses=2", "--dist=worksteal", *(f"--ignore={apart}" for apart in (SPEED, FAULTS, *NODES))),
+                ("tests/chart", "tests/plant", "tests/scheduling", "tests/faults"),
+                tuple(f"--ignore={apart}" for apart in (FAULTS, *NODES)),
             ),
-            # Two clusters of real nodes, each for one file at a time: they wait for more than they compute.
-            Tests(NODES, ("--numprocesses=2", "--dist=loadfile")),
+            # One cluster of real nodes: its tests wait for more than they compute.
+            Tests(NODES),
         ),
     ),
     # Plans go on beside each other in one process, on one plant.
@@ -102,7 +103,7 @@ ROOMS = {
         "tests/report",
         "tests/e2e",
     ),
-    "bench/": ("tests/cluster/test_scale.py", SPEED),
+    "bench/": ("tests/cluster/test_scale.py",),
     "charts/": ("tests/chart", "tests/e2e"),
     "deploy/": ("tests/chart", "tests/cluster", "tests/docs", "tests/e2e"),
     "docs/": ("tests/docs", "tests/scheduling", "tests/e2e"),
@@ -114,3 +115,27 @@ ROOMS = {
     "pyproject.toml": ("tests",),
 }
 """Which tests a change of a room concerns, beside those in the folder that is itself changed."""
+
+NEAR = {
+    "tests/model": ("tests/model/test_gang.py", "tests/model/test_histories.py", "tests/model/test_largest.py"),
+    "tests/local": ("tests/local/test_bad_input.py", "tests/local/test_recovery.py", "tests/local/test_runs.py"),
+    "tests/cluster": (
+        "tests/cluster/test_blocked.py",
+        "tests/cluster/test_deleting.py",
+        "tests/cluster/test_life.py",
+        "tests/cluster/test_ownership.py",
+        "tests/cluster/test_rules.py",
+        "tests/cluster/test_success.py",
+        "tests/cluster/test_suspending.py",
+    ),
+    "tests/chart": ("tests/chart/test_rendering.py",),
+    "tests/report": ("tests/report",),
+    "tests/training": (
+        "tests/training/test_in_place.py",
+        "tests/training/test_resume.py",
+        "tests/training/test_saving.py",
+        "tests/training/test_starting.py",
+        "tests/training/test_supervising.py",
+    ),
+}
+"""What of a room's tests `make test-near` runs: those that notice most in a minute or two; none has real nodes."""

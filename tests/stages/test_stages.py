@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.stages import __main__ as stages
-from tests.stages import table
+from tests.stages import changes, table
 
 ONLY_ONE = """
 import sys
@@ -152,3 +152,20 @@ def test_the_same_seed_is_printed_and_taken_again(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("TEST_SEED")
     seeds = [tried(tmp_path / "test_it.py", "").stdout.partition("TEST_SEED=")[2] for _ in range(2)]
     assert seeds[0] != seeds[1]
+
+
+def test_near_a_change_of_the_engine_are_a_few_files_and_the_tests_that_change_none_with_real_nodes() -> None:
+    files = {"operator/ddpjob_operator/engine/decide.py", "tests/training/test_order.py", "tests/e2e/test_cli.py"}
+    near = changes.near(files)
+    assert near > {*table.NEAR["tests/cluster"], "tests/training/test_order.py"}
+    assert not [test for test in near if test.startswith(table.NODES) or not Path(test).exists()]
+    choice = stages.Choice((), full=False, rooms=near, changed=files)
+    runs = [run for stage in table.STAGES for run in choice.runs(stage)]
+    assert [word for run in runs for word in run if word == "tests/training"] == [], "a part of a folder"
+    assert near == {word for run in runs for word in run} & near
+
+
+def test_everything_near_something_exists() -> None:
+    assert [test for tests in table.NEAR.values() for test in tests if not Path(test).exists()] == []
+    rooms = {room for rooms in table.ROOMS.values() for room in rooms}
+    assert table.NEAR.keys() <= rooms

@@ -8,10 +8,12 @@ import ssl
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
+from http import HTTPStatus
+from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 POLL_SECONDS = 0.5
 TABLE = "ip network-policies"
@@ -99,18 +101,25 @@ def main(server: str, node: str, authority: Path, identity: Path) -> None:
     """Keeps the node's packet filter as the policies say; gone with the node."""
     context = ssl.create_default_context(cafile=authority)
     context.load_cert_chain(identity)
+    # One connection for all requests: a handshake for each costs both sides more than all that is asked.
+    connection = HTTPSConnection(urlsplit(server).netloc, context=context, timeout=10)
 
     def items(path: str) -> list[Any]:
-        with urllib.request.urlopen(f"{server}{path}", context=context, timeout=10) as answer:
-            return list(json.load(answer)["items"])
+        connection.request("GET", f"{path}?resourceVersion=0")
+        with connection.getresponse() as answer:
+            said = answer.read()
+            if answer.status != HTTPStatus.OK:
+                raise HTTPException(f"{answer.status} {answer.reason}")
+        return list(json.loads(said)["items"])
 
     applied = ""
     while True:
         try:
             policies = items(POLICIES)
             wanted = ruleset(policies, items(PODS), items(NAMESPACES), node) if policies or applied else ""
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             print(f"no answer from the API server: {error}", flush=True)
+            connection.close()
         else:
             if wanted != applied:
                 subprocess.run(["nft", "-f", "-"], input=wanted, text=True, check=True)
