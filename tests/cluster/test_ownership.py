@@ -1,12 +1,15 @@
 """What somebody may do to others' jobs who may make pods and policies in one namespace: nothing."""
 
 import json
+import time
 from typing import Any
 
 import pytest
 from ddpjob_operator.api.contract import API_VERSION, KIND, MANAGER, Label
 
+from tests.plant import Plant
 from tests.support.jobs import FOR_LONG, Team, a_job, meanwhile, steered
+from tests.support.operators import an_operator
 
 MALLORY = "mallory"
 OF_DDPJOB = {"apiVersion": API_VERSION, "kind": KIND}
@@ -77,3 +80,29 @@ def test_a_network_policy_made_while_a_job_is_suspended_is_not_taken_for_its_own
     team.wait("Running")
     names = {one["metadata"]["name"] for one in team.all("networkpolicies")}
     assert len(names - {"forged"}) == 1, "it has one of its own"
+
+
+def test_what_looks_like_a_jobs_own_and_is_not_costs_a_few_looks(unattended: Plant) -> None:
+    team = Team(unattended)
+    beside = {
+        "networkpolicies": ("networking.k8s.io/v1", "NetworkPolicy", {"podSelector": {}, "ingress": [{}]}),
+        "poddisruptionbudgets": ("policy/v1", "PodDisruptionBudget", {"maxUnavailable": 0}),
+    }
+    with an_operator(unattended, f"--namespace={team.namespace}", "--no-leader-elect", forked=True) as operator:
+        team.apply(a_job(annotations=FOR_LONG, disruption="AfterCheckpoint"))
+        team.wait("Running")
+        metadata = forged(team, "forged", apiVersion="example.com/v1", kind="Unknown")
+        for resource, (version, kind, spec) in beside.items():
+            document = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+            makes(team, team.namespace, f"{resource}.{version.partition('/')[0]}", document)
+        team.change(suspend=True)
+        team.wait("Suspended")
+        team.change(networkPolicy="Disabled", disruption="Allow")
+        team.change(suspend=False)
+        team.wait("Running")
+        begun = operator.metric("ddpjob_reconcile_seconds_count")
+        time.sleep(8)
+        looks = operator.metric("ddpjob_reconcile_seconds_count") - begun
+        assert looks < 20, operator.log
+        left = {one["metadata"]["name"] for resource in beside for one in team.all(resource)}
+        assert left == {"forged"}, "what is not its own stays"
