@@ -312,6 +312,9 @@ class Histories(RuleBasedStateMachine):
         )
         for one in self.running:
             assert one.ranks
+            if one.ranks.stopped and one.ranks.stuck and one.leaving:
+                self.gang.dies(one)  # Its kubelet does not wait for ever.
+                break
             if one.ranks.stopped and one.ranks.stuck and one.link:
                 self._wait(KILLED_SECONDS)
                 break
@@ -353,6 +356,20 @@ class Histories(RuleBasedStateMachine):
             return data.draw(st.lists(st.sampled_from(living), unique_by=id))
 
         self.gang.replace(node, asked)
+
+
+def test_a_pod_that_is_told_to_stop_while_a_rank_of_it_is_stuck_is_waited_for_until_it_is_killed() -> None:
+    history = Histories()
+    history.begin(3, 0, 20, check=False, domains=(None,))
+    first, other, _ = history.gang.supervisors.values()
+    assert other.link
+    other.link.cut()
+    history.all_is_heard_and_missed()
+    history._ask(first)
+    assert first.ranks
+    first.ranks.stuck = True
+    history.all_is_heard_and_missed()
+    history.teardown()
 
 
 class TestHistories(Histories.TestCase):  # type: ignore[misc,valid-type]
