@@ -61,8 +61,9 @@ STAGES = (
                 ),
                 ("--numprocesses=3", "--dist=worksteal"),
             ),
-            # API servers take many seconds of a core to come up: of each kind there is one, which one process uses.
-            Tests(("tests/cluster",), (f"--ignore={SPEED}",)),
+            # API servers take many seconds of a core to come up: of most there is one, for one process. With one,
+            # tests/cluster would go on alone for ten minutes after all others.
+            Tests(("tests/cluster",), ("--numprocesses=2", "--dist=worksteal", f"--ignore={SPEED}")),
             Tests(
                 ("tests/chart", "tests/plant", "tests/scheduling", "tests/faults"),
                 tuple(f"--ignore={apart}" for apart in (FAULTS, *NODES)),
