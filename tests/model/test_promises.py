@@ -39,15 +39,19 @@ def _first(world: World) -> RealPod:
     return next(pod for pod in world.pods.values() if pod.rank == 0)
 
 
+def _made_first(done: list[Action]) -> CreatePod:
+    return next(action for action in done if isinstance(action, CreatePod))
+
+
 def _pod_twice(world: World, done: list[Action]) -> None:
     world.pods["an-older-one"] = world.pods.pop(_first(world).name)
-    _do(next(action for action in done if isinstance(action, CreatePod)))(world, done)
+    world.carry_out(_made_first(done), world.version)
 
 
 def _pod_again(world: World, done: list[Action]) -> None:
     _delete(None)(world, done)
     world.pass_time(60)
-    _do(next(action for action in done if isinstance(action, CreatePod)))(world, done)
+    world.carry_out(_made_first(done), world.version)
 
 
 def _do(action: Action) -> Deed:

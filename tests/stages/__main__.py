@@ -94,14 +94,16 @@ def _choice(words: Sequence[str]) -> Choice:
     arguments = parser.parse_args(words)
     if unknown := set(arguments.stages) - {stage.name for stage in STAGES}:
         parser.error(f"no stage {', '.join(sorted(unknown))}")
+    base = arguments.changed_since if arguments.near is None else arguments.near
     try:
-        changed = changed_files(arguments.changed_since or arguments.near)
+        changed = changed_files(base)
     except ValueError as error:
         parser.error(str(error))
+    if base is None:
+        return Choice(arguments.stages, arguments.full, None, changed)
     if arguments.near is not None:
         return Choice(arguments.stages, arguments.full, near(changed), changed)
-    since = arguments.changed_since is not None
-    return Choice(arguments.stages, arguments.full or since, concerned(changed) if since else None, changed)
+    return Choice(arguments.stages, full=True, rooms=concerned(changed), changed=changed)
 
 
 def _make(stage: Stage) -> Done:

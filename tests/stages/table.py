@@ -61,8 +61,8 @@ STAGES = (
                 ),
                 ("--numprocesses=3", "--dist=worksteal"),
             ),
-            # API servers take many seconds of a core to come up: of most there is one, for one process. With one,
-            # tests/cluster would go on alone for ten minutes after all others.
+            # An API server takes many seconds of a core to come up, so few processes start any. tests/cluster has 2:
+            # one process would go on alone for ten minutes after all others.
             Tests(("tests/cluster",), ("--numprocesses=2", "--dist=worksteal", f"--ignore={SPEED}")),
             Tests(
                 ("tests/chart", "tests/plant", "tests/scheduling", "tests/faults"),
