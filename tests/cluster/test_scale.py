@@ -1,4 +1,4 @@
-"""A hundred jobs at once, and what they cost; a small one beside a large one.
+"""Fifty jobs at once, and what they cost; a small one beside a large one.
 
 How fast they are is the bench's matter: the machine may be busy.
 """
@@ -18,7 +18,7 @@ from tests.plant.audit import kind, position, requests
 from tests.support.jobs import Team, a_job
 from tests.support.waiting import wait_for
 
-JOBS, NODES, EVENTS = 100, 4, 3
+JOBS, NODES, EVENTS = 50, 4, 3
 """Of events the most: that its pods are there, that they run, if that takes longer, and that it is done."""
 WRITES = NODES + 7
 """Pods, Service, Secret, NetworkPolicy, three statuses and the mark; not events and deletions."""
@@ -30,7 +30,7 @@ USER = "operator-of-many"
 LARGE = 400
 
 
-def test_a_hundred_jobs_finish_with_few_requests(unattended: Plant) -> None:
+def test_fifty_jobs_finish_with_few_requests(unattended: Plant) -> None:
     team = Team(unattended)
     config = unattended.kubeconfig_for(USER, ADMINS)
     with team.operator(kubeconfig=config) as operator:

@@ -1,5 +1,7 @@
 """The operator's release on the cluster of these tests: put there, changed, and taken away."""
 
+from typing import Any
+
 from tests.plant import Plant
 from tests.plant.images import TRAINER
 from tests.support.helm import CHART, NAMESPACE, RELEASE, helm, settings
@@ -25,6 +27,17 @@ def wait_for_admission(plant: Plant) -> None:
     team = Team(plant)
     team.apply(a_script("first", ["true"], nodes=1))
     team.wait("Succeeded", "first", LONG)
+
+
+def pods_of(plant: Plant) -> dict[str, str]:
+    """Addresses of the operator's pods that are ready and stay, by their names."""
+    pods = plant.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+    return {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in pods if _is_ready(pod)}
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions", ())}
+    return "deletionTimestamp" not in pod["metadata"] and conditions.get("Ready") == "True"
 
 
 def uninstall(plant: Plant) -> None:

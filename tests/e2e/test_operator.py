@@ -19,7 +19,7 @@ from tests.support.waiting import patience
 
 from .faults import evict
 from .processes import operators
-from .release import install
+from .release import install, pods_of
 from .work import LONG, a_script, change
 
 SLEEP = ["sleep", "infinity"]
@@ -103,12 +103,6 @@ def test_a_roll_with_another_default_leaves_running_jobs_as_they_are(real: Plant
         assert team.status("after")["podSecurity"] == "None", "the new default is there"
     finally:
         install(real)
-
-
-def pods_of(plant: Plant) -> set[str]:
-    """Names of the operator's pods that are ready and stay."""
-    pods = plant.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
-    return {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
 
 
 BUDGETS = "poddisruptionbudgets"

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.plant import Plant
-from tests.support.helm import NAMESPACE
 from tests.support.jobs import Team
 
 from .faults import pod_of
+from .release import pods_of
 from .work import a_script, logs
 
 WHO = [
@@ -90,7 +90,7 @@ def test_a_network_policy_lets_in_the_job_s_own_pods_and_nobody_else(policy: str
     team.wait("Running", "listens")
     real.wait("it to listen", lambda: "listening" in logs(team, "listens"))
     job = team.pods("listens")[0]["status"]["podIP"]
-    operator = real.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"][0]["status"]["podIP"]
+    operator = real.wait("an operator that is ready", lambda: [*pods_of(real).values()])[0]
     addresses = f"{job}:29500", f"{operator}:8080", f"{operator}:8081"
     team.apply(a_script("knocks", ["python3", "-c", KNOCKS, *addresses]))
     team.wait("Succeeded", "knocks")

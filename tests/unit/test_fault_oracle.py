@@ -224,6 +224,18 @@ def test_an_event_that_was_never_told_is_missed() -> None:
     assert list(oracle.unsaid(Account(said=mine), Account(said=usual))) == ["no event says Failed: rank 1 in a while"]
 
 
+CREATED, RUNNING = "Created: 3 nodes created", "Running: 3 nodes running"
+
+
+@pytest.mark.parametrize(
+    ("mine", "missed"),
+    [({RUNNING}, []), ({"Running: 2 nodes running"}, [CREATED, RUNNING]), ({CREATED}, [RUNNING])],
+)
+def test_pods_that_run_at_once_are_not_told_to_be_created(mine: set[str], missed: list[str]) -> None:
+    found = oracle.unsaid(Account(said=mine), Account(said={CREATED, RUNNING}))
+    assert list(found) == [f"no event says {words}" for words in missed]
+
+
 def test_what_belongs_to_a_job_is_what_was_its_own_when_it_was_made() -> None:
     history = [
         a_pod(1, "ADDED", "a", 1),
