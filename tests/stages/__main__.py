@@ -150,10 +150,9 @@ def _tell(done: list[Done]) -> int:
         print(f"{one.stage.name:<12}{one.row}")
     whole = sum((one.cost for one in done), Cost())
     print(f"{'all':<12}{row(tests, whole)}")
-    for failure in flaky:
-        print(f"FLAKY   {failure.test}")
-    for failure in failed:
-        print(f"FAILED  {failure.test}")
+    for word, failures in (("FLAKY", flaky), ("FAILED", failed)):
+        for failure in failures:
+            print(f"{word:<8}{failure.test}", *failure.why, sep="\n        ")
     for one in done:
         if one.broken:
             print(f"BROKEN  {one.stage.name}: what came after it was not tried")

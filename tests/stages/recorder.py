@@ -5,6 +5,7 @@ Each pytest writes a file of its own into the folder that `--record` names.
 
 import json
 import os
+import re
 import sys
 import time
 from collections import defaultdict
@@ -19,6 +20,9 @@ LEFT = "left"
 COST = "cost"
 """A property of a test: seconds by the clock and of the cores, from its setup to its teardown, with what it started
 and ended meanwhile."""
+
+MOST_LINES, MOST_OF_LINE = 4, 200
+"""Of what the end of a run says of each failure."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,14 @@ class Failure:
 
     test: str
     output: str
+
+    @property
+    def why(self) -> list[str]:
+        """The lines that pytest marks as the error; without any, the first that were said."""
+        lines = [line for line in self.output.splitlines() if line.strip()]
+        marked = [line[1:] for line in lines if re.match(r"E\s", line)]
+        unmarked = [line for line in lines if not re.fullmatch(r"\((setup|call|teardown)\)", line)]
+        return [line.strip()[:MOST_OF_LINE] for line in (marked or unmarked)[:MOST_LINES]]
 
 
 @dataclass(frozen=True)

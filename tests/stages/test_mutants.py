@@ -40,7 +40,7 @@ def never(number: int) -> int:
 
 @pytest.mark.full("make mutants itself, each night")
 def test_each_mutant_is_noticed_or_told(tmp_path: Path) -> None:
-    for folder in ("mutants", "stages"):
+    for folder in ("mutants", "stages", "support"):
         shutil.copytree(ROOT / "tests" / folder, tmp_path / "tests" / folder)
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
