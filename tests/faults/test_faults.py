@@ -8,8 +8,10 @@ import pytest
 from tests.plant.needs import leave_out
 
 from .conftest import Matrix
+from .faults import Answer, Fault, On
+from .lives import BRIEF
 from .page import record
-from .plan import Plan
+from .plan import Family, Plan
 from .plans import PLANS, chosen
 
 IN_FULL = pytest.mark.full("another plan shows the same thing, and another the same place (plans.py: chosen)")
@@ -35,3 +37,13 @@ def test_a_life_comes_to_the_same_end(plan: Plan, matrix: Matrix) -> None:
     print(outcome.story)
     if outcome.wrong:
         pytest.fail("\n".join(outcome.wrong), pytrace=False)
+
+
+NEVER = Fault(On("delete", "nodes"), Answer(409, "Conflict"))
+
+
+@pytest.mark.timeout(660)
+@pytest.mark.parametrize("plan", [Plan("never", Family.ERROR, faults=(NEVER,), life=BRIEF)], ids=str)
+def test_a_fault_that_strikes_nowhere_is_no_proof(plan: Plan, matrix: Matrix) -> None:
+    outcome = matrix.outcome(plan)
+    assert outcome.wrong == [f"the fault never struck: {NEVER}"], outcome.story

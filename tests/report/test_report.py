@@ -13,7 +13,7 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.report import find, render
 from markupsafe import escape
 
-from tests.report.browser import Tab, with_tab
+from tests.report.browser import tab
 from tests.support.waiting import patience
 from tests.unit.report.lines import ZERO, line, write
 
@@ -81,14 +81,6 @@ VISIBLE = """
 })
 """
 
-
-LAST_PLACE = """
-(() => {
-  const place = [...document.querySelectorAll("figure")[0].querySelectorAll(".place rect")].at(-1);
-  const box = place.getBoundingClientRect();
-  return [box.x + box.width / 2, box.y + box.height / 2];
-})()
-"""
 RIGHT_EDGE = """
 Math.max(...[...document.querySelectorAll("table:has(thead) td")].map(cell => cell.getBoundingClientRect().right))
 """
@@ -98,55 +90,40 @@ POINTED_AT = """
 """
 
 
-def test_a_browser_shows_the_page_of_a_run_without_a_request_or_a_complaint(run: Path, tmp_path: Path) -> None:
-    async def visit(tab: Tab) -> dict[str, Any]:
-        await tab.look(1200, "light")
-        await tab.open(run / "report.html")
-        light, text = await tab.value(VISIBLE), await tab.value("document.body.innerText")
-        x, y = await tab.value(LAST_PLACE)
-        nothing = await tab.value(POINTED_AT)
-        await tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
-        pointed = await tab.value(POINTED_AT)
-        await tab.look(1200, "dark")
-        dark, page = await tab.value(VISIBLE), await tab.value("getComputedStyle(document.body).backgroundColor")
-        await tab.look(360, "light")
-        width = await tab.value("document.documentElement.scrollWidth")
-        edge = await tab.value(RIGHT_EDGE)
-        requests = [one["request"]["url"] for one in tab.happened("Network.requestWillBeSent")]
-        complaints = [
-            *tab.happened("Log.entryAdded"),
-            *tab.happened("Runtime.consoleAPICalled"),
-            *tab.happened("Runtime.exceptionThrown"),
-        ]
-        return {
-            "light": light,
-            "dark": dark,
-            "text": text,
-            "pointed": (nothing, pointed),
-            "page": page,
-            "width": width,
-            "edge": edge,
-            "requests": requests,
-            "complaints": complaints,
-        }
-
-    seen = with_tab(tmp_path / "profile", visit)
-    assert seen["complaints"] == []
-    assert seen["requests"] == [(run / "report.html").as_uri()]
-    figures = {figure["name"]: figure for figure in seen["light"]}
+def test_a_browser_shows_the_page_of_a_run_without_a_request_or_a_complaint(run: Path) -> None:
+    address = (run / "report.html").as_uri()
+    requests: list[str] = []
+    complaints: list[str] = []
+    with tab() as page:
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.set_viewport_size({"width": 1200, "height": 900})
+        page.emulate_media(color_scheme="light")
+        page.goto(address)
+        light, text = page.evaluate(VISIBLE), page.inner_text("body")
+        nothing = page.evaluate(POINTED_AT)
+        page.locator("figure").first.locator(".place rect").last.hover(force=True)
+        (pointed,) = page.evaluate(POINTED_AT)
+        page.emulate_media(color_scheme="dark")
+        dark, background = page.evaluate(VISIBLE), page.evaluate("getComputedStyle(document.body).backgroundColor")
+        page.set_viewport_size({"width": 360, "height": 900})
+        width, edge = page.evaluate("document.documentElement.scrollWidth"), page.evaluate(RIGHT_EDGE)
+    assert complaints == []
+    assert requests == [address]
+    figures = {figure["name"]: figure for figure in light}
     assert list(figures) == ["Loss", "accuracy", "Throughput", "Step times by rank", "Parts of a step"]
     assert all(figure["width"] > 100 for figure in figures.values())
     assert "rgb(31, 111, 235)" in figures["Loss"]["colours"]
-    assert "rgb(110, 168, 255)" in seen["dark"][0]["colours"]
-    assert seen["page"] == "rgb(15, 19, 24)"
-    nothing, (told,) = seen["pointed"]
+    assert "rgb(110, 168, 255)" in dark[0]["colours"]
+    assert background == "rgb(15, 19, 24)"
     assert nothing == []
-    assert re.fullmatch(r"step 880 training: \S+ evaluation: \S+", told)
-    assert seen["width"] == 360
-    assert seen["edge"] <= 360, "on a telephone nobody has to find what an incident said, or where a checkpoint is"
+    assert re.fullmatch(r"step 880 training: \S+ evaluation: \S+", pointed)
+    assert width == 360
+    assert edge <= 360, "on a telephone nobody has to find what an incident said, or where a checkpoint is"
     for said in ("digits Succeeded", "RuntimeError: <b>shard</b> 3 is empty", "rank 1: Application", "step-00000880"):
-        assert said in seen["text"]
-    assert "880 of 880" in seen["text"]
+        assert said in text
+    assert "880 of 880" in text
     assert "not-to-be-seen" not in (run / "report.html").read_text()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from bench.notes import Notes, Step
 from tests.support.ports import hold_port
 from tests.support.waiting import patience, wait_for
 from tests.training.forking import Launch, Supervisor, fork_supervisor
@@ -39,17 +40,6 @@ for step in range(1, int(sys.argv[1]) + 1):
 dist.destroy_process_group()
 """
 """Trains without an end in sight, and notes each step of each rank."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """A finished step of a rank."""
-
-    rank: int
-    step: int
-    time: float
-    attempt: int
-    pid: int
 
 
 @dataclass
@@ -121,12 +111,7 @@ class Gang:
 
     def steps(self) -> list[Step]:
         """All steps that were noted, in the order in which they were."""
-        try:
-            lines = (self.directory / "steps").read_text().splitlines()
-        except FileNotFoundError:
-            return []
-        words = [line.split() for line in lines]
-        return [Step(int(rank), int(step), float(at), int(go), int(pid)) for rank, step, at, go, pid in words]
+        return Notes(self.directory / "steps", self.nodes * self.processes).read()
 
     def await_steps(self, attempt: int, least: int = 1) -> dict[int, Step]:
         """The first step that is at least that one of each rank in an attempt, once there are such."""

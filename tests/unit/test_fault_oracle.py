@@ -1,15 +1,19 @@
 """The judges of the fault matrix are judged: each has a history that is right, and one that is not."""
 
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.faults import oracle
+from tests.faults import conductor, oracle
 from tests.faults.calls import Call
-from tests.faults.faults import Answer, Reset
+from tests.faults.faults import Answer, Fault, On, Reset
+from tests.faults.life import Life, Row
 from tests.faults.oracle import Account
-from tests.faults.plan import ALIKE, Differs
+from tests.faults.plan import ALIKE, Differs, Family, Plan
 from tests.faults.proxy import Record
 from tests.faults.witness import Change
 
@@ -298,3 +302,67 @@ def test_no_process_ends_by_itself() -> None:
 def test_ends_are_alike_but_for_when_they_were(mine: dict[str, Any], alike: bool) -> None:  # noqa: FBT001  A table.
     usual = oracle.lasting({"startTime": "09:00", "message": "again in 2.5 s"})
     assert (oracle.lasting(mine) == usual) == alike
+
+
+A_LIFE = Life("a life", (), (Row("run", "create-pod", On("create", "pods")),))
+NEWEST = b'[{"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}]'
+MADE = Call("create", "pods")
+FAULT = Fault(On("list", "ddpjobs"), Reset())
+BY_CHANCE = Plan("by chance", Family.ERROR, faults=(FAULT,), life=A_LIFE)
+UNDISTURBED = Plan("undisturbed", Family.NONE, life=A_LIFE)
+ONE_POD, TWO_PODS = Account(made=Counter({"pods 0/1": 1})), Account(made=Counter({"pods 0/1": 2}))
+
+
+@pytest.mark.parametrize(
+    ("plan", "seen", "mine", "words"),
+    [
+        (BY_CHANCE, {}, ONE_POD, ""),
+        (BY_CHANCE, {}, TWO_PODS, "made: pods 0/1 2 times"),
+        (BY_CHANCE, {"history": [a_pod(0, "ADDED", "a", 1), a_pod(1, "ADDED", "b", 2)]}, ONE_POD, "two live pods"),
+        (
+            BY_CHANCE,
+            {
+                "history": [a_pod(1, "ADDED", "a", 1), a_pod(2, "DELETED", "a", 1)],
+                "log": asked(DELETE, 3, body=b"{}"),
+            },
+            ONE_POD,
+            "was gone at",
+        ),
+        (BY_CHANCE, {"log": asked(Call("delete", "pods", name="a"), 1, body=b"{}")}, ONE_POD, "neither a uid nor"),
+        (BY_CHANCE, {"log": asked(JOB_LIST, *every(0.3, 60))}, ONE_POD, "times within 5 s"),
+        (BY_CHANCE, {"log": asked(STATUS, *every(2, 5), status=409, body=NEWEST)}, ONE_POD, "statuses were refused"),
+        (
+            BY_CHANCE,
+            {"log": [*asked(GET, 0, status=429, injected=Answer(429, "", retry_after=1)), *asked(GET, 0.5)]},
+            ONE_POD,
+            "wanted to be left alone",
+        ),
+        (BY_CHANCE, {"ended": ["the last words"]}, ONE_POD, "ended by itself: the last words"),
+        (BY_CHANCE, {"said": "Traceback (most recent call last):"}, ONE_POD, "a bug: Traceback"),
+        (replace(BY_CHANCE, family=Family.LOST), {}, Account(said=set()), "no event says Created"),
+        (
+            replace(BY_CHANCE, family=Family.LEASE),
+            {"log": [*asked(MADE, 1), *asked(MADE, 2, process=2), *asked(MADE, 3)]},
+            ONE_POD,
+            "process 2 leads by then",
+        ),
+        (UNDISTURBED, {"log": asked(MADE, 1)}, ONE_POD, ""),
+        (UNDISTURBED, {}, ONE_POD, "create-pod; written 0 times"),
+        (UNDISTURBED, {"log": asked(MADE, 1, 2)}, ONE_POD, "create-pod; written 2 times"),
+        (UNDISTURBED, {"log": [*asked(MADE, 1), *asked(DELETE, 2, body=b"{}")]}, ONE_POD, "not in the table"),
+        (UNDISTURBED, {"log": [*asked(MADE, 1), *asked(MADE, 2, status=403)]}, ONE_POD, "refused, though nothing"),
+    ],
+)
+def test_each_rule_that_a_life_breaks_is_in_the_verdict(
+    plan: Plan, seen: dict[str, Any], mine: Account, words: str
+) -> None:
+    rig = SimpleNamespace(
+        proxy=SimpleNamespace(log=seen.get("log", [])),
+        witness=SimpleNamespace(history=seen.get("history", [])),
+        ended=seen.get("ended", []),
+        operators=[SimpleNamespace(log=seen.get("said", ""))],
+    )
+    usual = replace(ONE_POD, said={CREATED} if plan.family is Family.LOST else set())
+    verdict = conductor._verdict(plan, rig, mine, usual)
+    assert len(verdict) == bool(words), verdict
+    assert words in "".join(verdict)
