@@ -85,7 +85,7 @@ e2e: $(if $(filter external,$(PLANT)),$(READY),plant) ## Real nodes, training an
 	@$(BIN)/pytest tests/e2e -rs
 
 # The tutorial comes second: it installs what the others have taken away, and takes the cluster away at its end.
-ON_KIND := export KUBECONFIG=$$(deploy/kind/up) PLANT=external; code=0; \
+ON_KIND := export KUBECONFIG=$$(CONFIG=tests/e2e/kind.yaml deploy/kind/up) PLANT=external; code=0; \
   for tests in e2e kind; do $(BIN)/pytest tests/$$tests -rs || code=1; done; exit $$code
 e2e-kind: $(READY) ## The same on a kind cluster, which it makes: with docker and kind, or in a docker engine that it builds
 	@beside=

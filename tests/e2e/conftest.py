@@ -9,11 +9,13 @@ import pytest
 
 from tests.plant import Plant
 from tests.plant.images import OPERATOR, TRAINER
-from tests.plant.needs import demand
-from tests.plant.real import RealPlant, start_real
+from tests.plant.machines import Machines
+from tests.plant.needs import demand, leave_out
+from tests.plant.real import start_real
 from tests.support.jobs import Team
 
-from .external import External
+from .external import of_kubeconfig
+from .kind import with_machines
 from .release import STRICT, install, uninstall, wait_for_admission
 
 EXTERNAL = os.environ.get("PLANT") == "external"
@@ -41,10 +43,10 @@ def real() -> Iterator[Plant]:
 
 
 @pytest.fixture(scope="session")
-def host(real: Plant) -> RealPlant:
+def host(real: Plant) -> Machines:
     """The cluster, where the test needs the machines that its nodes are."""
-    if not isinstance(real, RealPlant):
-        pytest.skip("left out: it needs the machines of the cluster, and its audit log, which only the plant has")
+    if not isinstance(real, Machines):
+        leave_out("left out: it needs the machines of the cluster; run make e2e or, as root, make e2e-kind")
     return real
 
 
@@ -57,7 +59,7 @@ def team(real: Plant) -> Team:
 @contextmanager
 def _cluster() -> Iterator[Plant]:
     if EXTERNAL:
-        with External.of_kubeconfig() as plant:
+        with of_kubeconfig() as cluster, with_machines(cluster) as plant:
             yield plant
         return
     demand("real")

@@ -19,25 +19,6 @@ from tests.support.api_client import ApiClient
 class External(Plant):
     """A cluster that others have brought up, as far as tests can use it without its machines."""
 
-    @classmethod
-    @contextmanager
-    def of_kubeconfig(cls) -> Iterator["External"]:
-        """The current context's. What was started here to reach it is gone at exit.
-
-        Raises:
-            PlantError: there is no kubeconfig.
-        """
-        if "KUBECONFIG" not in os.environ:
-            raise PlantError("PLANT=external needs KUBECONFIG: the kubeconfig of the cluster to test on")
-        with TemporaryDirectory() as folder:
-            directory = Path(folder)
-            plant = cls(directory, "", Authority(), Programs(directory / "logs"), service_accounts=True)
-            try:
-                yield plant
-            finally:
-                plant.api.close()
-                plant.programs.kill()
-
     @property
     def kubeconfig(self) -> Path:
         """The one that was given."""
@@ -50,3 +31,27 @@ class External(Plant):
         serving = re.compile(r"Starting to serve on (\S+)")
         found = self.wait("kubectl proxy", lambda: serving.search(proxy.log.read_text()))
         return ApiClient(f"http://{found[1]}")
+
+    def close(self) -> None:
+        """Ends what was started here to reach it."""
+        if "api" in vars(self):
+            self.api.close()
+        self.programs.kill()
+
+
+@contextmanager
+def of_kubeconfig() -> Iterator[External]:
+    """The current context's. What was started here to reach it is gone at exit.
+
+    Raises:
+        PlantError: there is no kubeconfig.
+    """
+    if "KUBECONFIG" not in os.environ:
+        raise PlantError("PLANT=external needs KUBECONFIG: the kubeconfig of the cluster to test on")
+    with TemporaryDirectory() as folder:
+        directory = Path(folder)
+        plant = External(directory, "", Authority(), Programs(directory / "logs"), service_accounts=True)
+        try:
+            yield plant
+        finally:
+            plant.close()

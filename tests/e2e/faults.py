@@ -8,7 +8,7 @@ from typing import Any
 from ddpjob_operator.api.contract import Label
 
 from tests.plant import Plant
-from tests.plant.real import RealPlant
+from tests.plant.machines import Machines
 from tests.support.helm import NAMESPACE, RELEASE
 from tests.support.jobs import Team
 
@@ -85,7 +85,7 @@ def an_intruder(team: Team, spec: dict[str, Any]) -> Iterator[None]:
 
 
 @contextmanager
-def all_nodes_again(plant: RealPlant) -> Iterator[None]:
+def all_nodes_again(plant: Machines) -> Iterator[None]:
     """Brings nodes back that were killed."""
     try:
         yield
@@ -93,13 +93,11 @@ def all_nodes_again(plant: RealPlant) -> Iterator[None]:
         start_again(plant)
 
 
-def start_again(plant: RealPlant) -> None:
+def start_again(plant: Machines) -> None:
     """Starts the nodes that were killed."""
     for node in plant.nodes.values():
-        if not node.is_running:
-            node.start()
-            node.start_kubelet()
-    plant.wait("the nodes", lambda: plant.ready_nodes() == plant.nodes.keys())
+        node.start()
+    plant.wait("the nodes", lambda: plant.ready_nodes() >= plant.nodes.keys())
     _operator_again(plant)
 
 

@@ -66,7 +66,6 @@ class Training:
 
     def start(self, tolerations: list[dict[str, Any]] = TOLERANT, **spec: Any) -> None:
         """Starts it, and waits until it runs and both have made a step."""
-        self.shared.chmod(0o777)
         pod = {**with_script(self.team, TASK), "tolerations": tolerations}
         arguments = ["--workload=train:Noting", "--epochs=10000", "--log-every=1000"]
         container = {"command": ["ddpjob-train"], "args": arguments, "workingDir": "/code", **CODE_MOUNT}

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.plant.real import Answer, RealPlant, start_registry
+from tests.plant.machines import Machines
+from tests.plant.registry import Answer, start_registry
 from tests.support.jobs import Team, condition
 
 from .work import CODE_MOUNT, a_script, a_training, ddpjob, ended, with_script
@@ -215,7 +216,7 @@ REGISTRIES = {
 }
 
 
-def test_a_job_fails_in_its_registry_s_words_but_waits_for_one_that_has_no_time(host: RealPlant, team: Team) -> None:
+def test_a_job_fails_in_its_registry_s_words_but_waits_for_one_that_has_no_time(host: Machines, team: Team) -> None:
     with ExitStack() as stack:
         for name, (answer, _) in REGISTRIES.items():
             stack.enter_context(start_registry(host, f"{name}.example", answer))

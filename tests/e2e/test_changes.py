@@ -1,13 +1,12 @@
 """What a user changes about a job that trains: it saves, and goes on as it is wanted, from the very step."""
 
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 from ddpjob_operator.api.contract import Label
 
-from tests.plant.real import RealPlant
+from tests.plant.machines import Machines
 from tests.support.jobs import Team, condition
 
 from .faults import graces
@@ -26,15 +25,14 @@ from .work import (
 )
 
 
-def test_suspended_in_the_middle_of_an_epoch_it_saves_and_goes_on_from_there(
-    host: RealPlant, team: Team, tmp_path: Path
-) -> None:
+def test_suspended_in_the_middle_of_an_epoch_it_saves_and_goes_on_from_there(host: Machines, team: Team) -> None:
+    shared = host.new_folder()
     # Its pods are let through to each other, and so is the operator, which asks them how far they are.
-    team.apply(an_endless_training(tmp_path, networkPolicy="Enabled"))
+    team.apply(an_endless_training(shared, networkPolicy="Enabled"))
     wait_for_steps(team, attempt=1)
     host.wait("its progress", lambda: team.status().get("progress", {}).get("step"))
     begun = started(team.status())
-    assert not saves(tmp_path), "nobody has asked for it yet"
+    assert not saves(shared), "nobody has asked for it yet"
 
     change(team, "digits", suspend=True)
     status = team.wait("Suspended", seconds=LONG)
@@ -43,7 +41,7 @@ def test_suspended_in_the_middle_of_an_epoch_it_saves_and_goes_on_from_there(
     assert "startTime" not in status, "it is not active"
     assert "lastFailure" not in status, "nothing went wrong"
     host.wait("the pods to be gone", lambda: not team.pods())
-    [saved] = saves(tmp_path)
+    [saved] = saves(shared)
     assert seen(saved)
 
     change(team, "digits", suspend=False)
@@ -72,15 +70,15 @@ def test_suspended_as_soon_as_it_runs_it_stops_at_once_and_that_nothing_is_kept_
 
 @pytest.mark.full("test_docs.py: the page scale; tests/training/test_resume.py; tests/cluster/test_sizes.py")
 def test_scaled_from_two_nodes_to_three_and_to_one_each_world_goes_on_where_the_last_one_stopped(
-    host: RealPlant, team: Team, tmp_path: Path
+    host: Machines, team: Team
 ) -> None:
-    del host
-    team.apply(an_endless_training(tmp_path))
+    shared = host.new_folder()
+    team.apply(an_endless_training(shared))
     wait_for_steps(team, attempt=1)
     for attempt, nodes in ((2, 3), (3, 1)):
         team.kubectl("scale", "ddpjob/digits", f"--replicas={nodes}")
         said = wait_for_steps(team, attempt)
-        last = saves(tmp_path)[-1]
+        last = saves(shared)[-1]
         assert f"resumed step={last['step']} epoch={last['epoch']} " in said
         status = team.status()
         assert (status["ready"], status["nodes"]) == (f"{nodes}/{nodes}", nodes)
@@ -90,7 +88,7 @@ def test_scaled_from_two_nodes_to_three_and_to_one_each_world_goes_on_where_the_
 
     change(team, "digits", suspend=True)
     team.wait("Suspended", seconds=LONG)
-    found = saves(tmp_path)
+    found = saves(shared)
     assert [save["worldSize"] for save in found] == [2, 3, 1]
     assert all(seen(save) for save in found), "no sample of an epoch is lost or seen twice"
     assert [save["lineage"] for save in found] == [[1], [1, 2], [1, 2, 3]]

@@ -1,8 +1,6 @@
 """A script that knows of no signal, and saves by `except KeyboardInterrupt`, whatever takes its pod away."""
 
-from pathlib import Path
-
-from tests.plant.real import RealPlant
+from tests.plant.machines import Machines
 from tests.support.jobs import Team
 
 from .faults import an_intruder, drained, most_of
@@ -26,18 +24,18 @@ except KeyboardInterrupt:
 
 
 def test_a_script_saves_when_its_job_is_suspended_its_node_drained_and_its_pod_preempted(
-    host: RealPlant, team: Team, tmp_path: Path
+    host: Machines, team: Team
 ) -> None:
-    (tmp_path / "train.py").write_text(SAVES)
-    tmp_path.chmod(0o777)
-    step = lambda name: int(file.read_text() or 0) if (file := tmp_path / name).exists() else 0  # noqa: E731
+    shared = host.new_folder()
+    (shared / "train.py").write_text(SAVES)
+    step = lambda name: int(file.read_text() or 0) if (file := shared / name).exists() else 0  # noqa: E731
     place = {"kubernetes.io/hostname": (node := host.get("/api/v1/nodes")["items"][-1])["metadata"]["name"]}
     container = {
         "command": ["ddpjob-supervise", "/kept/train.py"],
         "resources": most_of(node),
         "volumeMounts": [{"name": "kept", "mountPath": "/kept"}],
     }
-    volume = {"name": "kept", "hostPath": {"path": str(tmp_path)}}
+    volume = {"name": "kept", "hostPath": {"path": str(shared)}}
     team.apply(a_training("saves", container, nodes=1, pod={"volumes": [volume], "nodeSelector": place}))
 
     def goes_on() -> int:

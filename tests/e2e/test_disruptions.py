@@ -1,12 +1,11 @@
 """What a cluster does to pods for reasons of its own: none of it counts against the job, and all of it is told."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.plant import Plant
-from tests.plant.real import RealPlant
+from tests.plant.machines import Machines
 from tests.support.jobs import Team, condition
 
 from .faults import (
@@ -57,13 +56,14 @@ def test_a_gang_that_is_preempted_waits_for_room_and_says_so(real: Plant, team: 
     runs_again(team, "modest")
 
 
-def test_a_drained_node_lets_training_save_and_go_on_elsewhere(host: RealPlant, team: Team, tmp_path: Path) -> None:
-    team.apply(an_endless_training(tmp_path))
+def test_a_drained_node_lets_training_save_and_go_on_elsewhere(host: Machines, team: Team) -> None:
+    shared = host.new_folder()
+    team.apply(an_endless_training(shared))
     wait_for_steps(team, attempt=1)
     node, other = pod_of(team, 1)["spec"]["nodeName"], pod_of(team, 0)["metadata"]["uid"]
     with drained(host, node):
         said = wait_for_steps(team, attempt=2)
-        [saved] = saves(tmp_path)
+        [saved] = saves(shared)
         assert f"resumed step={saved['step']} " in said, "saved by nothing but the drain"
         status = runs_again(team, "digits")
         assert told(status) == (1, "Evicted", "Eviction API: evicting")
@@ -74,7 +74,7 @@ def test_a_drained_node_lets_training_save_and_go_on_elsewhere(host: RealPlant, 
 
 @pytest.mark.full("the lost node in test_recovery.py; tests/cluster/test_disruptions.py")
 def test_a_pod_that_is_stuck_on_a_lost_node_is_in_nobody_s_way_and_the_node_is_avoided(
-    host: RealPlant, team: Team
+    host: Machines, team: Team
 ) -> None:
     pod = {"tolerations": TOLERANT, "terminationGracePeriodSeconds": 1}
     team.apply(a_script("robust", ["sleep", "infinity"], nodes=2, pod=pod))

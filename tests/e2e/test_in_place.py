@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.plant.real import RealPlant
+from tests.plant.machines import Machines
 from tests.support.jobs import Team, condition, writes
 from tests.support.waiting import patience
 
@@ -42,9 +42,9 @@ for step in range(1, 1000):
 
 
 @pytest.fixture(scope="module")
-def running(host: RealPlant, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training]:
+def running(host: Machines) -> Iterator[Training]:
     """One training for all tests here that let it go on."""
-    training = Training(Team(host), tmp_path_factory.mktemp("shared"))
+    training = Training(Team(host), host.new_folder())
     plenty = {"maxRestarts": 1000, "inPlaceRestarts": 1000, "backoffSeconds": 0}
     training.start(restart=plenty, stallTimeoutSeconds=STALL_SECONDS)
     yield training
@@ -60,7 +60,7 @@ def training(running: Training) -> Training:
 
 
 @pytest.mark.full("test_docs.py: the page watch-progress; tests/cluster/test_progress.py")
-def test_the_status_follows_training_and_is_written_every_ten_seconds(host: RealPlant, training: Training) -> None:
+def test_the_status_follows_training_and_is_written_every_ten_seconds(host: Machines, training: Training) -> None:
     team = training.team
     seen = [progress_of(team)]
     written, began = writes_of_status(team), time.monotonic()
@@ -150,7 +150,7 @@ def test_a_rank_that_is_stopped_is_named_by_the_status_and_started_again(trainin
     assert condition(status, "Stalled")["status"] == "False"
 
 
-def test_what_is_restarted_while_no_operator_runs_is_counted_once_each(host: RealPlant, training: Training) -> None:
+def test_what_is_restarted_while_no_operator_runs_is_counted_once_each(host: Machines, training: Training) -> None:
     before, pods = training.team.status(), training.pods()
     rank(training, 1).kill()
     for process in operators(host).values():

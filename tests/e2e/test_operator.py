@@ -11,8 +11,8 @@ from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.engine.manifests.names import disruption_budget_name, network_policy_name, pod_name
 
-from tests.plant import Plant
-from tests.plant.real import RealPlant
+from tests.plant import Plant, audit
+from tests.plant.machines import Machines
 from tests.support.helm import NAMESPACE, RELEASE
 from tests.support.jobs import Team
 from tests.support.waiting import patience
@@ -44,7 +44,7 @@ def places(team: Team, name: str) -> Counter[tuple[str, str]]:
 
 
 @pytest.mark.full("tests/cluster/test_replicas.py; tests/faults")
-def test_the_leader_killed_while_it_creates_pods_leaves_no_gap_and_no_second_pod(host: RealPlant, team: Team) -> None:
+def test_the_leader_killed_while_it_creates_pods_leaves_no_gap_and_no_second_pod(host: Machines, team: Team) -> None:
     processes = operators(host)
     team.apply(a_script("wide", SLEEP, nodes=10))
     host.wait("the first pods", lambda: team.pods("wide"))
@@ -56,7 +56,7 @@ def test_the_leader_killed_while_it_creates_pods_leaves_no_gap_and_no_second_pod
 
 
 @pytest.mark.full("tests/cluster/test_replicas.py")
-def test_the_leader_killed_under_load_is_succeeded_within_seconds(host: RealPlant, team: Team) -> None:
+def test_the_leader_killed_under_load_is_succeeded_within_seconds(host: Machines, team: Team) -> None:
     team.apply(*(a_script(f"short-{number}", ["sleep", "1"], nodes=2) for number in range(12)))
     host.wait("the first to run", lambda: any(team.status(f"short-{number}").get("attempt") for number in range(12)))
     first = holder(host)
@@ -72,7 +72,7 @@ def test_the_leader_killed_under_load_is_succeeded_within_seconds(host: RealPlan
 
 
 @pytest.mark.full("test_in_place.py: all operators killed while ranks restart")
-def test_all_operators_killed_while_a_job_runs_change_nothing_about_it(host: RealPlant, team: Team) -> None:
+def test_all_operators_killed_while_a_job_runs_change_nothing_about_it(host: Machines, team: Team) -> None:
     team.apply(a_script("steady", SLEEP, nodes=2))
     team.wait("Running", "steady", LONG)
     before = {pod["metadata"]["uid"] for pod in team.pods("steady")}
@@ -110,7 +110,7 @@ NO_PODS = {"maxUnavailable": 1, "selector": {"matchLabels": {"some": "others"}}}
 ELSEWHERE = {"scheduling.k8s.io", "scheduling.volcano.sh", "kueue.x-k8s.io"}
 
 
-def test_the_operator_uses_all_rights_that_the_chart_grants_and_needs_no_other(host: RealPlant, team: Team) -> None:
+def test_the_operator_uses_all_rights_that_the_chart_grants_and_needs_no_other(host: Machines, team: Team) -> None:
     _use_every_right(host, team)
     names = (
         f"clusterroles/{RELEASE}",
@@ -135,7 +135,7 @@ def test_the_operator_uses_all_rights_that_the_chart_grants_and_needs_no_other(h
     assert _used(host) == granted
 
 
-def _use_every_right(plant: RealPlant, team: Team) -> None:
+def _use_every_right(plant: Machines, team: Team) -> None:
     """What other tests may not lead to: names that are taken, what is removed or stopped, an event that repeats."""
     team.apply(a_script("rights", SLEEP, suspend=True, networkPolicy="Enabled"))
     team.wait("Suspended", "rights", LONG)
@@ -184,16 +184,14 @@ def _patch(team: Team, patch: str) -> None:
     team.kubectl("patch", "ddpjob", "rights", "--type=merge", "--patch", patch)
 
 
-def _used(plant: RealPlant) -> set[tuple[str, str, str]]:
+def _used(plant: Machines) -> set[tuple[str, str, str]]:
     """API group, resource and verb of all of the operator's requests; none of them was forbidden."""
     used = set()
-    for line in plant.audit_log.read_text().splitlines():
-        event = json.loads(line)
-        target = event.get("objectRef")
-        if event["user"]["username"] != USER or target is None or target["resource"].startswith("selfsubject"):
+    for event in audit.requests(plant, since=plant.begun):
+        target = event["objectRef"]
+        if event["user"]["username"] != USER or target["resource"].startswith("selfsubject"):
             continue
         said = event["responseStatus"].get("message", "")
         assert f'User "{USER}" cannot' not in said, said  # Quotas and admission forbid things too.
-        resource = "/".join(part for part in (target["resource"], target.get("subresource")) if part)
-        used.add((target.get("apiGroup", ""), resource, event["verb"]))
+        used.add((target.get("apiGroup", ""), audit.kind(event), event["verb"]))
     return used

@@ -6,7 +6,7 @@ import pytest
 
 from tests.plant import Plant
 from tests.plant.images import PYTHON
-from tests.plant.real import RealPlant
+from tests.plant.machines import Machines
 from tests.support.index import Package, start_index
 from tests.support.jobs import Team
 
@@ -21,10 +21,10 @@ STAYS = f"{SAYS}import time; time.sleep(3600)\n"
 
 
 def test_what_the_image_lacks_is_there_before_ranks_start_and_what_cannot_be_had_is_told_at_once(
-    host: RealPlant, tmp_path: Path
+    host: Machines, tmp_path: Path
 ) -> None:
     team = Team(host, host.new_namespace(**RESTRICTED))
-    script, address = tmp_path / "train.py", str(host.network.host)
+    script, address = tmp_path / "train.py", host.address
     with start_index(OLD, NEW, NEEDED, host=address) as index:
         at = ["--env", f"PIP_INDEX_URL={index.url}", "--env", f"PIP_TRUSTED_HOST={address}"]
         words = ["train.py", "--nodes", "2", "--env", "OMP_NUM_THREADS=1", *at]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.plant.real import RealPlant
+from tests.plant.machines import Machines
 from tests.support.jobs import Team
 
 from .faults import TOLERANT, all_nodes_again, pod_of
@@ -28,17 +28,17 @@ class Slow(MlpTask):
 ARGUMENTS = ["--workload=train:Slow", "--epochs=25"]
 
 
-def kill_a_rank(plant: RealPlant, team: Team) -> None:
+def kill_a_rank(plant: Machines, team: Team) -> None:
     del plant
     rank_of((team.job() or {})["metadata"]["uid"], 1).kill()
 
 
-def delete_a_pod(plant: RealPlant, team: Team) -> None:
+def delete_a_pod(plant: Machines, team: Team) -> None:
     del plant
     team.kubectl("delete", "pod", pod_of(team, 1)["metadata"]["name"], "--wait=false")
 
 
-def kill_a_node(plant: RealPlant, team: Team) -> None:
+def kill_a_node(plant: Machines, team: Team) -> None:
     plant.nodes[pod_of(team, 1)["spec"]["nodeName"]].kill()
 
 
@@ -46,7 +46,7 @@ def kill_a_node(plant: RealPlant, team: Team) -> None:
 class Fault:
     """What befalls rank 1, what it costs, and which ranks' pods stay."""
 
-    happens: Callable[[RealPlant, Team], None]
+    happens: Callable[[Machines, Team], None]
     costs: dict[str, int]
     mode: str
     stay: set[int]
@@ -75,8 +75,8 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_training_goes_on_from_its_checkpoint_when(fault: Fault, host: RealPlant, team: Team, tmp_path: Path) -> None:
-    team.apply(_a_long_training(team, tmp_path, fault.mode))
+def test_training_goes_on_from_its_checkpoint_when(fault: Fault, host: Machines, team: Team) -> None:
+    team.apply(_a_long_training(team, host.new_folder(), fault.mode))
     team.wait("Running", seconds=LONG)
     # Of a gang that the operator has not heard yet, it cannot know that the others would wait: all pods would be new.
     host.wait("the operator to hear of it", lambda: "progress" in team.status(), LONG)
@@ -100,7 +100,6 @@ def _pods(team: Team) -> dict[int, str]:
 
 
 def _a_long_training(team: Team, shared: Path, mode: str) -> dict[str, Any]:
-    shared.chmod(0o777)
     volume = {"hostPath": {"path": str(shared)}}
     return a_training(
         "digits",

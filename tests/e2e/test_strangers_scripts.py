@@ -12,7 +12,7 @@ import pytest
 from ddpjob_operator.api import Cause
 from ddpjob_operator.api.contract import Label
 
-from tests.plant.real import RealPlant
+from tests.plant.machines import Machines
 from tests.strangers.stranger import RAISES, STRANGERS, Stranger
 from tests.support.jobs import Team
 
@@ -32,9 +32,9 @@ ROWS = [
 
 @pytest.mark.parametrize("stranger", ROWS)
 def test_a_strangers_script_goes_on_together_and_says_what_happened_to_it(
-    host: RealPlant, stranger: Stranger, tmp_path: Path
+    host: Machines, stranger: Stranger, tmp_path: Path
 ) -> None:
-    script = Submitted(Team(host), stranger, tmp_path)
+    script = Submitted(host, stranger, tmp_path)
     script.submit()
     every = stranger.every
     host.wait("a save and two epochs more", lambda: all(log[every + 1 :] for log in script.epochs()), LONG)
@@ -67,12 +67,9 @@ def test_a_strangers_script_goes_on_together_and_says_what_happened_to_it(
 class Submitted:
     """A script in a namespace, and a volume there."""
 
-    def __init__(self, team: Team, stranger: Stranger, directory: Path) -> None:
-        self.team, self.stranger = team, stranger
-        self._code, self._shared = directory / "code", directory / "shared"
-        self._code.mkdir()
-        self._shared.mkdir()
-        self._shared.chmod(0o777)
+    def __init__(self, host: Machines, stranger: Stranger, code: Path) -> None:
+        self.team, self.stranger = Team(host), stranger
+        self._code, self._shared = code, host.new_folder()
         self._seen = [0, 0]
         self._claim()
 

@@ -4,15 +4,12 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.plant.images import OPERATOR, read_image
-from tests.plant.real import RealPlant
-from tests.plant.real.loading import load
+from tests.plant.images import OPERATOR
+from tests.plant.machines import Machines
 from tests.support.jobs import Team
 from tests.support.waiting import patience
 
@@ -48,9 +45,9 @@ time.sleep(3600)
 
 
 @pytest.fixture
-def training(host: RealPlant, tmp_path: Path) -> Iterator[Training]:
+def training(host: Machines) -> Iterator[Training]:
     """A training with the supervisor, and beside it a plain script without."""
-    training = Training(Team(host), tmp_path)
+    training = Training(Team(host), host.new_folder())
     training.start()
     training.team.apply(a_training("plain", {"command": ["python3", "-c", PLAIN]}))
     training.team.wait("Running", "plain", LONG)
@@ -81,16 +78,16 @@ def facts(team: Team) -> dict[str, Any]:
         for one in pod["status"]["containerStatuses"]
     }
     counted = ("state", "attempt", "restarts", "disruptions", "history", "incarnations")
-    return {"pods": pods} | {name: [team.status(name)[one] for one in counted] for name in ("digits", "plain")}
+    return {"pods": pods} | {name: [team.status(name).get(one) for one in counted] for name in ("digits", "plain")}
 
 
 @pytest.mark.full("tests/cluster/test_replicas.py: a new operator changes nothing; tests/chart/test_release.py")
 def test_another_value_and_another_image_take_over_within_the_lease_and_touch_no_job(
-    host: RealPlant, training: Training
+    host: Machines, training: Training
 ) -> None:
     repository, _, _ = OPERATOR.rpartition(":")
     for node in host.nodes.values():
-        load(node.socket, node.lib, replace(read_image(OPERATOR), name=f"{repository}:{NEXT}"))
+        node.tag(OPERATOR, f"{repository}:{NEXT}")
     try:
         for change in ("resyncSeconds=60", f"image.tag={NEXT}"):
             with untouched(training):
@@ -106,7 +103,7 @@ def test_another_value_and_another_image_take_over_within_the_lease_and_touch_no
 
 @pytest.mark.full("tests/cluster/test_replicas.py, where an operator is away; tests/chart/test_release.py")
 def test_without_an_operator_jobs_go_on_and_the_next_install_judges_what_has_happened(
-    host: RealPlant, training: Training
+    host: Machines, training: Training
 ) -> None:
     team = training.team
     for name in ("ends", "fails"):

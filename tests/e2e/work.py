@@ -11,8 +11,9 @@ from ddpjob_operator.api.contract import API_VERSION, KIND
 
 from tests.plant import Plant, build
 from tests.plant.images import PYTHON, TRAINER
-from tests.plant.real import RealPlant
 from tests.support.jobs import Team
+
+from .external import External
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "examples" / "digits.yaml"
 LONG = 600
@@ -69,7 +70,6 @@ def a_script(name: str, command: list[str], nodes: int = 1, **spec: Any) -> dict
 
 def an_endless_training(shared: Path, **spec: Any) -> dict[str, Any]:
     """A job that saves into a folder of this machine, and only when it is told to stop. Its root is read-only."""
-    shared.chmod(0o777)
     arguments = ["--workload", "mlp", "--epochs", "10000", f"--global-batch-size={BATCH}"]
     volume = {"hostPath": {"path": str(shared)}}
     checkpoint = {"path": "/checkpoints", "everySteps": 1_000_000_000, "keep": 1000, "volume": volume}
@@ -144,7 +144,7 @@ def ddpjob(team: Team, *arguments: str) -> str:
 
 def an_engineer(plant: Plant, namespace: str) -> Path:
     """The kubeconfig of somebody with nothing but that role; on others' clusters, where we make no users, theirs."""
-    if not isinstance(plant, RealPlant):
+    if isinstance(plant, External):
         return plant.kubeconfig
     words = ["create", "rolebinding", "engineer", "--clusterrole=ddpjob-edit", "--user=engineer"]
     if not plant.kubectl("get", "rolebinding", "engineer", "--namespace", namespace, "--ignore-not-found"):

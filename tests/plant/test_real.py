@@ -150,7 +150,6 @@ def test_a_killed_node_takes_its_containers_with_it_and_comes_back(plant: RealPl
     assert not sleeper.is_running()
     plant.wait("the node to be lost", lambda: plant.ready_nodes() == {"node-1"})
     plant.nodes["node-2"].start()
-    plant.nodes["node-2"].start_kubelet()
     plant.wait("the node to be back", lambda: plant.ready_nodes() == {"node-1", "node-2"})
 
 
@@ -158,7 +157,7 @@ def test_a_killed_node_takes_its_containers_with_it_and_comes_back(plant: RealPl
 @pytest.mark.parametrize(
     ("lose", "regain"),
     [
-        (lambda node: node.kill_kubelet(), lambda node: node.start_kubelet()),
+        (lambda node: node.kill_program("kubelet"), lambda node: node.start_program("kubelet")),
         (lambda node: node.unplug(), lambda node: node.plug_in()),
     ],
     ids=["its kubelet", "its network"],

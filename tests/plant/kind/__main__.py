@@ -70,7 +70,8 @@ def _run(command: list[str]) -> int:
     with plant_directory(NODES) as directory:
         give_node_image(directory)
         with start_engine(directory) as engine:
-            told = {"NODE": NODE_IMAGE, "LOAD": " ".join([*engine.inside, *LOAD])}
+            # All of a cluster is at hand beside this engine, so a test that misses some of it has failed.
+            told = {"NODE": NODE_IMAGE, "LOAD": " ".join([*engine.inside, *LOAD]), "PLANT_REQUIRED": "1"}
             beside = start_with_us(*engine.network, *command, env=os.environ | engine.environment | told)
             try:
                 return beside.wait()

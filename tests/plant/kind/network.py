@@ -1,7 +1,8 @@
 """The network of the pods, on a node of kind: what its own kindnetd does, which cannot be had here.
 
-A program of the node, which runs there with Python alone. It gives the node's pods their addresses, and knows the way
-to those of all others. Until the node has joined the cluster it ends at once, and systemd starts it again.
+A program of the node, which runs there with Python alone. It gives the node's pods their addresses and knows the
+way to those of all others. Whoever is no pod hears from the node, and can answer. Until the node has joined the
+cluster it ends at once, and systemd starts it again.
 """
 
 import json
@@ -19,6 +20,18 @@ IDENTITY = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 KUBECONFIG = Path("/etc/kubernetes/kubelet.conf")
 CONFIG = Path("/etc/cni/net.d/10-plant.conflist")
 POLL_SECONDS = 1.0
+PODS = "10.244.0.0/16"
+"""Of all nodes, as kind has it by default."""
+MASQUERADE = f"""\
+table ip outside
+delete table ip outside
+table ip outside {{
+  chain postrouting {{
+    type nat hook postrouting priority srcnat;
+    ip saddr {PODS} ip daddr != {PODS} masquerade
+  }}
+}}
+"""
 
 
 def cni(pods: str) -> dict[str, Any]:
@@ -53,6 +66,7 @@ def main() -> None:
     context.load_cert_chain(IDENTITY)
     (server,) = re.findall(r"server: (\S+)", KUBECONFIG.read_text())
     here, known = socket.gethostname(), list[str]()
+    subprocess.run(["nft", "-f", "-"], input=MASQUERADE, text=True, check=True)
     while True:
         with urllib.request.urlopen(f"{server}/api/v1/nodes", context=context, timeout=10) as answer:
             nodes = json.load(answer)["items"]

@@ -2,8 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import yaml
+
+from tests.e2e.kind import FOLDER
 from tests.plant.kind import network, runtime
+
+ROOT = Path(__file__).parents[3]
 
 
 def node(name: str, pods: str | None, address: str) -> dict[str, object]:
@@ -14,6 +20,18 @@ def node(name: str, pods: str | None, address: str) -> dict[str, object]:
         "spec": spec,
         "status": {"addresses": [{"type": "InternalIP", "address": address}]},
     }
+
+
+def nodes_of(file: str) -> list[Any]:
+    """The nodes that kind is told of."""
+    return list(yaml.safe_load((ROOT / file).read_text())["nodes"])
+
+
+def test_the_cluster_of_the_tests_is_the_one_of_the_tutorial_with_a_folder_that_its_workers_share() -> None:
+    nodes = nodes_of("tests/e2e/kind.yaml")
+    assert [one["role"] for one in nodes] == [one["role"] for one in nodes_of("deploy/kind/cluster.yaml")]
+    here = {"hostPath": str(FOLDER), "containerPath": str(FOLDER)}
+    assert [one["role"] for one in nodes if here in one["extraMounts"]] == ["worker", "worker"]
 
 
 def test_a_node_knows_the_way_to_the_pods_of_all_others_that_have_some() -> None:

@@ -2,6 +2,5 @@
 
 from .node import Node
 from .plant import RealPlant, start_real
-from .registry import Answer, start_registry
 
-__all__ = ["Answer", "Node", "RealPlant", "start_real", "start_registry"]
+__all__ = ["Node", "RealPlant", "start_real"]

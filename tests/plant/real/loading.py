@@ -28,6 +28,11 @@ def load(socket: Path, lib: Path, image: Image) -> None:
     _ctr(socket, "images", "import", "--local", "-", input=_archive(image))
 
 
+def tag(socket: Path, image: str, name: str) -> None:
+    """Has an image of the node whose containerd listens there be known under another name too."""
+    _ctr(socket, "images", "tag", "--force", image, name)
+
+
 def _link(socket: Path, lib: Path, folder: Path, chain: str, below: str) -> None:
     mounts = json.loads(_ctr(socket, "snapshots", "prepare", "--mounts", f"new {chain}", *filter(None, [below])))
     snapshot = lib / _place(mounts[0]).relative_to(STATE)

@@ -14,11 +14,13 @@ from tests.plant import build, cgroups
 from tests.plant.api import ADMINS, Plant
 from tests.plant.processes import Program
 
-from . import files
+from . import files, loading
 from .network import Network, ip
 
 SCRIPT = Path(__file__).parent / "node.sh"
 POLICIES = Path(__file__).parent / "policies.py"
+STARTED_BY = {"kubelet": signal.SIGUSR1, "containerd": signal.SIGUSR2}
+"""What the node's first process, of SCRIPT, is told by."""
 BINARIES = ("containerd", "containerd-shim-runc-v2", "runc", "kubelet", "kube-proxy")
 
 
@@ -58,8 +60,19 @@ class Node:
         """Where its containerd listens, as seen from outside."""
         return Path(f"/proc/{self._first().pid}/root/run/containerd/containerd.sock")
 
+    @property
+    def registries(self) -> Path:
+        """Holds a folder for each registry that is not where its name says, as containerd reads them."""
+        return self.lib / files.REGISTRIES
+
     def start(self) -> None:
-        """Starts it, or starts it again after it was killed, as after a power cut: but for its kubelet."""
+        """Starts it again after it was killed, as after a power cut; nothing if it runs."""
+        if not self.is_running:
+            self.boot()
+            self.start_program("kubelet")
+
+    def boot(self) -> None:
+        """Starts all of it but its kubelet, which may be started once the images are there."""
         self._write_files()
         folders = cgroups.make(self._cgroup)
         environment = {
@@ -81,26 +94,19 @@ class Node:
         self.program = self.plant.programs.start(self.name, "env", *variables, "bash", SCRIPT)
         self.plant.wait(f"containerd on {self.name}", self._containerd_listens)
 
-    def start_kubelet(self) -> None:
-        """Starts the kubelet, for the first time or after it was killed."""
-        self._first().send_signal(signal.SIGUSR1)
+    def start_program(self, name: str) -> None:
+        """Starts the kubelet, for the first time or after it was killed, or containerd again."""
+        self._first().send_signal(STARTED_BY[name])
+        self.plant.wait(f"{name} on {self.name}", lambda: self._running(name))
 
-    def kill_kubelet(self) -> None:
-        """Kills the kubelet alone: containers go on, and nobody hears of them."""
-        self._kill("kubelet")
-
-    def kill_containerd(self) -> None:
-        """Kills containerd alone: containers go on, and the kubelet can do nothing with them."""
-        self._kill("containerd")
-
-    def start_containerd(self) -> None:
-        """Starts containerd after it was killed."""
-        self._first().send_signal(signal.SIGUSR2)
-        self.plant.wait(f"containerd on {self.name}", lambda: self._running("containerd"))
-
-    def _kill(self, name: str) -> None:
+    def kill_program(self, name: str) -> None:
+        """Kills the kubelet, or containerd, alone: containers go on. It stays away."""
         for process in self._running(name):
             process.kill()
+
+    def tag(self, image: str, name: str) -> None:
+        """Has one of its images be there under another name too."""
+        loading.tag(self.socket, image, name)
 
     def _running(self, name: str) -> list[psutil.Process]:
         return [process for process in self._first().children(recursive=True) if process.name() == name]

@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from tests.plant import build
-from tests.plant.api import Plant, start_api
+from tests.plant.api import start_api
 from tests.plant.control import POD_GROUP_API, start_control
 from tests.plant.directory import plant_directory
 from tests.plant.images import PYTHON, read_image
+from tests.plant.machines import Machines
 from tests.plant.processes import Programs
 
 from .dns import start_dns
@@ -23,11 +24,11 @@ NODES = build.CACHE / "nodes"
 
 
 @dataclass
-class RealPlant(Plant):
+class RealPlant(Machines):
     """A cluster with real nodes, by their names."""
 
-    network: Network
     nodes: dict[str, Node]
+    network: Network
 
     def load(self, *names: str) -> None:
         """Puts images of the store onto all nodes that run."""
@@ -39,10 +40,6 @@ class RealPlant(Plant):
 
         with ThreadPoolExecutor() as pool:
             list(pool.map(onto, [node for node in self.nodes.values() if node.is_running]))
-
-    def ready_nodes(self) -> set[str]:
-        """Names of the nodes that are ready, as the API says."""
-        return {node["metadata"]["name"] for node in self.get("/api/v1/nodes")["items"] if _ready(node)}
 
 
 @contextmanager
@@ -71,7 +68,8 @@ def start_real(
         api = start_api(reached_by_address, *groups, *flags, address=str(network.host), service_accounts=True)
         started = stack.enter_context(api)
         known = {one.name: getattr(started, one.name) for one in fields(started)}
-        plant = RealPlant(**known, network=network, nodes={})
+        below = {"nodes": {}, "address": str(network.host), "shared": started.directory, "begun": 0}
+        plant = RealPlant(**known, **below, network=network)
         stack.callback(plant.api.close)
         start_dns(plant, str(network.host))
         stack.callback(_kill_nodes, plant)
@@ -85,17 +83,12 @@ def _start_nodes(plant: RealPlant, directory: Path, count: int, images: tuple[st
     for number in range(1, count + 1):
         node = Node(plant, plant.network, number, count, PYTHON, directory / f"node-{number}")
         plant.nodes[node.name] = node
-        node.start()
+        node.boot()
     plant.load(PYTHON, *images)
     for node in plant.nodes.values():
-        node.start_kubelet()
+        node.start_program("kubelet")
 
 
 def _kill_nodes(plant: RealPlant) -> None:
     for node in plant.nodes.values():
         node.kill()
-
-
-def _ready(node: dict[str, dict[str, list[dict[str, str]]]]) -> bool:
-    conditions = node["status"].get("conditions", ())
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from .files import REGISTRIES
-from .plant import RealPlant
+from .machines import Machines
 
 
 @dataclass(frozen=True)
@@ -31,15 +30,15 @@ class Answer:
 
 
 @contextmanager
-def start_registry(plant: RealPlant, name: str, answer: Answer) -> Iterator[None]:
+def start_registry(plant: Machines, name: str, answer: Answer) -> Iterator[None]:
     """All nodes find this registry under a name that nobody else has to know, until exit."""
-    server = ThreadingHTTPServer((str(plant.network.host), 0), _handler(answer))
+    server = ThreadingHTTPServer((plant.address, 0), _handler(answer))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    folders = [node.lib / REGISTRIES / name for node in plant.nodes.values()]
+    folders = [node.registries / name for node in plant.nodes.values()]
     try:
         for folder in folders:
             folder.mkdir(parents=True)
-            (folder / "hosts.toml").write_text(f'server = "http://{plant.network.host}:{server.server_port}"\n')
+            (folder / "hosts.toml").write_text(f'server = "http://{plant.address}:{server.server_port}"\n')
         yield
     finally:
         for folder in folders:
