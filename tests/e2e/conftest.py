@@ -51,9 +51,11 @@ def host(real: Plant) -> Machines:
 
 
 @pytest.fixture
-def team(real: Plant) -> Team:
-    """A namespace of its own."""
-    return Team(real)
+def team(real: Plant) -> Iterator[Team]:
+    """A namespace of its own, whose jobs give way to those of the next test."""
+    team = Team(real)
+    yield team
+    real.api.delete(team.path("ddpjobs"))
 
 
 @contextmanager

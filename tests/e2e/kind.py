@@ -4,7 +4,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -102,14 +102,13 @@ def with_machines(cluster: External) -> Iterator[External]:
     if not (own and workers and _at_hand(own[0])):
         yield cluster
         return
-    known = {one.name: getattr(cluster, one.name) for one in fields(cluster)}
     below = {
         "nodes": workers,
         "address": own[0].about["NetworkSettings"]["Networks"]["kind"]["Gateway"],
         "begun": (own[0].root / AUDIT_LOG).stat().st_size,
     }
     with TemporaryDirectory(dir=FOLDER, ignore_cleanup_errors=True) as shared:
-        kind = Kind(**known, **below, shared=Path(shared), control_plane=own[0])
+        kind = Kind(**vars(cluster), **below, shared=Path(shared), control_plane=own[0])
         try:
             yield kind
         finally:
