@@ -94,7 +94,7 @@ def test_another_value_and_another_image_take_over_within_the_lease_and_touch_no
                 former = pods_of(host)
                 install(host, change)
                 upgraded = time.monotonic()
-                host.wait("a new leader", lambda former=former: leader(host) in pods_of(host) - former)
+                host.wait("a new leader", lambda former=former: leader(host) in pods_of(host).keys() - former)
                 note("upgrade, until the new operator leads", time.monotonic() - upgraded)
                 assert time.monotonic() - upgraded < patience(10)
     finally:
