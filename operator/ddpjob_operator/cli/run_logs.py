@@ -102,10 +102,11 @@ class RunLogs:
     def _files(self) -> list[tuple[Path, int, int]]:
         found = []
         for file in self.logs.glob("attempt-*/node-*.log"):
-            match = LOG.search(file.as_posix())
-            attempt, node = (int(match[1]), int(match[2])) if match else (0, -1)
+            if not (match := LOG.search(file.as_posix())) or not file.is_file():
+                continue
+            attempt, node = int(match[1]), int(match[2])
             wanted = self.from_attempt <= attempt and (self.to_attempt is None or attempt <= self.to_attempt)
-            if wanted and (self.nodes is None or node in self.nodes) and file.is_file():
+            if wanted and (self.nodes is None or node in self.nodes):
                 found.append((file, node, attempt))
         return sorted(found, key=lambda one: (one[2], one[1] != self.first, one[1]))
 

@@ -22,6 +22,8 @@ def _two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     for rank, lines in ((0, "one\ntwo\nthree\n"), (1, "four\n5%\r100%\nsix")):
         (logs / f"node-{rank}.log").write_text(lines)
+    (logs / "node-1 (copy).log").write_text("of nobody\n")
+    (logs.parent / "attempt-1 (copy)").mkdir()
 
 
 @pytest.mark.usefixtures("_two_ranks")

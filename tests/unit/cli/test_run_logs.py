@@ -22,6 +22,7 @@ BAR = "\r 10%\r 20%"
         ([BAR, "\r 30%"], [[], []], [" 30%"]),
         ([BAR, "\r", "    "], [[], [], []], []),
         ([BAR, "\r", "\r 30%"], [[], [], []], [" 30%"]),
+        ([f"{BAR}\r"], [[]], [" 20%"]),
         ([f"{BAR}\n", "done\n"], [[], [" 20%", "done"]], []),
         ([f"{BAR}\n"], [[]], [" 20%"]),
         ([f"{BAR}\r    \rloss 0.5\n\r 30%", "\r 40%"], [[], ["loss 0.5"]], [" 40%"]),
@@ -41,6 +42,7 @@ BAR = "\r 10%\r 20%"
         "that moves",
         "that wipes itself out",
         "that is about to be overwritten",
+        "and is still shown until then",
         "that ends",
         "that may have a bar below it",
         "a line in its place, and it again",
@@ -127,6 +129,9 @@ def test_what_each_node_writes_in_each_attempt_is_told_apart_and_comes_in_order(
     for attempt, node in places:
         run.logs_of(attempt).mkdir(parents=True, exist_ok=True)
         (run.logs_of(attempt) / f"node-{node}.log").write_text(f"{attempt}/{node}\n")
+    for stranger in ("attempt-1/node-1 (copy).log", "attempt-1 (copy)/node-0.log", "attempt-1/node-3.log/node-3.log"):
+        (run.logs / stranger).parent.mkdir(exist_ok=True)
+        (run.logs / stranger).write_text("of nobody\n")
     lines = [(line.attempt, line.node, line.text) for line in RunLogs(run.logs).lines()]
     assert lines == [(*place, f"{place[0]}/{place[1]}") for place in places]
     of_two = RunLogs(run.logs, from_attempt=2, to_attempt=3, nodes=frozenset({1, 2}), first=2)

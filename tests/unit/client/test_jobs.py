@@ -154,12 +154,15 @@ def test_events_come_the_oldest_first_by_when_they_happened_last() -> None:
     assert jobs_of(a_list(again, new, plain))[0].events(a_job()) == [plain, new, again]
 
 
+OWNER = {"apiVersion": "ddpjob.dev/v1alpha1", "kind": "DDPJob", "name": "digits", "uid": "uid-1", "controller": True}
+BESIDE = {"apiVersion": "v1", "kind": "ConfigMap", "name": "code", "uid": "code-1"}
+
+
 def pod_document(uid: str) -> dict[str, Any]:
     labels = {"ddpjob.dev/job-uid": "uid-1", "ddpjob.dev/node": "0", "ddpjob.dev/incarnation": "1"}
-    job = {"apiVersion": "ddpjob.dev/v1alpha1", "kind": "DDPJob", "name": "digits", "uid": "uid-1"}
     name = name_of_pod(JobRef("team", "digits", "uid-1"), 0, 1)
     metadata = {"name": name, "namespace": "team", "uid": uid, "labels": labels}
-    return {"metadata": {**metadata, "ownerReferences": [{**job, "controller": True}]}}
+    return {"metadata": {**metadata, "ownerReferences": [BESIDE, OWNER]}}
 
 
 def test_a_pod_of_the_same_name_made_since_is_not_the_same_pod() -> None:
@@ -169,9 +172,10 @@ def test_a_pod_of_the_same_name_made_since_is_not_the_same_pod() -> None:
 
 
 FORGED: dict[str, dict[str, Any]] = {
-    "another controller": {
-        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "digits", "uid": "uid-1"}]
-    },
+    "another controller": {"ownerReferences": [OWNER | {"apiVersion": "v1", "kind": "Pod"}]},
+    "a controller of another API group": {"ownerReferences": [OWNER | {"apiVersion": "attacker.dev/v1"}]},
+    "another job as its controller": {"ownerReferences": [OWNER | {"uid": "uid-2"}]},
+    "the job as an owner that does not control it": {"ownerReferences": [OWNER | {"controller": False}]},
     "no controller": {"ownerReferences": []},
     "another name": {"name": "digits-0"},
     "labels of no pod": {"labels": {"ddpjob.dev/job-uid": "uid-1", "ddpjob.dev/node": "0"}},

@@ -6,6 +6,7 @@ it is due by each date that was heard over the last minutes.
 """
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Hashable
@@ -96,7 +97,7 @@ class Clock:
         self._own = datetime.now(UTC) - timedelta(seconds=self._began)
         self._believed = _Server(self._own, self._began, self._began)
         self._others: list[_Server] = []
-        self._warned = -KEPT_SECONDS + self._began
+        self._warned = -math.inf
 
     def now(self) -> datetime:
         """The time."""

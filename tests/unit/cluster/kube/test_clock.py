@@ -113,12 +113,20 @@ def test_no_date_can_stop_it(date: str) -> None:
     assert said.now + timedelta(days=36_500) > said.settles_at, "there is room to count on"
 
 
-@pytest.mark.parametrize("date", ["Mon, 01 Jan 0001 00:00:00 +1400", "Fri, 31 Dec 9999 23:59:59 -1400", "x" * 10_000])
+@pytest.mark.parametrize(
+    "date",
+    [
+        "Thu, 01 Jan 1970 00:00:00 GMT",
+        "Wed, 01 Jan 3000 00:00:00 GMT",
+        "Fri, 31 Dec 9999 23:59:59 -1400",
+        "x" * 10_000,
+    ],
+)
 def test_a_date_of_an_impossible_year_is_none(date: str) -> None:
     clock = Clock()
     now = clock.now()
     clock.hears(date, module.steady())
-    assert clock.now() - now <= CLOSE
+    assert timedelta(0) <= clock.now() - now <= CLOSE
 
 
 @dataclass
@@ -169,6 +177,26 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Time:
 def near(this: timedelta, that: timedelta) -> bool:
     """Dates are in whole seconds."""
     return abs(this - that) <= TOLERANCE + SECOND
+
+
+def test_this_machine_s_clock_is_no_server_s(at: Time, caplog: pytest.LogCaptureFixture) -> None:
+    at.hear(AHEAD, "one")
+    assert near(at.doubt(), timedelta(0))
+    assert [message[:23] for message in caplog.messages] == ["the time is set by +360"], "no servers disagree"
+
+
+def test_that_servers_disagree_is_told_once_in_a_while(at: Time, caplog: pytest.LogCaptureFixture) -> None:
+    for error, seconds, told in (
+        (TOLERANCE + 2 * SECOND, 0, 0),
+        (AHEAD, 0, 1),
+        (BEHIND, KEPT_SECONDS - 1, 1),
+        (2 * AHEAD, 1, 2),
+    ):
+        at.wind(seconds)
+        at.hear(RIGHT, "one")
+        at.hear(error, "two")
+        assert len(caplog.messages) == told, f"by {error}"
+    assert all(message.startswith("the clocks of the API servers differ by") for message in caplog.messages)
 
 
 def test_nothing_is_certain_for_a_while_after_a_start(at: Time) -> None:
