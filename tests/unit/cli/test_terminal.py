@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ddpjob_operator.cli.terminal import Filter, Terminal, guard
 from ddpjob_operator.text import one_line, visible
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.waiting import patience
@@ -66,6 +66,7 @@ PARTS = st.sampled_from(
 
 
 @given(st.lists(PARTS, max_size=40).map("".join), st.lists(st.integers(0, 60), max_size=6))
+@example("\x1b[" + "1;" * 32 + "m", [66])
 def test_it_is_the_same_however_the_stream_is_cut(text: str, cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(text)]
     cut = Filter()

@@ -64,13 +64,16 @@ def test_a_namespace_whose_events_may_not_be_listed_says_nothing_of_others(caplo
     assert (adds(autoscalers), adds(autoscalers, "another")) == (False, True)
 
 
-def test_an_operator_that_may_list_events_again_does_without_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    api, now = Telling("TriggeredScaleUp", error=FORBIDDEN), time.monotonic()
+def test_an_operator_that_may_list_events_again_does_without_a_restart(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    api, now = Telling("TriggeredScaleUp"), time.monotonic()
     autoscalers = Autoscalers(api)
-    assert not adds(autoscalers)
-    api.error = None
-    monkeypatch.setattr(time, "monotonic", lambda: now + AGAIN_SECONDS + 1)
-    assert adds(autoscalers)
+    with caplog.at_level("INFO"):
+        for minutes, error, told in ((0, FORBIDDEN, 1), (1, FORBIDDEN, 1), (2, None, 1), (3, FORBIDDEN, 2)):
+            monkeypatch.setattr(time, "monotonic", lambda seconds=minutes * (AGAIN_SECONDS + 1): now + seconds)
+            api.error = error
+            assert (adds(autoscalers), len(caplog.messages)) == (error is None, told)
 
 
 def test_no_answer_is_none() -> None:

@@ -58,7 +58,9 @@ def test_an_operator_that_may_not_read_nodes_asks_once_in_a_while() -> None:
     assert api.asked == ["a"]
 
 
-def test_an_operator_that_may_read_nodes_again_does_without_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_that_may_read_nodes_again_does_without_a_restart(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     api = Answering(a=FORBIDDEN)
     nodes, now = Nodes(api), time.monotonic()
     assert problems(nodes, "a") == {}
@@ -69,6 +71,10 @@ def test_an_operator_that_may_read_nodes_again_does_without_a_restart(monkeypatc
     assert problems(nodes, "a") == {"a": "is gone"}
     monkeypatch.setattr(time, "monotonic", lambda: now + AGAIN_SECONDS + 2)
     assert problems(nodes, "a") == {"a": "is gone"}
+    api.answers["a"] = FORBIDDEN
+    with caplog.at_level("INFO"):
+        problems(nodes, "a")
+    assert [message[:33] for message in caplog.messages] == ["this operator may not read nodes:"], "it is news again"
 
 
 def domains(nodes: Nodes, *names: str) -> dict[str, str]:

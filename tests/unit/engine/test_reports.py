@@ -254,6 +254,17 @@ def test_numbers_that_json_does_not_have_are_left_out() -> None:
     assert (progress.progress.loss, progress.progress.samples_per_second, progress.progress.percent) == (None,) * 3
 
 
+NUMBERS = ("epoch", "step", "stepsSinceRestart", "totalSteps", "etaSeconds", "percent", "samplesPerSecond")
+
+
+@pytest.mark.parametrize(("number", "known"), [(0, True), (-1, False)])
+def test_zero_is_a_number_and_less_is_none(number: int, known: bool) -> None:  # noqa: FBT001  A table.
+    progress = heard(progress=dict.fromkeys(NUMBERS, number)).progress
+    assert progress is not None
+    said = progress.model_dump(by_alias=True)
+    assert [said[name] for name in NUMBERS] == [number if known else None] * len(NUMBERS)
+
+
 def test_a_message_is_bounded_in_bytes() -> None:
     (incident,) = heard(incidents=[{"attempt": 1, "node": 0, "exception": "ä" * 600, "message": "no"}]).incidents
     assert len(incident.message.encode()) == 512

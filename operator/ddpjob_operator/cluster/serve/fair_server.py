@@ -88,8 +88,7 @@ class FairServer(web.Server):
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         """Frees it."""
         super().connection_lost(handler, exc)
-        if handler in self._of:
-            self._leave(*self._of.pop(handler))
+        self._leave(*self._of.pop(handler))
 
     async def _attend(self, request: web.BaseRequest) -> web.StreamResponse:
         if one := self._of.get(request.protocol):

@@ -12,6 +12,7 @@ import pytest
 from ddpjob_operator.cluster.kube.api_client import PAGE_BYTES, PODS, ApiClient, ApiError, StuckError
 from ddpjob_operator.cluster.kube.connection import Connection
 from ddpjob_operator.cluster.kube.objects import Unreadable
+from ddpjob_operator.cluster.serve.metrics import UNREADABLE
 
 from tests.unit.cluster.manifests import a_manifest, name_of
 
@@ -53,8 +54,10 @@ async def watched(answer: bytes) -> list[tuple[str, Any]]:
 def test_one_object_that_cannot_be_read_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
     items = [a_manifest(rank=0), broken(), a_manifest(rank=2)]
     answer = json.dumps({"metadata": {"resourceVersion": "7"}, "items": items}).encode()
+    before = UNREADABLE.labels("pods")._value.get()
     with caplog.at_level(logging.ERROR):
         pods, version = asyncio.run(api(answer).list(PODS, "team"))
+    assert UNREADABLE.labels("pods")._value.get() == before + 1
     assert ([pod.metadata.name for pod in pods], version) == ([name_of(rank) for rank in range(3)], 7)
     assert [isinstance(pod, Unreadable) for pod in pods] == [False, True, False]
     assert len(caplog.messages) == 1

@@ -223,6 +223,24 @@ def test_an_answer_that_takes_too_long_is_not_waited_for(monkeypatch: pytest.Mon
     asyncio.run(test())
 
 
+def test_of_many_tokens_the_one_that_was_asked_about_last_is_remembered_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics_access, "KEPT", 2)
+    monkeypatch.setattr(metrics_access, "REFUSAL_SECONDS", 0.0)
+
+    async def test() -> None:
+        api: Any = Reviewing()
+        access = MetricsAccess(api)
+        for token, kept_seconds in (("prometheus", 0), ("made up", 0), ("prometheus", 60), ("stranger", 60)):
+            monkeypatch.setattr(metrics_access, "KEPT_SECONDS", kept_seconds)
+            await access(token)
+        await access("prometheus")
+        assert api.asked == 4
+
+    asyncio.run(test())
+
+
 def test_strangers_with_made_up_tokens_take_little_of_the_api_servers_time_and_hold_nobody_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
