@@ -4,7 +4,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.api import BadInputError, Cause
+from ddpjob_operator.api import BadInputError, Cause, manifest
 from ddpjob_operator.api.manifest import read
 from ddpjob_operator.api.restart import Signal
 
@@ -542,6 +542,16 @@ FILES: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize(("text", "expected"), FILES.values(), ids=FILES)
 def test_a_file_that_holds(text: str, expected: str) -> None:
     assert complaint(text) == expected
+
+
+def test_a_file_is_read_up_to_its_limit_and_never_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(text := a_file(""))
+    monkeypatch.setattr(manifest, "LONGEST_TEXT", len(text))
+    assert read(file).job.metadata.name == "digits"
+    file.write_text(f"{text}#")
+    with pytest.raises(BadInputError, match="an API server takes no such object"):
+        read(file)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

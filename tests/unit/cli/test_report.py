@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.cli.report import _directory
+from ddpjob_operator.cli.report import _directory, report
 from ddpjob_operator.local import RunDirectory
+
+from tests.unit.engine.builders import a_job
 
 
 @pytest.mark.parametrize(
@@ -23,3 +25,18 @@ def test_a_page_is_about_a_run_or_a_directory(
     for name in ("digits", "metrics"):
         Path(name).mkdir()
     assert _directory(Path("runs"), given) == Path(found)
+
+
+def test_a_page_that_is_named_is_written_where_its_name_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    run = RunDirectory(Path("runs/digits"))
+    run.create()
+    run.save(a_job().running().snapshot.job)
+    Path("page.html").symlink_to("there.html")
+    assert report(Path("runs"), "digits", Path("page.html")) == 0
+    assert Path("page.html").is_symlink()
+    assert Path("there.html").read_text().startswith("<!doctype html>")
+    assert capsys.readouterr().out == "written: page.html\n"

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.terminal import Filter, Terminal, guard
 from ddpjob_operator.text import one_line, visible
 from hypothesis import example, given
@@ -97,6 +98,13 @@ def test_a_file_or_a_pipe_gets_all_as_it_was_written() -> None:
     file = io.StringIO()
     Terminal(file).write("\x1b]0;x\x07")
     assert file.getvalue() == "\x1b]0;x\x07"
+
+
+def test_the_cursor_that_we_hide_is_hidden() -> None:
+    terminal = io.StringIO()
+    screen = Screen(file=Terminal(terminal), force_terminal=True)
+    assert [screen.show_cursor(show) for show in (False, True)] == [True, True]
+    assert terminal.getvalue() == "\x1b[?25l\x1b[?25h"
 
 
 def test_only_terminals_are_guarded(monkeypatch: pytest.MonkeyPatch) -> None:

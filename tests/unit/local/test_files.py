@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.local import files
 from ddpjob_operator.local.files import Lock, read_json, write_json
 
 HOLDS = "import sys, time; from ddpjob_operator.local.files import Lock; from pathlib import Path\n"
@@ -33,6 +35,17 @@ def test_a_full_disk_is_told_with_the_file_that_could_not_be_written(
     with pytest.raises(OSError, match=r"No space left on device: '.*job\.json'"):
         write_json(tmp_path / "job.json", 2)
     assert (tmp_path / "job.json").read_text() == "1\n"
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_very_large_document_is_told_and_never_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    monkeypatch.setattr(files, "LARGEST_BYTES", 9)
+    path = tmp_path / "job.json"
+    path.write_text("12345678\n" + "\n" * more)
+    with pytest.raises(ValueError, match="has more than 9 bytes") if more else nullcontext():
+        assert read_json(path) == 12345678
 
 
 def test_a_lock_names_its_holder_and_not_a_former_one(tmp_path: Path) -> None:
