@@ -27,16 +27,14 @@ class Reach:
     def unit(self, mutant: Mutant) -> Iterator[list[str]]:
         """The unit tests that may notice a mutant, in turns, the fastest of each first.
 
-        They are those that run its lines. Where an import does, too, they are those that run anything of its file,
-        then all: what an import leaves behind, such as a constant or a table of moments, any test may use, also one
-        that runs no line of the programs itself.
+        They are those that run its lines or, where only an import does, those that run anything of its file; then
+        all: what an import or another test leaves behind, such as a constant or a moment of a table, any test may
+        use, also one that runs no line of the programs itself.
         """
         by_line = self._data.contexts_by_lineno(str(self._root / mutant.file))
         reached = {name for line in {*mutant.head, *mutant.lines} for name in by_line.get(line, ())}
-        turns = [reached]
-        if "" in reached:
-            of_file = {name for names in by_line.values() for name in names}
-            turns = [of_file if reached == {""} else reached, {*self._seconds}]
+        of_file = {name for names in by_line.values() for name in names}
+        turns = [of_file if reached == {""} else reached, {*self._seconds}] if reached else []
         return (sorted(tests, key=self._of) for turn in turns if (tests := turn - {""}))
 
     def seconds(self, tests: list[str]) -> float:

@@ -8,9 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from coverage import CoverageData
 
 from tests.mutants import __main__ as mutants
-from tests.mutants import change, faults
+from tests.mutants import change, faults, reach
 
 ENGINE, RANK = "operator/ddpjob_operator/engine/it.py", "trainer/ddpjob_rank/it.py"
 
@@ -201,3 +202,26 @@ class TestDraw:
     def test_it_is_the_same_for_the_same_seed_only(self, project: Project) -> None:
         draws = [[str(one) for one in change.drawn(project.root, LINES, seed, 5)] for seed in (1, 1, 2)]
         assert draws[0] == draws[1] != draws[2]
+
+
+class TestReach:
+    @pytest.mark.parametrize(
+        ("line", "turns"),
+        [
+            (1, [["first"], ["other", "first", "none"]]),
+            (2, [["other", "first"], ["other", "first", "none"]]),
+            (3, []),
+        ],
+        ids=["run by a test", "run by an import alone", "run by none"],
+    )
+    def test_what_survives_the_tests_that_run_its_line_meets_all(
+        self, tmp_path: Path, line: int, turns: list[list[str]]
+    ) -> None:
+        data = CoverageData(str(tmp_path / "reach"))
+        for test, lines in {"": [2], "first": [1], "other": [4]}.items():
+            data.set_context(test)
+            data.add_lines({str(tmp_path / ENGINE): lines})
+        data.write()
+        (tmp_path / "seconds.json").write_text('{"none": 3, "first": 2, "other": 1}')
+        mutant = next(one for one in faults.of(ENGINE, b"x = 1 + 2\n" * 4) if one.lines.start == line)
+        assert [*reach.Reach(tmp_path, "reach", "seconds.json").unit(mutant)] == turns
