@@ -3,6 +3,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -124,6 +125,28 @@ def test_that_a_pod_is_gone_is_remembered_for_as_long_as_a_view_of_it_may_be_lat
         clock[0] = tick / 20 * later * LATE_SECONDS
         cache.forget(("team", name_of(0)), "pod-0-1" if tick == 20 else f"pod {tick}")
     assert cache.saw(a_pod()) is not remembered
+
+
+def test_of_a_job_whose_last_object_went_nothing_stays_in_memory() -> None:
+    cache = pods()
+    for rank in (0, 1):
+        cache.saw(a_pod(rank, version=1))
+    for rank in (0, 1):
+        cache.forget(("team", name_of(rank)), f"pod-{rank}-1")
+    assert cache._owned == {}
+
+
+def test_what_cannot_be_understood_is_told_and_what_was_known_of_it_still_counts(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = pods()
+    cache.saw(a_pod(version=1, containerStatuses=RUNS))
+    with monkeypatch.context() as patch:
+        patch.setattr(cache.cache, "_trimmed", Mock(side_effect=KeyError))
+        assert not cache.saw(a_pod(version=2))
+    assert caplog.messages == [f"this is a bug: team/{name_of(0)} is set aside"]
+    assert cache.owned_by(DIGITS)[0].running
+    assert cache.saw(a_pod(version=2)), "it can be, now"
 
 
 def test_forgetting_spares_another_object_of_the_same_name() -> None:
