@@ -9,10 +9,12 @@ import pytest
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
 from ddpjob_operator.cluster.kube.clock import Clock
 from ddpjob_operator.cluster.kube.objects import ObjectMeta
-from ddpjob_operator.cluster.recorder import TRIES, EventRecorder
+from ddpjob_operator.cluster.recorder import TRIES, WAITING_EVENTS, EventRecorder
 from ddpjob_operator.engine import Event
 
 from tests.support import virtual_time
+
+from .counting import counts
 
 JOB = ObjectMeta(name="digits", namespace="team", uid="uid-1")
 NO_ROOM = Event(warning=True, reason="Blocked", message="No room")
@@ -93,9 +95,17 @@ class Busy(ApiClient):
 
 def test_an_event_is_tried_again_later_each_time_and_given_up_in_the_end() -> None:
     api = Busy()
-    announced(api, times=1)
+    with counts("ddpjob_events_lost_total"):
+        announced(api, times=1)
     pauses = [after - before for before, after in pairwise(api.at)]
     assert pauses == pytest.approx([*(0.2 * 2**again for again in range(TRIES - 2)), 7.0], abs=0.05)
+
+
+def test_events_that_find_no_room_are_lost_and_counted() -> None:
+    recorder = EventRecorder(Busy())
+    with counts("ddpjob_events_lost_total", times=3):
+        for _ in range(WAITING_EVENTS + 3):
+            recorder.record(JOB, NO_ROOM)
 
 
 class HalfDeaf(ApiClient):

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 from aiohttp import web
@@ -17,6 +18,7 @@ from ddpjob_operator.engine import Asked, Heard
 
 from tests.support import virtual_time
 
+from .counting import counts
 from .supervisors import POD, UID, Handler, Supervisor, serving
 
 A_WHILE = 60.0
@@ -206,7 +208,23 @@ def test_what_tells_nothing_of_the_job_is_an_error(handler: Handler, error: str)
         assert error in heard.error
         assert heard.attempt == 0
 
-    played(play)
+    with counts("ddpjob_status_reads_total", result="unreadable"):
+        played(play)
+
+
+def test_a_bug_ends_nothing_and_it_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    slips_once = Mock(wraps=supervisors.heard_of, side_effect=[KeyError("a bug"), DEFAULT])
+    monkeypatch.setattr(supervisors, "heard_of", slips_once)
+
+    with counts("ddpjob_status_reads_total", result="bug"), counts("ddpjob_status_reads_total", result="ok"):
+
+        @scene()
+        async def play(desk: Desk, _: Supervisor, asked: Asked) -> None:
+            assert (await desk.hears(asked)).attempt == 1
+
+    assert [message[:13] for message in caplog.messages] == ["this is a bug"]
 
 
 def test_of_a_pod_that_has_ended_the_last_words_stay_until_there_is_another() -> None:

@@ -12,8 +12,8 @@ import pytest
 from ddpjob_operator.cluster.kube.api_client import PAGE_BYTES, PODS, ApiClient, ApiError, StuckError
 from ddpjob_operator.cluster.kube.connection import Connection
 from ddpjob_operator.cluster.kube.objects import Unreadable
-from ddpjob_operator.cluster.serve.metrics import UNREADABLE
 
+from tests.unit.cluster.counting import counts
 from tests.unit.cluster.manifests import a_manifest, name_of
 
 TOO_DEEP = b'{"metadata": {}, "spec": {"unknown": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
@@ -54,10 +54,8 @@ async def watched(answer: bytes) -> list[tuple[str, Any]]:
 def test_one_object_that_cannot_be_read_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
     items = [a_manifest(rank=0), broken(), a_manifest(rank=2)]
     answer = json.dumps({"metadata": {"resourceVersion": "7"}, "items": items}).encode()
-    before = UNREADABLE.labels("pods")._value.get()
-    with caplog.at_level(logging.ERROR):
+    with caplog.at_level(logging.ERROR), counts("ddpjob_unreadable_objects_total", resource="pods"):
         pods, version = asyncio.run(api(answer).list(PODS, "team"))
-    assert UNREADABLE.labels("pods")._value.get() == before + 1
     assert ([pod.metadata.name for pod in pods], version) == ([name_of(rank) for rank in range(3)], 7)
     assert [isinstance(pod, Unreadable) for pod in pods] == [False, True, False]
     assert len(caplog.messages) == 1
@@ -67,7 +65,8 @@ def test_one_object_that_cannot_be_read_hides_no_other(caplog: pytest.LogCapture
 
 @pytest.mark.parametrize("answer", [b"<html>", b"{}", TOO_DEEP], ids=["a page", "nothing", "too deep"])
 def test_an_answer_that_cannot_be_read_is_an_answer_of_nobody_s(answer: bytes) -> None:
-    with pytest.raises(ApiError, match="cannot be read") as error:
+    answered = counts("ddpjob_api_requests_total", method="GET", resource="pods", code="200")
+    with answered, pytest.raises(ApiError, match="cannot be read") as error:
         asyncio.run(api(answer).get(PODS, "team", "digits-0-1"))
     assert error.value.passing
     assert len(error.value.message) < 300
@@ -106,7 +105,8 @@ class Silent(Connection):
 
 
 def test_a_server_that_says_nothing_is_told_by_the_error_s_name() -> None:
-    with pytest.raises(ApiError, match="API server: TimeoutError"):
+    of_no_answer = counts("ddpjob_api_requests_total", method="GET", resource="pods", code="none")
+    with of_no_answer, pytest.raises(ApiError, match="API server: TimeoutError"):
         asyncio.run(ApiClient(Silent(), lambda: True).list(PODS, "team"))
 
 
