@@ -58,6 +58,14 @@ def test_a_lock_names_its_holder_and_not_a_former_one(tmp_path: Path) -> None:
     assert lock.holder() is None
 
 
+def test_a_lock_is_a_file_like_any_other_of_its_maker(tmp_path: Path) -> None:
+    (tmp_path / "any").touch()
+    lock = Lock(tmp_path / "lock")
+    assert lock.acquire()
+    lock.release()
+    assert (tmp_path / "lock").stat().st_mode == (tmp_path / "any").stat().st_mode
+
+
 def test_a_signal_goes_to_the_process_that_holds_the_lock(tmp_path: Path) -> None:
     lock = Lock(tmp_path / "lock")
     with subprocess.Popen([sys.executable, "-c", HOLDS, tmp_path / "lock"], stdout=subprocess.PIPE) as process:
