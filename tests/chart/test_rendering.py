@@ -10,19 +10,16 @@ import yaml
 from ddpjob_operator.api import PodSecurity
 from ddpjob_operator.api.crd import crd
 from ddpjob_operator.cluster.kube.rights import (
-    BUDGET_RIGHTS,
     EVENT_RIGHTS,
+    FEATURE_RIGHTS,
     KUEUE_CLUSTER_RIGHTS,
-    KUEUE_RIGHTS,
     LEASE_RIGHTS,
     MARK_RIGHTS,
     METRICS_RIGHTS,
     NAMESPACE_RIGHTS,
     NODE_RIGHTS,
     OWNER_RIGHTS,
-    POD_GROUP_RIGHTS,
     RIGHTS,
-    VOLCANO_RIGHTS,
 )
 from ddpjob_operator.cluster.options import parse
 
@@ -148,7 +145,7 @@ def test_where_a_selector_chooses_namespaces_it_may_also_watch_them_and_everywhe
 def test_it_has_the_rights_that_the_operator_asks_for() -> None:
     objects = named(render("metrics.auth=true"))
     always = (RIGHTS, MARK_RIGHTS, OWNER_RIGHTS, EVENT_RIGHTS)
-    everywhere = (*always, BUDGET_RIGHTS, POD_GROUP_RIGHTS, VOLCANO_RIGHTS, KUEUE_RIGHTS)
+    everywhere = (*always, *FEATURE_RIGHTS.values())
     asked = [(key, verb) for some in everywhere for key, words in some.items() for verb in words]
     granted = [(key, verb) for key, words in verbs(objects["ClusterRole", RELEASE]).items() for verb in words]
     assert sorted(granted) == sorted(asked)

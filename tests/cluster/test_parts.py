@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import DDPJob
-from ddpjob_operator.api.ownership import JobRef
+from ddpjob_operator.api.ownership import JobRef, name_beside
 from ddpjob_operator.cluster.conversion import ref_of
 from ddpjob_operator.cluster.kube import objects
 from ddpjob_operator.cluster.kube.api_client import ApiClient
@@ -17,8 +17,8 @@ from ddpjob_operator.cluster.kube.objects import JobObject
 from ddpjob_operator.cluster.recorder import EventRecorder
 from ddpjob_operator.cluster.store import Key, Store
 from ddpjob_operator.cluster.writer import Writer
-from ddpjob_operator.engine import CreateNetworkPolicy, DeleteJob, DeleteNetworkPolicy, Event, Settings, StopPod
-from ddpjob_operator.engine.manifests.names import network_policy_name
+from ddpjob_operator.engine import NETWORK_POLICY, Create, Delete, DeleteJob, Event, Settings, StopPod
+from ddpjob_operator.engine.manifests.children import build_network_policy
 
 from tests.plant import Plant
 from tests.support.jobs import Team, a_job
@@ -183,10 +183,10 @@ def test_a_network_policy_that_is_deleted_is_gone_for_us_too(scene: Callable[[Pl
         store, job = Store(nobody), DDPJob.from_dict(seen)
         writer = Writer(an_api(), store, lambda: True)
         whose = JobRef(team.namespace, job.metadata.name, job.metadata.uid)
-        await writer.carry_out((CreateNetworkPolicy(job, Settings()),), ref_of(read(seen)))
-        assert store.policies.owned_by(whose)
-        await writer.carry_out((DeleteNetworkPolicy(network_policy_name(job)),), ref_of(read(seen)))
-        assert not store.policies.owned_by(whose)
+        await writer.carry_out((Create(NETWORK_POLICY, build_network_policy(job, Settings())),), ref_of(read(seen)))
+        assert store.owned[NETWORK_POLICY].owned_by(whose)
+        await writer.carry_out((Delete(NETWORK_POLICY, name_beside(job.ref)),), ref_of(read(seen)))
+        assert not store.owned[NETWORK_POLICY].owned_by(whose)
         assert not team.all("networkpolicies")
 
     scene(play)

@@ -9,7 +9,7 @@ import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.ownership import name_beside
-from ddpjob_operator.engine.manifests.names import disruption_budget_name, network_policy_name, pod_name
+from ddpjob_operator.engine.manifests.names import pod_name
 
 from tests.plant import Plant, audit
 from tests.plant.machines import Machines
@@ -140,7 +140,7 @@ def _use_every_right(plant: Machines, team: Team) -> None:
     team.apply(a_script("rights", SLEEP, suspend=True, networkPolicy="Enabled"))
     team.wait("Suspended", "rights", LONG)
     job = DDPJob.from_dict(team.job("rights") or {})
-    _take(team, "NetworkPolicy", network_policy_name(job), {"podSelector": {}}, "networking.k8s.io/v1")
+    _take(team, "NetworkPolicy", name_beside(job.ref), {"podSelector": {}}, "networking.k8s.io/v1")
     _take(team, "Service", name_beside(job.ref), {"ports": [{"port": 80}]})
     _take(team, "Pod", pod_name(job, 0, 1), {"containers": [{"name": "other", "image": "other"}]})
     _patch(team, '{"spec": {"suspend": false}}')
@@ -158,7 +158,7 @@ def _use_every_right(plant: Machines, team: Team) -> None:
     _patch(team, '{"spec": {"suspend": false, "networkPolicy": "Disabled"}}')
     team.wait("Running", "rights", LONG)
     plant.wait("an event to repeat", lambda: team.events("rights")["Running"] > 1)
-    _take(team, "PodDisruptionBudget", disruption_budget_name(job), NO_PODS, "policy/v1")
+    _take(team, "PodDisruptionBudget", name_beside(job.ref), NO_PODS, "policy/v1")
     _patch(team, '{"spec": {"disruption": "AfterCheckpoint"}}')
     plant.wait("it to be in the way", lambda: "PodDisruptionBudget " in team.status("rights")["message"])
     team.kubectl("delete", "poddisruptionbudgets", "--all")

@@ -13,7 +13,8 @@ from typing import Any
 
 from aiohttp import web
 from ddpjob_operator.api import DDPJob
-from ddpjob_operator.engine import network_policy_name, pod_name, service_name
+from ddpjob_operator.api.ownership import name_beside
+from ddpjob_operator.engine import pod_name, service_name
 from ddpjob_operator.engine.manifests.names import pod_group_name
 
 from .calls import QUEUED
@@ -351,7 +352,7 @@ def _service_name(rig: Rig) -> str:
 
 
 def _policy_name(rig: Rig) -> str:
-    return network_policy_name(DDPJob.from_dict(rig.witness.job()))
+    return name_beside(DDPJob.from_dict(rig.witness.job()).ref)
 
 
 async def _disown(rig: Rig, kind: str, name: str) -> None:

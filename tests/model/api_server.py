@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from ddpjob_operator.api.contract import API_VERSION, KIND, MANAGER, Label
 from ddpjob_operator.cluster.kube.clock import Reading
-from ddpjob_operator.engine import Pod
+from ddpjob_operator.engine import SERVICE, Pod
 
 from tests.unit.engine.builders import Moment
 
@@ -35,7 +35,7 @@ class Server:
         spec = snapshot.job.spec.template["spec"]
         self._specs = [msgspec.Raw(msgspec.json.encode({**spec, **node})) for node in ({}, {"nodeName": "node-1"})]
         self._pods = {pod.name: self._manifest(pod) for pod in snapshot.pods}
-        self.services = snapshot.services
+        self.services = snapshot.owned[SERVICE]
         self.ended: list[bytes] = []
         """Pods that are gone, of which a watch has still to tell."""
         self._thread = ThreadPoolExecutor(1, "API server")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ddpjob_operator.engine import PodGroup, Waiting
+from ddpjob_operator.engine import POD_GROUP, WORKLOAD, OwnedKind, PodGroup, Waiting
 
 from .pods import RealPod
 
@@ -40,12 +40,12 @@ class Groups:
         """Those whose pods the scheduler has still to place."""
         return [group for group in self.there.values() if not group.placed]
 
-    def seen(self) -> dict[str, Any]:
-        """What an operator sees, by the fields of a snapshot."""
+    def seen(self) -> dict[OwnedKind, tuple[Any, ...]]:
+        """What an operator sees of them."""
         if not self.served:
             return {}
         groups = (PodGroup(group.name, group.waiting, group.deleting) for group in self.there.values())
-        return {"pod_groups": tuple(groups), "workloads": self.workloads}
+        return {POD_GROUP: tuple(groups), WORKLOAD: tuple(self.workloads)}
 
     def key(self, pods: list[RealPod]) -> Any:
         """What tells them from others."""

@@ -10,12 +10,15 @@ from ddpjob_operator.cluster.conversion import kueue_workload_of
 from ddpjob_operator.cluster.kube.objects import KueueWorkloadObject, read
 from ddpjob_operator.cluster.kueue import changed
 from ddpjob_operator.engine import (
+    KUEUE_WORKLOAD,
     Flavor,
     KueueWorkload,
     Manifest,
+    OwnedKind,
+    Patch,
     Queue,
-    ResizeKueueWorkload,
-    TellKueue,
+    Resize,
+    Tell,
 )
 
 FLAVOR = "h100"
@@ -76,10 +79,10 @@ class Place:
         metadata = {**self.document["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
         return self._with(metadata=metadata)
 
-    def patched(self, action: ResizeKueueWorkload | TellKueue, now: datetime) -> "Place":
+    def patched(self, wanted: Resize | Tell, now: datetime) -> "Place":
         """As the operator changes it."""
         document = self.document
-        for change in changed(document, action, now)[1]:
+        for change in changed(document, wanted, now)[1]:
             if change["path"] == "/status":
                 document = {**document, "status": change["value"]}
                 continue
@@ -126,10 +129,9 @@ class Kueue:
         return [one for one in keeps if not (one.seen.finished or one.seen.deleting)]
 
     @property
-    def used(self) -> dict[str, Any]:
-        """What an operator sees, by the fields of a snapshot."""
-        seen = tuple(one.seen for one in self.places)
-        return {"queue": self.queue, "kueue_workloads": seen if self.served else None}
+    def seen(self) -> dict[OwnedKind, tuple[Any, ...]]:
+        """What an operator sees of the job's places."""
+        return {KUEUE_WORKLOAD: tuple(one.seen for one in self.places)} if self.served else {}
 
     def quota(self) -> int:
         """How many nodes the job may use where its queue has to admit it."""
@@ -206,10 +208,10 @@ class Kueue:
         """The place of this name."""
         return next((one for one in self.places if one.name == name), None)
 
-    def changes(self, action: ResizeKueueWorkload | TellKueue, now: datetime) -> "Kueue":
+    def changes(self, action: Patch, now: datetime) -> "Kueue":
         """The operator changes one, which is there."""
         return self._each(
-            [one for one in self.places if one.name == action.name], lambda one: one.patched(action, now)
+            [one for one in self.places if one.name == action.name], lambda one: one.patched(action.change, now)
         )
 
     def leaves(self, name: str) -> "Kueue":

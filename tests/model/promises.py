@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 from ddpjob_operator.api import CleanPodPolicy, ConditionType, DDPJobStatus, DisruptionPolicy, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import (
-    CreateKueueWorkload,
+    DISRUPTION_BUDGET,
+    KUEUE_WORKLOAD,
+    WORKLOAD,
+    Create,
     Decision,
     Manifest,
-    ResizeKueueWorkload,
+    Patch,
+    Resize,
     Snapshot,
-    TellKueue,
+    Tell,
     decide,
 )
 from ddpjob_operator.engine.incidents.evidence import OOM_KILLED
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
     from .world import World
 
 POD_GROUP = "PodGroup"
-REFUSABLE = (CreateKueueWorkload, ResizeKueueWorkload, TellKueue)
 ENDS_ALL = {Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED, Reason.RANK_ZERO_SUCCEEDED}
 """Ends at which all pods stop, whatever cleanPodPolicy says."""
 
@@ -183,12 +186,13 @@ def check_groups_of_gang(snapshot: Snapshot, decision: Decision) -> None:
         return
     own = {status.pod_group} - {None}
     staying = {group.name for group in groups if group.name in own or not group.deleting}
-    assert (staying, snapshot.workloads) == (own, own), "there is what the present attempt has, and nothing else"
+    workloads = {*snapshot.owned[WORKLOAD]}
+    assert (staying, workloads) == (own, own), "there is what the present attempt has, and nothing else"
 
 
 def check_budget(snapshot: Snapshot, decision: Decision) -> None:
     """What has not been saved is protected while all pods run, and nothing holds up a drain otherwise."""
-    view, there = View(snapshot), snapshot.disruption_budget
+    view, there = View(snapshot), snapshot.has(DISRUPTION_BUDGET)
     if there is None or snapshot.refusal or not decision.empty:
         return
     asked = view.spec.disruption is DisruptionPolicy.AFTER_CHECKPOINT
@@ -214,7 +218,7 @@ def check_queue_exit(world: "World", name: str) -> None:
     assert not (keeps and world.books.queued and world.live), f"its quota goes to others while {world.live} run"
 
 
-def check_queue_told(world: "World", action: TellKueue) -> None:
+def check_queue_told(world: "World", action: Tell) -> None:
     """What a queue is told is true."""
     said = {kind: value for kind, value, *_ in action.conditions}
     assert not (action.releases and world.live), f"quota is given back while {world.live} may still run"
@@ -223,7 +227,7 @@ def check_queue_told(world: "World", action: TellKueue) -> None:
     assert not said.get("PodsReady") or world.status.is_true(ConditionType.RUNNING), "its pods are not ready"
 
 
-def check_queue_size(world: "World", place: Place, action: ResizeKueueWorkload) -> bool:
+def check_queue_size(world: "World", place: Place, action: Resize) -> bool:
     """Whether Kueue lets that be while it keeps quota; the operator asks for nothing else, as far as it can know."""
     count, least = place.size
     lets = action.nodes <= count and action.least == least and action.nodes >= (least or 1)
@@ -236,7 +240,8 @@ def check_quiet_queue(world: "World", snapshot: Snapshot, decision: Decision) ->
     """Where nothing is left to do, the job has the place that it is to have, and what the queue knows of it is so."""
     status, spec, kueue = snapshot.job.status, snapshot.job.spec, world.kueue
     if snapshot.refusal is not None and snapshot.now < snapshot.refusal.retry_at:
-        again = [action for action in decision.actions if isinstance(action, REFUSABLE)]
+        changes = (action for action in decision.actions if isinstance(action, Create | Patch))
+        again = [action for action in changes if action.kind is KUEUE_WORKLOAD]
         assert not again, f"what was refused is not tried again at once: {again}"
     if not decision.empty or snapshot.refusal is not None or not kueue.served:
         return

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import AvoidedNode, Cause, Incident
 from ddpjob_operator.api.contract import MAX_CONTAINERS, MAX_ENV, MAX_NODES
-from ddpjob_operator.cluster.kube.api_client import DDPJOBS, PODS, SERVICES, ApiClient
-from ddpjob_operator.cluster.reconciler import Granted, Reconciler
+from ddpjob_operator.cluster.kube.api_client import DDPJOBS, PODS, ApiClient
+from ddpjob_operator.cluster.owned import RESOURCES
+from ddpjob_operator.cluster.reconciler import Reconciler
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.workqueue import WorkQueue
-from ddpjob_operator.engine import Settings
+from ddpjob_operator.engine import SERVICE, Feature, Settings
 
 from tests.support.waiting import patience
 from tests.unit.engine.builders import START, Moment, a_job
@@ -135,7 +136,7 @@ def an_operator(server: Server) -> tuple[Reconciler, WorkQueue, Store]:
     store = Store(keys.mark)
     store.jobs.saw(DDPJOBS.object.decode(server.job()))
     for name in server.services:
-        store.services.saw(SERVICES.object.decode(server.service(name)))
+        store.owned[SERVICE].saw(RESOURCES[SERVICE].object.decode(server.service(name)))
     api = ApiClient(connection, lambda: True)
     reconciler = Reconciler(
         api,
@@ -145,7 +146,7 @@ def an_operator(server: Server) -> tuple[Reconciler, WorkQueue, Store]:
         supervisors=nobody,
         witnesses=nobody,
         settings=Settings(),
-        granted=Granted(),
+        granted=dict.fromkeys(Feature, lambda _: False),
     )
     return reconciler, keys, store
 

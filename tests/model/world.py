@@ -11,38 +11,37 @@ from typing import Any
 
 from ddpjob_operator.api import DDPJob, DDPJobStatus
 from ddpjob_operator.api.contract import API_VERSION, KIND
+from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.engine import (
+    DISRUPTION_BUDGET,
+    KUEUE_WORKLOAD,
+    NETWORK_POLICY,
+    POD_GROUP,
+    SECRET,
+    SERVICE,
+    WORKLOAD,
     Action,
     Ahead,
-    CreateDisruptionBudget,
-    CreateKueueWorkload,
-    CreateNetworkPolicy,
+    Create,
     CreatePod,
-    CreatePodGroup,
-    CreateSecret,
-    CreateService,
-    CreateWorkload,
-    DeleteDisruptionBudget,
+    Delete,
     DeleteJob,
-    DeleteKueueWorkload,
-    DeleteNetworkPolicy,
     DeletePod,
-    DeletePodGroup,
-    DeleteWorkload,
     Disruption,
     Exit,
     Heard,
     Manifest,
+    OwnedKind,
+    Patch,
     Queue,
     Refusal,
-    ResizeKueueWorkload,
+    Resize,
     Settings,
     Snapshot,
     StopPod,
-    TellKueue,
+    Tell,
     decide,
     heard_of,
-    service_name,
     unheard,
 )
 
@@ -148,13 +147,21 @@ class World:
         whole = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": self.spec}
         return DDPJob.from_dict({**whole, "status": json.loads(self.written)})
 
+    @property
+    def owned(self) -> dict[OwnedKind, tuple[Any, ...]]:
+        """What stands beside the pods, as an operator sees it."""
+        beside = (name_beside(self.job.ref),)
+        there = {SERVICE: tuple(self.services), NETWORK_POLICY: beside if self.network_policy else ()}
+        if self.budget is not None:
+            there[DISRUPTION_BUDGET] = beside if self.budget else ()
+        return {**there, **self.groups.seen(), **self.kueue.seen()}
+
     def seen(self, refusal: Refusal | None = None) -> Snapshot:
         """What an operator sees now that was refused so, and has asked what a decision needs to know."""
         pods = tuple(pod.seen() for pod in self.pods.values())
         self.groups.let_go([*self.pods.values()])
-        there: dict[str, Any] = {"network_policy": self.network_policy, "heard": self.heard, "ahead": self.ahead}
-        there |= self.groups.seen() | self.kueue.used | {"disruption_budget": self.budget}
-        seen = Snapshot(self.now, self.job, pods, self.services, refusal, self.settings, **there)
+        there: dict[str, Any] = {"queue": self.kueue.queue, "heard": self.heard, "ahead": self.ahead}
+        seen = Snapshot(self.now, self.job, pods, refusal, self.settings, owned=self.owned, **there)
         questions = 0
         while needs := decide(seen).needs:
             questions += 1
@@ -296,21 +303,8 @@ class World:
         """An action is done, or has no effect where it was done before; False where it is refused."""
         self.groups.let_go([*self.pods.values()])
         match action:
-            case CreateService(job):
-                self.services |= set() if self.taken else {service_name(job)}
-                return not self.taken
-            case (
-                CreateNetworkPolicy()
-                | DeleteNetworkPolicy()
-                | CreateDisruptionBudget()
-                | DeleteDisruptionBudget()
-                | CreateSecret()
-            ):
-                self._change_beside(action)
-            case CreateWorkload() | CreatePodGroup() | DeleteWorkload() | DeletePodGroup():
-                return self._change_groups(action)
-            case CreateKueueWorkload() | ResizeKueueWorkload() | TellKueue() | DeleteKueueWorkload():
-                return self._change_queued(action)
+            case Create() | Delete() | Patch():
+                return self._change_beside(action)
             case CreatePod():
                 return self._create(action.build())
             case DeletePod(name, uid, grace):
@@ -329,53 +323,60 @@ class World:
                     self.pods.clear()
         return True
 
-    def _change_beside(self, action: Action) -> None:
-        match action:
-            case CreateNetworkPolicy() | DeleteNetworkPolicy():
-                self.network_policy = isinstance(action, CreateNetworkPolicy)
-            case CreateDisruptionBudget() | DeleteDisruptionBudget():
-                assert self.budget is not None, "it may make none"
-                self.budget = isinstance(action, CreateDisruptionBudget)
-            case CreateSecret():
-                self.secret = True
-
-    def _change_groups(self, action: Action) -> bool:
-        """As `carry_out`: none can be made where the cluster has no such objects any more."""
-        groups = self.groups
-        match action:
-            case CreateWorkload() | CreatePodGroup():
-                if not groups.served:
-                    return False
-                manifest = action.build()
-                check_group_creation(self, manifest)
-                groups.create(manifest)
-            case DeleteWorkload(name):
-                check_group_deletion(self, name)
-                groups.workloads -= {name}
-            case DeletePodGroup(name):
-                check_group_deletion(self, name)
-                groups.delete(name)
+    def _change_beside(self, action: Create | Delete | Patch) -> bool:
+        """As `carry_out`, for what stands beside the pods."""
+        kind, creates = action.kind, isinstance(action, Create)
+        if kind is KUEUE_WORKLOAD:
+            return self._change_queued(action)
+        if kind in {WORKLOAD, POD_GROUP}:
+            return self._change_groups(action)
+        if kind is SERVICE:
+            self.services |= set() if self.taken else {action.name}
+            return not self.taken
+        if kind is NETWORK_POLICY:
+            self.network_policy = creates
+        elif kind is DISRUPTION_BUDGET:
+            assert self.budget is not None, "it may make none"
+            self.budget = creates
+        else:
+            assert kind is SECRET
+            self.secret = True
         return True
 
-    def _change_queued(self, action: Action) -> bool:
+    def _change_groups(self, action: Create | Delete | Patch) -> bool:
+        """As `carry_out`: none can be made where the cluster has no such objects any more."""
+        groups = self.groups
+        if isinstance(action, Create):
+            if not groups.served:
+                return False
+            check_group_creation(self, action.manifest)
+            groups.create(action.manifest)
+            return True
+        check_group_deletion(self, action.name)
+        if action.kind is WORKLOAD:
+            groups.workloads -= {action.name}
+        else:
+            groups.delete(action.name)
+        return True
+
+    def _change_queued(self, action: Create | Delete | Patch) -> bool:
         """As `carry_out`: Kueue may refuse it, and always does what it cannot let be while it keeps quota."""
         kueue = self.kueue
-        if not kueue.served or (kueue.refuses and not isinstance(action, DeleteKueueWorkload)):
+        if not kueue.served or (kueue.refuses and not isinstance(action, Delete)):
             return False
         match action:
-            case CreateKueueWorkload():
-                manifest = action.build()
+            case Create(_, manifest):
                 check_queue_entry(self, manifest)
                 self.kueue = kueue.enters(manifest)
-            case DeleteKueueWorkload(name):
+            case Delete(_, name):
                 check_queue_exit(self, name)
                 self.kueue = kueue.leaves(name)
-            case TellKueue(name):
-                check_queue_told(self, action)
+            case Patch(change=Tell() as told):
+                check_queue_told(self, told)
                 self.kueue = kueue.changes(action, self.now)
-            case ResizeKueueWorkload(name):
+            case Patch(_, name, Resize() as wanted):
                 place = kueue.place(name)
-                if place is not None and place.seen.reserved and not check_queue_size(self, place, action):
+                if place is not None and place.seen.reserved and not check_queue_size(self, place, wanted):
                     return False
                 self.kueue = kueue.changes(action, self.now)
         return True

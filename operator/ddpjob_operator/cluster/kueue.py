@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from ddpjob_operator.engine import Flavor, Manifest, ResizeKueueWorkload, TellKueue
+from ddpjob_operator.engine import Flavor, Manifest, Resize, Tell
 
 from .kube.api_client import FLAVORS, KUEUE_PRIORITIES, POD_PRIORITIES, ApiClient, ApiError
 
@@ -63,15 +63,13 @@ async def with_priority(api: ApiClient, workload: Manifest) -> Manifest:
     return workload | {"spec": workload["spec"] | {"priority": found.value}}
 
 
-def changed(
-    there: Mapping[str, Any], action: ResizeKueueWorkload | TellKueue, now: datetime
-) -> tuple[str, list[Manifest]]:
-    """Which part of a Workload an action changes, as the end of its path, and how, as a JSON patch has it."""
-    if isinstance(action, TellKueue):
-        status = told(there.get("status", {}), action, there["metadata"].get("generation", 1), now)
+def changed(there: Mapping[str, Any], change: Resize | Tell, now: datetime) -> tuple[str, list[Manifest]]:
+    """Which part of a Workload is changed, as the end of its path, and how, as a JSON patch has it."""
+    if isinstance(change, Tell):
+        status = told(there.get("status", {}), change, there["metadata"].get("generation", 1), now)
         return "/status", [{"op": "add", "path": "/status", "value": status}]
-    pods, least = "/spec/podSets/0", action.least
-    changes: list[Manifest] = [{"op": "add", "path": f"{pods}/count", "value": action.nodes}]
+    pods, least = "/spec/podSets/0", change.least
+    changes: list[Manifest] = [{"op": "add", "path": f"{pods}/count", "value": change.nodes}]
     if least is not None:
         changes.append({"op": "add", "path": f"{pods}/minCount", "value": least})
     elif "minCount" in there["spec"]["podSets"][0]:
@@ -79,7 +77,7 @@ def changed(
     return "", changes
 
 
-def told(status: Mapping[str, Any], change: TellKueue, generation: int, now: datetime) -> Manifest:
+def told(status: Mapping[str, Any], change: Tell, generation: int, now: datetime) -> Manifest:
     """The status of a Workload with this change."""
     conditions = {one["type"]: one for one in status.get("conditions", ())}
     for kind, value, reason, message in change.conditions:

@@ -13,18 +13,13 @@ from http import HTTPStatus
 from itertools import count, filterfalse
 from typing import Any
 
+from ddpjob_operator.engine import Feature
+
 from .job_watch import watch
 from .kube import rights
 from .kube.api_client import (
     DDPJOBS,
-    DISRUPTION_BUDGETS,
-    KUEUE_WORKLOADS,
-    NETWORK_POLICIES,
-    POD_GROUPS,
     PODS,
-    SERVICES,
-    VOLCANO_GROUPS,
-    WORKLOADS,
     ApiClient,
     ApiError,
     FencedError,
@@ -35,9 +30,10 @@ from .kube.connection import Connection
 from .kube.lease import LeaderElector
 from .metrics_access import MetricsAccess
 from .namespaces import Namespaces
-from .optional_api import BUDGETS, GANGS, KUEUE, VOLCANO, OptionalApi
+from .optional_api import OptionalApi
 from .options import OperatorOptions
-from .reconciler import Granted, Reconciler
+from .owned import RESOURCES
+from .reconciler import Reconciler
 from .recorder import EventRecorder
 from .reflector import OURS, Reflector
 from .serve.log import about
@@ -84,17 +80,11 @@ class Operator:
         self._namespaces = Namespaces(
             unfenced, options.namespaces, options.namespace_selector, enter=self._enter, leave=self._leave
         )
-        self._optional = tuple(OptionalApi(unfenced, one) for one in (GANGS, VOLCANO, KUEUE, BUDGETS))
+        self._optional = tuple(OptionalApi(unfenced, feature) for feature in Feature)
         self._store = Store(self._queue.mark, self._namespaces.serves)
         self._beside: list[tuple[Resource[Any], Cache[Any, Any]]] = [
             (PODS, self._store.pods),
-            (SERVICES, self._store.services),
-            (NETWORK_POLICIES, self._store.policies),
-            (DISRUPTION_BUDGETS, self._store.budgets),
-            (WORKLOADS, self._store.workloads),
-            (POD_GROUPS, self._store.pod_groups),
-            (VOLCANO_GROUPS, self._store.volcano_groups),
-            (KUEUE_WORKLOADS, self._store.kueue_workloads),
+            *((RESOURCES[kind], cache) for kind, cache in self._store.owned.items()),
         ]
         """The kinds of objects that belong to jobs."""
         namespaces: list[str | None] = [*options.namespaces] or [None]
@@ -110,7 +100,7 @@ class Operator:
             supervisors=self._supervisors,
             witnesses=self._witnesses,
             settings=options.settings,
-            granted=Granted(*(one.granted for one in self._optional)),
+            granted={one.feature: one.granted for one in self._optional},
         )
         self._not_ready = "starting"
         self._stopping = asyncio.Event()

@@ -5,11 +5,12 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -20,7 +21,9 @@ from ddpjob_operator.engine import (
     CreatePod,
     Decision,
     Event,
+    Feature,
     Needs,
+    OwnedKind,
     Pod,
     PodGroup,
     Refusal,
@@ -28,7 +31,6 @@ from ddpjob_operator.engine import (
     Snapshot,
     decide,
     domain_key,
-    is_volcano,
     kind_of_nodes,
 )
 
@@ -45,7 +47,7 @@ from .serve.metrics import IN_VAIN
 from .store import Key, Store, StoredJob, of_owner
 from .supervisors import Supervisors
 from .workqueue import WorkQueue
-from .writer import ENDING, UNMARKED, Refused, Writer, described
+from .writer import UNMARKED, Refused, Writer, described, is_ending
 
 MINOR_SECONDS = 3.0
 """How long a status that can wait does so: usually something that matters follows and is written with it."""
@@ -149,18 +151,8 @@ class _Memory:
         self.refusal, self.refusals = None, 0
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """Where what not every cluster has can be made: of each, whether in a namespace."""
-
-    gangs: Callable[[str], bool] = lambda _: False
-    """PodGroups of Kubernetes' own scheduler."""
-    volcano: Callable[[str], bool] = lambda _: False
-    """Those of Volcano."""
-    queues: Callable[[str], bool] = lambda _: False
-    """Places in queues of Kueue."""
-    budgets: Callable[[str], bool] = lambda _: False
-    """PodDisruptionBudgets."""
+Granted = Mapping[Feature, Callable[[str], bool]]
+"""Where what not every cluster has can be made: of each, whether in a namespace."""
 
 
 class Reconciler:
@@ -360,28 +352,20 @@ class Reconciler:
         much = sum(isinstance(action, CreatePod) for action in decision.actions) > MUCH
         if not much or self._queue.is_its_turn(key):
             return decision
-        return replace(decision, actions=tuple(one for one in decision.actions if isinstance(one, ENDING)))
+        return replace(decision, actions=tuple(one for one in decision.actions if is_ending(one)))
 
     def _there(self, stored: StoredJob, status: DDPJobStatus) -> object:
         """The owner of the present pods, what exists beside them, and whether nothing but a mark can be missing."""
-        beside = {*self._store.services.owned_by(stored.ref)}, bool(self._store.policies.owned_by(stored.ref))
-        caches = self._store.pod_groups, self._store.volcano_groups
-        groups = {group.name for cache in caches for group in cache.owned_by(stored.ref)}
-        workloads, queued = (
-            {*self._store.workloads.owned_by(stored.ref)},
-            self._store.kueue_workloads.owned_by(stored.ref),
+        beside = (frozenset(map(_lasting, cache.owned_by(stored.ref))) for cache in self._store.owned.values())
+        return status.finished, status.incarnations, *beside
+
+    def _owned(self, stored: StoredJob) -> Mapping[OwnedKind, tuple[Any, ...]]:
+        """What belongs to a job, of each kind that can be made where it is."""
+        namespace, owned = stored.metadata.namespace, self._store.owned.items()
+        possible = (
+            (kind, cache) for kind, cache in owned if not kind.feature or self._granted[kind.feature](namespace)
         )
-        budgets = self._store.budgets.owned_by(stored.ref)
-        return status.finished, status.incarnations, *beside, groups, workloads, queued, budgets
-
-    def _has_budget(self, key: Key, stored: StoredJob) -> bool | None:
-        return bool(self._store.budgets.owned_by(stored.ref)) if self._granted.budgets(key[0]) else None
-
-    def _groups(self, key: Key, stored: StoredJob, job: DDPJob) -> tuple[PodGroup, ...] | None:
-        """The job's own PodGroups, of the kind that its scheduler knows; None where nobody can make any."""
-        if is_volcano(job):
-            return self._store.volcano_groups.owned_by(stored.ref) if self._granted.volcano(key[0]) else None
-        return self._store.pod_groups.owned_by(stored.ref) if self._granted.gangs(key[0]) else None
+        return {kind: cache.owned_by(stored.ref) for kind, cache in possible}
 
     async def _write(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> JobObject | None:
         """Writes the status and returns the job with it; None if it has changed since it was read.
@@ -417,27 +401,22 @@ class Reconciler:
 
     def _snapshot(self, key: Key, stored: StoredJob, memory: _Memory) -> Snapshot:
         pods, asked = self._store.pods.owned_by(stored.ref), self._supervisors.asked(key, stored.uid)
-        job, queued = self._store.job(stored), self._store.kueue_workloads.owned_by(stored.ref)
+        job = self._store.job(stored)
         # Otherwise each decision about a job that runs would be made twice.
         still_there = asked is not None and any((pod.name, pod.address) == (asked.pod, asked.address) for pod in pods)
         return Snapshot(
             **self._api.read_clock()._asdict(),
             job=job,
             pods=pods,
-            services=frozenset(self._store.services.owned_by(stored.ref)),
             refusal=memory.refusal,
             settings=self._settings,
-            network_policy=bool(self._store.policies.owned_by(stored.ref)),
-            disruption_budget=self._has_budget(key, stored),
-            pod_groups=self._groups(key, stored, job),
-            workloads=frozenset(self._store.workloads.owned_by(stored.ref)),
+            owned=self._owned(stored),
             # As a rule no job lacks nodes, and to say which kind this one asks for takes longer than most else here.
             ahead=self._lines.ahead(key, self._place(key, stored, job, pods)) if self._lines else None,
             heard=self._supervisors.heard(key, stored.uid),
             answered=Needs(supervisor=asked if still_there else None),
             mark=stored.metadata.annotations.finished,
             queue=queue_of(stored.metadata.labels),
-            kueue_workloads=queued if self._granted.queues(key[0]) else None,
         )
 
     async def _answered(self, key: Key, stored: StoredJob, snapshot: Snapshot, needs: Needs) -> Snapshot:
@@ -518,3 +497,8 @@ def _at_rest(snapshot: Snapshot, decision: Decision) -> bool:
 def _gist(status: DDPJobStatus) -> tuple[object, ...]:
     """What two writes that say the same have in common, whenever they were."""
     return status.attempt, *((one.type, one.status, one.reason) for one in status.conditions)
+
+
+def _lasting(seen: Any) -> Any:
+    """What of an object beside the pods says that something has been done: why a PodGroup waits does not."""
+    return seen.name if isinstance(seen, PodGroup) else seen

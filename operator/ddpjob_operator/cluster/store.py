@@ -10,21 +10,23 @@ import logging
 import math
 import time
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ddpjob_operator.api import DDPJob, ownership
 from ddpjob_operator.api.ownership import JobRef, Named
+from ddpjob_operator.engine import OWNED, OwnedKind
 
-from .conversion import Ref, kueue_workload_of, owner_of, pod_group_of, pod_of, ref_of, volcano_group_of
-from .kube.objects import JobMeta, JobObject, KueueWorkloadObject, Object, PodGroupObject, PodObject, Unreadable
+from .conversion import Ref, owner_of, pod_of, ref_of
+from .kube.objects import JobMeta, JobObject, Object, PodObject, Unreadable
+from .owned import reading
 from .serve.metrics import UNREADABLE
 
 if TYPE_CHECKING:
-    from ddpjob_operator.engine import KueueWorkload, Pod, PodGroup
+    from ddpjob_operator.engine import Pod
 
 Key = tuple[str, str]
 """An object's namespace and name."""
@@ -335,17 +337,10 @@ class Store:
         """`serves`: whether anything in a namespace is taken in."""
         self.jobs: Cache[JobObject, StoredJob] = Cache(StoredJob, mark, serves)
         self.pods: Children[PodObject, Pod] = Children(pod_of, ownership.pod, mark, serves)
-        self.services: Children[Object, str] = Children(_name_of, ownership.service, mark, serves)
-        self.policies: Children[Object, str] = Children(_name_of_staying, ownership.beside, mark, serves)
-        self.budgets: Children[Object, str] = Children(_name_of_staying, ownership.beside, mark, serves)
-        self.workloads: Children[Object, str] = Children(_name_of_staying, ownership.group, mark, serves)
-        self.pod_groups: Children[PodGroupObject, PodGroup] = Children(pod_group_of, ownership.group, mark, serves)
-        self.volcano_groups: Children[PodGroupObject, PodGroup] = Children(
-            volcano_group_of, ownership.group, mark, serves
-        )
-        self.kueue_workloads: Children[KueueWorkloadObject, KueueWorkload] = Children(
-            kueue_workload_of, ownership.in_queue, mark, serves
-        )
+        self.owned: Mapping[OwnedKind, Children[Any, Any]] = {
+            kind: Children(reading(kind).kept, kind.named, mark, serves) for kind in OWNED if kind.named
+        }
+        """What stands beside their pods, by its kind."""
         self._understood = _Understood()
 
     def job(self, stored: StoredJob) -> DDPJob:
@@ -362,8 +357,8 @@ class Store:
 
     def leave(self, namespace: str) -> None:
         """Drops a namespace; its jobs are left as they are."""
-        caches = (self.jobs, self.pods, self.services, self.policies, self.budgets, self.workloads)
-        for cache in (*caches, self.pod_groups, self.volcano_groups, self.kueue_workloads):
+        caches: list[Cache[Any, Any]] = [self.jobs, self.pods, *self.owned.values()]
+        for cache in caches:
             cache.leave(namespace)
 
     def states(self) -> Counter[str]:
@@ -379,15 +374,6 @@ def in_namespace(namespace: str | None) -> Callable[[_Entry[T]], bool]:
 def of_owner(job: JobRef) -> Callable[[_Entry[T]], bool]:
     """For `listed`: a list of what belongs to one job."""
     return lambda entry: entry.owner == job
-
-
-def _name_of(seen: Object) -> str:
-    return seen.metadata.name
-
-
-def _name_of_staying(seen: Object) -> str | None:
-    """The name; None if it is being deleted: a finalizer may keep it for long, but nothing makes it stay."""
-    return None if seen.metadata.deletion_timestamp else seen.metadata.name
 
 
 def _itself(seen: Object) -> JobRef:

@@ -14,47 +14,29 @@ from ddpjob_operator.api.contract import DOMAIN, FINISHED, SECRET_KEY
 from ddpjob_operator.api.ownership import JobRef
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import (
-    KUEUE_API,
-    SCHEDULING_API,
-    VOLCANO_API,
+    KUEUE_WORKLOAD,
+    SECRET,
     Action,
-    CreateDisruptionBudget,
-    CreateKueueWorkload,
-    CreateNetworkPolicy,
+    Create,
     CreatePod,
-    CreatePodGroup,
-    CreateSecret,
-    CreateService,
-    CreateWorkload,
-    DeleteDisruptionBudget,
+    Delete,
     DeleteJob,
-    DeleteKueueWorkload,
-    DeleteNetworkPolicy,
     DeletePod,
-    DeletePodGroup,
-    DeleteWorkload,
     Manifest,
     MarkFinished,
-    ResizeKueueWorkload,
+    OwnedKind,
+    Patch,
     StopPod,
+    Tell,
     TellDomain,
-    TellKueue,
 )
 
 from .conversion import STOPPED_SECONDS, Ref, owner_of
 from .fair_queue import ALONE, Turns
 from .kube.api_client import (
     DDPJOBS,
-    DISRUPTION_BUDGETS,
-    KUEUE_WORKLOADS,
-    NETWORK_POLICIES,
-    POD_GROUPS,
     PODS,
-    SECRETS,
-    SERVICES,
-    VOLCANO_GROUPS,
     WHOLE_KUEUE_WORKLOADS,
-    WORKLOADS,
     ApiClient,
     ApiError,
     FencedError,
@@ -62,31 +44,12 @@ from .kube.api_client import (
 )
 from .kube.objects import KueueWorkloadObject, Object, read
 from .kueue import changed, with_priority
+from .owned import RESOURCES
 from .store import Cache, Children, Key, O, Store
 
 SECRET_BYTES = 32
-OF_PODS = (CreatePod, DeletePod, StopPod, TellDomain)
-ENDING = (
-    *(DeletePod, StopPod, DeleteNetworkPolicy, DeleteDisruptionBudget, DeleteWorkload, DeletePodGroup),
-    *(TellKueue, DeleteKueueWorkload, MarkFinished, DeleteJob),
-)
-FIRST = (CreateWorkload,)
-
-POLICY = ("networking.k8s.io/v1", "NetworkPolicy")
-BUDGET = ("policy/v1", "PodDisruptionBudget")
-WORKLOAD, POD_GROUP = (SCHEDULING_API, "Workload"), (SCHEDULING_API, "PodGroup")
-OF_VOLCANO, OF_KUEUE = (VOLCANO_API, "PodGroup"), (KUEUE_API, "Workload")
-DELETED = {
-    DeleteNetworkPolicy: (POLICY,),
-    DeleteDisruptionBudget: (BUDGET,),
-    DeleteWorkload: (WORKLOAD,),
-    DeletePodGroup: (POD_GROUP, OF_VOLCANO),
-    DeleteKueueWorkload: (OF_KUEUE,),
-}
-"""Of which kinds there may be one that an action deletes."""
-Kept = tuple[Resource[Any], Children[Any, Any]]
-
-LAST = (*OF_PODS, MarkFinished)
+LAST = (CreatePod, DeletePod, StopPod, TellDomain, MarkFinished)
+"""What comes after all that belongs beside the pods."""
 
 LARGE_BYTES = 8 << 10
 """Each pod of a job with more JSON than this takes some milliseconds to build, and more than a tenth of a second if
@@ -140,23 +103,13 @@ class Writer:
         self._apart = apart
         # Deletions do not wait for creations: another job may be waiting for what this one gives back.
         self._making, self._ending = Turns(alone), Turns(alone)
-        self._beside: dict[tuple[str, str], Kept] = {
-            ("v1", "Service"): (SERVICES, store.services),
-            POLICY: (NETWORK_POLICIES, store.policies),
-            BUDGET: (DISRUPTION_BUDGETS, store.budgets),
-            WORKLOAD: (WORKLOADS, store.workloads),
-            POD_GROUP: (POD_GROUPS, store.pod_groups),
-            OF_VOLCANO: (VOLCANO_GROUPS, store.volcano_groups),
-            OF_KUEUE: (KUEUE_WORKLOADS, store.kueue_workloads),
-        }
-        """What stands beside a job's pods, by API and kind: where it is served, and where it is kept."""
         self.unmarked: dict[str, str] = {}
         """Namespaces in which finished jobs cannot be marked, each with the API server's words."""
 
     async def carry_out(self, actions: tuple[Action, ...], job: Ref) -> None:
         """Does everything for a job: first all that belongs beside its pods, at once, then the rest.
 
-        Before them comes its Workload, as Kubernetes' own controllers have it.
+        Before them comes what they refer to, as Kubernetes' own controllers have it.
 
         Of the rest, each is tried whatever happens to the others.
 
@@ -166,9 +119,8 @@ class Writer:
             ApiError: the server did not answer, or cannot now; whatever was not done is still to do.
             FencedError: this process may no longer write.
         """
-        await self._do_all([action for action in actions if isinstance(action, FIRST)], job)
-        await self._do_all([action for action in actions if not isinstance(action, (*FIRST, *LAST))], job)
-        await self._do_all([action for action in actions if isinstance(action, LAST)], job)
+        for turn in range(3):
+            await self._do_all([action for action in actions if _turn(action) == turn], job)
 
     async def _do_all(self, actions: Sequence[Action], job: Ref) -> None:
         """Returns when all of it is done or has failed, and raises the first of the gravest failures."""
@@ -178,7 +130,7 @@ class Writer:
             for number, action in rest:
                 if isinstance(action, CreatePod) and len(failures) >= ENOUGH_FAILURES:
                     continue
-                turns = self._ending if isinstance(action, ENDING) else self._making
+                turns = self._ending if is_ending(action) else self._making
                 async with turns.one((job.namespace, job.name)):
                     try:
                         await self._do(action, job)
@@ -197,31 +149,17 @@ class Writer:
     async def _do(self, action: Action, job: Ref) -> None:
         namespace, owner = job.namespace, job.job
         match action:
-            case (
-                CreateService()
-                | CreateNetworkPolicy()
-                | CreateDisruptionBudget()
-                | CreateWorkload()
-                | CreatePodGroup()
-            ):
-                await self._create_beside(action.build(), owner)
-            case CreateKueueWorkload():
-                await self._create_beside(await self._prioritized(action.build()), owner)
-            case CreateSecret():
-                await self._create_secret(action.build())
+            case Create(kind, manifest) if kind is SECRET:
+                await self._create_secret(manifest)
+            case Create(kind, manifest):
+                made = await self._prioritized(manifest) if kind is KUEUE_WORKLOAD else manifest
+                await self._create(RESOURCES[kind], self._store.owned[kind], made, owner)
+            case Patch():
+                await self._change_queued((namespace, action.name), action, owner)
+            case Delete(kind, name):
+                await self._delete_known(kind, (namespace, name), owner)
             case CreatePod():
                 await self._create(PODS, self._store.pods, await self._built(action, job), owner)
-            case ResizeKueueWorkload(name) | TellKueue(name):
-                await self._change_queued((namespace, name), action, owner)
-            case (
-                DeleteNetworkPolicy(name)
-                | DeleteDisruptionBudget(name)
-                | DeleteWorkload(name)
-                | DeletePodGroup(name)
-                | DeleteKueueWorkload(name)
-            ):
-                for kind in DELETED[type(action)]:
-                    await self._delete_known(*self._beside[kind], (namespace, name), owner)
             case DeletePod(name, uid, grace):
                 await self._delete(PODS, self._store.pods, (namespace, name), uid, grace)
             case StopPod(name, uid):
@@ -245,15 +183,15 @@ class Writer:
         except ApiError as error:
             raise _refusal(error) from error
 
-    async def _change_queued(self, key: Key, action: ResizeKueueWorkload | TellKueue, owner: JobRef) -> None:
+    async def _change_queued(self, key: Key, action: Patch, owner: JobRef) -> None:
         """Changes a Workload of Kueue's as it is now: most of its status is Kueue's, and nobody has kept it."""
-        cache = self._store.kueue_workloads
+        cache = self._store.owned[action.kind]
         uid, there = cache.uid_of(key, owner), await self._api.get(WHOLE_KUEUE_WORKLOADS, *key)
         if uid is None or there is None or there["metadata"]["uid"] != uid:
             if uid is not None:
                 cache.forget(key, uid)
             return
-        part, changes = changed(there, action, self._api.now())
+        part, changes = changed(there, action.change, self._api.now())
         version = there["metadata"]["resourceVersion"]
         try:
             now = await self._api.patch(WHOLE_KUEUE_WORKLOADS, key[0], f"{key[1]}{part}", version, changes)
@@ -320,9 +258,6 @@ class Writer:
         if now is None or now.metadata.uid != job.uid:
             self._store.jobs.forget(key, job.uid)
 
-    async def _create_beside(self, manifest: Manifest, owner: JobRef) -> None:
-        await self._create(*self._beside[manifest["apiVersion"], manifest["kind"]], manifest, owner)
-
     async def _create(
         self, resource: Resource[O], cache: Children[O, Any], manifest: Manifest, owner: JobRef
     ) -> None:
@@ -344,16 +279,19 @@ class Writer:
         """With a value that this process does not keep. It may not read Secrets, and only learns that it exists."""
         value = {SECRET_KEY: secrets.token_hex(SECRET_BYTES)}
         try:
-            await self._api.create(SECRETS, manifest["metadata"]["namespace"], manifest | {"stringData": value})
+            await self._api.create(
+                RESOURCES[SECRET], manifest["metadata"]["namespace"], manifest | {"stringData": value}
+            )
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise _refusal(error) from error
 
-    async def _delete_known(self, resource: Resource[O], cache: Children[O, Any], key: Key, owner: JobRef) -> None:
+    async def _delete_known(self, kind: OwnedKind, key: Key, owner: JobRef) -> None:
         """Deletes an object of a job by its name, if it is still the one that we know."""
+        cache = self._store.owned[kind]
         uid = cache.uid_of(key, owner)
         if uid is not None:
-            await self._delete(resource, cache, key, uid, None)
+            await self._delete(RESOURCES[kind], cache, key, uid, None)
 
     async def _delete(
         self, resource: Resource[O], cache: Cache[O, Any], key: Key, uid: str, grace: int | None
@@ -379,10 +317,23 @@ class Writer:
         return there is not None and there.metadata.uid == uid
 
 
+def is_ending(action: Action) -> bool:
+    """Whether an action makes nothing: what it ends or gives back others may be waiting for."""
+    return isinstance(action, (Delete, DeletePod, StopPod, MarkFinished, DeleteJob)) or (
+        isinstance(action, Patch) and isinstance(action.change, Tell)
+    )
+
+
+def _turn(action: Action) -> int:
+    if isinstance(action, LAST):
+        return 2
+    return 0 if isinstance(action, Create) and action.kind.first else 1
+
+
 def described(action: Action) -> str:
-    """What is to be done: `DeletePod digits-0-x2k4m`."""
-    name = getattr(action, "name", None)
-    return f"{type(action).__name__} {name}" if name else type(action).__name__
+    """What is to be done: `DeletePod digits-0-x2k4m`, `Create Service digits-x2k4m`."""
+    kind = action.kind.kind if isinstance(action, Create | Delete | Patch) else ""
+    return " ".join(filter(None, (type(action).__name__, kind, getattr(action, "name", ""))))
 
 
 def _is_gone(error: ApiError) -> bool:

@@ -1,7 +1,7 @@
 """What to do and what to say: the engine's answer to a snapshot.
 
-An action that creates something only names it. The adapter builds the manifest when it sends it: all manifests of a
-large job at once are hundreds of MiB and seconds of work.
+An action that creates a pod only names it. The adapter builds the manifest when it sends it: all manifests of a large
+job at once are hundreds of MiB and seconds of work.
 """
 
 from dataclasses import dataclass
@@ -9,147 +9,47 @@ from datetime import datetime
 
 from ddpjob_operator.api import DDPJob, DDPJobStatus
 
-from .manifests.children import (
-    build_disruption_budget,
-    build_network_policy,
-    build_pod,
-    build_reserve,
-    build_secret,
-    build_service,
-)
-from .manifests.kueue_workload import build_kueue_workload
+from .manifests.children import build_pod, build_reserve
 from .manifests.names import present_pod_name
-from .manifests.pod_groups import build_pod_group, build_workload
-from .settings import Settings
-from .snapshot import NOTHING, Manifest, Needs, Placement, Queue
+from .owned import OwnedKind
+from .snapshot import NOTHING, Manifest, Needs, Placement
 
 
 @dataclass(frozen=True, slots=True)
-class CreateService:
-    """Create the headless Service by which rank 0 is found. If it exists already, that is success."""
+class Create:
+    """Create an object that belongs to the job. If it exists already, that is success."""
 
-    job: DDPJob
-    """With the status that authorises the action, as in all of these."""
+    kind: OwnedKind
+    manifest: Manifest
+    """Without what only the adapter knows: the value of a Secret, or of a priority class."""
 
-    def build(self) -> Manifest:
-        """The Service's manifest."""
-        return build_service(self.job)
-
-
-@dataclass(frozen=True, slots=True)
-class CreateNetworkPolicy:
-    """Create the NetworkPolicy that keeps others out. If it exists already, that is success."""
-
-    job: DDPJob
-    settings: Settings
-
-    def build(self) -> Manifest:
-        """The NetworkPolicy's manifest."""
-        return build_network_policy(self.job, self.settings)
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return str(self.manifest["metadata"]["name"])
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteNetworkPolicy:
-    """Delete the job's NetworkPolicy. If it is gone already, that is success."""
+class Delete:
+    """Delete an object that belongs to the job. If it is gone already, that is success."""
 
+    kind: OwnedKind
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class CreateDisruptionBudget:
-    """Create the PodDisruptionBudget by which evictions are refused. If it exists already, that is success."""
+class Resize:
+    """Another number of nodes for a Workload of Kueue. While it keeps quota, that can only become smaller."""
 
-    job: DDPJob
-
-    def build(self) -> Manifest:
-        """The PodDisruptionBudget's manifest."""
-        return build_disruption_budget(self.job)
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteDisruptionBudget:
-    """Delete it, so that pods may be evicted. If it is gone already, that is success."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class CreateSecret:
-    """Create the Secret by which the job's supervisors recognise each other, with a random value that nobody keeps.
-
-    If it exists already, that is success.
-    """
-
-    job: DDPJob
-
-    def build(self) -> Manifest:
-        """The Secret's manifest, without its value."""
-        return build_secret(self.job)
-
-
-@dataclass(frozen=True, slots=True)
-class CreateWorkload:
-    """Create the Workload of the present attempt's PodGroup, before that. If it exists already, that is success."""
-
-    job: DDPJob
-
-    def build(self) -> Manifest:
-        """The Workload's manifest."""
-        return build_workload(self.job)
-
-
-@dataclass(frozen=True, slots=True)
-class CreatePodGroup:
-    """Create the PodGroup that the present attempt's pods name, before them. If it exists, that is success."""
-
-    job: DDPJob
-
-    def build(self) -> Manifest:
-        """The PodGroup's manifest."""
-        return build_pod_group(self.job)
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteWorkload:
-    """Delete the Workload of a former attempt's PodGroup. If it is gone already, that is success."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeletePodGroup:
-    """Delete the PodGroup of a former attempt. If it is gone already, that is success."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class CreateKueueWorkload:
-    """Put the job into its queue. If it is there already, that is success."""
-
-    job: DDPJob
-    queue: Queue
-
-    def build(self) -> Manifest:
-        """The manifest of Kueue's Workload, without the value of its priority class."""
-        return build_kueue_workload(self.job, self.queue)
-
-
-@dataclass(frozen=True, slots=True)
-class ResizeKueueWorkload:
-    """Ask the queue for another number of nodes. While it keeps quota for the job, that can only become smaller."""
-
-    name: str
     nodes: int
     least: int | None
     """How few an elastic job can do with; None: no fewer."""
 
 
 @dataclass(frozen=True, slots=True)
-class TellKueue:
-    """Change the status of the job's Workload in Kueue; what is not named here is left as it is."""
+class Tell:
+    """Conditions of a Workload of Kueue."""
 
-    name: str
     conditions: tuple[tuple[str, bool, str, str], ...]
     """Of each its type, whether it is true, its reason and its message."""
     releases: bool = False
@@ -157,10 +57,12 @@ class TellKueue:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteKueueWorkload:
-    """Take the job out of its queue, and give back its quota. If it is gone already, that is success."""
+class Patch:
+    """Change an object that belongs to the job; what is not named here is left as it is."""
 
+    kind: OwnedKind
     name: str
+    change: Resize | Tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +71,7 @@ class CreatePod:
 
     node: int
     job: DDPJob
+    """With the status that authorises the action."""
     living: tuple[str, ...] = ()
     """Addresses of the gang's pods that already run."""
     placement: Placement | None = None
@@ -229,28 +132,7 @@ class DeleteJob:
     """Delete the job itself, with all that belongs to it, if it has not changed since it was read."""
 
 
-Action = (
-    CreateService
-    | CreateNetworkPolicy
-    | DeleteNetworkPolicy
-    | CreateDisruptionBudget
-    | DeleteDisruptionBudget
-    | CreateSecret
-    | CreateWorkload
-    | CreatePodGroup
-    | DeleteWorkload
-    | DeletePodGroup
-    | CreateKueueWorkload
-    | ResizeKueueWorkload
-    | TellKueue
-    | DeleteKueueWorkload
-    | CreatePod
-    | DeletePod
-    | StopPod
-    | TellDomain
-    | MarkFinished
-    | DeleteJob
-)
+Action = Create | Delete | Patch | CreatePod | DeletePod | StopPod | TellDomain | MarkFinished | DeleteJob
 
 
 @dataclass(frozen=True, slots=True)

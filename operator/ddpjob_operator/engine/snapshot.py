@@ -7,6 +7,7 @@ from typing import Any
 
 from ddpjob_operator.api import DDPJob
 
+from .owned import KUEUE_WORKLOAD, OWNED, OwnedKind, group_kind
 from .reports import Heard
 from .settings import DEFAULTS, Settings
 
@@ -302,6 +303,9 @@ class Needs:
 
 NOTHING = Needs()
 
+NOTHING_MADE: Mapping[OwnedKind, tuple[Any, ...]] = {kind: () for kind in OWNED if kind.named and not kind.feature}
+"""Of what each cluster has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -310,8 +314,6 @@ class Snapshot:
     now: datetime
     job: DDPJob
     pods: tuple[Pod, ...] = ()
-    services: frozenset[str] = frozenset()
-    """Names of the job's own Services."""
     refusal: Refusal | None = None
     """Set if the last try to create what is missing was refused."""
     settings: Settings = DEFAULTS
@@ -324,19 +326,11 @@ class Snapshot:
     """What is wrong with the machines that were asked about, in a sentence; empty if nothing is."""
     domains: Mapping[str, str] = field(default_factory=dict)
     """The topology domains of the machines that were asked about; empty for one that is in none."""
-    network_policy: bool = False
-    """Whether the job's own NetworkPolicy exists."""
-    disruption_budget: bool | None = None
-    """Whether the job's own PodDisruptionBudget exists. None: the operator may make none."""
-    pod_groups: tuple[PodGroup, ...] | None = None
-    """The job's own PodGroups, of the kind that its scheduler knows. None: nobody can make any here, since the
-    cluster has no such API or forbids it."""
-    workloads: frozenset[str] = frozenset()
-    """Names of the Workloads that belong to them."""
+    owned: Mapping[OwnedKind, tuple[Any, ...]] = field(default_factory=lambda: NOTHING_MADE)
+    """What of each kind belongs to the job: PodGroups and Workloads of Kueue, and the names of all others. A kind is
+    missing where nobody can make one: the cluster has no such API, or forbids it."""
     queue: Queue | None = None
     """The queue that is to admit the job; None if none is."""
-    kueue_workloads: tuple[KueueWorkload, ...] | None = None
-    """The job's own Workloads in Kueue. None: the cluster has no Kueue, or forbids it."""
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
     """Those kinds of machines that were asked about."""
     ahead: Ahead | None = None
@@ -352,6 +346,21 @@ class Snapshot:
     """What another supervisor of the present gang reports of itself, if rank 0's is silent."""
     answered: Needs = NOTHING
     """Which of these a decision needed and has been asked for, with or without an answer."""
+
+    def has(self, kind: OwnedKind) -> bool | None:
+        """Whether the job has an object of a kind; None where nobody can make one."""
+        there = self.owned.get(kind)
+        return None if there is None else bool(there)
+
+    @property
+    def pod_groups(self) -> tuple[PodGroup, ...] | None:
+        """The job's PodGroups, of the kind that its scheduler knows; None where nobody can make any."""
+        return self.owned.get(group_kind(self.job))
+
+    @property
+    def kueue_workloads(self) -> tuple[KueueWorkload, ...] | None:
+        """The job's Workloads in Kueue; None where nobody can make any."""
+        return self.owned.get(KUEUE_WORKLOAD)
 
 
 Manifest = dict[str, Any]

@@ -9,11 +9,12 @@ from pathlib import Path
 from ddpjob_operator.api import Backend, BadInputError, DDPJob, DDPJobStatus, NetworkPolicy, PodSecurity, State
 from ddpjob_operator.api.contract import DEFAULT_CONTROL_PORT, DEFAULT_STATUS_PORT
 from ddpjob_operator.engine import (
+    SECRET,
+    SERVICE,
     Action,
     Asked,
+    Create,
     CreatePod,
-    CreateSecret,
-    CreateService,
     Decision,
     DeletePod,
     Event,
@@ -66,7 +67,7 @@ def _make(directory: Path) -> None:
         ) from None
 
 
-def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), services: frozenset[str] = frozenset()) -> Snapshot:
+def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), services: tuple[str, ...] = ()) -> Snapshot:
     """What is there. Processes run as their caller, in its home, and it decides whom this machine lets in."""
     job = job.model_copy(update={"spec": as_here(job.spec)})
     settings = Settings(
@@ -75,8 +76,7 @@ def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), services: frozenset[str] = fr
         trainer_image=THIS_MACHINE,
         noun="node",
     )
-    as_wanted = (job.status.network_policy or job.spec.network_policy) is NetworkPolicy.ENABLED
-    return Snapshot(datetime.now(UTC), job, pods, services, settings=settings, network_policy=as_wanted)
+    return Snapshot(datetime.now(UTC), job, pods, settings=settings, owned={SERVICE: services})
 
 
 class Runner:
@@ -196,9 +196,9 @@ class Runner:
 
     def _act(self, action: Action) -> None:
         match action:
-            case CreateService():
-                write_json(self._run.service_file, action.build())
-            case CreateSecret():
+            case Create(kind, manifest) if kind is SERVICE:
+                write_json(self._run.service_file, manifest)
+            case Create(kind) if kind is SECRET:
                 self._run.make_secret()
             case CreatePod(node):
                 for notice in self._pods.create(action.build(), *self._place(node)):
@@ -208,15 +208,15 @@ class Runner:
             case StopPod(name):
                 self._pods.stop(name)
             case _:
-                pass  # None is asked for: no job expires here or gets a mark or a group, and policies are as wanted.
+                pass  # None is asked for: no job expires here or gets a mark.
 
     def _replace(self, **changed: object) -> None:
         job = self._job.model_copy(update=changed)
         self._run.save(job)  # What is not written has not been decided.
         self._job = job
 
-    def _services(self) -> frozenset[str]:
-        return frozenset({service_name(self._job)} if self._run.service_file.exists() else ())
+    def _services(self) -> tuple[str, ...]:
+        return (service_name(self._job),) if self._run.service_file.exists() else ()
 
     def _at_rest(self) -> bool:
         status = self._job.status

@@ -13,15 +13,18 @@ from ddpjob_operator.cluster.kueue import Flavors, changed, told, with_priority
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.writer import Refused, Writer
 from ddpjob_operator.engine import (
+    KUEUE_WORKLOAD,
     Admission,
-    CreateKueueWorkload,
+    Create,
     Flavor,
+    Patch,
     Placement,
     Queue,
-    ResizeKueueWorkload,
-    TellKueue,
+    Resize,
+    Tell,
     Waiting,
 )
+from ddpjob_operator.engine.manifests.kueue_workload import build_kueue_workload
 
 from tests.unit.engine.builders import a_job
 
@@ -154,7 +157,7 @@ def test_of_a_status_only_what_is_told_changes() -> None:
             condition("Evicted", "True", "Preempted"),
         ],
     }
-    change = TellKueue("digits", (("Admitted", False, "NoReservation", "none"),), releases=True)
+    change = Tell((("Admitted", False, "NoReservation", "none"),), releases=True)
     after = told(before, change, 3, NOW)
     assert after == {
         "requeueState": {"count": 1},
@@ -167,9 +170,7 @@ def test_of_a_status_only_what_is_told_changes() -> None:
             condition("Evicted", "True", "Preempted"),
         ],
     }
-    assert told(after, TellKueue("digits", change.conditions), 3, NOW.replace(hour=13)) == after, (
-        "it is true since then"
-    )
+    assert told(after, Tell(change.conditions), 3, NOW.replace(hour=13)) == after, "it is true since then"
 
 
 class Server(ApiClient):
@@ -236,7 +237,8 @@ def test_the_value_of_a_priority_class_is_looked_up(kind: str) -> None:
 
 def test_a_priority_class_that_does_not_exist_is_a_refusal_that_says_so() -> None:
     writer = Writer(Server(), Store(nobody), lambda: True)
-    action = CreateKueueWorkload(a_job().called(uid=UID).snapshot.job, Queue("training", "missing"))
+    workload = build_kueue_workload(a_job().called(uid=UID).snapshot.job, Queue("training", "missing"))
+    action = Create(KUEUE_WORKLOAD, workload)
     with pytest.raises(Refused) as refused:
         asyncio.run(writer.carry_out((action,), JOB))
     assert refused.value.message.startswith("WorkloadPriorityClass missing does not exist: ")
@@ -244,20 +246,20 @@ def test_a_priority_class_that_does_not_exist_is_a_refusal_that_says_so() -> Non
 
 def in_the_store() -> Store:
     store = Store(nobody)
-    store.kueue_workloads.saw(read(a_workload(), KueueWorkloadObject))
+    store.owned[KUEUE_WORKLOAD].saw(read(a_workload(), KueueWorkloadObject))
     return store
 
 
 @pytest.mark.parametrize(
     ("action", "name", "paths"),
     [
-        (ResizeKueueWorkload(NAME, 2, None), NAME, ["/spec/podSets/0/count"]),
+        (Patch(KUEUE_WORKLOAD, NAME, Resize(2, None)), NAME, ["/spec/podSets/0/count"]),
         (
-            ResizeKueueWorkload(NAME, 2, 1),
+            Patch(KUEUE_WORKLOAD, NAME, Resize(2, 1)),
             *(NAME, ["/spec/podSets/0/count", "/spec/podSets/0/minCount"]),
         ),
         (
-            TellKueue(NAME, (("Finished", True, "Succeeded", "done"),)),
+            Patch(KUEUE_WORKLOAD, NAME, Tell((("Finished", True, "Succeeded", "done"),))),
             *(f"{NAME}/status", ["/status"]),
         ),
     ],
@@ -273,7 +275,7 @@ def test_it_is_changed_as_it_is_now(action: Any, name: str, paths: list[str]) ->
 def test_one_that_is_elastic_no_more_is_to_have_all_that_it_asks_for() -> None:
     there = a_workload()
     there["spec"]["podSets"][0]["minCount"] = 2
-    part, changes = changed(there, ResizeKueueWorkload(NAME, 4, None), NOW)
+    part, changes = changed(there, Resize(4, None), NOW)
     assert (part, [(one["op"], one["path"]) for one in changes]) == (
         "",
         [("add", "/spec/podSets/0/count"), ("remove", "/spec/podSets/0/minCount")],
@@ -283,6 +285,6 @@ def test_one_that_is_elastic_no_more_is_to_have_all_that_it_asks_for() -> None:
 @pytest.mark.parametrize("there", [None, a_workload() | {"metadata": {"uid": "another"}}], ids=["gone", "another"])
 def test_one_that_is_not_there_any_more_is_left_alone_and_forgotten(there: Any) -> None:
     api, store = Server(**{NAME.replace("-", "_"): there}), in_the_store()
-    asyncio.run(Writer(api, store, lambda: True).carry_out((TellKueue(NAME, ()),), JOB))
+    asyncio.run(Writer(api, store, lambda: True).carry_out((Patch(KUEUE_WORKLOAD, NAME, Tell(())),), JOB))
     assert not api.patched
-    assert not store.kueue_workloads.owned_by(DIGITS)
+    assert not store.owned[KUEUE_WORKLOAD].owned_by(DIGITS)

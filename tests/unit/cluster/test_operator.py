@@ -13,7 +13,6 @@ import pytest
 from ddpjob_operator.cluster import operator as module
 from ddpjob_operator.cluster.kube.api_client import (
     DDPJOBS,
-    KUEUE_WORKLOADS,
     ApiClient,
     ApiError,
     FencedError,
@@ -25,7 +24,7 @@ from ddpjob_operator.cluster.kube.objects import ObjectMeta, read
 from ddpjob_operator.cluster.operator import Operator
 from ddpjob_operator.cluster.optional_api import OptionalApi
 from ddpjob_operator.cluster.options import parse
-from ddpjob_operator.engine import Event
+from ddpjob_operator.engine import KUEUE_WORKLOAD, Event
 
 from tests.support import virtual_time
 from tests.support.ports import hold_port
@@ -66,7 +65,7 @@ def use(operator: Operator, api: ApiClient) -> None:
     operator._api = api
     for reflector in chain.from_iterable(operator._reflectors.values()):
         reflector._api = api
-    operator._optional = tuple(OptionalApi(api, one.what) for one in operator._optional)
+    operator._optional = tuple(OptionalApi(api, one.feature) for one in operator._optional)
 
 
 def listing(*namespaces: str, rounds: tuple[set[str], ...], status: int = 403) -> list[str]:
@@ -153,7 +152,7 @@ def test_a_resync_has_jobs_at_rest_looked_at_only_once_the_cluster_serves_someth
             await resync()
             operator._reconciler._memories["blue", "digits"].at_rest = True
             await resync()
-            api.kinds = frozenset({KUEUE_WORKLOADS.plural})
+            api.kinds = frozenset({KUEUE_WORKLOAD.plural})
             await resync()
             await resync()
         return looks

@@ -5,10 +5,11 @@ import logging
 from typing import Any
 
 import pytest
-from ddpjob_operator.cluster.kube.api_client import POD_GROUPS, WORKLOADS, ApiClient, ApiError
-from ddpjob_operator.cluster.optional_api import GANGS, OptionalApi
+from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
+from ddpjob_operator.cluster.optional_api import OptionalApi
+from ddpjob_operator.engine import POD_GROUP, WORKLOAD, Feature
 
-BOTH = frozenset({WORKLOADS.plural, POD_GROUPS.plural})
+BOTH = frozenset({WORKLOAD.plural, POD_GROUP.plural})
 ALL = ("get", "list", "watch", "create", "delete")
 NO_API = "the cluster does not serve workloads (scheduling.k8s.io/v1beta1)"
 
@@ -23,7 +24,7 @@ class Server(ApiClient):
     async def served(self, path: str) -> frozenset[str]:
         if self.error is not None:
             raise self.error
-        return self.kinds if path == WORKLOADS.path else frozenset()
+        return self.kinds if path == WORKLOAD.path else frozenset()
 
     async def rules(self, _: str) -> tuple[list[dict[str, Any]], bool]:
         return [{"verbs": [*self.verbs], "apiGroups": ["scheduling.k8s.io"], "resources": [*self.kinds]}], False
@@ -33,7 +34,7 @@ class Server(ApiClient):
 
 
 def granted(api: Server, namespace: str | None = None) -> bool:
-    access = OptionalApi(api, GANGS)
+    access = OptionalApi(api, Feature.POD_GROUPS)
     asyncio.run(access.look(namespace))
     return access.granted("team")
 
@@ -58,12 +59,12 @@ def test_what_is_granted_in_one_namespace_is_not_in_another() -> None:
 
 
 def test_nothing_is_granted_before_anybody_has_looked() -> None:
-    assert not OptionalApi(Server(), GANGS).granted("team")
+    assert not OptionalApi(Server(), Feature.POD_GROUPS).granted("team")
 
 
 def test_discovery_that_is_forbidden_means_no_and_no_answer_means_nothing() -> None:
     api = Server()
-    access = OptionalApi(api, GANGS)
+    access = OptionalApi(api, Feature.POD_GROUPS)
     asyncio.run(access.look(None))
     api.error = ApiError(0, "NoAnswer", "no answer")
     with pytest.raises(ApiError):
@@ -76,7 +77,7 @@ def test_discovery_that_is_forbidden_means_no_and_no_answer_means_nothing() -> N
 
 def test_the_log_says_why_not_and_says_it_again_when_that_changes(caplog: pytest.LogCaptureFixture) -> None:
     api = Server(frozenset())
-    access = OptionalApi(api, GANGS)
+    access = OptionalApi(api, Feature.POD_GROUPS)
     with caplog.at_level(logging.INFO):
         for kinds, verbs in ((frozenset(), ALL), (frozenset(), ALL), (BOTH, ()), (BOTH, ALL)):
             api.kinds, api.verbs = frozenset(kinds), verbs

@@ -12,19 +12,24 @@ from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.cluster.kube.objects import KueueWorkloadObject, Object, PodGroupObject, PodObject
 from ddpjob_operator.cluster.store import Children, Store
 from ddpjob_operator.engine import (
+    DISRUPTION_BUDGET,
     KUEUE_API,
+    KUEUE_WORKLOAD,
+    NETWORK_POLICY,
+    POD_GROUP,
     SCHEDULING_API,
-    CreateDisruptionBudget,
-    CreateKueueWorkload,
-    CreateNetworkPolicy,
+    SERVICE,
+    VOLCANO_GROUP,
+    WORKLOAD,
     CreatePod,
-    CreatePodGroup,
-    CreateService,
-    CreateWorkload,
     Manifest,
+    OwnedKind,
     Queue,
     Settings,
 )
+from ddpjob_operator.engine.manifests.children import build_disruption_budget, build_network_policy, build_service
+from ddpjob_operator.engine.manifests.kueue_workload import build_kueue_workload
+from ddpjob_operator.engine.manifests.pod_groups import build_pod_group, build_workload
 
 from tests.unit.engine.builders import a_job
 
@@ -39,18 +44,20 @@ def job() -> DDPJob:
 Made = Callable[[], Manifest]
 Kept = Callable[[Store], Children[Any, Any]]
 
+
+def owned(kind: OwnedKind, build: Callable[[DDPJob], Manifest]) -> tuple[Made, Kept]:
+    return lambda: build(job()), lambda store: store.owned[kind]
+
+
 CHILDREN: dict[str, tuple[Made, Kept]] = {
     "Pod": (lambda: CreatePod(1, job()).build(), lambda store: store.pods),
-    "Service": (lambda: CreateService(job()).build(), lambda store: store.services),
-    "NetworkPolicy": (lambda: CreateNetworkPolicy(job(), Settings()).build(), lambda store: store.policies),
-    "PodDisruptionBudget": (lambda: CreateDisruptionBudget(job()).build(), lambda store: store.budgets),
-    "Workload": (lambda: CreateWorkload(job()).build(), lambda store: store.workloads),
-    "PodGroup": (lambda: CreatePodGroup(job()).build(), lambda store: store.pod_groups),
-    "PodGroup of Volcano": (lambda: CreatePodGroup(job()).build(), lambda store: store.volcano_groups),
-    "Workload of Kueue": (
-        lambda: CreateKueueWorkload(job(), Queue("q")).build(),
-        lambda store: store.kueue_workloads,
-    ),
+    "Service": owned(SERVICE, build_service),
+    "NetworkPolicy": owned(NETWORK_POLICY, lambda job: build_network_policy(job, Settings())),
+    "PodDisruptionBudget": owned(DISRUPTION_BUDGET, build_disruption_budget),
+    "Workload": owned(WORKLOAD, build_workload),
+    "PodGroup": owned(POD_GROUP, build_pod_group),
+    "PodGroup of Volcano": owned(VOLCANO_GROUP, build_pod_group),
+    "Workload of Kueue": owned(KUEUE_WORKLOAD, lambda job: build_kueue_workload(job, Queue("q"))),
 }
 
 
@@ -130,5 +137,5 @@ def test_a_service_under_the_jobs_own_name_is_the_jobs_too_as_older_operators_ma
 
 def test_there_is_a_row_for_each_kind_that_the_store_keeps_of_jobs() -> None:
     store = Store(nobody)
-    kept = {id(one) for one in vars(store).values() if isinstance(one, Children)}
+    kept = {id(one) for one in (store.pods, *store.owned.values())}
     assert kept == {id(kept(store)) for _, kept in CHILDREN.values()}

@@ -28,11 +28,16 @@ from ddpjob_operator.cluster.store import Key, Store, StoredJob
 from ddpjob_operator.cluster.workqueue import WorkQueue
 from ddpjob_operator.cluster.writer import Refused
 from ddpjob_operator.engine import (
+    NETWORK_POLICY,
+    POD_GROUP,
+    SERVICE,
+    WORKLOAD,
     Asked,
     Decision,
-    DeleteNetworkPolicy,
+    Delete,
     DeletePod,
     Event,
+    Feature,
     Heard,
     InLine,
     Needs,
@@ -70,7 +75,7 @@ class Listening:
         self.whom = None
 
 
-NOTHING = Granted()
+NOTHING: Granted = dict.fromkeys(Feature, lambda _: False)
 
 
 def a_reading(now: datetime) -> Reading:
@@ -216,9 +221,9 @@ GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 @pytest.mark.parametrize(
     ("granted", "metadata", "expected"),
     [
-        (True, {}, ((PodGroup("digits-bcdfg"),), frozenset({"digits-bcdfg"}))),
-        (True, GOING, ((PodGroup("digits-bcdfg", deleting=True),), frozenset())),
-        (False, {}, (None, frozenset({"digits-bcdfg"}))),
+        (True, {}, ((PodGroup("digits-bcdfg"),), ("digits-bcdfg",))),
+        (True, GOING, ((PodGroup("digits-bcdfg", deleting=True),), ())),
+        (False, {}, (None, None)),
     ],
     ids=["where they can be made", "those that go", "where they cannot"],
 )
@@ -226,8 +231,8 @@ def test_a_round_knows_the_jobs_pod_groups(granted: bool, metadata: Any, expecte
     listening: Any = Listening()
     store = Store(nobody)
     store.jobs.saw(a_seen_job(5))
-    store.workloads.saw(a_group(Object, **metadata))
-    store.pod_groups.saw(a_group(PodGroupObject, **metadata))
+    store.owned[WORKLOAD].saw(a_group(Object, **metadata))
+    store.owned[POD_GROUP].saw(a_group(PodGroupObject, **metadata))
     stored = store.jobs.get(KEY)
     assert stored
     reconciler = a_reconciler(
@@ -235,12 +240,12 @@ def test_a_round_knows_the_jobs_pod_groups(granted: bool, metadata: Any, expecte
         store=store,
         supervisors=listening,
         witnesses=listening,
-        granted=Granted(gangs=lambda _: granted),
+        granted={**NOTHING, Feature.POD_GROUPS: lambda _: granted},
     )
     snapshot = reconciler._snapshot(KEY, stored, reconciler._memory(KEY, stored))
-    assert (snapshot.pod_groups, snapshot.workloads) == expected
+    assert (snapshot.pod_groups, snapshot.owned.get(WORKLOAD)) == expected
     store.leave("team")
-    assert not store.pod_groups.owned_by(DIGITS) + store.workloads.owned_by(DIGITS)
+    assert not store.owned[POD_GROUP].owned_by(DIGITS) + store.owned[WORKLOAD].owned_by(DIGITS)
 
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -488,7 +493,7 @@ def test_what_changes_nothing_is_done_again_later_each_time_and_said(caplog: pyt
     reconciler = a_reconciler(api=api, store=store, queue=queue)
     memory = reconciler._memory(KEY, stored)
     memory.current = True
-    decision = Decision(actions=(DeleteNetworkPolicy("digits-x"),))
+    decision = Decision(actions=(Delete(NETWORK_POLICY, "digits-x"),))
 
     async def looks() -> None:
         for _ in range(600):  # A look each 0.1 s, for a minute.
@@ -505,7 +510,7 @@ def test_what_changes_nothing_is_done_again_later_each_time_and_said(caplog: pyt
     assert memory.refusal
     assert (memory.refusal.reason, memory.refusal.message) == (
         "NoEffect",
-        "DeleteNetworkPolicy digits-x had no effect; it is tried again later",
+        "Delete NetworkPolicy digits-x had no effect; it is tried again later",
     )
     assert IN_VAIN._value.get() - said == len(caplog.messages) == len(acts)
 
@@ -527,7 +532,7 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
     listening: Any = Listening()
     store = Store(nobody)
     store.jobs.saw(a_seen_job(5))
-    store.services.saw(a_service())
+    store.owned[SERVICE].saw(a_service())
     first = store.jobs.get(KEY)
     assert first
     reconciler = a_reconciler(api=Silent(6), store=store, supervisors=listening, witnesses=listening)
@@ -538,7 +543,7 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
     )
     store.jobs.saw(a_seen_job(6, status))
     if not service:
-        store.services.forget(KEY, "service-uid")
+        store.owned[SERVICE].forget(KEY, "service-uid")
     with pytest.raises(ApiError, match="no answer"):
         asyncio.run(reconciler.round(KEY))
     assert (memory.refusal is not None) == remembered

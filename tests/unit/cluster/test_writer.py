@@ -16,21 +16,22 @@ from ddpjob_operator.cluster.kube.objects import read as as_kept
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.writer import ENOUGH_FAILURES, Refused, Writer
 from ddpjob_operator.engine import (
+    NETWORK_POLICY,
+    POD_GROUP,
+    SECRET,
+    SERVICE,
     Action,
-    CreateNetworkPolicy,
+    Create,
     CreatePod,
-    CreatePodGroup,
-    CreateSecret,
-    CreateService,
+    Delete,
     DeleteJob,
-    DeleteNetworkPolicy,
     DeletePod,
-    DeletePodGroup,
     MarkFinished,
     Settings,
     StopPod,
     TellDomain,
 )
+from ddpjob_operator.engine.manifests.children import build_network_policy, build_secret, build_service
 
 from tests.support.waiting import patience
 from tests.unit.engine.builders import a_job
@@ -245,15 +246,18 @@ def test_that_anothers_pod_has_the_name_of_one_to_come_is_told(there: dict[str, 
 
 
 def test_a_network_policy_that_a_finalizer_keeps_counts_as_gone_and_a_new_one_waits() -> None:
-    policy, creation = {**a_manifest(), "kind": "NetworkPolicy"}, CreateNetworkPolicy(first().job, Settings())
-    name = policy["metadata"]["name"] = creation.build()["metadata"]["name"]
+    policy, creation = (
+        {**a_manifest(), "kind": "NetworkPolicy"},
+        Create(NETWORK_POLICY, build_network_policy(first().job, Settings())),
+    )
+    name = policy["metadata"]["name"] = creation.name
     store = Store(nobody)
     going = {**policy["metadata"], "resourceVersion": "2", "deletionTimestamp": "2026-01-01T00:00:00Z"}
     api = Taken({**policy, "metadata": going})
-    store.policies.saw(read(policy))
-    asyncio.run(a_writer(api, store).carry_out((DeleteNetworkPolicy(name),), JOB))
-    store.policies.saw(read(policy))
-    assert not store.policies.owned_by(DIGITS), "an older view brings it back"
+    store.owned[NETWORK_POLICY].saw(read(policy))
+    asyncio.run(a_writer(api, store).carry_out((Delete(NETWORK_POLICY, name),), JOB))
+    store.owned[NETWORK_POLICY].saw(read(policy))
+    assert not store.owned[NETWORK_POLICY].owned_by(DIGITS), "an older view brings it back"
     with pytest.raises(Refused) as refused:
         asyncio.run(a_writer(api, store).carry_out((creation,), JOB))
     told = f"NetworkPolicy {name} is the job's own, but it is being deleted: wait until it is gone"
@@ -266,12 +270,12 @@ def grouped() -> tuple[Action, ...]:
     return a_job(nodes=1).called(uid=UID).grouped().decision.actions
 
 
-def group() -> CreatePodGroup:
-    return next(action for action in grouped() if isinstance(action, CreatePodGroup))
+def group() -> Create:
+    return next(action for action in grouped() if isinstance(action, Create) and action.kind is POD_GROUP)
 
 
 def a_pod_group(version: int = 1, **metadata: Any) -> dict[str, Any]:
-    manifest = group().build()
+    manifest = group().manifest
     own = {"uid": "group-uid", "resourceVersion": str(version)}
     return {**manifest, "metadata": {**manifest["metadata"], **own, **metadata}}
 
@@ -328,14 +332,14 @@ def test_somebody_elses_pod_group_of_that_name_is_left_alone_and_said() -> None:
 
 def test_a_pod_group_that_its_pods_keep_is_known_to_be_going() -> None:
     store, name = Store(nobody), a_pod_group()["metadata"]["name"]
-    store.pod_groups.saw(as_kept(a_pod_group(), PodGroupObject))
+    store.owned[POD_GROUP].saw(as_kept(a_pod_group(), PodGroupObject))
     going = a_pod_group(2, deletionTimestamp="2026-01-01T00:00:00Z")
-    asyncio.run(a_writer(Answering(going), store).carry_out((DeletePodGroup(name),), JOB))
-    assert [(group.name, group.deleting) for group in store.pod_groups.owned_by(DIGITS)] == [(name, True)]
+    asyncio.run(a_writer(Answering(going), store).carry_out((Delete(POD_GROUP, name),), JOB))
+    assert [(group.name, group.deleting) for group in store.owned[POD_GROUP].owned_by(DIGITS)] == [(name, True)]
 
 
 def test_a_pod_group_that_is_not_known_any_more_is_not_deleted() -> None:
-    asyncio.run(a_writer(Answering({}), Store(nobody)).carry_out((DeletePodGroup("former"),), JOB))
+    asyncio.run(a_writer(Answering({}), Store(nobody)).carry_out((Delete(POD_GROUP, "former"),), JOB))
 
 
 def test_a_gang_of_thousands_is_not_asked_for_pod_by_pod_where_a_quota_lets_none_in() -> None:
@@ -512,7 +516,10 @@ class Keeping(Connection):
 
 
 def make_secret(connection: Keeping, *more: CreatePod) -> None:
-    secret, writer = CreateSecret(a_job().snapshot.job), a_writer(ApiClient(connection, lambda: True), a_store())
+    secret, writer = (
+        Create(SECRET, build_secret(a_job().snapshot.job)),
+        a_writer(ApiClient(connection, lambda: True), a_store()),
+    )
     asyncio.run(writer.carry_out((secret, *more), JOB))
 
 
@@ -565,7 +572,8 @@ class Together(Answering):
 
 def test_what_stands_beside_pods_is_made_at_once_and_before_them() -> None:
     api, job = Together(), first().job
-    beside = CreateNetworkPolicy(job, Settings()), CreateService(job), CreateSecret(job)
+    policy = Create(NETWORK_POLICY, build_network_policy(job, Settings()))
+    beside = policy, Create(SERVICE, build_service(job)), Create(SECRET, build_secret(job))
     writing = a_writer(api, Store(nobody)).carry_out((*beside, *gang()[:2]), JOB)
     asyncio.run(asyncio.wait_for(writing, patience(5)))
     assert {*api.asked[:3]} == {"NetworkPolicy", "Service", "Secret"}

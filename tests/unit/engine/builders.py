@@ -16,48 +16,51 @@ from typing import Any, ParamSpec, TypeVar
 
 from ddpjob_operator.api import Condition, ConditionType, DDPJob, DDPJobStatus, Incarnations, NetworkPolicy
 from ddpjob_operator.api.contract import API_VERSION, KIND
+from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.engine import (
+    DISRUPTION_BUDGET,
+    KUEUE_WORKLOAD,
+    NETWORK_POLICY,
+    POD_GROUP,
+    SECRET,
+    SERVICE,
+    VOLCANO_GROUP,
+    WORKLOAD,
     Action,
     Admission,
     Ahead,
-    CreateDisruptionBudget,
-    CreateKueueWorkload,
-    CreateNetworkPolicy,
+    Create,
     CreatePod,
-    CreatePodGroup,
-    CreateSecret,
-    CreateService,
-    CreateWorkload,
     Decision,
-    DeleteDisruptionBudget,
+    Delete,
     DeleteJob,
-    DeleteKueueWorkload,
-    DeleteNetworkPolicy,
     DeletePod,
-    DeletePodGroup,
-    DeleteWorkload,
     Disruption,
     Exit,
     Flavor,
     KueueWorkload,
+    Manifest,
     MarkFinished,
+    OwnedKind,
+    Patch,
     Pod,
     PodGroup,
     Queue,
     Refusal,
-    ResizeKueueWorkload,
+    Resize,
     Settings,
     Snapshot,
     StopPod,
+    Tell,
     TellDomain,
-    TellKueue,
     Waiting,
     decide,
     fingerprint,
+    group_kind,
     heard_of,
     unheard,
 )
-from ddpjob_operator.engine.manifests.names import present_pod_name, service_name
+from ddpjob_operator.engine.manifests.names import present_pod_name
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -447,7 +450,7 @@ class Moment:
 
     def serves(self, *names: str) -> "Moment":
         """The job has Services of these names, and no others."""
-        return Moment(replace(self.snapshot, services=frozenset(names)))
+        return self.has(SERVICE, *names)
 
     def nameless(self) -> "Moment":
         """Nobody names an image: neither the template nor the operator's administrator."""
@@ -457,21 +460,31 @@ class Moment:
         """The administrator names one."""
         return self.allows(trainer_image="ours:1")
 
+    def has(self, kind: OwnedKind, *there: Any) -> "Moment":
+        """The operator can make objects of a kind, and the job has these."""
+        return Moment(replace(self.snapshot, owned={**self.snapshot.owned, kind: there}))
+
+    def cannot_make(self, *kinds: OwnedKind) -> "Moment":
+        """It can make none of these, or no longer."""
+        left = {kind: there for kind, there in self.snapshot.owned.items() if kind not in kinds}
+        return Moment(replace(self.snapshot, owned=left))
+
     def guarded(self, *, there: bool = False) -> "Moment":
         """The operator may make PodDisruptionBudgets, and the job has one or has none."""
-        return Moment(replace(self.snapshot, disruption_budget=there))
+        return self.has(DISRUPTION_BUDGET, *([name_beside(self.snapshot.job.ref)] if there else []))
 
     def unguarded(self) -> "Moment":
         """It may not, or no longer."""
-        return Moment(replace(self.snapshot, disruption_budget=None))
+        return self.cannot_make(DISRUPTION_BUDGET)
 
     def grouped(self) -> "Moment":
         """The cluster has PodGroups, and the operator may make them."""
-        return Moment(replace(self.snapshot, pod_groups=self.snapshot.pod_groups or ()))
+        groups = dict.fromkeys((WORKLOAD, POD_GROUP, VOLCANO_GROUP), ())
+        return Moment(replace(self.snapshot, owned={**groups, **self.snapshot.owned}))
 
     def ungrouped(self) -> "Moment":
         """The cluster has no PodGroups any more."""
-        return Moment(replace(self.snapshot, pod_groups=None, workloads=frozenset()))
+        return self.cannot_make(WORKLOAD, POD_GROUP, VOLCANO_GROUP)
 
     def no_room(self, message: str) -> "Moment":
         """The scheduler says why it does not place the gang."""
@@ -483,12 +496,12 @@ class Moment:
 
     def group_is_gone(self) -> "Moment":
         """The PodGroup is not there any more."""
-        return Moment(replace(self.snapshot, pod_groups=()))
+        return self.has(group_kind(self.snapshot.job))
 
     def queues(self, name: str = "training", priority_class: str = "") -> "Moment":
         """The job's labels name a queue, on a cluster with Kueue."""
         known = self.snapshot.kueue_workloads or ()
-        return Moment(replace(self.snapshot, queue=Queue(name, priority_class), kueue_workloads=known))
+        return Moment(replace(self.snapshot, queue=Queue(name, priority_class))).has(KUEUE_WORKLOAD, *known)
 
     def without_queue(self) -> "Moment":
         """The job's labels name none any more."""
@@ -496,11 +509,11 @@ class Moment:
 
     def without_kueue(self) -> "Moment":
         """The cluster has no Kueue any more."""
-        return Moment(replace(self.snapshot, kueue_workloads=None))
+        return self.cannot_make(KUEUE_WORKLOAD)
 
     def dequeued_by_hand(self) -> "Moment":
         """Somebody deletes the job's place in its queue."""
-        return Moment(replace(self.snapshot, kueue_workloads=()))
+        return self.has(KUEUE_WORKLOAD)
 
     def waits_in_queue(self, reason: str, message: str) -> "Moment":
         """Kueue says why it does not admit the job."""
@@ -587,61 +600,34 @@ class Moment:
         return self._with_pods(tuple(pods))
 
     def _each_group(self, change: Callable[[PodGroup], PodGroup]) -> "Moment":
-        return Moment(replace(self.snapshot, pod_groups=tuple(map(change, self.snapshot.pod_groups or ()))))
+        return self.has(group_kind(self.snapshot.job), *map(change, self.snapshot.pod_groups or ()))
 
     def _queued(self, **changes: Any) -> "Moment":
-        workloads = tuple(replace(one, **changes) for one in self.snapshot.kueue_workloads or ())
-        return Moment(replace(self.snapshot, kueue_workloads=workloads))
+        return self.has(KUEUE_WORKLOAD, *(replace(one, **changes) for one in self.snapshot.kueue_workloads or ()))
 
-    def _in_queue(self, action: Action) -> "Moment":
+    def _patched(self, change: Resize | Tell) -> "Moment":
         """With what becomes of the job's place in its queue."""
-        match action:
-            case CreateKueueWorkload(_, queue):
-                made = action.build()
-                name, asked = made["metadata"]["name"], made["metadata"]["annotations"]["ddpjob.dev/asked"]
-                wanted = made["spec"].get("priorityClassRef", {}).get("name", "")
-                pods = made["spec"]["podSets"][0]
-                place = KueueWorkload(name, queue.name, wanted, pods["count"], asked, pods.get("minCount"))
-                return Moment(replace(self.snapshot, kueue_workloads=(place,)))
-            case ResizeKueueWorkload(nodes=nodes, least=least):
+        match change:
+            case Resize(nodes, least):
                 return self._queued(nodes=nodes, least=least)
-            case DeleteKueueWorkload():
-                return Moment(replace(self.snapshot, kueue_workloads=()))
-            case TellKueue(conditions=conditions, releases=True):
+            case Tell(releases=True):
                 return self.waits_in_queue("Pending", "evicted")._queued(evicted=False, ready=False)
-            case TellKueue(conditions=conditions):
-                known = {"PodsReady": "ready", "Finished": "finished"}
-                return self._queued(**{known[kind]: value for kind, value, *_ in conditions})
-        return self
+        known = {"PodsReady": "ready", "Finished": "finished"}
+        return self._queued(**{known[kind]: value for kind, value, *_ in change.conditions})
 
-    def _grouped(self, action: Action) -> "Moment":
-        """With what becomes of Workloads and PodGroups. Of a Secret nobody may look whether it is there."""
-        workloads, groups = self.snapshot.workloads, self.snapshot.pod_groups or ()
-        match action:
-            case CreateWorkload(job):
-                workloads |= {job.status.pod_group or ""}
-            case DeleteWorkload(name):
-                workloads -= {name}
-            case CreatePodGroup(job):
-                groups = (*groups, PodGroup(job.status.pod_group or ""))
-            case DeletePodGroup(name):
-                groups = tuple(group for group in groups if group.name != name)
-            case _:
-                return self
-        return Moment(replace(self.snapshot, workloads=workloads, pod_groups=groups))
+    def _made(self, kind: OwnedKind, manifest: Manifest) -> "Moment":
+        """With one object more, unless it is there. Of a Secret nobody may look whether it is."""
+        if kind is SECRET:
+            return self
+        name, there = manifest["metadata"]["name"], self.snapshot.owned[kind]
+        return self.has(kind, *there, *([] if name in map(named, there) else [SEEN.get(kind, named)(manifest)]))
 
     def _carried_out(self, action: Action) -> "Moment":
         match action:
-            case CreateService(job):
-                return self.serves(*self.snapshot.services, service_name(job))
-            case (
-                CreateNetworkPolicy()
-                | DeleteNetworkPolicy()
-                | CreateDisruptionBudget()
-                | DeleteDisruptionBudget()
-                | MarkFinished()
-            ):
-                return self._changed(action)
+            case Create() | Delete() | Patch():
+                return self._with_beside(action)
+            case MarkFinished(mark):
+                return Moment(replace(self.snapshot, mark=mark))
             case CreatePod():
                 return self._with_made((action,))
             case StopPod(name) | TellDomain(name):
@@ -651,31 +637,50 @@ class Moment:
                 raise AssertionError("no moment comes after the job's deletion")
             case DeletePod(name, _, grace):
                 return self._without(name, grace)
-            case _:
-                return self._in_queue(action)._grouped(action)
 
-    def _changed(self, action: Action) -> "Moment":
+    def _with_beside(self, action: Create | Delete | Patch) -> "Moment":
         match action:
-            case MarkFinished(mark):
-                return Moment(replace(self.snapshot, mark=mark))
-            case CreateDisruptionBudget() | DeleteDisruptionBudget():
-                return self.guarded(there=isinstance(action, CreateDisruptionBudget))
-        return Moment(replace(self.snapshot, network_policy=isinstance(action, CreateNetworkPolicy)))
+            case Create(kind, manifest):
+                return self._made(kind, manifest)
+            case Delete(kind, name):
+                return self.has(kind, *(one for one in self.snapshot.owned[kind] if named(one) != name))
+            case Patch(change=change):
+                return self._patched(change)
 
 
-BESIDE: dict[type[Action], tuple[str, ...]] = {
-    CreateService: ("service",),
-    CreateNetworkPolicy: ("policy",),
-    DeleteNetworkPolicy: ("-policy",),
-    CreateDisruptionBudget: ("budget",),
-    DeleteDisruptionBudget: ("-budget",),
-    CreateWorkload: ("workload",),
-    DeleteWorkload: ("-workload",),
-    CreatePodGroup: ("group",),
-    DeletePodGroup: ("-group",),
-    CreateKueueWorkload: ("queue",),
-    DeleteKueueWorkload: ("-queue",),
-    CreateSecret: (),
+def named(one: Any) -> str:
+    """The name of what stands beside pods, as a snapshot or as a manifest has it."""
+    if isinstance(one, dict):
+        return str(one["metadata"]["name"])
+    return one if isinstance(one, str) else str(one.name)
+
+
+def _place(made: Manifest) -> KueueWorkload:
+    """A place in a queue, as the operator sees what it has made."""
+    spec, asked = made["spec"], made["metadata"]["annotations"]["ddpjob.dev/asked"]
+    pods, wanted = spec["podSets"][0], spec.get("priorityClassRef", {}).get("name", "")
+    return KueueWorkload(named(made), spec["queueName"], wanted, pods["count"], asked, pods.get("minCount"))
+
+
+def _group(made: Manifest) -> PodGroup:
+    return PodGroup(named(made))
+
+
+SEEN: dict[OwnedKind, Callable[[Manifest], Any]] = {
+    POD_GROUP: _group,
+    VOLCANO_GROUP: _group,
+    KUEUE_WORKLOAD: _place,
+}
+"""What a snapshot has of an object, if that is more than its name."""
+
+BESIDE: dict[OwnedKind, str] = {
+    SERVICE: "service",
+    NETWORK_POLICY: "policy",
+    DISRUPTION_BUDGET: "budget",
+    WORKLOAD: "workload",
+    POD_GROUP: "group",
+    VOLCANO_GROUP: "group",
+    KUEUE_WORKLOAD: "queue",
 }
 """What stands beside a job's pods, in words of `plan`."""
 
@@ -704,12 +709,19 @@ def plan(moment: Moment) -> str:
                 said.append(mark.partition(" ")[0])
             case DeleteJob():
                 said.append("-job")
-            case ResizeKueueWorkload(nodes=nodes, least=least):
+            case Patch(change=Resize(nodes, least)):
                 said.append(f"queue={nodes}" if least is None else f"queue={least}..{nodes}")
-            case TellKueue(conditions=conditions, releases=releases):
+            case Patch(change=Tell(conditions, releases)):
                 said.append("queue:" + ("-quota" if releases else conditions[0][0]))
+            case Create(kind):
+                said += [BESIDE[kind]] if kind is not SECRET else []
+            case Delete(kind):
+                said.append(f"-{BESIDE[kind]}")
             case DeletePod(name, _, grace):
                 said.append(f"-{named[name]}/{'full' if grace is None else grace}")
-            case _:
-                said += BESIDE[type(action)]
     return " ".join(said)
+
+
+def made(decision: Decision, kind: OwnedKind) -> list[Manifest]:
+    """The manifests of a kind that a decision creates."""
+    return [one.manifest for one in decision.actions if isinstance(one, Create) and one.kind is kind]

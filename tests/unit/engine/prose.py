@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from ddpjob_operator.api import DDPJobStatus, State
-from ddpjob_operator.engine import Decision, Snapshot, TellKueue
+from ddpjob_operator.engine import Decision, Patch, Snapshot, Tell
 
 
 def in_other_words(snapshot: Snapshot) -> Snapshot:
@@ -23,8 +23,9 @@ def deeds(snapshot: Snapshot, decision: Decision) -> tuple[Any, ...]:
 
 
 def _deed(action: Any) -> Any:
-    if isinstance(action, TellKueue):
-        return replace(action, conditions=tuple((*said, "") for *said, _ in action.conditions))
+    if isinstance(action, Patch) and isinstance(action.change, Tell):
+        conditions = tuple((*said, "") for *said, _ in action.change.conditions)
+        return replace(action, change=replace(action.change, conditions=conditions))
     if hasattr(action, "job"):
         return replace(action, job=action.job.with_status(_without_words(action.job.status)))
     return action

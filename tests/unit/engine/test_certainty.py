@@ -8,13 +8,7 @@ from pathlib import Path
 
 import ddpjob_operator.engine
 import pytest
-from ddpjob_operator.engine import (
-    CreatePod,
-    DeleteDisruptionBudget,
-    DeleteJob,
-    DeletePod,
-    StopPod,
-)
+from ddpjob_operator.engine import CreatePod, Delete, DeleteJob, DeletePod, StopPod
 from ddpjob_operator.engine.afterwards import AFTERWARDS
 from ddpjob_operator.engine.policies import CHAIN
 from ddpjob_operator.engine.policies.verdict import never
@@ -122,7 +116,7 @@ GOES_BY_NOW = {
 def undone(moment: Moment) -> list[object]:
     """What a decision does that cannot be undone."""
     decision, before = moment.decision, moment.status
-    ends = (DeleteJob, DeletePod, StopPod, DeleteDisruptionBudget, CreatePod)
+    ends = (DeleteJob, DeletePod, StopPod, Delete, CreatePod)
     done: list[object] = [action for action in decision.actions if isinstance(action, ends)]
     after = decision.status
     if after is not None:

@@ -3,9 +3,9 @@
 from datetime import timedelta
 
 import pytest
-from ddpjob_operator.engine import CreateDisruptionBudget
+from ddpjob_operator.engine import DISRUPTION_BUDGET
 
-from .builders import START, Moment, a_job, plan
+from .builders import START, Moment, a_job, made, plan
 from .tables import Table, rows, verdict
 
 careful = a_job(nodes=2, disruption="AfterCheckpoint").guarded()
@@ -146,13 +146,10 @@ def test_it_looks_again_when_time_changes_whether_pods_are_protected(moment: Mom
 
 
 def test_the_budget_refuses_every_eviction_of_the_jobs_own_pods() -> None:
-    (action,) = (
-        one for one in careful.created().runs(0, 1).decision.actions if isinstance(one, CreateDisruptionBudget)
-    )
-    made = action.build()
-    assert made["spec"] == {
+    (budget,) = made(careful.created().runs(0, 1).decision, DISRUPTION_BUDGET)
+    assert budget["spec"] == {
         "maxUnavailable": 0,
         "selector": {"matchLabels": {"ddpjob.dev/job-uid": "uid-1"}},
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }
-    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
+    assert budget["metadata"]["ownerReferences"][0]["uid"] == "uid-1"

@@ -9,18 +9,7 @@ import pytest
 from ddpjob_operator.api import Cause, ConditionType
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.schema import status_schema
-from ddpjob_operator.engine import (
-    CreateNetworkPolicy,
-    CreatePod,
-    CreatePodGroup,
-    CreateSecret,
-    CreateService,
-    CreateWorkload,
-    DeleteJob,
-    Manifest,
-    decide,
-    pod_name,
-)
+from ddpjob_operator.engine import Create, CreatePod, DeleteJob, Manifest, decide, pod_name
 from jsonschema import Draft202012Validator
 
 from .builders import Moment, a_job, with_nobody_steady
@@ -167,8 +156,8 @@ def test_all_ranks_of_an_attempt_meet_at_a_rank_0_of_the_same_attempt(moment: Mo
 
 def manifests(moment: Moment) -> list[Manifest]:
     """All that a decision makes."""
-    made = (CreatePod, CreateService, CreateNetworkPolicy, CreateSecret, CreateWorkload, CreatePodGroup)
-    return [action.build() for action in moment.decision.actions if isinstance(action, made)]
+    actions = [action for action in moment.decision.actions if isinstance(action, Create | CreatePod)]
+    return [action.manifest if isinstance(action, Create) else action.build() for action in actions]
 
 
 def test_every_reason_of_a_decision_is_met_in_some_table() -> None:

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import NetworkPolicy
-from ddpjob_operator.engine import CreateNetworkPolicy, Manifest, Settings
+from ddpjob_operator.engine import NETWORK_POLICY, Manifest, Settings
 
 from .builders import Moment, a_job, plan, told
+from .builders import made as created
 from .tables import verdict
 
 closed = a_job(nodes=2, networkPolicy="Enabled")
@@ -30,7 +31,7 @@ PLANS: dict[str, tuple[Moment, str]] = {
     "it is there before the pods are": (closed, "policy service +1.0 +1.1"),
     "it is made once": (closed.running(), ""),
     "one that was deleted is recreated": (
-        closed.running().but(network_policy=False),
+        closed.running().has(NETWORK_POLICY),
         "policy",
     ),
     "it outlives a restart": (closed.running().fails(1).decided().gone().after(1), "+2.0 +2.1"),
@@ -60,7 +61,7 @@ def test_when_the_policy_comes_and_goes(moment: Moment, expected: str) -> None:
 
 
 def test_a_policy_that_was_deleted_is_recreated_and_said_to_be_unless_the_gang_runs_all_the_same() -> None:
-    starts, runs = (one.but(network_policy=False) for one in (closed.created(), closed.running()))
+    starts, runs = (one.has(NETWORK_POLICY) for one in (closed.created(), closed.running()))
     assert verdict(starts) == ("policy", "Starting", "Setting the NetworkPolicy right")
     assert verdict(runs) == ("policy", "Running", "2 nodes running")
     assert runs.decision.status is None
@@ -97,7 +98,7 @@ def test_monitoring_reads_what_the_operator_reads_and_nothing_else() -> None:
 
 def made(moment: Moment, **settings: Any) -> Manifest:
     decision = moment.but(settings=Settings(**settings)).decision
-    return next(action.build() for action in decision.actions if isinstance(action, CreateNetworkPolicy))
+    return created(decision, NETWORK_POLICY)[0]
 
 
 def test_only_the_jobs_own_pods_get_in() -> None:

@@ -1,12 +1,11 @@
 """PodGroups, by which the cluster's own scheduler places a gang: when they come and go, and what is said of them."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from ddpjob_operator.engine import CreatePod, CreatePodGroup, CreateWorkload, Manifest
+from ddpjob_operator.engine import POD_GROUP, VOLCANO_GROUP, WORKLOAD, CreatePod
 
-from .builders import TEMPLATE, Moment, a_job, plan
+from .builders import TEMPLATE, Moment, a_job, made, plan
 from .tables import Table, rows, verdict
 
 plain = a_job(nodes=2)
@@ -165,15 +164,11 @@ def test_when_a_group_comes_and_goes_and_what_is_said(moment: Moment, expected: 
     assert verdict(moment) == expected
 
 
-def built(moment: Moment) -> Iterator[tuple[type, Manifest]]:
-    return ((type(one), one.build()) for one in moment.decision.actions if hasattr(one, "build"))
-
-
 def policies(moment: Moment) -> list[Any]:
     """The scheduling policy of the Workload and of its PodGroup."""
-    made = dict(built(moment))
-    (template,) = made[CreateWorkload]["spec"]["podGroupTemplates"]
-    return [template["schedulingPolicy"], made[CreatePodGroup]["spec"]["schedulingPolicy"]]
+    (workload,), (group,) = (made(moment.decision, kind) for kind in (WORKLOAD, POD_GROUP))
+    (template,) = workload["spec"]["podGroupTemplates"]
+    return [template["schedulingPolicy"], group["spec"]["schedulingPolicy"]]
 
 
 def gang_of(least: int) -> dict[str, Any]:
@@ -223,10 +218,10 @@ def groups(moment: Moment) -> set[str | None]:
 
 def test_pods_name_the_group_that_was_made_for_them() -> None:
     again = two.running().fails(1).ready_again()
-    made = dict(built(again))
-    name = made[CreatePodGroup]["metadata"]["name"]
+    (workload,), (group,) = (made(again.decision, kind) for kind in (WORKLOAD, POD_GROUP))
+    name = group["metadata"]["name"]
     assert groups(again) == {name} == {again.status.pod_group}
-    assert made[CreatePodGroup]["spec"]["workloadRef"]["workloadName"] == made[CreateWorkload]["metadata"]["name"]
+    assert group["spec"]["workloadRef"]["workloadName"] == workload["metadata"]["name"]
     assert groups(two.decided().said()) == set()
     assert name not in groups(two)
 
@@ -276,8 +271,8 @@ def test_names_are_those_of_the_attempts_pods() -> None:
 
 
 def test_volcanos_group_has_its_words_and_its_pods_name_the_group_in_an_annotation() -> None:
-    made = [one for one in volcano.decision.actions if isinstance(one, CreatePod | CreatePodGroup)]
-    group, *pods = (one.build() for one in made)
+    (group,) = made(volcano.decision, VOLCANO_GROUP)
+    pods = [one.build() for one in volcano.decision.actions if isinstance(one, CreatePod)]
     assert (group["apiVersion"], group["kind"]) == ("scheduling.volcano.sh/v1beta1", "PodGroup")
     assert group["spec"] == {"minMember": 2, "queue": "team-a", "priorityClassName": "high"}
     names = {pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] for pod in pods}
@@ -287,5 +282,5 @@ def test_volcanos_group_has_its_words_and_its_pods_name_the_group_in_an_annotati
 
 def test_an_elastic_gang_of_volcanos_begins_with_the_fewest() -> None:
     elastic = a_job(nodes=4, elastic={"minNodes": 2}, template=OF_VOLCANO).grouped()
-    (group,) = (one.build() for one in elastic.decision.actions if isinstance(one, CreatePodGroup))
+    (group,) = made(elastic.decision, VOLCANO_GROUP)
     assert group["spec"]["minMember"] == 2

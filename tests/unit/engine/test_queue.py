@@ -1,9 +1,9 @@
 """Jobs in a queue of Kueue: what runs only while it is admitted, and what the queue is told."""
 
 import pytest
-from ddpjob_operator.engine import CreateKueueWorkload, CreatePod, Flavor, Manifest, TellKueue
+from ddpjob_operator.engine import KUEUE_WORKLOAD, CreatePod, Flavor, Manifest, Patch, Tell
 
-from .builders import TEMPLATE, Moment, a_job, plan
+from .builders import TEMPLATE, Moment, a_job, made, plan
 from .tables import Table, rows, verdict
 
 plain = a_job(nodes=2)
@@ -350,8 +350,8 @@ def test_a_condition_says_why_it_waits_and_that_it_does_not_any_more() -> None:
 
 
 def asked_for(moment: Moment) -> Manifest:
-    (made,) = (one for one in moment.decision.actions if isinstance(one, CreateKueueWorkload))
-    return made.build()
+    (workload,) = made(moment.decision, KUEUE_WORKLOAD)
+    return workload
 
 
 def test_of_the_template_the_queue_gets_what_it_reads() -> None:
@@ -412,7 +412,8 @@ def test_what_is_asked_about_is_what_pods_are_to_be_made_with() -> None:
 
 
 def test_who_gives_the_quota_back_says_so_as_kueues_own_controllers_do() -> None:
-    (told,) = (one for one in stopped.decision.actions if isinstance(one, TellKueue))
+    (told,) = (one.change for one in stopped.decision.actions if isinstance(one, Patch))
+    assert isinstance(told, Tell)
     assert [(kind, value, reason) for kind, value, reason, _ in told.conditions] == [
         ("Requeued", True, "Preempted"),
         ("QuotaReserved", False, "Pending"),

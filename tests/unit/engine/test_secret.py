@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from ddpjob_operator.engine import CreatePod, CreateSecret, Manifest
+from ddpjob_operator.engine import SECRET, Create, CreatePod, Manifest
 
 from tests.support.variables import variables_of
 
-from .builders import Moment, a_job
+from .builders import Moment, a_job, made
 
 FILE = "/var/run/secrets/ddpjob.dev/secret"
 
@@ -25,20 +25,22 @@ MOMENTS = {
 }
 
 
-def made(moment: Moment) -> tuple[list[str], Manifest]:
-    """What kinds of things a moment makes, in their order, and the last of the pods."""
-    actions = moment.decision.actions
-    kinds = [type(action).__name__ for action in actions]
-    pods = [action.build() for action in actions if isinstance(action, CreatePod)]
-    return kinds, pods[-1]
+def described(moment: Moment) -> list[str]:
+    """What a moment makes, in its order."""
+    return [one.kind.kind if isinstance(one, Create) else type(one).__name__ for one in moment.decision.actions]
+
+
+def pods(moment: Moment) -> list[Manifest]:
+    return [one.build() for one in moment.decision.actions if isinstance(one, CreatePod)]
 
 
 @pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS)
 def test_it_is_made_before_the_pods_that_need_it_whenever_there_are_some(moment: Moment) -> None:
     """It may have been deleted, and the operator may not look."""
-    kinds, pod = made(moment)
-    assert kinds.index("CreateSecret") == kinds.index("CreatePod") - 1
-    (secret,) = (one.build() for one in moment.decision.actions if isinstance(one, CreateSecret))
+    kinds = described(moment)
+    assert kinds.index("Secret") == kinds.index("CreatePod") - 1
+    *_, pod = pods(moment)
+    (secret,) = made(moment.decision, SECRET)
     volume = next(one for one in pod["spec"]["volumes"] if one["name"] == "ddpjob-secret")
     assert volume["secret"]["secretName"] == secret["metadata"]["name"]
 
@@ -46,11 +48,11 @@ def test_it_is_made_before_the_pods_that_need_it_whenever_there_are_some(moment:
 def test_it_is_made_for_nothing_else() -> None:
     assert gang.running().decision.empty
     without_service = gang.running().serves()
-    assert [type(one).__name__ for one in without_service.decision.actions] == ["CreateService"]
+    assert described(without_service) == ["Service"]
 
 
 def test_the_engine_knows_no_value() -> None:
-    secret = next(action.build() for action in gang.decision.actions if isinstance(action, CreateSecret))
+    (secret,) = made(gang.decision, SECRET)
     assert not {"data", "stringData"} & secret.keys()
     assert secret["immutable"] is True
     assert secret["metadata"]["ownerReferences"][0]["uid"] == gang.snapshot.job.metadata.uid
@@ -59,10 +61,9 @@ def test_the_engine_knows_no_value() -> None:
 def test_a_job_made_anew_under_the_same_name_has_another_one() -> None:
     """The former one is still there, until it is collected."""
     names = {
-        action.build()["metadata"]["name"]
+        secret["metadata"]["name"]
         for job in (gang, gang.called(uid="uid-2"))
-        for action in job.decision.actions
-        if isinstance(action, CreateSecret)
+        for secret in made(job.decision, SECRET)
     }
     assert len(names) == 2
     assert gang.snapshot.job.metadata.uid not in "".join(names)
@@ -75,7 +76,7 @@ def test_only_the_trainer_container_sees_it_as_a_file_that_each_user_of_it_can_r
             "containers": [{"name": "trainer", "image": "trainer:1"}, {"name": "sidecar", "image": "sidecar:1"}],
         }
     }
-    _, pod = made(a_job(nodes=2, template=template))
+    *_, pod = pods(a_job(nodes=2, template=template))
     spec = pod["spec"]
     (volume,) = (one for one in spec["volumes"] if one["name"] == "ddpjob-secret")
     assert volume["secret"]["defaultMode"] == 0o444

@@ -1,9 +1,10 @@
 """The Service by which rank 0 is found: its name is no other's, and gangs that run keep the one that they have."""
 
 from ddpjob_operator.api.ownership import name_beside
-from ddpjob_operator.engine import CreatePod, CreateService, Manifest
+from ddpjob_operator.engine import SERVICE, CreatePod, Manifest
 
 from .builders import Moment, a_job, plan, told
+from .builders import made as created
 from .tables import Table, rows, verdict
 
 two = a_job(nodes=2, restart={"backoffSeconds": 0})
@@ -65,7 +66,7 @@ def test_what_is_done_about_it(moment: Moment, expected: tuple[str, str, str]) -
 def made(moment: Moment) -> tuple[set[str], set[str]]:
     """The names of Services that are made, and those by which pods are found and find rank 0."""
     actions = moment.decision.actions
-    services = {one.build()["metadata"]["name"] for one in actions if isinstance(one, CreateService)}
+    services = {one["metadata"]["name"] for one in created(moment.decision, SERVICE)}
     pods = [one.build() for one in actions if isinstance(one, CreatePod)]
     return services, {name for pod in pods for name in (pod["spec"]["subdomain"], _master(pod).split(".")[1])}
 

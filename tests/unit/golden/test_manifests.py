@@ -6,18 +6,19 @@ from typing import Any
 import pytest
 import yaml
 from ddpjob_operator.engine import (
-    CreateNetworkPolicy,
+    NETWORK_POLICY,
+    POD_GROUP,
+    SECRET,
+    SERVICE,
+    WORKLOAD,
     CreatePod,
-    CreatePodGroup,
-    CreateSecret,
-    CreateService,
-    CreateWorkload,
     Manifest,
+    OwnedKind,
     Settings,
     pod_name,
 )
 
-from tests.unit.engine.builders import Moment, a_job
+from tests.unit.engine.builders import Moment, a_job, made
 
 from .conftest import Golden
 
@@ -108,29 +109,23 @@ def test_a_pod_is_its_golden_file(name: str, golden: Golden) -> None:
 
 
 def test_the_service_is_its_golden_file(golden: Golden) -> None:
-    service = next(action for action in checkpointed.decision.actions if isinstance(action, CreateService))
-    golden("service.yaml", as_yaml(service.build()))
+    golden("service.yaml", as_yaml(*made(checkpointed.decision, SERVICE)))
 
 
 def test_the_network_policy_is_its_golden_file(golden: Golden) -> None:
     snapshot = replace(a_job(networkPolicy="Enabled").snapshot, settings=Settings(operator_namespace="ddpjob-system"))
-    made = (one for one in Moment(snapshot).decision.actions if isinstance(one, CreateNetworkPolicy))
-    golden("network-policy.yaml", as_yaml(next(made).build()))
+    golden("network-policy.yaml", as_yaml(*made(Moment(snapshot).decision, NETWORK_POLICY)))
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("workload", CreateWorkload), ("pod-group", CreatePodGroup)], ids=["workload", "pod group"]
+    ("name", "kind"), [("workload", WORKLOAD), ("pod-group", POD_GROUP)], ids=["workload", "pod group"]
 )
-def test_what_the_scheduler_places_a_gang_by_is_its_golden_file(
-    name: str, kind: type[CreateWorkload | CreatePodGroup], golden: Golden
-) -> None:
-    made = next(action for action in in_a_group.decision.actions if isinstance(action, kind))
-    golden(f"{name}.yaml", as_yaml(made.build()))
+def test_what_the_scheduler_places_a_gang_by_is_its_golden_file(name: str, kind: OwnedKind, golden: Golden) -> None:
+    golden(f"{name}.yaml", as_yaml(*made(in_a_group.decision, kind)))
 
 
 def test_the_secret_is_its_golden_file(golden: Golden) -> None:
-    secret = next(action for action in checkpointed.decision.actions if isinstance(action, CreateSecret))
-    golden("secret.yaml", as_yaml(secret.build()))
+    golden("secret.yaml", as_yaml(*made(checkpointed.decision, SECRET)))
 
 
 def test_the_template_in_the_job_is_left_as_it_is() -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from ddpjob_operator.api.contract import API_VERSION
 from ddpjob_operator.cluster.serve.metrics import API_REQUESTS, UNREADABLE
-from ddpjob_operator.engine import KUEUE_API, SCHEDULING_API, VOLCANO_API, Manifest, document_of
+from ddpjob_operator.engine import KUEUE_API, Manifest, document_of
 
 from .clock import Reading
 from .connection import Check, Connection
@@ -26,10 +26,8 @@ from .objects import (
     EventObject,
     FlavorObject,
     JobObject,
-    KueueWorkloadObject,
     NodeObject,
     Object,
-    PodGroupObject,
     PodObject,
     PriorityClassObject,
     Status,
@@ -89,18 +87,10 @@ class Resource(Generic[T]):
 
 DDPJOBS = Resource(f"/apis/{API_VERSION}", "ddpjobs", JobObject)
 PODS = Resource("/api/v1", "pods", PodObject)
-SERVICES = Resource("/api/v1", "services", Object)
-SECRETS = Resource("/api/v1", "secrets", Object)
 EVENTS = Resource("/api/v1", "events", EventObject)
 NODES = Resource("/api/v1", "nodes", NodeObject)
-NETWORK_POLICIES = Resource("/apis/networking.k8s.io/v1", "networkpolicies", Object)
-DISRUPTION_BUDGETS = Resource("/apis/policy/v1", "poddisruptionbudgets", Object)
-WORKLOADS = Resource(f"/apis/{SCHEDULING_API}", "workloads", Object)
-POD_GROUPS = Resource(f"/apis/{SCHEDULING_API}", "podgroups", PodGroupObject)
-VOLCANO_GROUPS = Resource(f"/apis/{VOLCANO_API}", "podgroups", PodGroupObject)
-KUEUE_WORKLOADS = Resource(f"/apis/{KUEUE_API}", "workloads", KueueWorkloadObject)
 WHOLE_KUEUE_WORKLOADS = Resource(f"/apis/{KUEUE_API}", "workloads", dict[str, Any])
-"""The same with all that they have: of their status we change a part, and the rest is Kueue's."""
+"""With all that they have: of their status we change a part, and the rest is Kueue's."""
 FLAVORS = Resource(f"/apis/{KUEUE_API}", "resourceflavors", FlavorObject)
 KUEUE_PRIORITIES = Resource(f"/apis/{KUEUE_API}", "workloadpriorityclasses", PriorityClassObject)
 POD_PRIORITIES = Resource("/apis/scheduling.k8s.io/v1", "priorityclasses", PriorityClassObject)

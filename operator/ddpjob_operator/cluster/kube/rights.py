@@ -6,23 +6,25 @@ from dataclasses import dataclass
 import msgspec
 
 from ddpjob_operator.api.contract import GROUP
-from ddpjob_operator.engine import KUEUE_API, SCHEDULING_API, VOLCANO_API
+from ddpjob_operator.engine import KUEUE_API, OWNED, READ, Feature
 
 from .api_client import ApiClient
 
-READ = ("get", "list", "watch")
-
 Rights = Mapping[tuple[str, str], tuple[str, ...]]
 """By API group and resource, the verbs."""
+
+
+def of_owned(feature: Feature | None) -> Rights:
+    """Those to the kinds of objects of jobs that belong to a feature, or that every cluster has."""
+    return {what: verbs for kind in OWNED if kind.feature is feature for what, verbs in kind.rights.items()}
+
 
 RIGHTS: Rights = {
     (GROUP, "ddpjobs"): (*READ, "delete"),
     (GROUP, "ddpjobs/status"): ("patch",),
     ("", "pods"): (*READ, "create", "patch", "delete"),
-    ("", "services"): (*READ, "create"),
-    ("", "secrets"): ("create",),
     ("", "events"): ("create", "patch"),
-    ("networking.k8s.io", "networkpolicies"): (*READ, "create", "delete"),
+    **of_owned(None),
 }
 """In every namespace that it looks after."""
 
@@ -32,22 +34,8 @@ MARK_RIGHTS = {(GROUP, "ddpjobs"): ("patch",)}
 OWNER_RIGHTS = {(GROUP, "ddpjobs/finalizers"): ("update",)}
 """There too, though in no request of ours: some clusters demand it for creating what belongs to a job."""
 
-BUDGET_RIGHTS = {("policy", "poddisruptionbudgets"): (*READ, "create", "delete")}
-"""There too, for jobs whose pods may be evicted only after a checkpoint: without them they may be at any time."""
-
-POD_GROUP_RIGHTS = {
-    (SCHEDULING_API.partition("/")[0], kind): (*READ, "create", "delete") for kind in ("workloads", "podgroups")
-}
-"""There too, where the cluster serves them: without them gangs are placed pod by pod."""
-
-VOLCANO_RIGHTS = {(VOLCANO_API.partition("/")[0], "podgroups"): (*READ, "create", "delete")}
-"""There too, where the cluster has Volcano, for pods that it is to place."""
-
-KUEUE_RIGHTS = {
-    (KUEUE_API.partition("/")[0], "workloads"): (*READ, "create", "patch", "delete"),
-    (KUEUE_API.partition("/")[0], "workloads/status"): ("patch",),
-}
-"""There too, where the cluster has Kueue: without them jobs that name a queue wait."""
+FEATURE_RIGHTS: Mapping[Feature, Rights] = {feature: of_owned(feature) for feature in Feature}
+"""There too, where the cluster serves them. Nothing that every job needs depends on these."""
 
 KUEUE_CLUSTER_RIGHTS = {
     (KUEUE_API.partition("/")[0], "resourceflavors"): ("get",),

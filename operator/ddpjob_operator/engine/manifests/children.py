@@ -16,6 +16,8 @@ from ddpjob_operator.api.contract import (
     Label,
 )
 from ddpjob_operator.api.launchers import Size, launcher_of
+from ddpjob_operator.api.ownership import name_beside
+from ddpjob_operator.engine.owned import DISRUPTION_BUDGET, NETWORK_POLICY, SECRET, SERVICE
 from ddpjob_operator.engine.settings import Settings
 from ddpjob_operator.engine.snapshot import Manifest, Placement
 
@@ -23,10 +25,9 @@ from .env import master_env, trainer_env
 from .init_containers import WAIT_CONTAINER, reserve_container, wait_container
 from .kueue_workload import place
 from .names import (
-    disruption_budget_name,
+    headed,
     job_labels,
     kueue_workload_name,
-    network_policy_name,
     owned,
     pod_name,
     secret_name,
@@ -58,9 +59,7 @@ def build_service(job: DDPJob) -> Manifest:
     whatever the size; and it publishes addresses that are not ready, since rank 0 is ready only once all have met.
     """
     return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {**owned(job), "name": service_name(job), "labels": job_labels(job)},
+        **headed(SERVICE, job, service_name(job)),
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
@@ -81,9 +80,7 @@ def build_network_policy(job: DDPJob, settings: Settings) -> Manifest:
     if readers:
         ingress.append({"from": readers, "ports": [{"port": job.status.status_port, "protocol": "TCP"}]})
     return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {**owned(job), "name": network_policy_name(job), "labels": job_labels(job)},
+        **headed(NETWORK_POLICY, job, name_beside(job.ref)),
         # A copy: YAML would show the same object a second time as an alias.
         "spec": {"podSelector": copy.deepcopy(ours), "policyTypes": ["Ingress"], "ingress": ingress},
     }
@@ -110,9 +107,7 @@ def build_disruption_budget(job: DDPJob) -> Manifest:
     How many pods there are it learns from the job's scale, so it need not change with them.
     """
     return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {**owned(job), "name": disruption_budget_name(job), "labels": job_labels(job)},
+        **headed(DISRUPTION_BUDGET, job, name_beside(job.ref)),
         "spec": {
             "maxUnavailable": 0,
             "selector": {"matchLabels": {Label.JOB_UID: job.metadata.uid}},
@@ -124,13 +119,7 @@ def build_disruption_budget(job: DDPJob) -> Manifest:
 
 def build_secret(job: DDPJob) -> Manifest:
     """The Secret of the job's supervisors without its value, which the adapter makes up when it creates it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {**owned(job), "name": secret_name(job), "labels": job_labels(job)},
-        "immutable": True,
-        "type": "Opaque",
-    }
+    return {**headed(SECRET, job, secret_name(job)), "immutable": True, "type": "Opaque"}
 
 
 def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: Placement | None = None) -> Manifest:

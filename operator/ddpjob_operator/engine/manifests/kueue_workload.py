@@ -7,11 +7,11 @@ from typing import Any
 
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import ASKED, Label
+from ddpjob_operator.engine.owned import KUEUE_WORKLOAD
 from ddpjob_operator.engine.snapshot import Manifest, Placement, Queue
 
 from .names import job_labels, kueue_workload_name, owned
 
-KUEUE_API = "kueue.x-k8s.io/v1beta2"
 POD_SET = "nodes"
 JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
 """By which Kueue's own tools find a job's Workload."""
@@ -41,8 +41,7 @@ def build_kueue_workload(job: DDPJob, queue: Queue) -> Manifest:
     elastic = {"minCount": job.spec.elastic.min_nodes} if job.spec.elastic else {}
     classes = priority_class_ref(job, queue)
     return {
-        "apiVersion": KUEUE_API,
-        "kind": "Workload",
+        **KUEUE_WORKLOAD.type_meta,
         "metadata": {
             **owned(job),
             "name": kueue_workload_name(job),

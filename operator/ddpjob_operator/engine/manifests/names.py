@@ -5,7 +5,8 @@ from typing import Any
 
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import API_VERSION, KIND, MANAGER, Label
-from ddpjob_operator.api.ownership import name_beside, name_in_queue, name_of_group, name_of_pod, suffix
+from ddpjob_operator.api.ownership import name_in_queue, name_of_group, name_of_pod, suffix
+from ddpjob_operator.engine.owned import OwnedKind
 
 SECRET_HASH_LENGTH = 16
 """Long enough that no two jobs ever share one: an object with the name is taken for the job's own without a look."""
@@ -14,16 +15,6 @@ SECRET_HASH_LENGTH = 16
 def pod_name(job: DDPJob, node: int, incarnation: int) -> str:
     """`<job>-<node>-<suffix>`: never the name of a former incarnation's pod, or of a former job's of this name."""
     return name_of_pod(job.ref, node, incarnation)
-
-
-def network_policy_name(job: DDPJob) -> str:
-    """`<job>-<suffix>`: never the name of a former job's policy, which selects no pod of this one."""
-    return name_beside(job.ref)
-
-
-def disruption_budget_name(job: DDPJob) -> str:
-    """`<job>-<suffix>`: never the name of a former job's, which selects no pod of this one."""
-    return name_beside(job.ref)
 
 
 def pod_group_name(job: DDPJob, incarnation: int) -> str:
@@ -64,6 +55,11 @@ def master_address(job: DDPJob) -> str:
 def job_labels(job: DDPJob) -> dict[str, str]:
     """Labels of everything that belongs to a job."""
     return {Label.MANAGED_BY: MANAGER, Label.JOB_NAME: job.metadata.name, Label.JOB_UID: job.metadata.uid}
+
+
+def headed(kind: OwnedKind, job: DDPJob, name: str) -> dict[str, Any]:
+    """How the manifest of what belongs to a job begins."""
+    return {**kind.type_meta, "metadata": {**owned(job), "name": name, "labels": job_labels(job)}}
 
 
 def owned(job: DDPJob) -> dict[str, Any]:

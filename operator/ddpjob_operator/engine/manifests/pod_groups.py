@@ -2,27 +2,22 @@
 
 from ddpjob_operator.api import DDPJob, GangPolicy, Scheduling, SchedulingPolicy
 from ddpjob_operator.api.contract import GROUP, KIND, MAX_NODES
+from ddpjob_operator.engine.owned import POD_GROUP, VOLCANO_GROUP, WORKLOAD, group_kind
 from ddpjob_operator.engine.snapshot import Manifest
 
-from .names import job_labels, owned
+from .names import headed
 
-SCHEDULING_API = "scheduling.k8s.io/v1beta1"
 GROUP_TEMPLATE = "nodes"
 
-VOLCANO = "volcano"
-"""Its name as a scheduler."""
-VOLCANO_API = "scheduling.volcano.sh/v1beta1"
-VOLCANO_GROUP = "scheduling.k8s.io/group-name"
-VOLCANO_QUEUE = "scheduling.volcano.sh/queue-name"
+GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
+QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
 """Annotations of pods: https://volcano.sh/en/docs/podgroup/."""
 
 
 def build_workload(job: DDPJob) -> Manifest:
     """The Workload of an attempt: what its PodGroup is made from, with a way back to the job."""
     return {
-        "apiVersion": SCHEDULING_API,
-        "kind": "Workload",
-        "metadata": {**owned(job), "name": job.status.pod_group, "labels": job_labels(job)},
+        **headed(WORKLOAD, job, _name(job)),
         "spec": {
             "controllerRef": {"apiGroup": GROUP, "kind": KIND, "name": job.metadata.name},
             "podGroupTemplates": [{"name": GROUP_TEMPLATE, **_placement(job)}],
@@ -32,12 +27,10 @@ def build_workload(job: DDPJob) -> Manifest:
 
 def build_pod_group(job: DDPJob) -> Manifest:
     """The PodGroup that the pods of an attempt name, of the kind that their scheduler knows."""
-    if is_volcano(job):
+    if group_kind(job) is VOLCANO_GROUP:
         return _of_volcano(job)
     return {
-        "apiVersion": SCHEDULING_API,
-        "kind": "PodGroup",
-        "metadata": {**owned(job), "name": job.status.pod_group, "labels": job_labels(job)},
+        **headed(POD_GROUP, job, _name(job)),
         "spec": {
             "workloadRef": {"workloadName": job.status.pod_group, "templateName": GROUP_TEMPLATE},
             **_placement(job),
@@ -47,27 +40,26 @@ def build_pod_group(job: DDPJob) -> Manifest:
 
 def join(pod: Manifest, job: DDPJob) -> None:
     """Has a pod name its attempt's PodGroup."""
-    if is_volcano(job):
-        pod["metadata"]["annotations"][VOLCANO_GROUP] = job.status.pod_group
+    if group_kind(job) is VOLCANO_GROUP:
+        pod["metadata"]["annotations"][GROUP_ANNOTATION] = job.status.pod_group
     else:
         pod["spec"]["schedulingGroup"] = {"podGroupName": job.status.pod_group}
 
 
-def is_volcano(job: DDPJob) -> bool:
-    """Whether Volcano is to place the job's pods."""
-    return bool(job.spec.template["spec"].get("schedulerName") == VOLCANO)
+def _name(job: DDPJob) -> str:
+    """Of the present attempt's PodGroup, and of its Workload."""
+    assert job.status.pod_group, "an attempt with one was started"
+    return job.status.pod_group
 
 
 def _of_volcano(job: DDPJob) -> Manifest:
     """Volcano reads the queue from an annotation of pods, as of those that it makes groups for itself."""
     pod, annotations = job.spec.template["spec"], job.spec.template.get("metadata", {}).get("annotations", {})
-    queue = {"queue": annotations[VOLCANO_QUEUE]} if VOLCANO_QUEUE in annotations else {}
+    queue = {"queue": annotations[QUEUE_ANNOTATION]} if QUEUE_ANNOTATION in annotations else {}
     priority = {"priorityClassName": pod["priorityClassName"]} if "priorityClassName" in pod else {}
     asked = (job.spec.scheduling or Scheduling()).scheduling_policy or SchedulingPolicy()
     return {
-        "apiVersion": VOLCANO_API,
-        "kind": "PodGroup",
-        "metadata": {**owned(job), "name": job.status.pod_group, "labels": job_labels(job)},
+        **headed(VOLCANO_GROUP, job, _name(job)),
         "spec": {"minMember": 1 if asked.basic is not None else _least(job, asked), **queue, **priority},
     }
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from ddpjob_operator.api import DisruptionPolicy
-from ddpjob_operator.engine.decision import CreateDisruptionBudget, DeleteDisruptionBudget, DeleteJob
-from ddpjob_operator.engine.manifests.names import disruption_budget_name
+from ddpjob_operator.engine.decision import Create, Delete, DeleteJob
+from ddpjob_operator.engine.manifests.children import build_disruption_budget
+from ddpjob_operator.engine.owned import DISRUPTION_BUDGET
 from ddpjob_operator.engine.view import View, after
 
 from .verdict import Times, Verdict
@@ -28,7 +29,7 @@ def protected(view: View, verdict: Verdict) -> Verdict:
     The budget exists exactly while evictions are refused: whoever reads it sees that, and once it is deleted nobody
     has to wait for a controller to take notice.
     """
-    there = view.snapshot.disruption_budget
+    there = view.snapshot.has(DISRUPTION_BUDGET)
     if not (there or _is_asked_for(view)) or there is None or DeleteJob() in verdict.actions:
         return verdict
     then = view.with_status(verdict.status)
@@ -36,13 +37,14 @@ def protected(view: View, verdict: Verdict) -> Verdict:
     if wanted == there or view.refused:
         return verdict
     job = then.snapshot.job
-    action = CreateDisruptionBudget(job) if wanted else DeleteDisruptionBudget(disruption_budget_name(job))
+    create = Create(DISRUPTION_BUDGET, build_disruption_budget(job))
+    action = create if wanted else Delete(DISRUPTION_BUDGET, create.name)
     return replace(verdict, actions=(*verdict.actions, action))
 
 
 def protected_due(view: View) -> Times:
     """When evictions are refused again, or no longer since nothing is saved any more; and after a refusal."""
-    refusal, there = view.snapshot.refusal, view.snapshot.disruption_budget
+    refusal, there = view.snapshot.refusal, view.snapshot.has(DISRUPTION_BUDGET)
     if there is None:
         return
     if _is_worth_it(view):
@@ -60,13 +62,13 @@ def is_protected(view: View) -> bool:
     if closes is not None and view.now < closes:
         return False
     # Once evictions are no longer refused, nobody begins again because the time is in doubt.
-    held_up = view.snapshot.disruption_budget and not view.is_due(gives_up)
+    held_up = view.snapshot.has(DISRUPTION_BUDGET) and not view.is_due(gives_up)
     return gives_up is not None and (view.now < gives_up or bool(held_up))
 
 
 def unprotected(view: View) -> str:
     """Why drains do not wait for a checkpoint although the job asks for that; empty if they do."""
-    refusal, there = view.snapshot.refusal, view.snapshot.disruption_budget
+    refusal, there = view.snapshot.refusal, view.snapshot.has(DISRUPTION_BUDGET)
     if there or not _is_asked_for(view):
         return ""
     if there is None:

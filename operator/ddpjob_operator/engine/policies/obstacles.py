@@ -4,8 +4,8 @@ from ddpjob_operator.api import ConditionType
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine.conditions import Obstacle
 from ddpjob_operator.engine.manifests.init_containers import VOLUMES_AND_NETWORK
-from ddpjob_operator.engine.manifests.pod_groups import VOLCANO
 from ddpjob_operator.engine.manifests.volumes import needed
+from ddpjob_operator.engine.owned import VOLCANO
 from ddpjob_operator.engine.snapshot import Pod, Waiting
 from ddpjob_operator.engine.view import View
 

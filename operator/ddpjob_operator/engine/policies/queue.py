@@ -9,12 +9,15 @@ from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine.conditions import Obstacle, Say, updated
 from ddpjob_operator.engine.decision import (
     Action,
-    CreateKueueWorkload,
+    Create,
+    Delete,
     DeleteJob,
-    DeleteKueueWorkload,
-    ResizeKueueWorkload,
-    TellKueue,
+    Patch,
+    Resize,
+    Tell,
 )
+from ddpjob_operator.engine.manifests.kueue_workload import build_kueue_workload
+from ddpjob_operator.engine.owned import KUEUE_WORKLOAD
 from ddpjob_operator.engine.snapshot import KueueWorkload, Queue, Waiting
 from ddpjob_operator.engine.view import View
 
@@ -64,7 +67,7 @@ def queued(view: View) -> Verdict | None:
 
 def _entering(view: View, queue: Queue) -> Verdict:
     """The job has no place in its queue yet, or somebody has deleted it."""
-    enter = CreateKueueWorkload(view.snapshot.job, queue)
+    enter = Create(KUEUE_WORKLOAD, build_kueue_workload(view.snapshot.job, queue))
     if view.refused:
         return _stop(view, TAKEN_OUT) if view.active else _wait(view, ENTERING, blocked=in_the_way(view))
     # Nothing stops before it is known that the queue does not admit the job: it may do so at once.
@@ -118,12 +121,12 @@ def _moves(view: View, own: KueueWorkload) -> Iterator[Action]:
     if own.deleting:
         return
     if view.is_other_queue(own):
-        yield DeleteKueueWorkload(own.name)
+        yield Delete(KUEUE_WORKLOAD, own.name)
     elif own.evicted and not view.refused:
         yield _given_back(own)
 
 
-def _given_back(own: KueueWorkload) -> TellKueue:
+def _given_back(own: KueueWorkload) -> Patch:
     """The queue keeps the quota until the job says that nothing runs any more: before that it is not free."""
     reason, message = (own.waiting.reason, own.waiting.message) if own.waiting else ("Pending", "")
     conditions = (
@@ -132,7 +135,7 @@ def _given_back(own: KueueWorkload) -> TellKueue:
         ("Admitted", False, "NoReservation", "The workload has no reservation"),
         UNREADY,
     )
-    return TellKueue(own.name, conditions, releases=True)
+    return Patch(KUEUE_WORKLOAD, own.name, Tell(conditions, releases=True))
 
 
 def _unknown_flavor(view: View) -> Verdict | None:
@@ -165,18 +168,22 @@ def _told(view: View, status: DDPJobStatus) -> Iterator[Action]:
     own, job = view.kueue_workload, view.snapshot.job
     if view.snapshot.queue is None or (job.spec.suspend and not status.finished and not view.active):
         leaving = (one for one in view.snapshot.kueue_workloads or () if not one.deleting)
-        yield from (DeleteKueueWorkload(one.name) for one in leaving)
+        yield from (Delete(KUEUE_WORKLOAD, one.name) for one in leaving)
     elif own is None or own.finished or own.deleting:
         return
     elif status.finished:
         reason = "Succeeded" if status.succeeded else "Failed"
-        yield TellKueue(own.name, (("Finished", True, reason, status.message),))
+        yield _tells(own, "Finished", reason, status.message)
     elif view.is_other_queue(own):
         return
     elif (size := _size(view, own)) != (own.nodes, own.least):
-        yield ResizeKueueWorkload(own.name, *size)
+        yield Patch(KUEUE_WORKLOAD, own.name, Resize(*size))
     elif view.admission is not None and status.is_true(ConditionType.RUNNING) and not own.ready:
-        yield TellKueue(own.name, (("PodsReady", True, "Started", "All pods reached readiness"),))
+        yield _tells(own, "PodsReady", "Started", "All pods reached readiness")
+
+
+def _tells(own: KueueWorkload, condition: str, reason: str, message: str) -> Patch:
+    return Patch(KUEUE_WORKLOAD, own.name, Tell(((condition, True, reason, message),)))
 
 
 def _size(view: View, own: KueueWorkload) -> tuple[int, int | None]:

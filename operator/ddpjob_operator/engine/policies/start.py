@@ -7,8 +7,9 @@ from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.changes import changed
 from ddpjob_operator.engine.conditions import Say, updated
-from ddpjob_operator.engine.decision import Action, CreateNetworkPolicy, CreateService, DeleteNetworkPolicy
+from ddpjob_operator.engine.decision import Action, Create, Delete
 from ddpjob_operator.engine.incidents.ledger import culprit
+from ddpjob_operator.engine.owned import NETWORK_POLICY, POD_GROUP, SERVICE
 from ddpjob_operator.engine.supervision import comes_up, missed, odd_of, quiet_of, said_of
 from ddpjob_operator.engine.view import View
 
@@ -71,10 +72,11 @@ def children(view: View) -> Verdict | None:
 
 def _beside(actions: tuple[Action, ...]) -> str:
     """What is done if no pod is missing."""
-    if any(isinstance(action, CreateService) for action in actions):
+    kinds = [action.kind for action in actions if isinstance(action, Create | Delete)]
+    if SERVICE in kinds:
         return "Creating the Service"
-    of_policy = any(isinstance(action, CreateNetworkPolicy | DeleteNetworkPolicy) for action in actions)
-    return f"Setting the {'NetworkPolicy' if of_policy else 'PodGroup'} right"
+    kind = NETWORK_POLICY if NETWORK_POLICY in kinds else POD_GROUP
+    return f"Setting the {kind.kind} right"
 
 
 def children_due(view: View) -> Times:

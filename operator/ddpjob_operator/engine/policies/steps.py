@@ -21,23 +21,19 @@ from ddpjob_operator.engine.changes import StatusChanges, changed
 from ddpjob_operator.engine.conditions import Say, updated
 from ddpjob_operator.engine.decision import (
     Action,
-    CreateNetworkPolicy,
+    Create,
     CreatePod,
-    CreatePodGroup,
-    CreateSecret,
-    CreateService,
-    CreateWorkload,
-    DeleteNetworkPolicy,
+    Delete,
     DeletePod,
-    DeletePodGroup,
-    DeleteWorkload,
     Event,
     StopPod,
 )
 from ddpjob_operator.engine.incidents.ledger import culprit
 from ddpjob_operator.engine.incidents.price import backoff, present
-from ddpjob_operator.engine.manifests.names import network_policy_name, pod_group_name, service_name
-from ddpjob_operator.engine.manifests.pod_groups import is_volcano
+from ddpjob_operator.engine.manifests.children import build_network_policy, build_secret, build_service
+from ddpjob_operator.engine.manifests.names import pod_group_name, service_name
+from ddpjob_operator.engine.manifests.pod_groups import build_pod_group, build_workload
+from ddpjob_operator.engine.owned import NETWORK_POLICY, POD_GROUP, SECRET, SERVICE, WORKLOAD, group_kind
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import LOST_AFTER, View
 
@@ -215,11 +211,12 @@ def creating(view: View, status: DDPJobStatus, nodes: Iterable[int]) -> tuple[Ac
     if view.snapshot.pod_groups is None:  # Or no longer: a server that does not know them refuses pods that name one.
         status = changed(status, pod_group=None)
     job = view.snapshot.job.with_status(status)
-    service = () if service_name(job) in view.snapshot.services else (CreateService(job),)
+    served = service_name(job) in view.snapshot.owned[SERVICE]
+    service = () if served else (Create(SERVICE, build_service(job)),)
     living = _living(view, status)
     pods = tuple(CreatePod(node, job, living, view.placement) for node in nodes)
     # We may not read Secrets, so it is created each time before pods that need it are.
-    secret = (CreateSecret(job),) if pods else ()
+    secret = (Create(SECRET, build_secret(job)),) if pods else ()
     return (*_network_policy(view, job), *service, *_pod_groups(view, job), *secret, *pods)
 
 
@@ -229,15 +226,16 @@ def _pod_groups(view: View, job: DDPJob) -> Iterator[Action]:
     Each attempt has its own: all but minCount of one is immutable, it says only once why it waits, and pods of a
     former attempt whose nodes do not answer would count as placed.
     """
-    wanted, workloads, groups = job.status.pod_group, view.snapshot.workloads, view.snapshot.pod_groups
+    wanted, kind, groups = job.status.pod_group, group_kind(job), view.snapshot.pod_groups
     if groups is None:
         return
-    if wanted and wanted not in workloads and not is_volcano(job):
-        yield CreateWorkload(job)
+    workloads = set(view.snapshot.owned.get(WORKLOAD, ()))
+    if wanted and wanted not in workloads and kind is POD_GROUP:
+        yield Create(WORKLOAD, build_workload(job))
     if wanted and all(group.name != wanted for group in groups):
-        yield CreatePodGroup(job)
-    yield from (DeleteWorkload(name) for name in sorted(workloads - {wanted}))
-    yield from (DeletePodGroup(group.name) for group in groups if not (group.name == wanted or group.deleting))
+        yield Create(kind, build_pod_group(job))
+    yield from (Delete(WORKLOAD, name) for name in sorted(workloads - {wanted}))
+    yield from (Delete(kind, group.name) for group in groups if not (group.name == wanted or group.deleting))
 
 
 def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:
@@ -252,11 +250,12 @@ def _network_policy(view: View, job: DDPJob) -> tuple[Action, ...]:
     """Creates or deletes the NetworkPolicy. It comes before the pods, so that none is open even for a moment."""
     # A job that an older operator started has it in its spec only.
     wanted = (job.status.network_policy or job.spec.network_policy) not in {None, NetworkPolicy.DISABLED}
-    if wanted == view.snapshot.network_policy:
+    there = view.snapshot.has(NETWORK_POLICY)
+    if there is None or there == wanted:
         return ()
     if not wanted:
-        return (DeleteNetworkPolicy(network_policy_name(job)),)
-    return (CreateNetworkPolicy(job, view.snapshot.settings),)
+        return (Delete(NETWORK_POLICY, name_beside(job.ref)),)
+    return (Create(NETWORK_POLICY, build_network_policy(job, view.snapshot.settings)),)
 
 
 def delete(view: View, pods: Iterable[Pod], *, grace: int | None) -> tuple[Action, ...]:

@@ -1,0 +1,46 @@
+"""How the operator reads what belongs to jobs: of each kind its type, and what it keeps of an object."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ddpjob_operator.engine import KUEUE_WORKLOAD, OWNED, POD_GROUP, SERVICE, VOLCANO_GROUP, OwnedKind
+
+from .conversion import kueue_workload_of, pod_group_of, volcano_group_of
+from .kube.api_client import Resource
+from .kube.objects import KueueWorkloadObject, Object, PodGroupObject
+
+
+def _name_of(seen: Object) -> str:
+    return seen.metadata.name
+
+
+def _name_of_staying(seen: Object) -> str | None:
+    """The name; None if it is being deleted: a finalizer may keep it for long, but nothing makes it stay."""
+    return None if seen.metadata.deletion_timestamp else seen.metadata.name
+
+
+@dataclass(frozen=True)
+class _Reading:
+    struct: type[Object] = Object
+    kept: Callable[[Any], Any] = _name_of_staying
+
+
+READING: Mapping[OwnedKind, _Reading] = {
+    SERVICE: _Reading(kept=_name_of),
+    POD_GROUP: _Reading(PodGroupObject, pod_group_of),
+    VOLCANO_GROUP: _Reading(PodGroupObject, volcano_group_of),
+    KUEUE_WORKLOAD: _Reading(KueueWorkloadObject, kueue_workload_of),
+}
+"""Of most kinds the name says all."""
+
+
+def reading(kind: OwnedKind) -> _Reading:
+    """How objects of a kind are read."""
+    return READING.get(kind, _Reading())
+
+
+RESOURCES: Mapping[OwnedKind, Resource[Any]] = {
+    kind: Resource(kind.path, kind.plural, reading(kind).struct) for kind in OWNED
+}
+"""Where each kind is served."""

@@ -1,0 +1,102 @@
+"""What a job owns beside its pods: a row for each kind.
+
+By these rows objects are made, recognised, watched, kept and deleted, and the operator is granted its rights. A new
+kind is a row here, its manifest in `manifests/`, and the policy that wants it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ddpjob_operator.api import DDPJob, ownership
+from ddpjob_operator.api.ownership import Named
+
+SCHEDULING_API = "scheduling.k8s.io/v1beta1"
+VOLCANO_API = "scheduling.volcano.sh/v1beta1"
+KUEUE_API = "kueue.x-k8s.io/v1beta2"
+
+READ = ("get", "list", "watch")
+PLAIN = (*READ, "create", "delete")
+
+
+class Feature(StrEnum):
+    """What not every cluster has, or lets the operator make. Without it, all else goes on."""
+
+    POD_GROUPS = "PodGroups"
+    VOLCANO = "Volcano"
+    KUEUE = "Kueue"
+    DISRUPTION_BUDGETS = "PodDisruptionBudgets"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedKind:
+    """A kind of object that belongs to jobs."""
+
+    api_version: str
+    kind: str
+    plural: str
+    named: Named | None
+    """Which names and labels make such an object a job's own. None: the operator never reads any."""
+    verbs: tuple[str, ...] = PLAIN
+    """What the operator does to them, in RBAC's words."""
+    status_verbs: tuple[str, ...] = ()
+    """And to their status."""
+    feature: Feature | None = None
+    """None: every cluster has them, and without the rights to them no job can run."""
+    first: bool = False
+    """Whether one is created before everything else that a job needs: others refer to it."""
+
+    @property
+    def group(self) -> str:
+        """Its API group; empty for the core's."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def path(self) -> str:
+        """Of its API, as the server serves it."""
+        return f"/{'apis' if self.group else 'api'}/{self.api_version}"
+
+    @property
+    def type_meta(self) -> dict[str, str]:
+        """How its manifests begin."""
+        return {"apiVersion": self.api_version, "kind": self.kind}
+
+    @property
+    def rights(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        """By API group and resource, the verbs."""
+        status = {(self.group, f"{self.plural}/status"): self.status_verbs} if self.status_verbs else {}
+        return {(self.group, self.plural): self.verbs, **status}
+
+
+# Both are left to the garbage collector.
+SERVICE = OwnedKind("v1", "Service", "services", ownership.service, (*READ, "create"))
+SECRET = OwnedKind("v1", "Secret", "secrets", None, ("create",))
+NETWORK_POLICY = OwnedKind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", ownership.beside)
+DISRUPTION_BUDGET = OwnedKind(
+    "policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", ownership.beside, feature=Feature.DISRUPTION_BUDGETS
+)
+WORKLOAD = OwnedKind(SCHEDULING_API, "Workload", "workloads", ownership.group, feature=Feature.POD_GROUPS, first=True)
+POD_GROUP = OwnedKind(SCHEDULING_API, "PodGroup", "podgroups", ownership.group, feature=Feature.POD_GROUPS)
+VOLCANO_GROUP = OwnedKind(VOLCANO_API, "PodGroup", "podgroups", ownership.group, feature=Feature.VOLCANO)
+KUEUE_WORKLOAD = OwnedKind(
+    KUEUE_API, "Workload", "workloads", ownership.in_queue, (*PLAIN, "patch"), ("patch",), feature=Feature.KUEUE
+)
+
+VOLCANO = "volcano"
+"""Its name as a scheduler."""
+
+OWNED = (
+    NETWORK_POLICY,
+    SERVICE,
+    SECRET,
+    DISRUPTION_BUDGET,
+    WORKLOAD,
+    POD_GROUP,
+    VOLCANO_GROUP,
+    KUEUE_WORKLOAD,
+)
+
+
+def group_kind(job: DDPJob) -> OwnedKind:
+    """The kind of PodGroups that the scheduler of a job's pods knows."""
+    return VOLCANO_GROUP if job.spec.template["spec"].get("schedulerName") == VOLCANO else POD_GROUP
