@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import PACKED_VARIABLES, Env, ExitCode, Label
-from ddpjob_operator.engine import Action, CreatePod, CreateService, Snapshot, by_name, decide
+from ddpjob_operator.engine import SERVICE, Action, Create, CreatePod, Snapshot, by_name, decide
 
 from .markdown import as_yaml, code, table
 from .source import meanings
@@ -53,7 +53,8 @@ def pod() -> str:
 
 def service() -> str:
     """A Service in full."""
-    return as_yaml(next(action.build() for action in _actions() if isinstance(action, CreateService)))
+    made = (action for action in _actions() if isinstance(action, Create))
+    return as_yaml(next(action.manifest for action in made if action.kind is SERVICE))
 
 
 def _pod() -> dict[str, Any]:

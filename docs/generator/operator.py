@@ -1,23 +1,28 @@
 """The operator's rights and metrics, from the code that defines them."""
 
 from ddpjob_operator.cluster.kube.rights import (
-    BUDGET_RIGHTS,
     EVENT_RIGHTS,
+    FEATURE_RIGHTS,
     KUEUE_CLUSTER_RIGHTS,
-    KUEUE_RIGHTS,
     LEASE_RIGHTS,
     MARK_RIGHTS,
     METRICS_RIGHTS,
     NAMESPACE_RIGHTS,
     NODE_RIGHTS,
     OWNER_RIGHTS,
-    POD_GROUP_RIGHTS,
     RIGHTS,
-    VOLCANO_RIGHTS,
 )
 from ddpjob_operator.cluster.serve.metrics import REGISTRY
+from ddpjob_operator.engine import Feature
 
 from .markdown import code, table
+
+WITHOUT = {
+    Feature.DISRUPTION_BUDGETS: "pods are evicted at any time, whatever their job asks for",
+    Feature.POD_GROUPS: "gangs are placed pod by pod",
+    Feature.VOLCANO: "gangs of Volcano's pods are placed pod by pod",
+    Feature.KUEUE: "jobs that name a queue of Kueue's wait",
+}
 
 
 def metrics() -> str:
@@ -42,10 +47,10 @@ def rights() -> str:
                 ("in the namespaces that it looks after", RIGHTS),
                 ("there too; without it finished jobs are not marked, and all else goes on", MARK_RIGHTS),
                 ("there too, for clusters that require it of anyone who creates what a job owns", OWNER_RIGHTS),
-                ("there too; without it pods are evicted at any time, whatever their job asks for", BUDGET_RIGHTS),
-                ("there too; without it gangs are placed pod by pod", POD_GROUP_RIGHTS),
-                ("there too; without it gangs of Volcano's pods are placed pod by pod", VOLCANO_RIGHTS),
-                ("there too; without it jobs that name a queue of Kueue's wait", KUEUE_RIGHTS),
+                *(
+                    (f"there too; without it {WITHOUT[feature]}", granted)
+                    for feature, granted in FEATURE_RIGHTS.items()
+                ),
                 ("there too; without it gangs give way also while an autoscaler adds nodes", EVENT_RIGHTS),
                 ("in its own namespace; all but `create` only on its own Lease", LEASE_RIGHTS),
                 ("in the whole cluster, with `namespaceSelector`", NAMESPACE_RIGHTS),

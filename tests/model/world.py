@@ -154,7 +154,7 @@ class World:
         there = {SERVICE: tuple(self.services), NETWORK_POLICY: beside if self.network_policy else ()}
         if self.budget is not None:
             there[DISRUPTION_BUDGET] = beside if self.budget else ()
-        return {**there, **self.groups.seen(), **self.kueue.seen()}
+        return {**there, **self.groups.seen(), **self.kueue.seen}
 
     def seen(self, refusal: Refusal | None = None) -> Snapshot:
         """What an operator sees now that was refused so, and has asked what a decision needs to know."""

@@ -77,7 +77,7 @@ def pod(job: JobRef, name: str, labels: Mapping[str, str]) -> bool:
 
 
 def beside(job: JobRef, name: str, _: Mapping[str, str]) -> bool:
-    """Of a NetworkPolicy or a PodDisruptionBudget."""
+    """Of what stands beside the pods, once for the whole job."""
     return name == name_beside(job)
 
 

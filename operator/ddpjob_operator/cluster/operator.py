@@ -16,6 +16,7 @@ from typing import Any
 from ddpjob_operator.engine import Feature
 
 from .job_watch import watch
+from .kinds import RESOURCES
 from .kube import rights
 from .kube.api_client import (
     DDPJOBS,
@@ -32,7 +33,6 @@ from .metrics_access import MetricsAccess
 from .namespaces import Namespaces
 from .optional_api import OptionalApi
 from .options import OperatorOptions
-from .owned import RESOURCES
 from .reconciler import Reconciler
 from .recorder import EventRecorder
 from .reflector import OURS, Reflector

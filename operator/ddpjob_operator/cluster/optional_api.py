@@ -9,9 +9,9 @@ from http import HTTPStatus
 
 from ddpjob_operator.engine import OWNED, Feature
 
+from .kinds import RESOURCES
 from .kube import rights
 from .kube.api_client import ApiClient, ApiError
-from .owned import RESOURCES
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from ddpjob_operator.api.ownership import JobRef, Named
 from ddpjob_operator.engine import OWNED, OwnedKind
 
 from .conversion import Ref, owner_of, pod_of, ref_of
+from .kinds import reading
 from .kube.objects import JobMeta, JobObject, Object, PodObject, Unreadable
-from .owned import reading
 from .serve.metrics import UNREADABLE
 
 if TYPE_CHECKING:

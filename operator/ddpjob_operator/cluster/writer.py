@@ -33,6 +33,7 @@ from ddpjob_operator.engine import (
 
 from .conversion import STOPPED_SECONDS, Ref, owner_of
 from .fair_queue import ALONE, Turns
+from .kinds import RESOURCES
 from .kube.api_client import (
     DDPJOBS,
     PODS,
@@ -44,11 +45,11 @@ from .kube.api_client import (
 )
 from .kube.objects import KueueWorkloadObject, Object, read
 from .kueue import changed, with_priority
-from .owned import RESOURCES
 from .store import Cache, Children, Key, O, Store
 
 SECRET_BYTES = 32
-LAST = (CreatePod, DeletePod, StopPod, TellDomain, MarkFinished)
+OF_PODS = (CreatePod, DeletePod, StopPod, TellDomain)
+LAST = (*OF_PODS, MarkFinished)
 """What comes after all that belongs beside the pods."""
 
 LARGE_BYTES = 8 << 10

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ddpjob_operator.api import Backend, BadInputError, DDPJob, DDPJobStatus, NetworkPolicy, PodSecurity, State
+from ddpjob_operator.api import Backend, BadInputError, DDPJob, DDPJobStatus, PodSecurity, State
 from ddpjob_operator.api.contract import DEFAULT_CONTROL_PORT, DEFAULT_STATUS_PORT
 from ddpjob_operator.engine import (
     SECRET,
@@ -72,7 +72,6 @@ def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), services: tuple[str, ...] = (
     job = job.model_copy(update={"spec": as_here(job.spec)})
     settings = Settings(
         pod_security=PodSecurity.NONE,
-        network_policy=NetworkPolicy.DISABLED,
         trainer_image=THIS_MACHINE,
         noun="node",
     )

@@ -200,6 +200,6 @@ def _with_nodes(view: View, nodes: int, reason: Reason, message: str, *, grace: 
 
 
 def _sized(view: View, nodes: int) -> StatusChanges:
-    # The NetworkPolicy opens that port, and is replaced only after a suspension.
+    # What opens that port is replaced only after a suspension.
     unchanged: StatusChanges = {"status_port": view.status.status_port, "budget": budget(view)}
     return {**stamped(view), **unchanged, "nodes": nodes}

@@ -9,7 +9,7 @@ from ddpjob_operator.engine.changes import changed
 from ddpjob_operator.engine.conditions import Say, updated
 from ddpjob_operator.engine.decision import Action, Create, Delete
 from ddpjob_operator.engine.incidents.ledger import culprit
-from ddpjob_operator.engine.owned import NETWORK_POLICY, POD_GROUP, SERVICE
+from ddpjob_operator.engine.owned import SERVICE
 from ddpjob_operator.engine.supervision import comes_up, missed, odd_of, quiet_of, said_of
 from ddpjob_operator.engine.view import View
 
@@ -75,8 +75,7 @@ def _beside(actions: tuple[Action, ...]) -> str:
     kinds = [action.kind for action in actions if isinstance(action, Create | Delete)]
     if SERVICE in kinds:
         return "Creating the Service"
-    kind = NETWORK_POLICY if NETWORK_POLICY in kinds else POD_GROUP
-    return f"Setting the {kind.kind} right"
+    return f"Setting the {kinds[-1].kind} right"
 
 
 def children_due(view: View) -> Times:

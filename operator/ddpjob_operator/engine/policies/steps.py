@@ -1,6 +1,6 @@
 """Steps that several policies take: starting again, creating what is missing, stopping what runs."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Unpack
@@ -9,10 +9,8 @@ from ddpjob_operator.api import (
     Budget,
     Cause,
     ConditionType,
-    DDPJob,
     DDPJobStatus,
     Incarnations,
-    NetworkPolicy,
 )
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.ownership import name_beside
@@ -23,20 +21,19 @@ from ddpjob_operator.engine.decision import (
     Action,
     Create,
     CreatePod,
-    Delete,
     DeletePod,
     Event,
     StopPod,
 )
 from ddpjob_operator.engine.incidents.ledger import culprit
 from ddpjob_operator.engine.incidents.price import backoff, present
-from ddpjob_operator.engine.manifests.children import build_network_policy, build_secret, build_service
-from ddpjob_operator.engine.manifests.names import pod_group_name, service_name
-from ddpjob_operator.engine.manifests.pod_groups import build_pod_group, build_workload
-from ddpjob_operator.engine.owned import NETWORK_POLICY, POD_GROUP, SECRET, SERVICE, WORKLOAD, group_kind
+from ddpjob_operator.engine.manifests.children import build_secret
+from ddpjob_operator.engine.manifests.names import pod_group_name
+from ddpjob_operator.engine.owned import SECRET
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import LOST_AFTER, View
 
+from .beside import chosen, set_right
 from .verdict import Times, Verdict
 
 MOST_PEERS = 8
@@ -190,7 +187,7 @@ def stamped(view: View) -> StatusChanges:
         "master_port": view.spec.master_port,
         "status_port": view.spec.status_port,
         "control_port": view.spec.control_port,
-        "network_policy": _chosen_policy(view),
+        **chosen(view),
         "trainer_image": None if view.spec.trainer.get("image") else default_image(view) or None,
     }
 
@@ -200,42 +197,16 @@ def default_image(view: View) -> str:
     return view.status.trainer_image or view.snapshot.settings.trainer_image
 
 
-def _chosen_policy(view: View) -> str:
-    """What the job says, else what it started with: one that started when there was no choice has none."""
-    first = NetworkPolicy.DISABLED if view.started else view.snapshot.settings.network_policy
-    return view.spec.network_policy or view.status.network_policy or first
-
-
 def creating(view: View, status: DDPJobStatus, nodes: Iterable[int]) -> tuple[Action, ...]:
     """Creates what the job needs and does not have, and these pods."""
     if view.snapshot.pod_groups is None:  # Or no longer: a server that does not know them refuses pods that name one.
         status = changed(status, pod_group=None)
     job = view.snapshot.job.with_status(status)
-    served = service_name(job) in view.snapshot.owned[SERVICE]
-    service = () if served else (Create(SERVICE, build_service(job)),)
     living = _living(view, status)
     pods = tuple(CreatePod(node, job, living, view.placement) for node in nodes)
     # We may not read Secrets, so it is created each time before pods that need it are.
     secret = (Create(SECRET, build_secret(job)),) if pods else ()
-    return (*_network_policy(view, job), *service, *_pod_groups(view, job), *secret, *pods)
-
-
-def _pod_groups(view: View, job: DDPJob) -> Iterator[Action]:
-    """Creates the attempt's PodGroup and deletes those of former ones.
-
-    Each attempt has its own: all but minCount of one is immutable, it says only once why it waits, and pods of a
-    former attempt whose nodes do not answer would count as placed.
-    """
-    wanted, kind, groups = job.status.pod_group, group_kind(job), view.snapshot.pod_groups
-    if groups is None:
-        return
-    workloads = set(view.snapshot.owned.get(WORKLOAD, ()))
-    if wanted and wanted not in workloads and kind is POD_GROUP:
-        yield Create(WORKLOAD, build_workload(job))
-    if wanted and all(group.name != wanted for group in groups):
-        yield Create(kind, build_pod_group(job))
-    yield from (Delete(WORKLOAD, name) for name in sorted(workloads - {wanted}))
-    yield from (Delete(kind, group.name) for group in groups if not (group.name == wanted or group.deleting))
+    return (*set_right(view, job), *secret, *pods)
 
 
 def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:
@@ -244,18 +215,6 @@ def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:
         return ()
     others = view.with_status(status).current.values()
     return tuple(pod.address for pod in others if pod.running and pod.address)[:MOST_PEERS]
-
-
-def _network_policy(view: View, job: DDPJob) -> tuple[Action, ...]:
-    """Creates or deletes the NetworkPolicy. It comes before the pods, so that none is open even for a moment."""
-    # A job that an older operator started has it in its spec only.
-    wanted = (job.status.network_policy or job.spec.network_policy) not in {None, NetworkPolicy.DISABLED}
-    there = view.snapshot.has(NETWORK_POLICY)
-    if there is None or there == wanted:
-        return ()
-    if not wanted:
-        return (Delete(NETWORK_POLICY, name_beside(job.ref)),)
-    return (Create(NETWORK_POLICY, build_network_policy(job, view.snapshot.settings)),)
 
 
 def delete(view: View, pods: Iterable[Pod], *, grace: int | None) -> tuple[Action, ...]:

@@ -2,19 +2,17 @@
 
 from ddpjob_operator.api import Cause, ConditionType, RestartAction
 from ddpjob_operator.api.contract import QUEUE_LABEL
-from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.conditions import Say, updated
-from ddpjob_operator.engine.decision import Delete
 from ddpjob_operator.engine.incidents.evidence import facts_of
 from ddpjob_operator.engine.incidents.facts import first_of
 from ddpjob_operator.engine.incidents.judgement import Judgement
 from ddpjob_operator.engine.incidents.ledger import noted
 from ddpjob_operator.engine.manifests.volumes import lost_with_pods
-from ddpjob_operator.engine.owned import NETWORK_POLICY
 from ddpjob_operator.engine.view import View
 
+from .beside import outdated
 from .steps import budget, delete, last_attempt, start, waiting_to_end
 from .verdict import Verdict
 
@@ -82,9 +80,8 @@ def started(view: View) -> Verdict | None:
 
 def _resumed(view: View) -> Verdict:
     """After a suspension, even an incomplete one, the gang starts again as a new attempt, with deadlines reset."""
-    if view.snapshot.has(NETWORK_POLICY) and view.started and view.status.status_port != view.spec.status_port:
+    if replaced := outdated(view):
         if view.active:  # While any of them runs, the policy stays, so that nobody else gets in.
             return Verdict(view.status, waiting_to_end(view, len(view.active)), delete(view, view.active, grace=None))
-        former = Delete(NETWORK_POLICY, name_beside(view.snapshot.job.ref))
-        return Verdict(view.status, "Replacing the NetworkPolicy", (former,))
+        return Verdict(view.status, f"Replacing the {replaced[0].kind.kind}", replaced)
     return start(view, RESUMED)

@@ -1,0 +1,109 @@
+"""What stands beside a job's pods for as long as it has any: what there is to be, and how that is set right.
+
+The disruption budget and the place in a queue come and go by rules of their own (`drains.py`, `queue.py`).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ddpjob_operator.api import DDPJob, NetworkPolicy
+from ddpjob_operator.api.ownership import name_beside
+from ddpjob_operator.engine.changes import StatusChanges
+from ddpjob_operator.engine.decision import Action, Create, Delete
+from ddpjob_operator.engine.manifests.children import build_network_policy, build_service
+from ddpjob_operator.engine.manifests.names import service_name
+from ddpjob_operator.engine.manifests.pod_groups import build_pod_group, build_workload
+from ddpjob_operator.engine.owned import (
+    NETWORK_POLICY,
+    POD_GROUP,
+    SERVICE,
+    VOLCANO_GROUP,
+    WORKLOAD,
+    OwnedKind,
+    group_kind,
+)
+from ddpjob_operator.engine.snapshot import Manifest, PodGroup
+from ddpjob_operator.engine.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """An object of a kind that a job is to have.
+
+    name   its name; None: the job is to have none
+    build  its manifest
+    """
+
+    name: Callable[[DDPJob], str | None]
+    build: Callable[[DDPJob, View], Manifest]
+
+
+def _policy_name(job: DDPJob) -> str | None:
+    # A job that an older operator started has it in its spec only.
+    chosen = job.status.network_policy or job.spec.network_policy
+    return None if chosen in {None, NetworkPolicy.DISABLED} else name_beside(job.ref)
+
+
+def _group_name(kind: OwnedKind) -> Callable[[DDPJob], str | None]:
+    """Of the present attempt's PodGroup and its Workload.
+
+    Each attempt has its own: all but minCount of one is immutable, it says only once why it waits, and pods of a
+    former attempt whose nodes do not answer would count as placed.
+    """
+    return lambda job: job.status.pod_group if group_kind(job) is kind else None
+
+
+# Policies first, so that no pod is open even for a moment.
+BESIDE: Mapping[OwnedKind, _Beside] = {
+    NETWORK_POLICY: _Beside(_policy_name, lambda job, view: build_network_policy(job, view.snapshot.settings)),
+    SERVICE: _Beside(service_name, lambda job, _: build_service(job)),
+    WORKLOAD: _Beside(_group_name(POD_GROUP), lambda job, _: build_workload(job)),
+    POD_GROUP: _Beside(_group_name(POD_GROUP), lambda job, _: build_pod_group(job)),
+    VOLCANO_GROUP: _Beside(_group_name(VOLCANO_GROUP), lambda job, _: build_pod_group(job)),
+}
+
+
+def set_right(view: View, job: DDPJob) -> tuple[Action, ...]:
+    """Creates what is missing beside the pods of a job, and deletes what is not wanted any more."""
+    return (*_missing(view, job), *_surplus(view, job))
+
+
+def _missing(view: View, job: DDPJob) -> Iterator[Create]:
+    for kind, wanted, there in _possible(view):
+        name = wanted.name(job)
+        if name is not None and name not in map(_named, there):
+            yield Create(kind, wanted.build(job, view))
+
+
+def _surplus(view: View, job: DDPJob) -> Iterator[Delete]:
+    for kind, wanted, there in _possible(view):
+        name = wanted.name(job)
+        goes = (_named(one) for one in there if not (isinstance(one, PodGroup) and one.deleting))
+        if "delete" in kind.verbs:
+            yield from (Delete(kind, one) for one in sorted(goes) if one != name)
+
+
+def _possible(view: View) -> Iterator[tuple[OwnedKind, _Beside, tuple[str | PodGroup, ...]]]:
+    """The kinds of which the operator can make any, with what there is."""
+    owned = view.snapshot.owned
+    return ((kind, wanted, owned[kind]) for kind, wanted in BESIDE.items() if kind in owned)
+
+
+def _named(one: str | PodGroup) -> str:
+    return one if isinstance(one, str) else one.name
+
+
+def chosen(view: View) -> StatusChanges:
+    """What of it is fixed for the coming attempts: what the job says, else what it started with.
+
+    One that started when there was no choice has no NetworkPolicy, nor has one where nobody can make any.
+    """
+    open_to_all = view.started or NETWORK_POLICY not in view.snapshot.owned
+    first = NetworkPolicy.DISABLED if open_to_all else view.snapshot.settings.network_policy
+    return {"network_policy": view.spec.network_policy or view.status.network_policy or first}
+
+
+def outdated(view: View) -> tuple[Delete, ...]:
+    """What has to be replaced before the gang goes on: a NetworkPolicy opens the status port that there was."""
+    replaced = view.started and view.status.status_port != view.spec.status_port
+    return tuple(Delete(NETWORK_POLICY, name) for name in view.snapshot.owned.get(NETWORK_POLICY, ()) if replaced)
