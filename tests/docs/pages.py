@@ -6,6 +6,8 @@ Blocks are fenced. Their info strings, and an HTML comment on the line before th
     ```text                            what the commands before it print
     ```yaml title=job.yaml             a file that the reader saves under this name, in any language
 
+    ```diff                            lines with + that stand in the files of the operator that lines with # name
+
     <!-- not run: REASON -->           before bash: only a reader can run this
     <!-- on a cluster -->              before bash: run by tests/e2e, on nodes with the operator and our images
     <!-- with kueue -->              before bash: run by tests/scheduling, on a cluster with Kueue

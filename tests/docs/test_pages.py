@@ -23,7 +23,8 @@ from tests.docs.pages import (
 )
 from tests.docs.reader import Reader, read
 
-LANGUAGES = {"bash", "text", "yaml", "json", "python"}
+LANGUAGES = {"bash", "text", "yaml", "json", "python", "diff"}
+OPERATOR = ROOT / "operator" / "ddpjob_operator"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -54,6 +55,16 @@ def test_every_block_is_of_a_kind_that_is_checked(name: str) -> None:
             or block.note.startswith((NOT_RUN, NOT_VALID))
             or block.note.endswith(AS_PRINTED)
         )
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_line_of_a_diff_that_a_page_shows_stands_in_its_file(name: str) -> None:
+    for block in blocks(PAGES[name]):
+        if block.language == "diff":
+            code = ""
+            for line in block.text.splitlines():
+                code = (OPERATOR / line[3:]).read_text(encoding="utf-8") if line.startswith(" # ") else code
+                assert line.startswith(" # ") or f"\n{line[1:]}\n" in code, line
 
 
 @pytest.mark.parametrize("name", PAGES)
