@@ -232,7 +232,7 @@ def test_the_number_of_nodes_is_a_scale(api: Plant) -> None:
 def test_plain_kubectl_apply_holds_it_in_its_annotation(api: Plant) -> None:
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ddpjobs.ddpjob.dev"
     kept = api.get(path)["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]
-    assert len(kept) < 250_000, "all annotations together may have 262144 bytes"
+    assert len(kept) < 150_000, "all annotations together may have 262144 bytes"
 
 
 def test_defaults_come_back(api: Plant, namespace: str) -> None:

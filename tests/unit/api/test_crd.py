@@ -7,7 +7,7 @@ from typing import Any
 from ddpjob_operator.api.contract import CONTRACT_VARIABLES
 from ddpjob_operator.api.crd import crd
 
-LIMIT = 250_000
+LIMIT = 150_000
 """`kubectl apply` keeps the whole object in an annotation, and all annotations together hold 256 KiB."""
 
 UNKNOWN_TO_SERVERS = {"$ref", "$defs", "anyOf", "const"}
