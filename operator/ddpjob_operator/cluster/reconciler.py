@@ -356,7 +356,7 @@ class Reconciler:
 
     def _there(self, stored: StoredJob, status: DDPJobStatus) -> object:
         """The owner of the present pods, what exists beside them, and whether nothing but a mark can be missing."""
-        beside = (frozenset(map(_lasting, cache.owned_by(stored.ref))) for cache in self._store.owned.values())
+        beside = (dict(map(_lasting, cache.owned_by(stored.ref))) for cache in self._store.owned.values())
         return status.finished, status.incarnations, *beside
 
     def _owned(self, stored: StoredJob) -> Mapping[OwnedKind, tuple[Any, ...]]:
@@ -499,6 +499,7 @@ def _gist(status: DDPJobStatus) -> tuple[object, ...]:
     return status.attempt, *((one.type, one.status, one.reason) for one in status.conditions)
 
 
-def _lasting(seen: Any) -> Any:
-    """What of an object beside the pods says that something has been done: why a PodGroup waits does not."""
-    return seen.name if isinstance(seen, PodGroup) else seen
+def _lasting(seen: Any) -> tuple[str, Any]:
+    """An object beside the pods by its name, with all that tells what was done: why a PodGroup waits does not."""
+    name = seen if isinstance(seen, str) else seen.name
+    return name, None if isinstance(seen, PodGroup) else seen

@@ -32,6 +32,7 @@ from ddpjob_operator.engine import (
     POD_GROUP,
     SERVICE,
     WORKLOAD,
+    Admission,
     Asked,
     Decision,
     Delete,
@@ -40,10 +41,13 @@ from ddpjob_operator.engine import (
     Feature,
     Heard,
     InLine,
+    KueueWorkload,
     Needs,
+    Placement,
     Pod,
     PodGroup,
     Settings,
+    Waiting,
     decide,
 )
 
@@ -213,6 +217,23 @@ def a_group(kind: type[T], version: int = 1, **metadata: Any) -> T:
     own = {"labels": labels, "ownerReferences": [owned()]}
     identity = {"name": "digits-bcdfg", "namespace": "team", "uid": kind.__name__, "resourceVersion": str(version)}
     return msgspec.convert({"metadata": {**identity, **own, **metadata}}, kind)
+
+
+def test_what_stands_beside_the_pods_is_compared_by_all_that_was_done() -> None:
+    """Of a place in a queue all counts, of a PodGroup whether it is there: why it waits does not."""
+    place = KueueWorkload(
+        "digits-q", "training", "", 4, "0123", admission=Admission(4, placement=Placement({"a": "b"}))
+    )
+    waiting = PodGroup("digits-g", Waiting("Unschedulable", "no room"))
+
+    def there(*beside: Any) -> object:
+        store: Any = SimpleNamespace(owned={POD_GROUP: SimpleNamespace(owned_by=lambda _: beside)})
+        stored: Any = SimpleNamespace(ref=DIGITS)
+        return a_reconciler(store=store)._there(stored, DDPJobStatus())
+
+    assert there(place, waiting, "digits-s") == there("digits-s", PodGroup("digits-g"), place)
+    assert there(place) != there(replace(place, nodes=3))
+    assert there(waiting) != there()
 
 
 GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
