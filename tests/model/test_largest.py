@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import AvoidedNode, Cause, Incident
 from ddpjob_operator.api.contract import MAX_CONTAINERS, MAX_ENV, MAX_NODES
-from ddpjob_operator.cluster.kube.api_client import DDPJOBS, PODS, ApiClient
 from ddpjob_operator.cluster.kinds import RESOURCES
+from ddpjob_operator.cluster.kube.api_client import DDPJOBS, PODS, ApiClient
 from ddpjob_operator.cluster.reconciler import Reconciler
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.workqueue import WorkQueue
