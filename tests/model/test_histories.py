@@ -467,7 +467,9 @@ class Histories(RuleBasedStateMachine):
     def at_rest(self) -> bool:
         world, status = self.world, self.world.status
         suspended = world.spec.get("suspend", False) and status.state == "Suspended"
-        settled = self.operator.decision.empty and not world.going
+        decision, refusal = self.operator.decision, self.operator.refusal
+        retries = refusal is not None and decision.wake_at == refusal.retry_at  # What a queue is still to be told.
+        settled = decision.empty and not world.going and not retries
         return world.deleted or ((status.finished or suspended) and settled)
 
     def all_goes_well(self) -> None:
