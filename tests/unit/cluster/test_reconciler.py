@@ -570,6 +570,30 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
     assert (memory.refusal is not None) == remembered
 
 
+def test_what_was_not_carried_out_had_no_chance_of_an_effect() -> None:
+    store, tries, said = Store(nobody), [], IN_VAIN._value.get()
+    store.jobs.saw(a_seen_job(5))
+    stored = store.jobs.get(KEY)
+    assert stored
+    api = Obliging(6)
+    api.now = lambda: datetime(2026, 1, 1, tzinfo=UTC)  # type: ignore[method-assign]
+    reconciler = a_reconciler(api=api, store=store)
+    memory = reconciler._memory(KEY, stored)
+    memory.current = True
+
+    async def unanswered(*_: Any) -> None:
+        tries.append(1)
+        raise ApiError(0, "NoAnswer", "no answer")
+
+    reconciler._writer.carry_out = unanswered  # type: ignore[method-assign]
+    for _ in range(3):
+        with pytest.raises(ApiError, match="no answer"):
+            asyncio.run(
+                reconciler._heed(KEY, stored, memory, Decision(actions=(Delete(NETWORK_POLICY, "digits-x"),)))
+            )
+    assert (len(tries), IN_VAIN._value.get()) == (3, said)
+
+
 def test_that_jobs_are_not_marked_is_told_as_long_as_their_namespace_has_any() -> None:
     listening: Any = Listening()
     store = Store(nobody)
