@@ -47,7 +47,7 @@ class Failure:
         """The lines that pytest marks as the error; without any, the first that were said."""
         lines = [line for line in self.output.splitlines() if line.strip()]
         marked = [line[1:] for line in lines if re.match(r"E\s+(?!Use -v )\S", line)]
-        unmarked = [line for line in lines if not re.fullmatch(r"\((setup|call|teardown)\)", line)]
+        unmarked = [line for line in lines if not re.fullmatch(r"\((setup|call|teardown)\)|\[gw\d+\] .*", line)]
         return [line.strip()[:MOST_OF_LINE] for line in (marked or unmarked)[:MOST_LINES]]
 
 
