@@ -4,6 +4,7 @@ Made from the same schema that editors and local mode use, in the form that an A
 everything in place, no references), with the rules that compare fields written in CEL.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from .contract import GROUP, KIND, MAX_CONTAINERS, MAX_ENV, VERSION
@@ -92,7 +93,7 @@ def _root() -> dict[str, Any]:
     # `kubectl explain pod` has Kubernetes' own words: with them the CRD is as large as two.
     for path in KUBERNETES_OWN:
         field = _at(spec, path)
-        field |= {"description": field["description"], **_wordless(field)}
+        field |= {"description": field["description"], **_without(field, _is_description)}
     # Otherwise the API server takes stock, at each write of anything, of who has set which field of the template.
     spec["properties"]["template"] |= ATOMIC
     said = status_schema()
@@ -105,7 +106,7 @@ def _root() -> dict[str, Any]:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": spec,
-            "status": _lean(structural(said, said["$defs"])) | ATOMIC,
+            "status": _without(structural(said, said["$defs"]), _is_needless) | ATOMIC,
         },
     }
     _rules(root)
@@ -132,23 +133,23 @@ def structural(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str,
     return result
 
 
-def _lean(schema: Any) -> Any:
-    """A status without the defaults that it is written without: the API server would fill them in again."""
+def _without(schema: Any, left_out: Callable[[str, Any], bool]) -> Any:
+    """A schema without some keywords, by their names and values."""
     if isinstance(schema, list):
-        return [_lean(one) for one in schema]
+        return [_without(one, left_out) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    return {key: _lean(one) for key, one in schema.items() if not (key == "default" and is_empty(one))}
+    return {key: _without(one, left_out) for key, one in schema.items() if not left_out(key, one)}
 
 
-def _wordless(schema: Any) -> Any:
-    """A schema without what it says of its fields."""
-    if isinstance(schema, list):
-        return [_wordless(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    said = "description" in schema and isinstance(schema["description"], str)
-    return {key: _wordless(one) for key, one in schema.items() if not (said and key == "description")}
+def _is_needless(keyword: str, value: Any) -> bool:
+    """Whether it is a default that a status is written without: the API server would fill it in again."""
+    return keyword == "default" and is_empty(value)
+
+
+def _is_description(keyword: str, value: Any) -> bool:
+    """Whether it says what a field is for; a field of that name has a schema."""
+    return keyword == "description" and isinstance(value, str)
 
 
 def _bound(spec: dict[str, Any]) -> None:
