@@ -20,7 +20,7 @@ INSTALL = ROOT / "deploy" / "install.yaml"
 DIGITS = ROOT / "deploy" / "examples" / "digits.yaml"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ddpjobs.ddpjob.dev"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
-JOB = "/apis/ddpjob.dev/v1alpha1/namespaces/default/ddpjobs/digits"
+JOB = "/apis/ddpjob.dev/v1alpha2/namespaces/default/ddpjobs/digits"
 OURS = f"app.kubernetes.io/instance={RELEASE}"
 KINDS = (
     "deployments,services,serviceaccounts,poddisruptionbudgets,networkpolicies,roles,rolebindings,clusterroles,"

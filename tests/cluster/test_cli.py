@@ -175,7 +175,7 @@ def test_as_a_plugin_of_kubectl_it_is_the_same(user: User) -> None:
     assert user.call("submit", "-f", EXAMPLE, program="kubectl ddpjob")[0] == 0
     code, said = user.call("status", "-o", "json", program="kubectl ddpjob")
     assert (code, [job["metadata"]["name"] for job in json.loads(said)]) == (0, ["digits"])
-    assert (json.loads(said)[0]["apiVersion"], json.loads(said)[0]["kind"]) == ("ddpjob.dev/v1alpha1", "DDPJob")
+    assert (json.loads(said)[0]["apiVersion"], json.loads(said)[0]["kind"]) == ("ddpjob.dev/v1alpha2", "DDPJob")
 
 
 def test_a_dry_run_says_what_would_be_made_and_makes_nothing(user: User) -> None:

@@ -86,7 +86,7 @@ def test_every_line_is_shown_once_through_a_restart_and_the_last_attempt_stays_r
     terminal = Terminal(real, team.namespace, an_engineer(real, team.namespace), tmp_path)
     container = {"name": "trainer", "image": PYTHON, "command": ["python3", "-c", TRAINER]}
     document = {
-        "apiVersion": "ddpjob.dev/v1alpha1",
+        "apiVersion": "ddpjob.dev/v1alpha2",
         "kind": "DDPJob",
         "metadata": {"name": "talk"},
         "spec": {

@@ -224,7 +224,7 @@ def _errors() -> Iterator[Plan]:
             yield _error(f"{name}-on-first-list-of-{kind}", On("list", kind), effect)
             yield _error(f"{name}-on-later-list-of-{kind}", On("list", kind, nth=3), effect)
     for name, effect in ERRORS_OF_READS.items():
-        for what, path in (("", "ddpjob.dev/v1alpha1"), ("-of-podgroups", SCHEDULING_API)):
+        for what, path in (("", "ddpjob.dev/v1alpha2"), ("-of-podgroups", SCHEDULING_API)):
             discovery = On("list", f"/apis/{path}")
             yield replace(_error(f"{name}-on-discovery{what}", discovery, effect), place="discovery")
         stale = Fault(KIND_OF_WRITE["status"], ANSWERS["409"])

@@ -49,7 +49,7 @@ class Here:
         trainer = {"name": "trainer", "image": "any", "command": list(command), **spec.pop("container", {})}
         pod = {"containers": [trainer], **spec.pop("pod", {})}
         document = {
-            "apiVersion": "ddpjob.dev/v1alpha1",
+            "apiVersion": "ddpjob.dev/v1alpha2",
             "kind": "DDPJob",
             "metadata": {"name": name},
             "spec": {**spec, "template": {"spec": pod}},

@@ -21,7 +21,7 @@ DDPJOB = Path(sys.executable).with_name("ddpjob")
 CRASHING = Path(__file__).with_name("crashing.py")
 
 JOB: dict[str, Any] = {
-    "apiVersion": "ddpjob.dev/v1alpha1",
+    "apiVersion": "ddpjob.dev/v1alpha2",
     "kind": "DDPJob",
     "metadata": {"name": "digits", "uid": "a-uid"},
     "spec": {

@@ -326,7 +326,7 @@ def a_job(values: Values) -> dict[str, Any]:
     """The smallest job there is, with these values."""
     trainer = {"name": "trainer", "image": "any"}
     job: dict[str, Any] = {
-        "apiVersion": "ddpjob.dev/v1alpha1",
+        "apiVersion": "ddpjob.dev/v1alpha2",
         "kind": "DDPJob",
         "metadata": {"name": "digits"},
         "spec": {"template": {"spec": {"containers": [trainer]}}},

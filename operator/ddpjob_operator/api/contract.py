@@ -7,7 +7,9 @@ sides to the same values.
 from enum import IntEnum
 
 GROUP = "ddpjob.dev"
-VERSION = "v1alpha1"
+VERSION = "v1alpha2"
+FORMER_VERSION = "v1alpha1"
+"""Objects of this version exist on clusters that are upgraded. Nobody can read or write them by it any more."""
 API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "DDPJob"
 

@@ -7,7 +7,7 @@ everything in place, no references), with the rules that compare fields written 
 from collections.abc import Callable
 from typing import Any
 
-from .contract import GROUP, KIND, MAX_CONTAINERS, MAX_ENV, VERSION
+from .contract import FORMER_VERSION, GROUP, KIND, MAX_CONTAINERS, MAX_ENV, VERSION
 from .model import is_empty
 from .rules import FIXED, RULES
 from .schema import job_schema, status_schema
@@ -76,7 +76,14 @@ def crd() -> dict[str, Any]:
                     "subresources": {"status": {}, "scale": SCALE},
                     "additionalPrinterColumns": [_column(*column) for column in COLUMNS],
                     "schema": {"openAPIV3Schema": _root()},
-                }
+                },
+                {
+                    # A cluster whose objects were stored in it refuses a CRD without it.
+                    "name": FORMER_VERSION,
+                    "served": False,
+                    "storage": False,
+                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                },
             ],
         },
     }

@@ -4,7 +4,7 @@ from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.manifest import parse
 
 HEAD = """\
-apiVersion: ddpjob.dev/v1alpha1
+apiVersion: ddpjob.dev/v1alpha2
 kind: DDPJob
 metadata:
   name: digits

@@ -30,7 +30,7 @@ def test_a_script_becomes_the_ddpjob_that_one_would_write() -> None:
         checkpoint={"path": "/checkpoints"},
     )
     assert document == yaml.safe_load("""
-        apiVersion: ddpjob.dev/v1alpha1
+        apiVersion: ddpjob.dev/v1alpha2
         kind: DDPJob
         metadata:
           name: train

@@ -423,8 +423,8 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     # the object itself
     "another version": (
-        a_file().replace("v1alpha1", "v1"),
-        ["line 1: apiVersion: 'ddpjob.dev/v1' must be ddpjob.dev/v1alpha1"],
+        a_file().replace("v1alpha2", "v1"),
+        ["line 1: apiVersion: 'ddpjob.dev/v1' must be ddpjob.dev/v1alpha2"],
     ),
     "no name": (
         a_file().replace("  name: digits", "  labels: {a: b}"),

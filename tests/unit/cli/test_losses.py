@@ -19,7 +19,7 @@ def a_job(**checkpoint: Any) -> dict[str, Any]:
     template = {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
     spec = {"checkpoint": {"path": "/out", **checkpoint}, "template": template}
     metadata = {"name": "digits", "namespace": "team", "uid": "u"}
-    return {"apiVersion": "ddpjob.dev/v1alpha1", "kind": "DDPJob", "metadata": metadata, "spec": spec}
+    return {"apiVersion": "ddpjob.dev/v1alpha2", "kind": "DDPJob", "metadata": metadata, "spec": spec}
 
 
 @pytest.mark.parametrize("dry_run", [True, False], ids=["dry run", "submission"])

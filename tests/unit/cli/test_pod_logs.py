@@ -35,7 +35,7 @@ FAILED = {
 
 def a_failed_job() -> dict[str, Any]:
     return {
-        "apiVersion": "ddpjob.dev/v1alpha1",
+        "apiVersion": "ddpjob.dev/v1alpha2",
         "kind": "DDPJob",
         "metadata": {"name": "digits", "namespace": "team", "uid": "uid"},
         "spec": {"nodes": 2, "template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}},

@@ -15,7 +15,7 @@ from ddpjob_operator.api.manifest import read
 from ddpjob_operator.cli.main import main
 
 JOB = """
-apiVersion: ddpjob.dev/v1alpha1
+apiVersion: ddpjob.dev/v1alpha2
 kind: DDPJob
 metadata: {name: digits}
 spec: {template: {spec: {containers: [{name: trainer, image: any, command: [ddpjob-train]}]}}}
@@ -38,7 +38,7 @@ FILES = {
     "nameless.yaml": JOB.replace("name: digits", ""),
     "container.yaml": JOB.replace("trainer", "main"),
     "image.yaml": JOB.replace(", command: [ddpjob-train]", ""),
-    "version.yaml": JOB.replace("v1alpha1", "v1"),
+    "version.yaml": JOB.replace("v1alpha2", "v1"),
     "two.yaml": f"{JOB}---{JOB}",
     "pod.yaml": "apiVersion: v1\nkind: Pod\n",
     "list.yaml": "- nodes\n",
@@ -195,7 +195,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("run broken.yaml", "broken.yaml is not YAML: line 2: expected ',' or ']'"),
         ("run tabs.yaml", "tabs.yaml is not YAML: line 2: found character '\\t' that cannot start any token"),
         ("run broken.json", "broken.json is not YAML: line 1: expected ',' or '}}'"),
-        ("run version.yaml", "line 2: apiVersion: 'ddpjob.dev/v1' must be ddpjob.dev/v1alpha1"),
+        ("run version.yaml", "line 2: apiVersion: 'ddpjob.dev/v1' must be ddpjob.dev/v1alpha2"),
         ("run text.yaml", "line 5: spec.nodes: '2' must be a whole number"),
         ("run field.yaml", "line 5: spec.nodse: unknown field; did you mean nodes?"),
         ("run port.yaml", "line 5: spec.masterPort: 99999 is too large; it must be at most 65535"),

@@ -9,7 +9,7 @@ from ddpjob_operator.cli.main import main
 from ddpjob_operator.local import RunDirectory
 
 JOB = """
-apiVersion: ddpjob.dev/v1alpha1
+apiVersion: ddpjob.dev/v1alpha2
 kind: DDPJob
 metadata: {name: train}
 spec: {template: {spec: {containers: [{name: trainer, image: any, command: [ddpjob-train]}]}}}

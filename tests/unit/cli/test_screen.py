@@ -28,7 +28,7 @@ FAILURE = {"time": "2026-01-01T00:00:00Z", "attempt": 1, "node": 1, "pod": "digi
 CONDITION = {"type": "Running", "status": "False", "reason": "Restarting", "lastTransitionTime": FAILURE["time"]}
 METADATA = {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": FAILURE["time"]}
 DOCUMENT = {
-    "apiVersion": "ddpjob.dev/v1alpha1",
+    "apiVersion": "ddpjob.dev/v1alpha2",
     "kind": "DDPJob",
     "metadata": METADATA,
     "spec": {"template": {"spec": {"containers": [{"name": "trainer", "image": SAID, "command": [SAID]}]}}},

@@ -9,7 +9,7 @@ from ddpjob_operator.client.cluster import Query
 from ddpjob_operator.client.errors import refusal
 from kubernetes.client.api_client import ApiClient
 
-JOBS = "/apis/ddpjob.dev/v1alpha1/namespaces/team/ddpjobs"
+JOBS = "/apis/ddpjob.dev/v1alpha2/namespaces/team/ddpjobs"
 PODS = "/api/v1/namespaces/team/pods"
 
 

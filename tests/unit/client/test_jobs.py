@@ -124,8 +124,8 @@ def test_jobs_come_by_namespace_and_name_each_as_a_whole_document() -> None:
         ("team", "b"),
         ("zoo", "a"),
     ]
-    assert {(one["apiVersion"], one["kind"]) for one in found} == {("ddpjob.dev/v1alpha1", "DDPJob")}
-    assert asked[0][1] == "/apis/ddpjob.dev/v1alpha1/ddpjobs"
+    assert {(one["apiVersion"], one["kind"]) for one in found} == {("ddpjob.dev/v1alpha2", "DDPJob")}
+    assert asked[0][1] == "/apis/ddpjob.dev/v1alpha2/ddpjobs"
 
 
 def test_the_only_job_is_meant_where_none_is_named() -> None:
@@ -154,7 +154,7 @@ def test_events_come_the_oldest_first_by_when_they_happened_last() -> None:
     assert jobs_of(a_list(again, new, plain))[0].events(a_job()) == [plain, new, again]
 
 
-OWNER = {"apiVersion": "ddpjob.dev/v1alpha1", "kind": "DDPJob", "name": "digits", "uid": "uid-1", "controller": True}
+OWNER = {"apiVersion": "ddpjob.dev/v1alpha2", "kind": "DDPJob", "name": "digits", "uid": "uid-1", "controller": True}
 BESIDE = {"apiVersion": "v1", "kind": "ConfigMap", "name": "code", "uid": "code-1"}
 
 

@@ -16,7 +16,7 @@ MAPS = "/api/v1/namespaces/team/configmaps"
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CODE = config_map(pack([File("train.py", b"print(1)")]), "team")
 NAME = CODE["metadata"]["name"]
-OWNER = {"apiVersion": "ddpjob.dev/v1alpha1", "kind": "DDPJob", "name": "train", "uid": "uid-1"}
+OWNER = {"apiVersion": "ddpjob.dev/v1alpha2", "kind": "DDPJob", "name": "train", "uid": "uid-1"}
 THERE = refused(409, "AlreadyExists", name=NAME)
 CONFLICT = refused(409, "Conflict", name=NAME)
 GONE = refused(404, name=NAME)

@@ -12,7 +12,7 @@ from ddpjob_operator.report.records import Records, read
 from tests.unit.report.lines import ZERO, line, write
 
 DOCUMENT: dict[str, Any] = {
-    "apiVersion": "ddpjob.dev/v1alpha1",
+    "apiVersion": "ddpjob.dev/v1alpha2",
     "kind": "DDPJob",
     "metadata": {"name": "digits"},
     "spec": {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}},

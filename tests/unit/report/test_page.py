@@ -14,7 +14,7 @@ from ddpjob_operator.report import find, render
 from tests.unit.report.lines import ZERO, line, write
 
 DOCUMENT = {
-    "apiVersion": "ddpjob.dev/v1alpha1",
+    "apiVersion": "ddpjob.dev/v1alpha2",
     "kind": "DDPJob",
     "metadata": {"name": "own"},
     "spec": {"template": {"spec": {"containers": [{"name": "trainer", "image": "any", "command": ["python"]}]}}},
