@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 from ddpjob_operator.api.crd import crd
 from ddpjob_operator.api.schema import job_schema
-from generator import api, chart, commands, contract, lifecycle, operator
+from generator import api, chart, commands, contract, lifecycle, operator, rooms
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTION = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end of generated -->\n)", re.DOTALL)
@@ -44,6 +44,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "values": chart.values,
     "rights": operator.rights,
     "metrics": operator.metrics,
+    "rooms": rooms.picture,
 }
 
 
@@ -65,7 +66,7 @@ def _generated() -> Iterator[tuple[Path, str]]:
     yield ROOT / "deploy" / "ddpjob.schema.json", json.dumps(job_schema(), indent=1) + "\n"
     yield ROOT / "deploy" / "crd.yaml", _yaml(crd())
     yield chart.CHART / "files" / "crd-spec.yaml", _yaml({"spec": crd()["spec"]})
-    for page in (*sorted((ROOT / "docs").rglob("*.md")), chart.CHART / "README.md"):
+    for page in (*sorted((ROOT / "docs").rglob("*.md")), chart.CHART / "README.md", ROOT / "CONTRIBUTING.md"):
         yield page, SECTION.sub(_section, page.read_text(encoding="utf-8"))
 
 

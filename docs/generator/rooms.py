@@ -1,0 +1,42 @@
+"""The picture of the rooms in CONTRIBUTING.md, drawn from what they import."""
+
+import grimp
+
+PARTS = {
+    "Operator and command": ("ddpjob_operator",),
+    "In the pod": ("ddpjob", "ddpjob_rank", "ddpjob_supervisor", "ddpjob_trainer"),
+}
+"""What is drawn in one frame: of one package its subpackages, of several the packages themselves."""
+
+
+def picture() -> str:
+    """A Mermaid flowchart, without arrows from a room to what it also reaches through another."""
+    lines = ["```mermaid", "flowchart TD"]
+    for frame, packages in PARTS.items():
+        imports = _imports(packages)
+        arrows = ((room, one) for room in imports for one in sorted(_direct(room, imports)))
+        lines += [f'  subgraph "{frame}"', *(f"    {room}" for room in imports)]
+        lines += [*(f"    {room} --> {one}" for room, one in arrows), "  end"]
+    return "\n".join([*lines, "```"])
+
+
+def _imports(packages: tuple[str, ...]) -> dict[str, set[str]]:
+    """Which others each room imports, by their short names."""
+    graph = grimp.build_graph(*packages, cache_dir=None)
+    inner = (one for one in graph.find_children(packages[0]) if graph.find_children(one))
+    rooms = sorted(packages if len(packages) > 1 else inner)
+    for room in rooms:
+        graph.squash_module(room)
+    short = {room: room.rpartition(".")[2] for room in rooms}
+    found = {room: graph.find_modules_directly_imported_by(room) - {room} for room in rooms}
+    return {short[room]: {short[one] for one in others if one in short} for room, others in found.items()}
+
+
+def _direct(room: str, imports: dict[str, set[str]]) -> set[str]:
+    """What a room imports and reaches through no other room."""
+    return imports[room] - set().union(*(_reached(via, imports) for via in imports[room]))
+
+
+def _reached(room: str, imports: dict[str, set[str]]) -> set[str]:
+    """All that a room imports, in however many steps; no room reaches itself."""
+    return imports[room].union(*(_reached(one, imports) for one in imports[room]))
