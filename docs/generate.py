@@ -28,6 +28,8 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "status": api.status,
     "states": lifecycle.states,
     "conditions": lifecycle.conditions,
+    "kstatus": lifecycle.kstatus,
+    "kstatus-blocked": lifecycle.kstatus_blocked,
     "reasons": lifecycle.reasons,
     "causes": lifecycle.causes,
     "changes": lifecycle.changes,

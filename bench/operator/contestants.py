@@ -200,7 +200,7 @@ def _runtime() -> Manifest:
 
 _RUNTIME = _runtime()
 
-DDPJOB = Contestant("DDPJob", API_VERSION, "ddpjobs", "Succeeded", frozenset({"ddpjob"}), _ddpjob, _ours)
+DDPJOB = Contestant("DDPJob", API_VERSION, "ddpjobs", "Complete", frozenset({"ddpjob"}), _ddpjob, _ours)
 _PLAIN = replace(DDPJOB, title="DDPJob, plain image", job=_plain_ddpjob)
 _PYTORCHJOB = Contestant(
     "PyTorchJob",

@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 
 from ddpjob_operator.api import Cause, ConditionType, DDPJobSpec, RestartAction, State
-from ddpjob_operator.api.reasons import ADVICE, Reason
+from ddpjob_operator.api.reasons import ADVICE, PASSES, Reason
 from ddpjob_operator.api.rules import FIXED
 from ddpjob_operator.engine.afterwards import AFTERWARDS
 from ddpjob_operator.engine.conditions import ANNOUNCED, WARNINGS
 from ddpjob_operator.engine.incidents.judgement import BY_RULE_ONLY, DEFAULTS
+from ddpjob_operator.engine.kstatus import CONDITION_OF
 from ddpjob_operator.engine.policies import CHAIN
+from ddpjob_operator.engine.policies.queue import BLOCKING
 
 from .markdown import code, table
 from .source import first_paragraph, meanings
@@ -17,6 +19,13 @@ DEFAULT_ANSWERS = {
     RestartAction.RESTART: "a restart that counts",
     RestartAction.RESTART_FREE: "a restart that does not count",
     RestartAction.FAIL: "the job fails",
+}
+
+
+KSTATUS = {
+    ConditionType.RECONCILING: (code(ConditionType.RECONCILING), "They wait."),
+    ConditionType.STALLED: (code(ConditionType.STALLED), "They give up, with the message."),
+    None: ("neither", "They go on: the job is as it should be."),
 }
 
 
@@ -29,6 +38,28 @@ def conditions() -> str:
     """The conditions, and the events that they cause."""
     rows = ((code(value), text, _event(ConditionType(value))) for _, value, text in meanings(ConditionType))
     return table(("Condition", "What it says", "Event when it becomes true"), rows)
+
+
+def kstatus() -> str:
+    """What tools that wait make of each state."""
+    asked = [(code(state), condition) for state, condition in CONDITION_OF.items()]
+    states = [
+        (", ".join(word for word, one in asked if one is condition), *told) for condition, told in KSTATUS.items()
+    ]
+    ending = ("any, once `SuccessCriteriaMet` or `FailureTarget` is true", *KSTATUS[ConditionType.RECONCILING])
+    changed = ("any, while `observedGeneration` is not the spec's", "", "They wait.")
+    return table(("State", "Condition", "What they do"), (*states, ending, changed))
+
+
+def kstatus_blocked() -> str:
+    """Which reasons to be blocked pass."""
+    words = {
+        "`Reconciling`": _listed(reason for reason, passes in PASSES.items() if passes),
+        "`Stalled`": _listed(reason for reason, passes in PASSES.items() if not passes)
+        + "; Kueue's "
+        + _listed(sorted(BLOCKING)),
+    }
+    return table(("Condition", "Reasons of `Blocked`"), words.items())
 
 
 def reasons() -> str:

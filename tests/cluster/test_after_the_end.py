@@ -27,7 +27,7 @@ def test_a_finished_job_goes_with_all_of_its_own_when_its_time_has_come(fake: Pl
     team.apply(a_job(ttlSecondsAfterFinished=1, networkPolicy="Enabled"))
     gone(fake, team)
     assert writes(fake, team.namespace)["delete ddpjobs"] == 1
-    assert team.events()["Succeeded"] == 1
+    assert team.events()["Complete"] == 1
 
 
 def test_a_failed_job_goes_too(fake: Plant, team: Team) -> None:

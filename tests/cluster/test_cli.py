@@ -238,7 +238,7 @@ def test_waiting_tells_what_becomes_of_the_job_and_ends_with_its_success(user: U
     user.say("Created", state="Starting", message="2 nodes created")
     user.say("Running", state="Running", message="2 nodes running")
     user.reads("ddpjob: Created: 2 nodes created\nddpjob: Running: 2 nodes running\n")
-    user.say("Succeeded", state="Succeeded", message="2 nodes finished")
+    user.say("Complete", state="Succeeded", message="2 nodes finished")
     assert waiting.wait(patience(60)) == 0
     assert "\ndigits: Succeeded. 2 nodes finished\n  restarts   0\n" in user.printed
 
@@ -345,7 +345,7 @@ def test_a_number_of_nodes_that_the_job_may_not_have_is_refused(user: User, node
 
 def test_what_has_finished_is_not_changed_any_more(user: User) -> None:
     user.call("submit", EXAMPLE)
-    user.say("Succeeded", state="Succeeded", message="2 nodes finished")
+    user.say("Complete", state="Succeeded", message="2 nodes finished")
     for arguments in (("suspend", "digits"), ("resume", "digits"), ("scale", "digits", "--nodes", "3")):
         code, said = user.call(*arguments)
         anew = f"To run it again, first: ddpjob delete digits -n {user.namespace}"

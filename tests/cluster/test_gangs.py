@@ -191,7 +191,7 @@ def test_an_operator_killed_while_finished_jobs_go_leaves_none_of_them(unattende
     team, jobs = Team(unattended), 20
     with team.operator() as operator:
         team.apply(*(a_job(f"digits-{number}", nodes=1) for number in range(jobs)))
-        team.kubectl("wait", "--for=condition=Succeeded", "ddpjobs", "--all", "--timeout=120s")
+        team.kubectl("wait", "--for=condition=Complete", "ddpjobs", "--all", "--timeout=120s")
         operator.kill()
     for number in range(jobs):
         team.change(f"digits-{number}", ttlSecondsAfterFinished=0)

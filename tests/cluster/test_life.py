@@ -17,7 +17,7 @@ def test_a_job_runs_to_its_end_with_few_writes_and_two_events(fake: Plant, team:
     pods = team.pods()
     assert sorted(pod["metadata"]["labels"][Label.NODE] for pod in pods) == ["0", "1", "2", "3"]
     fake.wait("two events", lambda: sum(team.events().values()) == 2)
-    assert team.events() == {"Running": 1, "Succeeded": 1}
+    assert team.events() == {"Running": 1, "Complete": 1}
     once = ("create services", "create secrets", "create networkpolicies", "patch ddpjobs")  # The last one marks it.
     due = Counter({"create pods": 4, "create events": 2} | dict.fromkeys(once, 1))
     fake.wait("all that it writes", lambda: writes(fake, team.namespace) >= due)
@@ -132,5 +132,5 @@ def test_unknown_fields_of_other_clients_are_dropped_by_the_server_and_do_no_har
 def test_conditions_tell_the_story(team: Team) -> None:
     team.apply(a_job())
     status = team.wait("Succeeded")
-    told = {kind: condition(status, kind)["status"] for kind in ("Created", "Running", "Succeeded")}
-    assert told == {"Created": "True", "Running": "False", "Succeeded": "True"}
+    told = {kind: condition(status, kind)["status"] for kind in ("Created", "Running", "Complete")}
+    assert told == {"Created": "True", "Running": "False", "Complete": "True"}

@@ -68,7 +68,7 @@ def test_progress_that_never_stops_is_written_every_ten_seconds_and_news_at_once
     team.until("{.status.state}=Stalled")
     assert time.monotonic() - said < patience(5.0), "not when the next progress is due"
     status = team.status()
-    assert "rank 1 is stopped" in condition(status, "Stalled")["message"]
+    assert "rank 1 is stopped" in condition(status, "TrainingStalled")["message"]
     assert status["progress"]["step"] == 420, "what can wait is written with what matters"
 
 

@@ -39,13 +39,13 @@ def test_fifty_jobs_finish_with_few_requests(unattended: Plant) -> None:
         since, before = position(unattended), [cpu_seconds(program) for program in programs]
         documents = [a_job(job_name(number), nodes=NODES) for number in range(JOBS)]
         team.kubectl("create", "-f", "-", input="\n---\n".join(json.dumps(document) for document in documents))
-        team.kubectl("wait", "--for=condition=Succeeded", "ddpjobs", "--all", "--timeout=300s")
+        team.kubectl("wait", "--for=condition=Complete", "ddpjobs", "--all", "--timeout=300s")
         labels = [
             pod["metadata"]["labels"] for pod in unattended.get(f"/api/v1/namespaces/{team.namespace}/pods")["items"]
         ]
         places = Counter((label[Label.JOB_NAME], int(label[Label.NODE])) for label in labels)
         assert places == {(job_name(job), rank): 1 for job in range(JOBS) for rank in range(NODES)}
-        events = f"/api/v1/namespaces/{team.namespace}/events?fieldSelector=reason=Succeeded"
+        events = f"/api/v1/namespaces/{team.namespace}/events?fieldSelector=reason=Complete"
         unattended.wait("the last event of each", lambda: len(unattended.get(events)["items"]) == JOBS)
         own, servers = (cpu_seconds(program) - used for program, used in zip(programs, before, strict=True))
     asked = (event for event in requests(unattended, since) if event["user"]["username"] == USER)

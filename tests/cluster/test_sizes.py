@@ -154,7 +154,7 @@ def test_one_that_looks_out_ends_with_the_job(fake: Plant, team: Team) -> None:
         team.tell(team.pod(rank), runs_for="0s")
     team.wait("Succeeded")
     fake.wait("it to go", lambda: not [pod for pod in team.pods() if looks_out(pod)])
-    assert condition(team.status(), "Succeeded")["message"] == "4 nodes finished"
+    assert condition(team.status(), "Complete")["message"] == "4 nodes finished"
 
 
 def test_a_resize_leaves_pods_their_whole_grace_to_save(fake: Plant, team: Team) -> None:

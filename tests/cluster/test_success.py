@@ -16,7 +16,7 @@ def test_a_job_has_succeeded_when_every_rank_has(team: Team) -> None:
     assert team.status()["state"] == "Running"
     team.tell(team.pod(1), runs_for="0s")
     status = team.wait("Succeeded")
-    assert condition(status, "Succeeded")["reason"] == "AllRanksSucceeded"
+    assert condition(status, "Complete")["reason"] == "AllRanksSucceeded"
     assert exit_codes(team) == {"0": 0, "1": 0, "2": 0}
 
 
@@ -25,7 +25,7 @@ def test_rank_0_is_enough_where_the_job_says_so(team: Team) -> None:
     team.wait("Running")
     team.tell(team.pod(0), runs_for="0s")
     status = team.wait("Succeeded")
-    assert condition(status, "Succeeded")["reason"] == "RankZeroSucceeded"
+    assert condition(status, "Complete")["reason"] == "RankZeroSucceeded"
     assert status["message"] == "Rank 0 finished"
     team.plant.wait("the others to go", lambda: exit_codes(team) == {"0": 0})
     assert not status.get("restarts")

@@ -78,7 +78,7 @@ def test_ranks_that_saved_and_ended_with_0_start_again_though_their_pods_are_sti
         team.change(suspend=False)
         team.until("{.status.attempt}=2")
         status = team.wait("Running")
-    assert not {"SuccessCriteriaMet", "Succeeded"} & {one["type"] for one in status["conditions"]}
+    assert not {"SuccessCriteriaMet", "Complete"} & {one["type"] for one in status["conditions"]}
     assert not status.get("restarts", 0) + status.get("disruptions", 0)
     team.finish()
     team.wait("Succeeded")

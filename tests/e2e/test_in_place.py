@@ -147,7 +147,7 @@ def test_a_rank_that_is_stopped_is_named_by_the_status_and_started_again(trainin
     failure = status["lastFailure"]
     assert (failure["node"], failure["cause"], failure["message"]) == (1, "Stalled", words)
     assert training.pods() == pods
-    assert condition(status, "Stalled")["status"] == "False"
+    assert condition(status, "TrainingStalled")["status"] == "False"
 
 
 def test_what_is_restarted_while_no_operator_runs_is_counted_once_each(host: Machines, training: Training) -> None:
@@ -209,5 +209,5 @@ def stall_told(status: dict[str, Any], attempt: int) -> str:
     failure = status.get("lastFailure", {})
     if failure.get("cause") == "Stalled" and failure["attempt"] == attempt:
         return str(failure["message"])
-    said = [one["message"] for one in status["conditions"] if one["type"] == "Stalled" and one["status"] == "True"]
-    return "".join(said)
+    stalls = (one for one in status["conditions"] if one["type"] == "TrainingStalled")
+    return "".join(one["message"] for one in stalls if one["status"] == "True")

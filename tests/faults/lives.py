@@ -274,7 +274,7 @@ EVENTS = (
             ("run", "Running"),
             ("restart", "Restarting"),
             ("suspend", "Suspended"),
-            ("finish", "Succeeded"),
+            ("finish", "Complete"),
         )
     ),
     Row("restart", "event-again", On("patch", "events")),

@@ -115,7 +115,7 @@ def test_rank_0_is_enough_where_that_is_asked_for(here: Here) -> None:
     command = (*script(body), str(here.run("enough") / "logs"))
     code, output = here.ddpjob("run", here.job("enough", *command, nodes=3, successPolicy="RankZero"))
     assert code == 0, output
-    assert condition(here, "enough", "Succeeded")[0] == "RankZeroSucceeded"
+    assert condition(here, "enough", "Complete")[0] == "RankZeroSucceeded"
     assert [here.log("enough", rank) for rank in (1, 2)] == ["up\nsaved\n"] * 2
 
 

@@ -140,7 +140,7 @@ def _check_end(case: Case, graph: Graph, number: int) -> str:
 
 
 def _reason(status: DDPJobStatus) -> str:
-    ends = (status.condition(kind) for kind in (ConditionType.SUCCEEDED, ConditionType.FAILED))
+    ends = (status.condition(kind) for kind in (ConditionType.COMPLETE, ConditionType.FAILED))
     return next(end.reason for end in ends if end is not None)
 
 

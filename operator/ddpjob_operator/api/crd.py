@@ -11,6 +11,7 @@ from .contract import FORMER_VERSION, GROUP, KIND, MAX_CONTAINERS, MAX_ENV, VERS
 from .model import is_empty
 from .rules import FIXED, RULES
 from .schema import job_schema, status_schema
+from .status import UNSEEN
 
 PLURAL = "ddpjobs"
 MAX_VOLUMES = 64
@@ -19,7 +20,10 @@ MAX_RESOURCES = 64
 MAX_QUANTITY = 32
 
 TEMPLATE = "spec.template"
-STATUS_IS_WRITTEN = "has(self.status) && (!has(oldSelf.status) || self.status.message != oldSelf.status.message)"
+STATUS_IS_WRITTEN = (
+    "has(self.status) && has(self.status.message) && (!has(oldSelf.status) || !has(oldSelf.status.message) || "
+    "self.status.message != oldSelf.status.message)"
+)
 """In CEL: only at the write of a status may one change, and a new one has another message as a rule. To compare two
 templates takes longer than all else that a status costs, and there they cannot differ."""
 
@@ -113,7 +117,7 @@ def _root() -> dict[str, Any]:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": spec,
-            "status": _without(structural(said, said["$defs"]), _is_needless) | ATOMIC,
+            "status": _without(structural(said, said["$defs"]), _is_needless) | ATOMIC | {"default": UNSEEN},
         },
     }
     _rules(root)

@@ -22,6 +22,10 @@ class Reason(StrEnum):
     """A Workload that is not the job's already has the name of one of its own."""
     POD_GROUP_TAKEN = "PodGroupTaken"
     """A PodGroup that is not the job's already has the name of one of its own."""
+    POD_DISRUPTION_BUDGET_TAKEN = "PodDisruptionBudgetTaken"
+    """A PodDisruptionBudget that is not the job's already has the name of its own."""
+    BEING_DELETED = "BeingDeleted"
+    """An object that has the name of one that the job needs is being deleted, and is in the way until it is gone."""
     NO_EFFECT = "NoEffect"
     """What the operator did changed nothing that it sees."""
     IMAGE_MISSING = "ImageMissing"
@@ -118,6 +122,27 @@ class Reason(StrEnum):
 
 DEADLINES = frozenset({Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED})
 
+PASSES: dict[str, bool] = {
+    Reason.SERVICE_TAKEN: False,
+    Reason.POD_TAKEN: False,
+    Reason.NETWORK_POLICY_TAKEN: False,
+    Reason.WORKLOAD_TAKEN: False,
+    Reason.POD_GROUP_TAKEN: False,
+    Reason.POD_DISRUPTION_BUDGET_TAKEN: False,
+    Reason.BEING_DELETED: True,
+    Reason.NO_EFFECT: True,  # What the operator sees may also be late.
+    Reason.IMAGE_MISSING: False,
+    Reason.QUOTA_EXCEEDED: True,
+    Reason.POD_SECURITY_VIOLATION: False,
+    Reason.FORBIDDEN: False,
+    Reason.WEBHOOK_FAILED: True,
+    Reason.INVALID: False,
+    Reason.QUEUE_UNAVAILABLE: False,
+    Reason.FLAVOR_UNKNOWN: False,
+}
+"""Of each reason to be blocked: whether that can pass without a person who changes something. The reasons of Kueue's
+for which a job is blocked are not here: for these, waiting does not help."""
+
 NOTHING = "Nothing."
 READ_THE_LOG = (
     "Read `ddpjob logs NAME`, with `--previous` once the gang has started again: it begins with the rank that failed "
@@ -130,6 +155,9 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.NETWORK_POLICY_TAKEN: "Delete the NetworkPolicy, or give the job another name.",
     Reason.WORKLOAD_TAKEN: "Delete the Workload, or give the job another name.",
     Reason.POD_GROUP_TAKEN: "Delete the PodGroup, or give the job another name.",
+    Reason.POD_DISRUPTION_BUDGET_TAKEN: "Delete the PodDisruptionBudget, or give the job another name.",
+    Reason.BEING_DELETED: "Wait until it is gone. If it does not go, a finalizer keeps it: `kubectl get -o yaml` "
+    "shows which.",
     Reason.NO_EFFECT: "Look at the objects that the message names: something undoes or hides what the operator does. "
     "It tries again, later each time.",
     Reason.IMAGE_MISSING: "Suspend the job, give the trainer an image, and resume it; or ask the operator's "

@@ -22,6 +22,10 @@ Time = Annotated[
 """A time as Kubernetes' MicroTime: with whole seconds, a backoff of one second could be lost."""
 
 
+UNSEEN = {"observedGeneration": -1}
+"""The status of a job that no operator has looked at yet: tools that wait for it (kstatus) would else take it for one
+that is as it should be."""
+
 HISTORY = 10
 MAX_AVOIDED = 8
 MAX_EXCEPTIONS = 64
@@ -90,7 +94,7 @@ class ConditionType(StrEnum):
     """The trainer runs in every pod."""
     RESTARTING = "Restarting"
     """An incident ended the last attempt, and the next one is not running yet."""
-    STALLED = "Stalled"
+    TRAINING_STALLED = "TrainingStalled"
     """The ranks are running, but no step finishes any more."""
     PROGRESS_UNKNOWN = "ProgressUnknown"
     """Rank 0's supervisor has stopped answering the operator. Training may still be going on."""
@@ -104,10 +108,16 @@ class ConditionType(StrEnum):
     """The ranks that successPolicy asks for have exited with 0; what still runs is being stopped."""
     FAILURE_TARGET = "FailureTarget"
     """The job will fail; what still runs is being stopped."""
-    SUCCEEDED = "Succeeded"
+    COMPLETE = "Complete"
     """Done, and nothing of the job is running any more. Final."""
     FAILED = "Failed"
     """Given up, and nothing of the job is running any more. Final."""
+    RECONCILING = "Reconciling"
+    """For tools that wait for objects of any kind (kstatus): the job is on its way, to running or to its end. It is
+    left out while that is not so."""
+    STALLED = "Stalled"
+    """For the same tools: the job has failed, or is blocked by what only a person can change. It is left out
+    while that is not so."""
 
 
 class State(StrEnum):
@@ -459,7 +469,7 @@ class DDPJobStatus(_Said):
         tuple[AvoidedNode, ...], Field(max_length=MAX_AVOIDED, json_schema_extra=_by("nodeName"))
     ] = ()
     """Machines that were lost lately: pods are placed elsewhere if possible."""
-    conditions: Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra=_by("type"))] = ()
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=24, json_schema_extra=_by("type"))] = ()
     """What is true of the job, and since when."""
 
     def to_dict(self) -> dict[str, object]:
@@ -502,7 +512,7 @@ class DDPJobStatus(_Said):
     @property
     def succeeded(self) -> bool:
         """Whether the job has succeeded."""
-        return self.is_true(ConditionType.SUCCEEDED)
+        return self.is_true(ConditionType.COMPLETE)
 
     @property
     def finished(self) -> bool:

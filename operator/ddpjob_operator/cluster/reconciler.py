@@ -461,8 +461,7 @@ class Reconciler:
     def _memory(self, key: Key, stored: StoredJob) -> _Memory:
         memory = self._memories.get(key)
         if memory is None or memory.uid != stored.uid:
-            never_started = not stored.seen.status.read()
-            memory = self._memories[key] = _Memory(stored.uid, looked=never_started)
+            memory = self._memories[key] = _Memory(stored.uid, looked=stored.unseen)
         return memory
 
     def _announce(self, key: Key, stored: StoredJob, events: tuple[Event, ...]) -> None:

@@ -86,6 +86,11 @@ class StoredJob:
         return str((self.seen.status.read() or {}).get("state", "Pending"))
 
     @property
+    def unseen(self) -> bool:
+        """Whether no operator has ever looked at it."""
+        return bool((self.seen.status.read() or {}).get("observedGeneration", 0) < 1)
+
+    @property
     def size(self) -> int:
         """Bytes of its spec and status as JSON."""
         return self.seen.spec.size + self.seen.status.size

@@ -272,7 +272,7 @@ class Writer:
                     return
                 cache.saw(there)
                 if cache.uid_of((namespace, name), owner) is None:
-                    raise Refused(f"{kind}Taken", _taken(kind, there, owner)) from None
+                    raise _taken(kind, there, owner) from None
                 return
             raise _refusal(error) from error
 
@@ -352,14 +352,15 @@ def _refusal(error: ApiError) -> Exception:
     return Refused(_reason(error), error.message) if _is_refused(error) else error
 
 
-def _taken(kind: str, there: Object, owner: JobRef) -> str:
+def _taken(kind: str, there: Object, owner: JobRef) -> Refused:
     """Why an object that has a name of ours does not serve the job."""
     what = f"{kind} {there.metadata.name}"
-    if owner_of(there, lambda *_: True) == owner:
-        ends = there.metadata.deletion_timestamp is not None
-        why = "it is being deleted: wait until it is gone" if ends else "its labels were changed: delete it"
-        return f"{what} is the job's own, but {why}"
-    return f"{what} exists and belongs to somebody else: delete it, or give the job another name"
+    if there.metadata.deletion_timestamp is not None:
+        return Refused(Reason.BEING_DELETED, f"{what} is being deleted: wait until it is gone")
+    own = owner_of(there, lambda *_: True) == owner
+    why = "is the job's own, but its labels were changed" if own else "exists and belongs to somebody else"
+    other = "" if own else ", or give the job another name"
+    return Refused(f"{kind}Taken", f"{what} {why}: delete it{other}")
 
 
 def _gravity(failure: Exception) -> float:

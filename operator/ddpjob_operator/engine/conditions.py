@@ -10,6 +10,8 @@ from ddpjob_operator.api.words import intervals
 
 from .changes import StatusChanges, changed
 from .decision import Event
+from .kstatus import CONDITIONS as KSTATUS
+from .kstatus import kstatus
 from .snapshot import Waiting
 from .view import View
 
@@ -18,7 +20,7 @@ READY = re.compile(r"([0-9]{1,4})/")
 
 WARNINGS = frozenset(
     {
-        *(ConditionType.BLOCKED, ConditionType.RESTARTING, ConditionType.STALLED),
+        *(ConditionType.BLOCKED, ConditionType.RESTARTING, ConditionType.TRAINING_STALLED),
         *(ConditionType.PROGRESS_UNKNOWN, ConditionType.LOSS_NOT_FINITE, ConditionType.STARTED_OVER),
         ConditionType.FAILED,
     }
@@ -30,28 +32,28 @@ ANNOUNCED = (
     ConditionType.CREATED,
     ConditionType.RUNNING,
     ConditionType.RESTARTING,
-    ConditionType.STALLED,
+    ConditionType.TRAINING_STALLED,
     ConditionType.PROGRESS_UNKNOWN,
     ConditionType.LOSS_NOT_FINITE,
     ConditionType.STARTED_OVER,
     ConditionType.SUSPENDED,
-    ConditionType.SUCCEEDED,
+    ConditionType.COMPLETE,
     ConditionType.FAILED,
 )
 """Conditions that are an event when they become true."""
 
-REPORTED = frozenset({ConditionType.STALLED, ConditionType.PROGRESS_UNKNOWN, ConditionType.LOSS_NOT_FINITE})
+REPORTED = frozenset({ConditionType.TRAINING_STALLED, ConditionType.PROGRESS_UNKNOWN, ConditionType.LOSS_NOT_FINITE})
 """Conditions that pass on what a program in a pod reports, or that it is silent: its words may change at any time."""
 
 
 ENDED = {
-    ConditionType.SUCCEEDED: State.SUCCEEDED,
+    ConditionType.COMPLETE: State.SUCCEEDED,
     ConditionType.FAILED: State.FAILED,
     ConditionType.SUSPENDED: State.SUSPENDED,
 }
 UNDER_WAY = {
     ConditionType.RESTARTING: State.RESTARTING,
-    ConditionType.STALLED: State.STALLED,
+    ConditionType.TRAINING_STALLED: State.STALLED,
     ConditionType.RUNNING: State.RUNNING,
     ConditionType.CREATED: State.STARTING,
 }
@@ -108,7 +110,7 @@ def completed(
     # After a decision that ends an attempt no node is ready, even though its pods still run.
     ready = view.heard_running + view.succeeded if status.attempt == view.status.attempt else 0
     counted = f"{ready}/{status.nodes or view.spec.nodes}"
-    return changed(
+    status = changed(
         status,
         observed_generation=view.snapshot.job.metadata.generation,
         state=state_of(status),
@@ -119,6 +121,16 @@ def completed(
         ready=status.ready if view.status.finished else counted,
         **_finished(view, status),
     )
+    return _with_kstatus(view, status)
+
+
+def _with_kstatus(view: View, status: DDPJobStatus) -> DDPJobStatus:
+    """The status with the condition for tools that wait, if one is true: it says what the status says."""
+    others, kind = tuple(one for one in status.conditions if one.type not in KSTATUS), kstatus(status)
+    if kind is None:
+        return status if len(others) == len(status.conditions) else changed(status, conditions=others)
+    say = Say(kind, value=True, reason=status.reason or status.state, message=status.message)
+    return changed(status, conditions=(*others, _condition(view, say, status.condition(kind))))
 
 
 def _ready_at_end(status: DDPJobStatus) -> int:

@@ -7,6 +7,7 @@ from ddpjob_operator.api import ConditionType, DDPJobStatus
 from .afterwards import AFTERWARDS, Step
 from .conditions import REPORTED, events
 from .decision import Decision
+from .kstatus import CONDITIONS as KSTATUS
 from .policies import CHAIN, Policy, Verdict
 from .policies.way import in_line
 from .questions import unmet
@@ -54,6 +55,10 @@ def _next_look(then: View, verdict: Verdict, asked: tuple[Policy | Step, ...]) -
     return min(filter(None, map(then.next_look, times)), default=None)
 
 
+UNIMPORTANT = KSTATUS | {ConditionType.CREATED}
+"""Conditions that may be written with what matters. Those of kstatus follow from the rest. That all pods run follows
+within seconds as a rule: written with it, that they were created costs no status of its own."""
+
 COUNTING = REPORTED | {ConditionType.RUNNING, ConditionType.QUEUED}
 """Conditions whose messages change with each pod, with what others use, or with what a program reports."""
 
@@ -79,6 +84,5 @@ def _what_matters(status: DDPJobStatus) -> list[tuple[object, ...]]:
     return [
         (one.type, one.status, one.reason, one.last_transition_time, "" if one.type in COUNTING else one.message)
         for one in status.conditions
-        # Running follows within seconds as a rule: written with it, Created costs no status of its own.
-        if one.type is not ConditionType.CREATED
+        if one.type not in UNIMPORTANT
     ]

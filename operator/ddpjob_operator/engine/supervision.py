@@ -98,7 +98,7 @@ def is_unheard_yet(view: View) -> bool:
 
 def said_of(view: View) -> str:
     """What the supervisors report of a running gang, in a sentence; empty if they report only that it runs."""
-    said = view.status.condition(ConditionType.STALLED)
+    said = view.status.condition(ConditionType.TRAINING_STALLED)
     if is_unheard_yet(view) and said is not None and said.status == "True":
         return said.message
     stall = stall_of(view)
@@ -211,9 +211,10 @@ def _remembering(view: View) -> Progress | None:
 
 
 def _stalled(view: View, stall: Stall | None) -> Say:
+    kind = ConditionType.TRAINING_STALLED
     if stall is None:
-        return Say(ConditionType.STALLED, value=False, reason=Reason.UNSTALLED, message="No stall is reported")
-    return Say(ConditionType.STALLED, value=True, reason=Cause.STALLED, message=_told(view, stall))
+        return Say(kind, value=False, reason=Reason.UNSTALLED, message="No stall is reported")
+    return Say(kind, value=True, reason=Cause.STALLED, message=_told(view, stall))
 
 
 def _told(view: View, stall: Stall) -> str:

@@ -4,8 +4,9 @@ from enum import Enum
 
 import pytest
 from ddpjob_operator.api import Cause, ConditionType, RestartAction, State
-from ddpjob_operator.api.reasons import ADVICE, Reason
+from ddpjob_operator.api.reasons import ADVICE, PASSES, Reason
 from ddpjob_operator.engine.incidents.judgement import BY_RULE_ONLY, DEFAULTS
+from ddpjob_operator.engine.owned import OWNED, OwnedKind
 
 from docs.generator.source import meanings
 
@@ -21,6 +22,16 @@ def test_every_word_has_a_meaning(words: type[Enum]) -> None:
     told = {value: text for _, value, text in meanings(words)}
     assert set(told) == {word.value for word in words}
     assert all(text.strip() for text in told.values())
+
+
+def test_of_every_reason_to_be_blocked_it_is_decided_whether_it_passes() -> None:
+    reasons = [*Reason]
+    assert [*PASSES] == reasons[: reasons.index(Reason.UNBLOCKED)]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in OWNED if kind.named], ids=str)
+def test_for_every_kind_that_a_job_owns_there_is_a_word_for_a_name_that_is_taken(kind: OwnedKind) -> None:
+    assert PASSES[f"{kind.kind}Taken"] is False
 
 
 def test_no_word_is_a_reason_and_a_cause() -> None:

@@ -51,7 +51,7 @@ ACTIVE = {"startTime": moment(-60)}
 
 PROGRESS = {"epoch": 2, "step": 120, "totalSteps": 400, "percent": 30.0, "display": "30%", "eta": "56s", "loss": 0.25}
 SPEED = {"samplesPerSecond": 1234.56, "slowestNode": 1, "lastStepTime": moment(-3)}
-SUCCEEDED = {"conditions": [condition("Succeeded", "AllRanksSucceeded")]}
+SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ SUCCEEDED = {"conditions": [condition("Succeeded", "AllRanksSucceeded")]}
         (
             "when it is deleted",
             {"ttlSecondsAfterFinished": 7200, "activeDeadlineSeconds": 240},
-            {**ACTIVE, "completionTime": moment(0), "conditions": [condition("Succeeded", "AllRanksSucceeded")]},
+            {**ACTIVE, "completionTime": moment(0), "conditions": [condition("Complete", "AllRanksSucceeded")]},
             "Deadline: deleted in 2h (ttlSecondsAfterFinished)",
         ),
         (

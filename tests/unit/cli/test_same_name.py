@@ -26,7 +26,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     Path("train.py").touch()
     directory = RunDirectory(tmp_path / "ddpjob-runs" / "train")
     directory.create()
-    ended = {"type": "Succeeded", "status": "True", "reason": "AllRanksSucceeded", "message": "1 node finished"}
+    ended = {"type": "Complete", "status": "True", "reason": "AllRanksSucceeded", "message": "1 node finished"}
     ended |= {"lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1}
     directory.save(DDPJob.from_dict({**yaml.safe_load(JOB), "status": {"conditions": [ended]}}))
     return directory

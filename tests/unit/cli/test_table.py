@@ -78,7 +78,7 @@ def test_a_row_is_printed_again_when_more_than_its_age_has_changed(capsys: pytes
     ]
 
 
-@pytest.mark.parametrize(("end", "eta"), [(None, "56s"), ("Succeeded", ""), ("Failed", "")])
+@pytest.mark.parametrize(("end", "eta"), [(None, "56s"), ("Complete", ""), ("Failed", "")])
 def test_what_has_ended_is_as_far_as_it_came_with_no_time_left(end: str | None, eta: str) -> None:
     said = {"type": end, "status": "True", "reason": "Any", "message": "", "observedGeneration": 1}
     said |= {"lastTransitionTime": "2026-01-01T00:00:00Z"}

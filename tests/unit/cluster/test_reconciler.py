@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from ddpjob_operator.api import DDPJobStatus, Incarnations
 from ddpjob_operator.api.contract import MANAGER, Label
+from ddpjob_operator.api.status import UNSEEN
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
 from ddpjob_operator.cluster.kube.clock import Reading
 from ddpjob_operator.cluster.kube.objects import (
@@ -568,6 +569,23 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
     with pytest.raises(ApiError, match="no answer"):
         asyncio.run(reconciler.round(KEY))
     assert (memory.refusal is not None) == remembered
+
+
+@pytest.mark.parametrize(
+    ("status", "looked"),
+    [(None, True), (UNSEEN, True), ({"observedGeneration": 1}, False)],
+    ids=["none, as servers of before have it", "that of a new type", "an operator's"],
+)
+def test_a_list_tells_all_of_a_job_that_no_operator_has_looked_at(
+    status: dict[str, int] | None,
+    looked: bool,  # noqa: FBT001  A table.
+) -> None:
+    store, job = Store(nobody), a_job(nodes=2).snapshot.job.to_document()
+    metadata = {"name": KEY[1], "namespace": KEY[0], "uid": UID, "resourceVersion": "5"}
+    store.jobs.saw(read({**job, "metadata": metadata, "status": status}, JobObject))
+    stored = store.jobs.get(KEY)
+    assert stored
+    assert a_reconciler(store=store)._memory(KEY, stored).looked is looked
 
 
 def test_what_was_not_carried_out_had_no_chance_of_an_effect() -> None:

@@ -260,8 +260,8 @@ def test_a_network_policy_that_a_finalizer_keeps_counts_as_gone_and_a_new_one_wa
     assert not store.owned[NETWORK_POLICY].owned_by(DIGITS), "an older view brings it back"
     with pytest.raises(Refused) as refused:
         asyncio.run(a_writer(api, store).carry_out((creation,), JOB))
-    told = f"NetworkPolicy {name} is the job's own, but it is being deleted: wait until it is gone"
-    assert (refused.value.reason, refused.value.message) == ("NetworkPolicyTaken", told)
+    told = f"NetworkPolicy {name} is being deleted: wait until it is gone"
+    assert (refused.value.reason, refused.value.message) == ("BeingDeleted", told)
 
 
 @cache

@@ -1,10 +1,14 @@
-"""What a decision comes to without the words that are for people: `status.state` and `status.message`."""
+"""What a decision comes to without the words that are for people: `status.state` and `status.message`.
+
+kstatus' conditions repeat the message.
+"""
 
 from dataclasses import replace
 from typing import Any
 
 from ddpjob_operator.api import DDPJobStatus, State
 from ddpjob_operator.engine import Decision, Patch, Snapshot, Tell
+from ddpjob_operator.engine.kstatus import CONDITIONS as KSTATUS
 
 
 def in_other_words(snapshot: Snapshot) -> Snapshot:
@@ -32,4 +36,7 @@ def _deed(action: Any) -> Any:
 
 
 def _without_words(status: DDPJobStatus) -> DDPJobStatus:
-    return status.model_copy(update={"message": "", "state": State.PENDING})
+    conditions = tuple(
+        one.model_copy(update={"message": ""}) if one.type in KSTATUS else one for one in status.conditions
+    )
+    return status.model_copy(update={"message": "", "state": State.PENDING, "conditions": conditions})

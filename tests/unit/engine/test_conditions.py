@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 from ddpjob_operator.api import Backend, ConditionType, DDPJobStatus
+from ddpjob_operator.engine.kstatus import CONDITIONS as KSTATUS
 
 from .builders import START, Moment, a_job
 
@@ -49,7 +50,7 @@ CONDITIONS: dict[str, tuple[Moment, str]] = {
     "a job that is done": (
         running.succeeds(0, 1).decided(),
         (
-            "Created:PodsCreated Succeeded:AllRanksSucceeded "
+            "Complete:AllRanksSucceeded Created:PodsCreated "
             "SuccessCriteriaMet:AllRanksSucceeded -Running:AllRanksSucceeded"
         ),
     ),
@@ -64,7 +65,7 @@ CONDITIONS: dict[str, tuple[Moment, str]] = {
     "a job whose rank 0 is done, and was enough": (
         a_job(nodes=2, successPolicy="RankZero").running().succeeds(0).decided().gone().decided(),
         (
-            "Created:PodsCreated Succeeded:RankZeroSucceeded "
+            "Complete:RankZeroSucceeded Created:PodsCreated "
             "SuccessCriteriaMet:RankZeroSucceeded -Running:RankZeroSucceeded"
         ),
     ),
@@ -121,8 +122,9 @@ CONDITIONS: dict[str, tuple[Moment, str]] = {
 
 
 def conditions(status: DDPJobStatus) -> str:
-    """True conditions with their reason, then those that are not true any more."""
-    said = sorted((f"{condition.type}:{condition.reason}", condition.status) for condition in status.conditions)
+    """True conditions with their reason, then those that are not true any more. kstatus' have their own table."""
+    own = (condition for condition in status.conditions if condition.type not in KSTATUS)
+    said = sorted((f"{condition.type}:{condition.reason}", condition.status) for condition in own)
     return " ".join([*(text for text, value in said if value == "True"), *(f"-{t}" for t, v in said if v == "False")])
 
 
@@ -221,7 +223,7 @@ EVENTS: dict[str, tuple[Moment, str]] = {
     "suspended": (running.asks(suspend=True).decided().gone(), "Suspended"),
     "the decision to fail is none yet": (a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0), ""),
     "failed is a warning": (failed.gone(), "Failed!"),
-    "done": (running.succeeds(0, 1), "Succeeded"),
+    "done": (running.succeeds(0, 1), "Complete"),
     "deleted after its time": (a_job(ttlSecondsAfterFinished=9).running().succeeds(0).settled().after(9), ""),
     "a resize is a restart, and told as one": (running.asks(nodes=3), "Restarting!"),
     "nodes that are given back are told": (two.created().placed(1).after(720), "GangIncomplete!"),

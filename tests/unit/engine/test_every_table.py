@@ -10,6 +10,8 @@ from ddpjob_operator.api import Cause, ConditionType
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.schema import status_schema
 from ddpjob_operator.engine import Create, CreatePod, DeleteJob, Manifest, decide, pod_name
+from ddpjob_operator.engine.kstatus import CONDITIONS as KSTATUS
+from ddpjob_operator.engine.kstatus import kstatus
 from jsonschema import Draft202012Validator
 
 from .builders import Moment, a_job, with_nobody_steady
@@ -121,8 +123,17 @@ def waits_for_others(moment: Moment) -> bool:
 def test_what_is_said_is_what_the_type_allows_in_words_that_are_documented(moment: Moment) -> None:
     status = moment.settled().status
     STATUS.validate(status.to_dict())
-    assert {condition.reason for condition in status.conditions if condition.type != ConditionType.QUEUED} <= WORDS
+    others = {ConditionType.QUEUED, *KSTATUS}  # Their reasons are Kueue's, and those of the whole status.
+    assert {condition.reason for condition in status.conditions if condition.type not in others} <= WORDS
     assert len(status.message) <= 1024
+
+
+@every_moment
+def test_tools_that_wait_for_a_job_are_told_what_its_status_says(moment: Moment) -> None:
+    status = moment.settled().status
+    told = [(one.type, one.status, one.reason, one.message) for one in status.conditions if one.type in KSTATUS]
+    kind = kstatus(status)
+    assert told == ([] if kind is None else [(kind, "True", status.reason or status.state, status.message)])
 
 
 @every_moment
@@ -173,5 +184,6 @@ def test_every_reason_of_a_decision_is_met_in_some_table() -> None:
         *(Reason.WORKLOAD_TAKEN, Reason.POD_GROUP_TAKEN),
         Reason.POD_SECURITY_VIOLATION,
         *(Reason.FORBIDDEN, Reason.WEBHOOK_FAILED, Reason.INVALID, Reason.NO_EFFECT),
+        *(Reason.POD_DISRUPTION_BUDGET_TAKEN, Reason.BEING_DELETED),
     }
     assert WORDS - of_the_adapters - met == set()

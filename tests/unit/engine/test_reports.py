@@ -319,4 +319,4 @@ def test_a_gang_that_was_heard_of_is_remembered_as_supervised() -> None:
     moment = a_job(nodes=2).running().hears().settled()
     assert moment.status.supervised
     assert not moment.fails(0).decided().status.supervised
-    assert moment.status.condition(ConditionType.STALLED) is None
+    assert moment.status.condition(ConditionType.TRAINING_STALLED) is None

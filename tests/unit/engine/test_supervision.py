@@ -243,7 +243,7 @@ def test_when_progress_is_unknown(moment: Moment, expected: tuple[str, str] | No
 def test_a_stall_silence_and_a_loss_that_is_none_are_warnings() -> None:
     moments = (stands, silent.after(30), diverges)
     told = [[(event.warning, event.reason) for event in moment.decision.events] for moment in moments]
-    assert told == [[(True, "Stalled")], [(True, "ProgressUnknown")], [(True, "LossNotFinite")]]
+    assert told == [[(True, "TrainingStalled")], [(True, "ProgressUnknown")], [(True, "LossNotFinite")]]
 
 
 LOST: dict[str, tuple[Moment, tuple[str, str] | None]] = {
@@ -284,7 +284,7 @@ def test_other_words_for_the_same_are_no_event_and_can_wait_to_be_written(moment
 
 def test_a_second_stall_is_another_event() -> None:
     again = stands.settled().hears().settled().hears("Stalled", stall=STALL)
-    assert [event.reason for event in again.decision.events] == ["Stalled"]
+    assert [event.reason for event in again.decision.events] == ["TrainingStalled"]
 
 
 def test_the_silence_is_told_in_the_words_of_who_asked() -> None:

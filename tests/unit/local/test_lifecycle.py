@@ -24,7 +24,7 @@ def test_a_change_that_running_processes_cannot_follow_stops_them_first_and_no_o
 
 
 @pytest.mark.parametrize(
-    ("end", "goes_on"), [(None, True), ("Succeeded", True), ("Failed", False)], ids=["no end", "success", "failure"]
+    ("end", "goes_on"), [(None, True), ("Complete", True), ("Failed", False)], ids=["no end", "success", "failure"]
 )
 def test_a_run_goes_on_until_it_has_failed_which_is_kept_beside_the_next_one(
     end: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, goes_on: bool

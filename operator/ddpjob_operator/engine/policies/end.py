@@ -169,7 +169,7 @@ def end(view: View, target: ConditionType, reason: str, message: str, blame: Sta
         return Verdict(status, stopping, _stopping(view, left, reason, culprit(status)))
     ended = (
         decided,
-        Say(ConditionType.FAILED if failed else ConditionType.SUCCEEDED, value=True, reason=reason, message=message),
+        Say(ConditionType.FAILED if failed else ConditionType.COMPLETE, value=True, reason=reason, message=message),
         Say(ConditionType.RUNNING, value=False, reason=reason, message=message),
         Say(ConditionType.RESTARTING, value=False, reason=reason, message=message),
     )
