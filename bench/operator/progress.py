@@ -30,7 +30,7 @@ async def progress(stage: Stage) -> Figures:
     async with supervisors(jobs) as reported:
         await stage.submit(_job(stage, number, port) for number, port in enumerate(reported))
         for job in (await stage.client.get(path(stage.namespace)))["items"]:
-            reported[job["spec"]["statusPort"]] = fingerprint(job["metadata"]["uid"])
+            reported[job["spec"]["network"]["statusPort"]] = fingerprint(job["metadata"]["uid"])
         await stage.until(path(stage.namespace), jobs, lambda job: "progress" in job.get("status", {}))
         stage.measure()
         await asyncio.sleep(measured)
@@ -46,7 +46,7 @@ async def progress(stage: Stage) -> Figures:
 
 def _job(stage: Stage, number: int, port: int) -> Manifest:
     job = stage.contestant.job(job_name(number), 4, FOR_LONG)
-    job["spec"]["statusPort"] = port
+    job["spec"]["network"] = {"statusPort": port}
     return job
 
 

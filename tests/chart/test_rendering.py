@@ -244,6 +244,7 @@ def test_the_operator_understands_the_flags() -> None:
         "namespaces={blue}",
         "podSecurity=none",
         "networkPolicy=disabled",
+        "gpuResources={nvidia.com/gpu.shared,example.com/gpu-}",
         "monitoringNamespace=prometheus",
         "trainerImage=registry.example.com/trainer:1",
         "log.format=text",
@@ -259,6 +260,7 @@ def test_the_operator_understands_the_flags() -> None:
     assert options.lease[1] == "ours"
     assert (options.namespaces, options.log_format, options.log_level) == (["blue"], "text", "debug")
     assert options.settings.pod_security == PodSecurity.NONE
+    assert options.settings.gpu_resources == ("nvidia.com/gpu.shared", "example.com/gpu-")
     assert options.settings.trainer_image == "registry.example.com/trainer:1"
     assert (options.resync_seconds, options.clock_settling_seconds) == (60, 7)
     assert options.settings.drain_protection_seconds == 0

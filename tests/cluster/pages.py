@@ -83,4 +83,4 @@ def a_page() -> Iterator[Page]:
 
 def supervised(page: Page, name: str = "digits", **spec: Any) -> dict[str, Any]:
     """A job whose rank 0 is reached at this page."""
-    return a_job(name, annotations=FOR_LONG | steered(address=ADDRESS), statusPort=page.port, **spec)
+    return a_job(name, annotations=FOR_LONG | steered(address=ADDRESS), network={"statusPort": page.port}, **spec)

@@ -24,7 +24,7 @@ def gone(plant: Plant, team: Team) -> None:
 
 
 def test_a_finished_job_goes_with_all_of_its_own_when_its_time_has_come(fake: Plant, team: Team) -> None:
-    team.apply(a_job(ttlSecondsAfterFinished=1, networkPolicy="Enabled"))
+    team.apply(a_job(ttlSecondsAfterFinished=1, network={"policy": "Enabled"}))
     gone(fake, team)
     assert writes(fake, team.namespace)["delete ddpjobs"] == 1
     assert team.events()["Complete"] == 1

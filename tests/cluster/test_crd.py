@@ -206,7 +206,7 @@ def test_a_job_of_another_manager_stays_its_own(api: Plant, after: Values) -> No
         ("elastic.shrinkAfterSeconds", "starts again without them"),
         ("restart.maxDisruptions", "there is no limit"),
         ("restart.rules", "first rule that matches"),
-        ("restart.rules.exitCodes", "ranges of them"),
+        ("restart.rules.exitCodes.operator", "A rank without an exit code matches neither"),
         ("restart.rules.signals", "SIGSEGV"),
         ("restart.rules.causes", "status.lastFailure.cause"),
     ],
@@ -237,14 +237,14 @@ def test_plain_kubectl_apply_holds_it_in_its_annotation(api: Plant) -> None:
 
 def test_defaults_come_back(api: Plant, namespace: str) -> None:
     spec = json.loads(kubectl(api, namespace, "apply", {}, "-o", "json"))["spec"]
-    assert {name: spec[name] for name in ("nodes", "procsPerNode", "backend", "masterPort", "suspend")} == {
+    assert {name: spec[name] for name in ("nodes", "backend", "suspend")} == {
         "nodes": 1,
-        "procsPerNode": "Auto",
         "backend": "Auto",
-        "masterPort": 29500,
         "suspend": False,
     }
+    assert "procsPerNode" not in spec
     assert spec["restart"]["maxRestarts"] == 6
+    assert spec["network"] == {"masterPort": 29500, "statusPort": 29501, "controlPort": 29502, "waitForMaster": True}
 
 
 def test_its_short_name_lists_it_in_our_columns_and_all_does_not(api: Plant, namespace: str) -> None:

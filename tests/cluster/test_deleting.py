@@ -20,7 +20,7 @@ def metadata(team: Team) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("way", ["Background", "Foreground"])
 def test_nothing_is_left_of_a_deleted_job(fake: Plant, team: Team, way: str) -> None:
-    team.apply(a_job(annotations=FOR_LONG, networkPolicy="Enabled"))
+    team.apply(a_job(annotations=FOR_LONG, network={"policy": "Enabled"}))
     team.wait("Running")
     assert not any("finalizers" in one for one in metadata(team))
     team.delete("ddpjobs", "digits", cascade=way, wait=True)
@@ -31,7 +31,7 @@ def test_nothing_is_left_of_a_deleted_job(fake: Plant, team: Team, way: str) -> 
 def test_nothing_is_left_where_no_operator_runs(unattended: Plant, way: str) -> None:
     team = Team(unattended)
     with team.operator():
-        team.apply(a_job(annotations=FOR_LONG, networkPolicy="Enabled"))
+        team.apply(a_job(annotations=FOR_LONG, network={"policy": "Enabled"}))
         team.wait("Running")
     team.delete("ddpjobs", "digits", cascade=way, wait=True)
     unattended.wait("everything to go", team.empty)
@@ -98,7 +98,7 @@ def test_a_namespace_goes_also_where_no_operator_runs(unattended: Plant) -> None
 
 
 def test_ours_can_be_found_by_their_labels(team: Team) -> None:
-    team.apply(a_job(networkPolicy="Enabled"))
+    team.apply(a_job(network={"policy": "Enabled"}))
     team.wait("Succeeded")
     found = team.kubectl("get", KINDS, "-l", f"{Label.JOB_NAME}=digits", "-o", "name").split()
     assert sorted(name.split("/")[0] for name in found) == [

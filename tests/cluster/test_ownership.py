@@ -97,7 +97,7 @@ def test_what_looks_like_a_jobs_own_and_is_not_costs_a_few_looks(unattended: Pla
             makes(team, team.namespace, f"{resource}.{version.partition('/')[0]}", document)
         team.change(suspend=True)
         team.wait("Suspended")
-        team.change(networkPolicy="Disabled", disruption="Allow")
+        team.change(network={"policy": "Disabled"}, disruption="Allow")
         team.change(suspend=False)
         team.wait("Running")
         begun = operator.metric("ddpjob_reconcile_seconds_count")

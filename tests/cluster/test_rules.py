@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from tests.plant import Plant
+from tests.support.exit_codes import among
 from tests.support.jobs import FOR_LONG, Team, a_job, condition, steered
 
 RULES = [
-    {"exitCodes": [3], "action": "RestartFree"},
-    {"exitCodes": ["64-78"], "action": "Fail"},
+    {"exitCodes": among(3), "action": "RestartFree"},
+    {"exitCodes": among(*range(64, 79)), "action": "Fail"},
     {"signals": ["SIGSEGV"], "action": "Fail"},
     {"causes": ["OutOfMemory"], "action": "Fail"},
-    {"exitCodes": [9], "causes": ["OutOfMemory"], "action": "Fail"},
+    {"exitCodes": among(9), "causes": ["OutOfMemory"], "action": "Fail"},
 ]
 
 
@@ -84,7 +85,7 @@ def test_a_rule_about_pods_that_are_deleted(team: Team) -> None:
 def test_rules_may_change_while_the_job_runs(team: Team) -> None:
     team.apply(a_job(annotations=FOR_LONG))
     team.wait("Running")
-    team.change(restart={"rules": [{"exitCodes": ["1-255"], "action": "Fail"}]})
+    team.change(restart={"rules": [{"exitCodes": among(*range(1, 256)), "action": "Fail"}]})
     team.fails(0)
     assert team.wait("Failed")["lastFailure"]["rule"] == "spec.restart.rules[0]"
 
@@ -110,7 +111,7 @@ def test_a_rule_of_afterwards_is_for_the_next_incident_whatever_becomes_of_the_j
     team.until("{.status.attempt}=2")
     ran = datetime.fromisoformat(condition(team.wait("Running"), "Running")["lastTransitionTime"])
     team.plant.wait("the window to be over", lambda: datetime.now(ran.tzinfo) > ran + timedelta(seconds=1.5))
-    team.change(restart={**restart, "rules": [{"exitCodes": [3], "action": action}]})
+    team.change(restart={**restart, "rules": [{"exitCodes": among(3), "action": action}]})
     status = scaled(team, 3, attempt=3)
     assert (status["restarts"], status.get("disruptions", 0), status["budget"]["used"]) == (1, 0, 0)
     assert (status["lastFailure"]["action"], status["lastFailure"]["rule"]) == ("Restart", "default")

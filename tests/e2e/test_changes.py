@@ -28,7 +28,7 @@ from .work import (
 def test_suspended_in_the_middle_of_an_epoch_it_saves_and_goes_on_from_there(host: Machines, team: Team) -> None:
     shared = host.new_folder()
     # Its pods are let through to each other, and so is the operator, which asks them how far they are.
-    team.apply(an_endless_training(shared, networkPolicy="Enabled"))
+    team.apply(an_endless_training(shared, network={"policy": "Enabled"}))
     wait_for_steps(team, attempt=1)
     host.wait("its progress", lambda: team.status().get("progress", {}).get("step"))
     begun = started(team.status())

@@ -91,7 +91,7 @@ def test_every_line_is_shown_once_through_a_restart_and_the_last_attempt_stays_r
         "metadata": {"name": "talk"},
         "spec": {
             "nodes": 2,
-            "waitForMaster": False,
+            "network": {"waitForMaster": False},
             "restart": {"gracePeriodSeconds": 1},
             "template": {"spec": {"containers": [container]}},
         },

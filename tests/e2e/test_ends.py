@@ -71,7 +71,7 @@ def test_a_gang_that_finds_no_place_says_what_lacks_and_fails_at_its_start_deadl
 
 @pytest.mark.full("test_docs.py: the page bound-a-jobs-time; tests/cluster/test_after_the_end.py")
 def test_a_job_that_has_had_its_time_to_live_goes_with_all_that_is_its_own(real: Plant, team: Team) -> None:
-    team.apply(a_script("brief", ["true"], nodes=2, ttlSecondsAfterFinished=3, networkPolicy="Enabled"))
+    team.apply(a_script("brief", ["true"], nodes=2, ttlSecondsAfterFinished=3, network={"policy": "Enabled"}))
     real.wait("its end", lambda: team.events("brief")["Complete"], LONG)
     kinds = "ddpjobs,pods,services,networkpolicies"
     real.wait("nothing to be left", lambda: not team.kubectl("get", kinds, "--output=name"))

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from tests.plant.machines import Machines
+from tests.support.exit_codes import among
 from tests.support.jobs import Team, condition, writes
 from tests.support.waiting import patience
 
@@ -171,7 +172,7 @@ def test_after_the_last_restart_in_place_all_pods_are_new_and_a_rule_ends_the_jo
     """The supervisors leave to the operator what is its to decide."""
     pod = with_script(team, FAILS_AT_STEP_20)
     container = {"command": ["ddpjob-supervise", "/code/train.py"], **CODE_MOUNT}
-    restart = {"inPlaceRestarts": 1, "backoffSeconds": 0, "rules": [{"exitCodes": [43], "action": "Fail"}]}
+    restart = {"inPlaceRestarts": 1, "backoffSeconds": 0, "rules": [{"exitCodes": among(43), "action": "Fail"}]}
     team.apply(a_training("limited", container, pod=pod, restart=restart))
     status = ended(team, "limited")
     assert status["state"] == "Failed"

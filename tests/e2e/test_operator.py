@@ -137,7 +137,7 @@ def test_the_operator_uses_all_rights_that_the_chart_grants_and_needs_no_other(h
 
 def _use_every_right(plant: Machines, team: Team) -> None:
     """What other tests may not lead to: names that are taken, what is removed or stopped, an event that repeats."""
-    team.apply(a_script("rights", SLEEP, suspend=True, networkPolicy="Enabled"))
+    team.apply(a_script("rights", SLEEP, suspend=True, network={"policy": "Enabled"}))
     team.wait("Suspended", "rights", LONG)
     job = DDPJob.from_dict(team.job("rights") or {})
     _take(team, "NetworkPolicy", name_beside(job.ref), {"podSelector": {}}, "networking.k8s.io/v1")
@@ -155,7 +155,7 @@ def _use_every_right(plant: Machines, team: Team) -> None:
     team.wait("Running", "rights", LONG)
     _patch(team, '{"spec": {"suspend": true}}')
     team.wait("Suspended", "rights", LONG)
-    _patch(team, '{"spec": {"suspend": false, "networkPolicy": "Disabled"}}')
+    _patch(team, '{"spec": {"suspend": false, "network": {"policy": "Disabled"}}}')
     team.wait("Running", "rights", LONG)
     plant.wait("an event to repeat", lambda: team.events("rights")["Running"] > 1)
     _take(team, "PodDisruptionBudget", name_beside(job.ref), NO_PODS, "policy/v1")

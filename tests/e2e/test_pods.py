@@ -62,7 +62,7 @@ def test_shared_memory_is_as_large_as_the_memory_limit(team: Team) -> None:
 def test_the_other_pods_wait_for_the_master_s_port(team: Team) -> None:
     listen = "test $RANK != 0 || until test -e /tmp/listen; do sleep 0.1; done; python3 -m http.server 29500"
     job = a_script("wait", ["sh", "-c", listen], nodes=2)
-    job["spec"]["waitForMaster"] = True
+    job["spec"]["network"] = {"waitForMaster": True}
     team.apply(job)
     team.until("{.status.message}=1 of 2 pods running; rank 1: waiting for the master's port", "wait")
     assert pod_of(team, 1, "wait")["status"]["initContainerStatuses"][0]["name"] == "wait-for-master"
@@ -86,7 +86,7 @@ def test_other_containers_end_with_the_job(team: Team) -> None:
     ["Enabled", pytest.param("Disabled", marks=pytest.mark.full("tests/unit/engine; pods reach each other"))],
 )
 def test_a_network_policy_lets_in_the_job_s_own_pods_and_nobody_else(policy: str, real: Plant, team: Team) -> None:
-    team.apply(a_script("listens", ["python3", "-c", LISTENS], networkPolicy=policy))
+    team.apply(a_script("listens", ["python3", "-c", LISTENS], network={"policy": policy}))
     team.wait("Running", "listens")
     real.wait("it to listen", lambda: "listening" in logs(team, "listens"))
     job = team.pods("listens")[0]["status"]["podIP"]

@@ -60,7 +60,7 @@ def test_a_stranger_changes_nothing_in_a_job_whether_or_not_he_knows_its_uid(
     policy: str, real: Plant, team: Team
 ) -> None:
     container = {"command": ["ddpjob-supervise", "/code/train.py"], **CODE_MOUNT}
-    team.apply(a_training("digits", container, pod=with_script(team, TRAINS), networkPolicy=policy))
+    team.apply(a_training("digits", container, pod=with_script(team, TRAINS), network={"policy": policy}))
     team.wait("Running", seconds=SOON)
     before = step_of(team)
     strangers = Team(real)

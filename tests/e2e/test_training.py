@@ -90,7 +90,7 @@ def test_an_unchanged_script_trains_under_torchrun_with_two_processes_on_each_no
 @pytest.mark.full("test_changes.py, whose training has both")
 def test_the_example_trains_with_a_read_only_root_and_a_network_policy(team: Team) -> None:
     job = yaml.safe_load(EXAMPLE.read_text())
-    job["spec"]["networkPolicy"] = "Enabled"
+    job["spec"]["network"] = {"policy": "Enabled"}
     job["spec"]["template"]["spec"]["containers"][0]["securityContext"] = {"readOnlyRootFilesystem": True}
     team.apply(job)
     status = team.wait("Succeeded", seconds=LONG)

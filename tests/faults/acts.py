@@ -72,7 +72,7 @@ def failed(there: Witness) -> bool:
     return there.status().get("state") == there.mark() == "Failed"
 
 
-OPEN = {"networkPolicy": "Disabled"}
+OPEN = {"network": {"policy": "Disabled"}}
 
 
 async def submit(user: User) -> None:
@@ -82,7 +82,7 @@ async def submit(user: User) -> None:
 
 async def submit_closed(user: User) -> None:
     """A job with a NetworkPolicy."""
-    await user.create("ddpjobs", a_job(NAME, annotations=FOR_LONG, networkPolicy="Enabled"))
+    await user.create("ddpjobs", a_job(NAME, annotations=FOR_LONG, network={"policy": "Enabled"}))
 
 
 async def submit_elastic(user: User) -> None:
@@ -97,7 +97,7 @@ async def submit_elastic(user: User) -> None:
         elastic={"minNodes": 2, "shrinkAfterSeconds": SHRINK_SECONDS},
         scheduleTimeoutSeconds=SCHEDULE_SECONDS,
         restart={"backoffSeconds": FOR_EVER_SECONDS, "maxBackoffSeconds": FOR_EVER_SECONDS},
-        networkPolicy="Enabled",
+        network={"policy": "Enabled"},
         scheduling={"schedulingPolicy": {"basic": {}}},
     )
     job["spec"]["template"]["spec"] |= _on_nodes_of_its_own(user)

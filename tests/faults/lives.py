@@ -16,7 +16,7 @@ from .faults import On
 from .life import Life, Row, Stage
 from .witness import Witness
 
-WITH_PATIENCE = {"scheduleTimeoutSeconds": 600, "statusPort": 9999}
+WITH_PATIENCE = {"scheduleTimeoutSeconds": 600, "network": {"statusPort": 9999}}
 """And with another NetworkPolicy, which lets in who asks at the status port."""
 
 _STAGES = (
@@ -31,7 +31,7 @@ _STAGES = (
 _BRIEF_STAGES = (
     Stage("run", acts.submit_closed, acts.running(1, 2)),
     Stage("suspend", acts.change(suspend=True), acts.suspended),
-    Stage("resume", acts.change(suspend=False, networkPolicy="Disabled"), acts.running(2, 2)),
+    Stage("resume", acts.change(suspend=False, network={"policy": "Disabled"}), acts.running(2, 2)),
     Stage("deadline", acts.let_time_be_over, acts.failed),
     _STAGES[-1],
 )

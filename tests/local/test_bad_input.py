@@ -17,7 +17,12 @@ from tests.support.waiting import patience
 
 def test_a_wrong_yaml_gets_all_of_its_errors_at_once_and_starts_nothing(here: Here) -> None:
     file = here.job(
-        "wrong", *script("pass"), nodes=0, masterPort=80, template=None, container={"env": [{"name": "RANK"}]}
+        "wrong",
+        *script("pass"),
+        nodes=0,
+        network={"masterPort": 80},
+        template=None,
+        container={"env": [{"name": "RANK"}]},
     )
     code, output = here.ddpjob("run", file)
     assert code == 2
@@ -25,7 +30,11 @@ def test_a_wrong_yaml_gets_all_of_its_errors_at_once_and_starts_nothing(here: He
         f"error: {file} is not a valid DDPJob:",
         *output.splitlines()[1:],
     ]
-    for said in ("spec.nodes: 0 is too small", "spec.masterPort: 80 is too small", "RANK is set by DDPJob itself"):
+    for said in (
+        "spec.nodes: 0 is too small",
+        "spec.network.masterPort: 80 is too small",
+        "RANK is set by DDPJob itself",
+    ):
         assert said in output
     assert not (here.directory / "ddpjob-runs").exists()
 

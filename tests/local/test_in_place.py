@@ -207,7 +207,7 @@ def test_with_mode_recreate_all_pods_are_new(here: Here) -> None:
 @pytest.mark.full("test_runs has two jobs at once, docs/tutorial/first-training a status with its pace")
 def test_two_jobs_at_once_are_told_apart_and_each_says_where_it_is(here: Here) -> None:
     first, _ = trains(here, "one")
-    second, _ = trains(here, "two", statusPort=hold_port())
+    second, _ = trains(here, "two", network={"statusPort": hold_port()})
     for name in ("one", "two"):
         text = here.wait(f"the pace of {name}", lambda name=name: _with_a_pace(here, name))
         lines = dict(line.split(":", 1) for line in text.splitlines() if line[:1].isalpha() and ":" in line)

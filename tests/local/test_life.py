@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.local.here import Here, script
+from tests.support.exit_codes import among
 from tests.support.waiting import patience
 
 ENDLESS = "print('up', flush=True)\ntime.sleep(1000)"
@@ -80,16 +81,16 @@ def test_a_gang_that_never_comes_up_has_its_own_deadline(here: Here) -> None:
 @pytest.mark.parametrize(
     ("rule", "body", "outcome"),
     [
-        ({"exitCodes": ["70-79"], "action": "Fail"}, "sys.exit(75)", (1, 0, "Application")),
+        ({"exitCodes": among(*range(70, 80)), "action": "Fail"}, "sys.exit(75)", (1, 0, "Application")),
         pytest.param(
             {"signals": ["SIGSEGV"], "action": "Fail"}, "os.kill(os.getpid(), 11)", (1, 0, "Application"), marks=RULES
         ),
         pytest.param(
             {"causes": ["StartError"], "action": "Fail"}, "sys.exit(75)", (3, 2, "MaxRestartsExceeded"), marks=RULES
         ),
-        ({"exitCodes": [75], "action": "RestartFree"}, "sys.exit(75)", (3, 0, "MaxDisruptionsExceeded")),
+        ({"exitCodes": among(75), "action": "RestartFree"}, "sys.exit(75)", (3, 0, "MaxDisruptionsExceeded")),
     ],
-    ids=["a range of exit codes", "a signal", "a rule that does not match", "a restart that is free"],
+    ids=["an exit code", "a signal", "a rule that does not match", "a restart that is free"],
 )
 def test_restart_rules_decide(here: Here, rule: dict[str, object], body: str, outcome: tuple[int, int, str]) -> None:
     restart = {"maxRestarts": 2, "maxDisruptions": 2, "backoffSeconds": 0, "rules": [rule]}
@@ -197,7 +198,7 @@ def test_logs_of_any_attempt_begin_with_the_rank_that_failed_first(here: Here) -
 
 def test_status_tells_the_history_and_what_is_left_of_the_time(here: Here) -> None:
     body = f"if os.environ['DDPJOB_INCARNATION'] == '1':\n    sys.exit(3)\n{ENDLESS}"
-    restart = {"backoffSeconds": 0, "rules": [{"exitCodes": [3], "action": "RestartFree"}]}
+    restart = {"backoffSeconds": 0, "rules": [{"exitCodes": among(3), "action": "RestartFree"}]}
     spec = {"activeDeadlineSeconds": 8000, "ttlSecondsAfterFinished": 60, "restart": restart}
     run = here.start("run", here.job("told", *script(body), **spec))
     here.wait("the second attempt", lambda: "up" in here.log("told", 0, 2))

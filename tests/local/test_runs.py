@@ -111,7 +111,7 @@ def test_a_free_port_is_chosen_where_the_wanted_one_is_taken(here: Here) -> None
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        file = here.job("port", *script("print(os.environ['MASTER_PORT'])"), masterPort=port, nodes=2)
+        file = here.job("port", *script("print(os.environ['MASTER_PORT'])"), network={"masterPort": port}, nodes=2)
         code, output = here.ddpjob("run", file)
     assert code == 0, output
     chosen = {here.log("port", rank).strip() for rank in range(2)}
@@ -123,7 +123,7 @@ def test_a_free_port_is_chosen_where_the_wanted_one_is_taken(here: Here) -> None
 
 def test_two_jobs_at_once_never_meet_on_one_port(here: Here) -> None:
     body = "print(os.environ['MASTER_PORT'], flush=True)\ntime.sleep(1000)"
-    files = [here.job(name, *script(body), masterPort=29731) for name in ("one", "two")]
+    files = [here.job(name, *script(body), network={"masterPort": 29731}) for name in ("one", "two")]
     runs = [here.start("run", file) for file in files]
     ports = [here.wait(f"{name}'s port", lambda name=name: here.log(name, 0)) for name in ("one", "two")]
     assert len(set(ports)) == 2

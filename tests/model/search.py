@@ -20,6 +20,8 @@ from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.cluster.writer import OF_PODS, described
 from ddpjob_operator.engine import Action, CreatePod, Decision, DeletePod, StopPod
 
+from tests.support.exit_codes import among
+
 from .kueue import Kueue
 from .operator import Operator
 from .pods import RealPod
@@ -295,7 +297,7 @@ EDITS: dict[str, Change] = {
 }
 """What people and a queue do to a job."""
 
-FAIL_ON_ERROR = {"exitCodes": [1], "action": "Fail"}
+FAIL_ON_ERROR = {"exitCodes": among(1), "action": "Fail"}
 SANDBOX_LOST = "sandbox lost"
 FAULTS: dict[str, Callable[[RealPod], Callable[[World, RealPod], None] | None]] = {
     "exit 1": lambda pod: _exit(1) if pod.running and not pod.dead else None,

@@ -16,6 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.support.exit_codes import among
 from tests.support.seed import examples
 
 from .groups import Groups
@@ -71,8 +72,8 @@ BY_CLUSTER = ["PreemptionByScheduler", "EvictionByEvictionAPI", "DeletionByTaint
 RULES = st.lists(
     st.sampled_from(
         [
-            {"exitCodes": [3, "130-140"], "action": "RestartFree"},
-            {"exitCodes": ["1-2"], "action": "Fail"},
+            {"exitCodes": among(3, *range(130, 141)), "action": "RestartFree"},
+            {"exitCodes": among(1, 2), "action": "Fail"},
             {"causes": ["OutOfMemory"], "action": "RestartFree"},
             {"causes": ["Stopped", "PodDeleted", "NodeLost"], "action": "Restart"},
             {"signals": ["SIGSEGV"], "action": "Fail"},
@@ -103,7 +104,7 @@ SPECS = st.fixed_dictionaries(
         "finishTimeoutSeconds": st.sampled_from([60, 300]),
         "cleanPodPolicy": st.sampled_from(["None", "All"]),
         "ttlSecondsAfterFinished": st.sampled_from([0, 100]),
-        "networkPolicy": st.just("Enabled"),
+        "network": st.just({"policy": "Enabled"}),
         "suspend": st.just(value=True),
         "disruption": st.just("AfterCheckpoint"),
         "elastic": st.fixed_dictionaries({"shrinkAfterSeconds": st.sampled_from([10, 100])}),

@@ -344,7 +344,7 @@ def test_who_waits_in_vain_asks_once_for_each_rank_whoever_else_does(
 
 @pytest.mark.parametrize(
     ("env", "code", "setting"),
-    [({}, 2, "MASTER_PORT (--master-port) for all processes"), ({"DDPJOB_UID": "b7"}, 1, "spec.masterPort")],
+    [({}, 2, "MASTER_PORT (--master-port) for all processes"), ({"DDPJOB_UID": "b7"}, 1, "spec.network.masterPort")],
     ids=["by hand", "of a job"],
 )
 def test_a_port_that_is_taken_is_named_with_what_to_do_and_a_job_tries_again(

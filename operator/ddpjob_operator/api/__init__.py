@@ -6,15 +6,17 @@ Imports nothing else of ours.
 from .causes import Cause
 from .job import DDPJob, Metadata
 from .problems import BadInputError, InvalidJobError, Problem
-from .restart import Restart, RestartAction, RestartMode, RestartRule, Signal
+from .restart import ExitCodes, Restart, RestartAction, RestartMode, RestartRule, Signal
 from .scheduling import DisruptionMode, GangPolicy, Scheduling, SchedulingPolicy
 from .spec import (
     Backend,
     Checkpoint,
+    CheckpointInterval,
     CleanPodPolicy,
     DDPJobSpec,
     DisruptionPolicy,
     Elastic,
+    Network,
     NetworkPolicy,
     Preflight,
     SuccessPolicy,
@@ -42,6 +44,7 @@ __all__ = [
     "Budget",
     "Cause",
     "Checkpoint",
+    "CheckpointInterval",
     "CheckpointSeen",
     "CleanPodPolicy",
     "Condition",
@@ -52,11 +55,13 @@ __all__ = [
     "DisruptionMode",
     "DisruptionPolicy",
     "Elastic",
+    "ExitCodes",
     "GangPolicy",
     "Incarnations",
     "Incident",
     "InvalidJobError",
     "Metadata",
+    "Network",
     "NetworkPolicy",
     "NodeIncarnation",
     "PodSecurity",

@@ -78,8 +78,8 @@ class Env:
     MASTER_ADDR = "MASTER_ADDR"
     """Where rank 0 listens. Each attempt has a name of its own, so that no process meets a master of another one."""
     MASTER_PORT = "MASTER_PORT"
-    """Port on which rank 0 listens: `spec.masterPort`. After a restart in place or a full preflight the ranks have
-    another, a free one of 10000 to 19999."""
+    """Port on which rank 0 listens: `spec.network.masterPort`. After a restart in place or a full preflight the ranks
+    have another, a free one of 10000 to 19999."""
     WORLD_SIZE = "WORLD_SIZE"
     """Number of processes of all nodes together."""
     NNODES = "NNODES"
@@ -129,7 +129,7 @@ class Env:
     CHECKPOINT_EVERY_STEPS = "DDPJOB_CHECKPOINT_EVERY_STEPS"
     """`spec.checkpoint.everySteps`, if that is set."""
     CHECKPOINT_EVERY_SECONDS = "DDPJOB_CHECKPOINT_EVERY_SECONDS"
-    """`spec.checkpoint.everySeconds`, if that is set: a number, or `Auto`."""
+    """`spec.checkpoint.everySeconds`, if that is set; `Auto` with `interval: Auto`."""
     CHECKPOINT_KEEP = "DDPJOB_CHECKPOINT_KEEP"
     """`spec.checkpoint.keep`. Not set without `spec.checkpoint`."""
     TERMINATION_LOG = "DDPJOB_TERMINATION_LOG"
@@ -141,9 +141,9 @@ class Env:
 
     # For the supervisor.
     STATUS_PORT = "DDPJOB_STATUS_PORT"
-    """Port of its status page: `spec.statusPort`."""
+    """Port of its status page: `spec.network.statusPort`."""
     CONTROL_PORT = "DDPJOB_CONTROL_PORT"
-    """Port on which supervisors talk to each other: `spec.controlPort`."""
+    """Port on which supervisors talk to each other: `spec.network.controlPort`."""
     PEERS = "DDPJOB_PEERS"
     """Where to find supervisors: `host:port`, separated by commas; rank 0's first. A pod that replaces a lost one
     also gets the addresses of up to eight running pods."""
@@ -235,4 +235,4 @@ class ExitCode(IntEnum):
 
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-")
-"""Resources that count as GPUs; one that ends in a dash is a prefix."""
+"""Resources that count as GPUs in any cluster; one that ends in a dash is a prefix."""

@@ -46,7 +46,7 @@ SCALE = {
 }
 """For `kubectl scale` and for autoscalers."""
 
-LEFT_OUT = {"anyOf", "$defs", "additionalProperties", "examples"}
+LEFT_OUT = {"anyOf", "$defs", "additionalProperties", "examples", "uniqueItems"}
 """Keywords of JSON Schema that a CRD does not have, or has in another form."""
 
 KUBERNETES_OWN = ("template", "checkpoint.volume")
@@ -133,7 +133,7 @@ def structural(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str,
     result = {key: value for key, value in schema.items() if key not in LEFT_OUT}
     if schema.get("additionalProperties") is True:
         result["x-kubernetes-preserve-unknown-fields"] = True
-    if "anyOf" in schema:
+    if "anyOf" in schema:  # Only in Kubernetes' own types.
         result["x-kubernetes-int-or-string"] = True
     if "properties" in schema:
         result["properties"] = {name: structural(one, definitions) for name, one in schema["properties"].items()}
@@ -165,7 +165,6 @@ def _is_description(keyword: str, value: Any) -> bool:
 
 def _bound(spec: dict[str, Any]) -> None:
     """Limits without which the API server refuses rules over lists as too costly."""
-    _at(spec, "restart.rules[].exitCodes[]")["maxLength"] = 7
     spec["properties"]["template"]["required"] = ["spec"]  # Otherwise no rule would apply without it.
     template = spec["properties"]["template"]["properties"]
     for kind in ("labels", "annotations"):

@@ -185,7 +185,7 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.RESTARTED: NOTHING,
     Reason.UNSTALLED: NOTHING,
     Reason.SUPERVISOR_SILENT: "Nothing, if it lasts only a moment. Otherwise see whether a NetworkPolicy or a "
-    "firewall keeps the operator from the pod's statusPort.",
+    "firewall keeps the operator from the pod's status port (spec.network.statusPort).",
     Reason.SUPERVISOR_HEARD: NOTHING,
     Reason.NOT_FINITE: "Look at the learning rate, and at the data of the steps before that. If the program does not "
     "recover by itself, stop it before it replaces its checkpoints: `ddpjob suspend NAME`.",

@@ -1,5 +1,6 @@
 """What a user asks for when a rank fails: `spec.restart`."""
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated
 
@@ -81,23 +82,44 @@ def signal_name(number: int) -> str:
     return names[number - 1] if number <= len(names) else f"SIG{number}"
 
 
-ExitCodes = (
-    Annotated[int, Field(ge=1, le=LAST_EXIT_CODE)]
-    | Annotated[str, Field(pattern=r"^[0-9]{1,3}-[0-9]{1,3}$", max_length=7)]
-)
-"""One exit code, or a range of them that includes both ends."""
-
 _ATOMIC = {"x-kubernetes-list-type": "atomic"}
+_SET = {"x-kubernetes-list-type": "set", "uniqueItems": True}
+
+
+class ExitCodesOperator(StrEnum):
+    """Which exit codes a rule matches, as in the `podFailurePolicy` of a Job."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+
+
+class ExitCodes(Model):
+    """Exit codes of the trainer container, in the form of `onExitCodes` in a Job's `podFailurePolicy`."""
+
+    operator: ExitCodesOperator
+    """In: the exit code is one of values. NotIn: it is none of them. A rank without an exit code matches neither, nor
+    does one that exited with 0."""
+    values: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=LAST_EXIT_CODE)], ...],
+        Field(min_length=1, max_length=LAST_EXIT_CODE, json_schema_extra=_SET),
+    ]
+    """Exit codes from 1 to 255, each once."""
+
+    def matches(self, code: int | None) -> bool:
+        """Whether a rank that ended with this exit code is meant; None: it has none."""
+        return bool(code) and (code in self.values) is (self.operator is ExitCodesOperator.IN)
+
+    def matching(self) -> Iterator[int]:
+        """All exit codes that match, in ascending order."""
+        return filter(self.matches, range(1, LAST_EXIT_CODE + 1))
 
 
 class RestartRule(Model):
     """What to do about some incidents. A rule matches when each of its fields matches the rank that failed first."""
 
-    exit_codes: Annotated[
-        tuple[ExitCodes, ...] | None, Field(min_length=1, max_length=MAX_MATCHES, json_schema_extra=_ATOMIC)
-    ] = None
-    """Exit codes of the trainer container, from 1 to 255, and ranges of them: `[3, 64-78]`. A pod that the cluster
-    takes away has an exit code too; add `causes: [Application]` to leave those out."""
+    exit_codes: ExitCodes | None = None
+    """Exit codes of the trainer container: `{operator: In, values: [3, 64]}`. A pod that the cluster takes away has
+    an exit code too; add `causes: [Application]` to leave those out."""
     signals: Annotated[
         tuple[Signal, ...] | None, Field(min_length=1, max_length=MAX_MATCHES, json_schema_extra=_ATOMIC)
     ] = None

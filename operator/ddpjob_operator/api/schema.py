@@ -3,6 +3,7 @@
 Made from the types in `spec` and Kubernetes' own schema of a pod template, so it cannot differ from either.
 """
 
+import math
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,8 @@ from .kubernetes import OBJECT_META, POD_SPEC, POD_TEMPLATE, VOLUME_SOURCE, defi
 from .numbers import MOST_SECONDS
 from .spec import DDPJobSpec
 from .status import DDPJobStatus
+
+INT32_MAX = 2**31 - 1
 
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """A DNS label that starts with a letter, since it also names a Service (RFC 1035)."""
@@ -23,7 +26,7 @@ NAME_FORM = (
 @cache
 def job_schema() -> dict[str, Any]:
     """The schema of a DDPJob document, JSON Schema draft 2020-12."""
-    spec = _without_null(DDPJobSpec.model_json_schema(by_alias=True))
+    spec = _as_kubernetes(DDPJobSpec.model_json_schema(by_alias=True))
     ours: dict[str, Any] = spec.pop("$defs")
     _refer(spec["properties"]["template"], POD_TEMPLATE)
     _refer(ours["Checkpoint"]["properties"]["volume"], VOLUME_SOURCE)
@@ -51,7 +54,7 @@ def job_schema() -> dict[str, Any]:
 @cache
 def status_schema() -> dict[str, Any]:
     """The schema of a DDPJob's status."""
-    said: dict[str, Any] = _without_null(DDPJobStatus.model_json_schema(by_alias=True))
+    said: dict[str, Any] = _as_kubernetes(DDPJobStatus.model_json_schema(by_alias=True))
     return said
 
 
@@ -80,17 +83,22 @@ def _refer(field: dict[str, Any], name: str) -> None:
     field |= {"description": description, "$ref": f"#/$defs/{name}"}
 
 
-def _without_null(schema: Any) -> Any:
-    """The schema with optional fields as Kubernetes has them: absent, never null; and without generated titles."""
+def _as_kubernetes(schema: Any) -> Any:
+    """The schema of a type of ours as Kubernetes writes such schemas.
+
+    An optional field is absent, never null; an integer has a format; and nothing has a generated title.
+    """
     if isinstance(schema, list):
-        return [_without_null(item) for item in schema if item != {"type": "null"}]
+        return [_as_kubernetes(item) for item in schema if item != {"type": "null"}]
     if not isinstance(schema, dict):
         return schema
     kept = {
-        key: _without_null(value)
+        key: _as_kubernetes(value)
         for key, value in schema.items()
         if value is not None and not (key == "title" and isinstance(value, str))
     }
     if len(kept.get("anyOf", ())) == 1:
         kept |= kept.pop("anyOf")[0]
+    if kept.get("type") == "integer":
+        kept["format"] = "int32" if kept.get("maximum", math.inf) <= INT32_MAX else "int64"
     return kept

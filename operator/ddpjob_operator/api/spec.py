@@ -1,7 +1,9 @@
 """What a user asks for: `spec`."""
 
+import re
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -22,7 +24,6 @@ from .numbers import PositiveSeconds, Seconds
 from .restart import Restart
 from .scheduling import Scheduling, Topology
 
-AUTO = "Auto"
 MANAGER = f"{GROUP}/operator"
 """What a missing `managedBy` stands for."""
 MANAGED_BY_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
@@ -34,7 +35,7 @@ PodPort = Annotated[int, Field(ge=1024, le=65535)]
 class Backend(StrEnum):
     """The library that exchanges gradients."""
 
-    AUTO = AUTO
+    AUTO = "Auto"
     NCCL = "NCCL"
     GLOO = "Gloo"
 
@@ -44,6 +45,13 @@ class NetworkPolicy(StrEnum):
 
     ENABLED = "Enabled"
     DISABLED = "Disabled"
+
+
+class CheckpointInterval(StrEnum):
+    """When the trainer saves, where no number says so."""
+
+    EPOCHS = "Epochs"
+    AUTO = "Auto"
 
 
 class CleanPodPolicy(StrEnum):
@@ -97,25 +105,20 @@ class Checkpoint(Model):
     volume: JsonObject | None = None
     """The volume to mount at path: a volume source as in a pod's `volumes`, without `name`. Without it, path is on a
     volume that the template mounts there or else on an emptyDir, which is lost with its pod."""
+    interval: CheckpointInterval | None = None
+    """When to save, instead of everySteps and everySeconds. Epochs: at the end of each epoch, as without any of the
+    three. Auto: as often as is worthwhile, given how long a save takes and how often the job fails."""
     every_steps: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    """Number of steps from one save to the next. With neither everySteps nor everySeconds, the trainer saves at the
-    end of each epoch."""
-    every_seconds: PositiveSeconds | Literal["Auto"] | None = None
-    """Seconds from one save to the next. Auto: as often as is worthwhile, given how long a save takes and how often
-    the job fails."""
+    """Number of steps from one save to the next."""
+    every_seconds: PositiveSeconds | None = None
+    """Number of seconds from one save to the next."""
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
     """How many of the newest checkpoints to keep."""
 
 
-class DDPJobSpec(Model):
-    """A training job: a template for its pods, one per node, and how they start, restart and end as one gang."""
+class Network(Model):
+    """The ports of the job's pods, and who can reach them."""
 
-    nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 1
-    """Number of nodes; each is one pod."""
-    procs_per_node: Annotated[int, Field(ge=1, le=MAX_PROCS_PER_NODE)] | Literal["Auto"] = "Auto"
-    """Training processes per node. Auto: one for each GPU that the trainer container requests, or 1 without GPUs."""
-    backend: Backend = Backend.AUTO
-    """Auto: NCCL if the trainer container requests GPUs, otherwise Gloo."""
     master_port: PodPort = DEFAULT_MASTER_PORT
     """Port on which rank 0 waits for the other ranks."""
     status_port: PodPort = DEFAULT_STATUS_PORT
@@ -125,10 +128,25 @@ class DDPJobSpec(Model):
     wait_for_master: bool = True
     """True: pods of node 1 and above start their trainer only once rank 0 accepts connections; this needs `python` in
     the image. False: the trainer itself has to retry until then."""
-    network_policy: NetworkPolicy | None = None
-    """Enabled: only the job's own pods can reach its pods, and the operator their status port, because PyTorch's
-    store authenticates nobody. Without it, the operator's setting when the job first starts, which is Enabled by
-    default."""
+    policy: NetworkPolicy | None = None
+    """Whether the job has a NetworkPolicy. Enabled: only the job's own pods can reach its pods, and the operator
+    their status port, because PyTorch's store authenticates nobody. Disabled: anybody can. Without a value, the
+    operator's setting when the job first starts, which is Enabled by default."""
+
+
+class DDPJobSpec(Model):
+    """A training job: a template for its pods, one per node, and how they start, restart and end as one gang."""
+
+    nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 1
+    """Number of nodes; each is one pod."""
+    procs_per_node: Annotated[int, Field(ge=1, le=MAX_PROCS_PER_NODE)] | None = None
+    """Training processes per node. Without it, one for each GPU that the trainer container requests, or 1 without
+    GPUs. Which resources are GPUs: `nvidia.com/gpu`, `nvidia.com/mig-*`, `amd.com/gpu`, and those that the operator's
+    administrator names; each unit is one GPU."""
+    backend: Backend = Backend.AUTO
+    """Auto: NCCL if the trainer container requests GPUs, otherwise Gloo."""
+    network: Network = Network()
+    """The ports of the job's pods, whether they wait for rank 0, and who can reach them."""
     suspend: bool = False
     """True: the pods are stopped, with their full grace period to save. False again: training continues from the
     checkpoint, and startTime and the clock of activeDeadlineSeconds start over."""
@@ -203,23 +221,32 @@ class DDPJobSpec(Model):
         return self.scheduling.topology if self.scheduling else None
 
     @property
-    def gpus_per_node(self) -> int:
-        """GPUs that the trainer container asks for by name, whole or MIG slices."""
+    def resources(self) -> JsonObject:
+        """What the trainer container requests, by the resources' names."""
         resources = self.trainer.get("resources", {})
-        asked = {**resources.get("requests", {}), **resources.get("limits", {})}
-        return sum(int(amount) for name, amount in asked.items() if is_gpu(name))
+        return {**resources.get("requests", {}), **resources.get("limits", {})}
 
-    def resolved_procs_per_node(self) -> int:
-        """The number that `procsPerNode` stands for."""
-        return max(1, self.gpus_per_node) if self.procs_per_node == AUTO else int(self.procs_per_node)
+    def gpus_per_node(self, also: Iterable[str] = ()) -> int:
+        """GPUs that the trainer container requests; `also`: resources that count besides GPU_RESOURCES."""
+        known = (*GPU_RESOURCES, *also)
+        return sum(_units(amount) for name, amount in self.resources.items() if is_gpu(name, known))
 
-    def resolved_backend(self) -> Backend:
+    def resolved_procs_per_node(self, also: Iterable[str] = ()) -> int:
+        """The number of processes per node: the job's own or, if it has none, one for each GPU."""
+        return self.procs_per_node or min(max(1, self.gpus_per_node(also)), MAX_PROCS_PER_NODE)
+
+    def resolved_backend(self, also: Iterable[str] = ()) -> Backend:
         """The backend that `backend` stands for; decided by the container's requests, never by ranks."""
         if self.backend is not Backend.AUTO:
             return self.backend
-        return Backend.NCCL if self.gpus_per_node else Backend.GLOO
+        return Backend.NCCL if self.gpus_per_node(also) else Backend.GLOO
 
 
-def is_gpu(resource: str) -> bool:
+def is_gpu(resource: str, known: Iterable[str] = GPU_RESOURCES) -> bool:
     """Whether a resource of that name counts as GPUs."""
-    return any(resource.startswith(gpu) if gpu.endswith("-") else resource == gpu for gpu in GPU_RESOURCES)
+    return any(resource.startswith(gpu) if gpu.endswith("-") else resource == gpu for gpu in known)
+
+
+def _units(amount: object) -> int:
+    """How many devices an amount is; 0 if it is no whole number, with which Kubernetes refuses the pod."""
+    return int(str(amount)) if re.fullmatch(r"[0-9]{1,9}", str(amount)) else 0

@@ -16,6 +16,7 @@ import yaml
 from jsonschema import Draft202012Validator, ValidationError, validators
 from jsonschema.protocols import Validator
 
+from .former_words import former_words
 from .model import without_nulls
 from .problems import Path, Problem, dotted
 from .rules import RULES
@@ -42,9 +43,12 @@ def problems(document: Any) -> list[Problem]:
     A null counts as a field that is not set, as in the API server.
     """
     document = without_nulls(document)
+    former = [*former_words(document)]
     ruled = [problem for rule in RULES for problem in rule.problems(document)]
     found = {*ruled, *_schema_problems(document, told={problem.path for problem in ruled})}
-    return sorted(found, key=lambda problem: (dotted(problem.path), problem.message))
+    told = {problem.path for problem in former}
+    others = (problem for problem in found if not any(problem.path[: len(path)] == path for path in told))
+    return sorted([*former, *others], key=lambda problem: (dotted(problem.path), problem.message))
 
 
 @cache
@@ -94,7 +98,7 @@ SENTENCES: dict[str, Sentence] = {
         _none_of(value, schema["enum"]) if "enum" in schema else _wrong_type(value, limit) + _as_list(error)
     ),
     "anyOf": lambda value, limit, *_: f"{value!r} is not right; it must be {_alternatives(limit)}",
-    "oneOf": lambda value, limit, *_: f"{value!r} is not right; it must be {_alternatives(limit)}",
+    "uniqueItems": lambda value, *_: f"has {_repeated(value)} twice; values must differ",
     "maxLength": lambda value, limit, *_: f"is too long ({len(value)} characters); at most {limit} are allowed",
     "minItems": lambda _value, _limit, schema, _error: f"is empty{_meaning(schema)}",
     "maxItems": lambda value, limit, *_: f"has {len(value)} entries; at most {limit} are allowed",
@@ -163,9 +167,8 @@ def _plain(value: Any) -> str:
 
 
 def _alternatives(schemas: list[dict[str, Any]]) -> str:
-    said = []
-    for schema in schemas:
-        bounds = f" from {schema['minimum']} to {schema['maximum']}" if "minimum" in schema else ""
-        kind = TYPE_NAMES.get(schema.get("type", ""), f"a {schema.get('type')}")
-        said.append(str(schema["const"]) if "const" in schema else f"{kind}{bounds}")
-    return " or ".join(said)
+    return " or ".join(TYPE_NAMES.get(schema["type"], f"a {schema['type']}") for schema in schemas)
+
+
+def _repeated(values: list[Any]) -> str:
+    return next(str(value) for index, value in enumerate(values) if value in values[:index])

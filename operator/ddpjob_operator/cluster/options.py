@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ from .serve.log import Format
 OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 LAST_PORT = 65535
+
+RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9][-A-Za-z0-9_.]{0,62}")
+"""The name of an extended resource, or how such names begin."""
 
 A_WEEK = 604_800
 """In seconds."""
@@ -65,6 +69,7 @@ def parse(arguments: list[str] | None = None) -> OperatorOptions:
         settings=Settings(
             pod_security=PodSecurity(given.pod_security.capitalize()),
             network_policy=NetworkPolicy(given.network_policy.capitalize()),
+            gpu_resources=tuple(given.gpu_resources),
             monitoring_namespace=given.monitoring_namespace,
             operator_namespace=own,
             trainer_image=given.trainer_image,
@@ -147,7 +152,17 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         "--network-policy",
         choices=[choice.lower() for choice in NetworkPolicy],
         default=NetworkPolicy.ENABLED.lower(),
-        help="whether jobs that do not set networkPolicy get one when they first start",
+        help="whether jobs that do not set network.policy get a NetworkPolicy when they first start",
+    )
+    parser.add_argument(
+        "--gpu-resource",
+        action="append",
+        default=[],
+        type=_resource,
+        metavar="RESOURCE",
+        dest="gpu_resources",
+        help="count this resource of a trainer as GPUs too, such as nvidia.com/gpu.shared; one that ends in a dash "
+        "stands for all that begin with it; may be given several times",
     )
     parser.add_argument(
         "--monitoring-namespace",
@@ -181,6 +196,12 @@ def _port(text: str) -> int:
     if not 0 <= port <= LAST_PORT:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: a number from 0 to {LAST_PORT}")
     return port
+
+
+def _resource(text: str) -> str:
+    if not RESOURCE.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a resource's name: such as nvidia.com/gpu.shared")
+    return text
 
 
 def _seconds(text: str) -> int:

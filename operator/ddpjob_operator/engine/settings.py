@@ -13,6 +13,9 @@ class Settings:
     """For jobs that start from now on; a job that has started keeps what it started with."""
     network_policy: NetworkPolicy = NetworkPolicy.ENABLED
     """For jobs that do not set it and start for the first time."""
+    gpu_resources: tuple[str, ...] = ()
+    """Resources that count as GPUs besides those that always do; one that ends in a dash is a prefix. For jobs that
+    start or resume from now on."""
     monitoring_namespace: str = ""
     """The namespace whose pods, beside the operator's, may read status ports; empty: none."""
     operator_namespace: str = ""

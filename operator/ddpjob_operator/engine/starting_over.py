@@ -117,10 +117,7 @@ def _pace(before: Progress) -> float | None:
 
 
 def _interval(checkpoint: Checkpoint | None) -> Interval:
-    if checkpoint is None:
-        return Interval()
-    seconds = checkpoint.every_seconds
-    return Interval(checkpoint.every_steps, seconds if isinstance(seconds, int) else None)
+    return Interval(checkpoint.every_steps, checkpoint.every_seconds) if checkpoint else Interval()
 
 
 def _told(past: Former, present: Progress, lost: int) -> str:

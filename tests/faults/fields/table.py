@@ -11,8 +11,9 @@ from typing import Any
 
 from ddpjob_operator.api import Cause
 from ddpjob_operator.api.numbers import MOST_SECONDS
-from ddpjob_operator.api.restart import Signal
+from ddpjob_operator.api.restart import LAST_EXIT_CODE, Signal
 
+from tests.support.exit_codes import among
 from tests.support.jobs import FOR_LONG, STUBBORN, steered
 
 
@@ -135,16 +136,19 @@ def _variable(name: str, least: str, greatest: str, removed: str | None, /, **mo
     return Field(When.ALWAYS, tuple(told), Then.RANK_1_FAILS, **more)  # type: ignore[arg-type]
 
 
-def _new_variable(name: str, least: str, greatest: str, removed: str | None, /, **more: Any) -> Field:
+def _new_variable(name: str, least: str | None, greatest: str, removed: str | None, /, **more: Any) -> Field:
     told = (_with(1, **{name: value}) for value in (least, greatest, removed))
     return _suspended(*told, **more)
+
+
+def _port(variable: str, removed: str, /, wrong: tuple[tuple[Any, str], ...] = (), **port: int) -> Field:
+    return _new_variable(variable, "1024", "65535", removed, job={"network": port}, wrong=wrong)
 
 
 SOON = {"backoffSeconds": 0}
 NO_RESTART = {"restart": {"maxRestarts": 0}}
 MOST = str(MOST_SECONDS)
 LONG_PATH = "/" + "a" * 1023
-OR_AUTO = "must be Auto or a whole number from 1 to"
 IN_ELASTIC = {"elastic": {"minNodes": 2, "maxNodes": 2, "shrinkAfterSeconds": 60}}
 NAMED = "should match '^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'"
 NOTHING_MATCHES = {Change.REMOVED: "matches nothing; give one of exitCodes, signals, causes"}
@@ -307,20 +311,30 @@ FIELDS: dict[str, Field] = {
         _fails("Application"),
         RESTARTS,
         job={"restart": SOON},
-        greatest=[{"action": "Restart", "exitCodes": [7]}] * 19 + [{"action": "Fail", "exitCodes": [1]}],
+        greatest=[{"action": "Restart", "exitCodes": among(7)}] * 19 + [{"action": "Fail", "exitCodes": among(1)}],
         then=Then.RANK_1_FAILS,
     ),
-    "restart.rules[].exitCodes": _always(
+    "restart.rules[].exitCodes.operator": _always(
+        RESTARTS,
+        _fails("Application"),
+        None,
+        job=_rule(action="Fail", exitCodes=among(7)),
+        refused=NEEDED,
+        then=Then.RANK_1_FAILS,
+    ),
+    "restart.rules[].exitCodes.values": _always(
         _fails("Application"),
         _fails("Application"),
         None,
-        job=_rule(action="Fail", exitCodes=[7]),
-        least=[1],
-        greatest=["1-255"] * 32,
-        wrong=tuple(
-            ([bad], "must be an exit code from 1 to 255, or a range of them") for bad in (0, 256, "3", "9-8")
+        job=_rule(action="Fail", exitCodes=among(7)),
+        greatest=[*range(1, LAST_EXIT_CODE + 1)],
+        wrong=(
+            ([0], "should be greater than or equal to 1"),
+            ([256], "should be less than or equal to 255"),
+            (["64-78"], "must be of type integer"),
+            ([3, 3], "Duplicate value"),
         ),
-        refused=NOTHING_MATCHES,
+        refused=NEEDED,
         then=Then.RANK_1_FAILS,
     ),
     "restart.rules[].signals": _always(
@@ -346,7 +360,7 @@ FIELDS: dict[str, Field] = {
         RESTARTS,
         _fails("Application"),
         None,
-        job=_rule(action="RestartFree", exitCodes=[1]),
+        job=_rule(action="RestartFree", exitCodes=among(1)),
         refused=NEEDED,
         then=Then.RANK_1_FAILS,
     ),
@@ -359,29 +373,22 @@ FIELDS: dict[str, Field] = {
         _with(1, NPROC_PER_NODE="64", WORLD_SIZE="128", RANK=None),
         _with(1, NPROC_PER_NODE="1", WORLD_SIZE="2"),
         job={"procsPerNode": 2},
-        least=1,
-        greatest=64,
-        wrong=tuple((bad, f"{OR_AUTO} 64") for bad in (0, 65, "2", "auto")),
     ),
     "backend": _new_variable("DDPJOB_BACKEND", "gloo", "gloo", "gloo", job={"backend": "NCCL"}),
-    "masterPort": _new_variable("MASTER_PORT", "1024", "65535", "29500", job={"masterPort": 2000}),
-    "statusPort": _new_variable(
-        "DDPJOB_STATUS_PORT", "1024", "65535", "29501", job={"statusPort": 2000}, wrong=((29500, PORTS_DIFFER),)
-    ),
-    "controlPort": _new_variable(
-        "DDPJOB_CONTROL_PORT", "1024", "65535", "29502", job={"controlPort": 2000}, wrong=((29500, PORTS_DIFFER),)
-    ),
-    "waitForMaster": _suspended(
+    "network.masterPort": _port("MASTER_PORT", "29500", masterPort=2000),
+    "network.statusPort": _port("DDPJOB_STATUS_PORT", "29501", wrong=((29500, PORTS_DIFFER),), statusPort=2000),
+    "network.controlPort": _port("DDPJOB_CONTROL_PORT", "29502", wrong=((29500, PORTS_DIFFER),), controlPort=2000),
+    "network.waitForMaster": _suspended(
         Follows(ready="2/2", master_waits=False),
         Follows(ready="2/2", master_waits=True),
         Follows(ready="2/2", master_waits=True),
-        job={"waitForMaster": False},
+        job={"network": {"waitForMaster": False}},
     ),
-    "networkPolicy": _suspended(
+    "network.policy": _suspended(
         Follows(ready="2/2", policy=True),
         Follows(ready="2/2", policy=False),
         Follows(ready="2/2", policy=True),
-        job={"networkPolicy": "Enabled"},
+        job={"network": {"policy": "Enabled"}},
     ),
     "checkpoint.path": _suspended(
         _with(1, DDPJOB_CHECKPOINT_DIR="/a"),
@@ -402,9 +409,9 @@ FIELDS: dict[str, Field] = {
         MOST,
         None,
         job=_saved(everySeconds=7),
-        least=1,
-        greatest=MOST_SECONDS,
-        wrong=tuple((bad, f"{OR_AUTO} {MOST}") for bad in (0, MOST_SECONDS + 1, "auto")),
+    ),
+    "checkpoint.interval": _new_variable(
+        "DDPJOB_CHECKPOINT_EVERY_SECONDS", None, "Auto", None, job=_saved(interval="Auto")
     ),
     "checkpoint.keep": _new_variable("DDPJOB_CHECKPOINT_KEEP", "1", "1000", "3", job=_saved(keep=7)),
     # whose it is

@@ -39,6 +39,26 @@ def test_it_is_structural() -> None:
         assert not ("properties" in node and "additionalProperties" in node), node
 
 
+INTEGERS = [node for node in schemas(schema()) if node.get("type") == "integer"]
+
+
+def test_every_integer_has_a_format_that_holds_it() -> None:
+    assert [node for node in INTEGERS if node.get("format") not in {"int32", "int64"}] == []
+    assert [node for node in INTEGERS if node["format"] == "int32" and node.get("maximum", 0) >= 2**31] == []
+
+
+def test_no_field_of_ours_is_a_number_or_a_text() -> None:
+    """What only Kubernetes' own types are: a client of a typed language has to read such a field by hand."""
+    spec = schema()["properties"]["spec"]
+    ours = spec | {"properties": {name: one for name, one in spec["properties"].items() if name != "template"}}
+    unions = [node for root in (ours, schema()["properties"]["status"]) for node in schemas(root)]
+    assert [node for node in unions if node.get("x-kubernetes-int-or-string")] == [
+        node
+        for node in schemas(spec["properties"]["checkpoint"]["properties"]["volume"])
+        if node.get("x-kubernetes-int-or-string")
+    ]
+
+
 KEEPS = "x-kubernetes-preserve-unknown-fields"
 
 

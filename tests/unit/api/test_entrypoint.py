@@ -92,7 +92,7 @@ def test_arguments_and_variables_arrive_as_they_were_typed(text: str) -> None:
     ("options", "message"),
     [
         ({"size": Size(0)}, "--nodes: 0 is too small; it must be at least 1"),
-        ({"size": Size(2, 0)}, "--procs-per-node: 0 must be Auto or a whole number from 1 to 64"),
+        ({"size": Size(2, 0)}, "--procs-per-node: 0 is too small; it must be at least 1"),
         ({"max_restarts": -1}, "--max-restarts: -1 is too small; it must be at least 0"),
         ({"name": "My Run"}, "--name: 'My Run' must be at most 52 lower-case letters"),
         ({"name": ""}, "--name: '' must be at most 52 lower-case letters"),
@@ -101,7 +101,7 @@ def test_arguments_and_variables_arrive_as_they_were_typed(text: str) -> None:
         ({"env": ["RANK=0"]}, "--env: RANK is set by DDPJob itself; remove it"),
         ({"env": ["A=1", "A=2"]}, "--env: A is used twice; names must differ"),
         ({"checkpoint": {"path": "/"}}, "--checkpoint: '/' does not have the right form"),
-        ({"size": Size(0, 0)}, "--nodes: 0 is too small; it must be at least 1\n  --procs-per-node: 0 must be Auto"),
+        ({"size": Size(0, 0)}, "--nodes: 0 is too small; it must be at least 1\n  --procs-per-node: 0 is too small"),
     ],
 )
 def test_a_wrong_option_is_named_as_it_was_typed(options: dict[str, Any], message: str) -> None:

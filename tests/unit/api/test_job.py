@@ -11,13 +11,15 @@ from ddpjob_operator.api import (
     CleanPodPolicy,
     DDPJob,
     DDPJobStatus,
+    ExitCodes,
+    Network,
     Restart,
     RestartAction,
     SuccessPolicy,
 )
 from ddpjob_operator.api.manifest import parse
 from ddpjob_operator.api.problems import dotted
-from ddpjob_operator.api.restart import Signal
+from ddpjob_operator.api.restart import ExitCodesOperator, Signal
 from ddpjob_operator.api.spec import Elastic
 
 from .documents import a_file, complaint, job
@@ -25,9 +27,11 @@ from .documents import a_file, complaint, job
 
 def test_a_file_that_says_nothing_gets_the_documented_defaults() -> None:
     spec = job(a_file()).spec
-    assert (spec.nodes, spec.procs_per_node, spec.backend, spec.master_port) == (1, "Auto", Backend.AUTO, 29500)
+    assert (spec.nodes, spec.procs_per_node, spec.backend) == (1, None, Backend.AUTO)
     assert (spec.suspend, spec.active_deadline_seconds, spec.checkpoint) == (False, None, None)
-    assert (spec.wait_for_master, spec.network_policy) == (True, None)
+    assert spec.network == Network(
+        master_port=29500, status_port=29501, control_port=29502, wait_for_master=True, policy=None
+    )
     assert spec.restart == Restart(
         max_restarts=6,
         max_disruptions=None,
@@ -58,10 +62,13 @@ def test_a_job_is_this_operators_unless_it_names_another(spec: str, *, ours: boo
     assert job(a_file(spec)).spec.ours is ours
 
 
-def test_a_rule_names_exit_codes_and_ranges_as_they_stand() -> None:
-    text = a_file("restart:\n  rules:\n    - {exitCodes: [3, 64-78], signals: [SIGBUS], action: RestartFree}")
-    (rule,) = job(text).spec.restart.rules
-    assert (rule.exit_codes, rule.signals, rule.causes) == ((3, "64-78"), (Signal.BUS,), None)
+def test_a_rule_names_exit_codes_and_signals_as_they_stand() -> None:
+    exit_codes = "exitCodes: {operator: NotIn, values: [64, 3]}"
+    (rule,) = job(
+        a_file(f"restart:\n  rules:\n    - {{{exit_codes}, signals: [SIGBUS], action: RestartFree}}")
+    ).spec.restart.rules
+    assert rule.exit_codes == ExitCodes(operator=ExitCodesOperator.NOT_IN, values=(64, 3))
+    assert (rule.signals, rule.causes) == ((Signal.BUS,), None)
     assert rule.action is RestartAction.RESTART_FREE
 
 
@@ -73,7 +80,9 @@ def test_signals_have_the_numbers_of_this_system() -> None:
 
 def test_a_checkpoint_is_kept_three_times_at_the_end_of_each_epoch() -> None:
     checkpoint = job(a_file("checkpoint: {path: /runs}")).spec.checkpoint
-    assert checkpoint == Checkpoint(path="/runs", volume=None, every_steps=None, every_seconds=None, keep=3)
+    assert checkpoint == Checkpoint(
+        path="/runs", volume=None, every_steps=None, every_seconds=None, interval=None, keep=3
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,10 +103,10 @@ def test_null_in_the_template_is_as_good_as_nothing() -> None:
 
 def test_the_limits_themselves_are_allowed() -> None:
     widest = a_file(
-        "nodes: 4096\nprocsPerNode: 64\nmasterPort: 65535\nelastic: {minNodes: 4096, maxNodes: 4096}\n"
+        "nodes: 4096\nprocsPerNode: 64\nnetwork: {masterPort: 65535}\nelastic: {minNodes: 4096, maxNodes: 4096}\n"
         "ttlSecondsAfterFinished: 0\nstartDeadlineSeconds: 1\n"
         "restart: {maxRestarts: 0, maxDisruptions: 0, backoffSeconds: 300, "
-        "rules: [{exitCodes: [1, 255, 1-255, 7-7], action: Fail}]}"
+        f"rules: [{{exitCodes: {{operator: In, values: {[*range(1, 256)]}}}, action: Fail}}]}}"
     )
     assert complaint(widest.replace("name: digits", "name: " + "a" * 52)) == ""
 
@@ -150,6 +159,33 @@ GPUS: dict[str, tuple[str, str, int, Backend]] = {
 def test_auto_goes_by_the_trainers_requests(spec: str, container: str, procs: int, backend: Backend) -> None:
     asked = job(a_file(spec, container=container)).spec
     assert (asked.resolved_procs_per_node(), asked.resolved_backend()) == (procs, backend)
+
+
+SHARED = "nvidia.com/gpu.shared"
+NAMED: dict[str, tuple[str, str, tuple[str, ...], int, Backend]] = {
+    "one that nobody named": ("", "{nvidia.com/gpu.shared: 2}", (), 1, Backend.GLOO),
+    "one that the administrator named": ("", "{nvidia.com/gpu.shared: 2}", (SHARED,), 2, Backend.NCCL),
+    "beside a whole one": ("", '{nvidia.com/gpu.shared: "2", nvidia.com/gpu: 1}', (SHARED,), 3, Backend.NCCL),
+    "all that begin so": ("", "{gpu.intel.com/i915: 2}", ("gpu.intel.com/i-", "gpu.intel.com/"), 1, Backend.GLOO),
+    "all that begin with a dash at the end": (
+        "",
+        "{example.com/gpu-small: 3}",
+        ("example.com/gpu-",),
+        3,
+        Backend.NCCL,
+    ),
+    "a number beside it": ("procsPerNode: 1", "{nvidia.com/gpu.shared: 2}", (SHARED,), 1, Backend.NCCL),
+    "as many as a node may have processes": ("", "{nvidia.com/gpu.shared: 100}", (SHARED,), 64, Backend.NCCL),
+    "what the pod is refused for": ("", "{nvidia.com/gpu.shared: 1500m}", (SHARED,), 1, Backend.GLOO),
+}
+
+
+@pytest.mark.parametrize(("spec", "limits", "also", "procs", "backend"), NAMED.values(), ids=NAMED)
+def test_resources_that_the_administrator_names_count_as_gpus(
+    spec: str, limits: str, also: tuple[str, ...], procs: int, backend: Backend
+) -> None:
+    asked = job(a_file(spec, container=f"resources: {{limits: {limits}}}")).spec
+    assert (asked.resolved_procs_per_node(also), asked.resolved_backend(also)) == (procs, backend)
 
 
 def test_a_sidecars_gpu_counts_for_nobody() -> None:

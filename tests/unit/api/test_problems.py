@@ -12,7 +12,7 @@ from .documents import HEAD, TEMPLATE, a_file, complaint, complaints
 
 TRAINER = "spec.template.spec.containers[0]"
 KNOWN = (
-    "nodes, procsPerNode, backend, masterPort, statusPort, controlPort, waitForMaster, networkPolicy, suspend, "
+    "nodes, procsPerNode, backend, network, suspend, "
     "managedBy, activeDeadlineSeconds, startDeadlineSeconds, scheduleTimeoutSeconds, successPolicy, "
     "finishTimeoutSeconds, cleanPodPolicy, ttlSecondsAfterFinished, restart, elastic, scheduling, disruption, "
     "stallTimeoutSeconds, preflight, checkpoint, template"
@@ -31,7 +31,10 @@ CHECKPOINTS = (
     "Directory for checkpoints inside the trainer container: an absolute path other than /, without a colon."
 )
 
-EXIT_CODE = "must be an exit code from 1 to 255, or a range of them like 64-78"
+OPERATOR = (
+    "In: the exit code is one of values. NotIn: it is none of them. A rank without an exit code matches neither, nor "
+    "does one that exited with 0."
+)
 
 
 def a_rule(matches: str) -> str:
@@ -47,26 +50,26 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     "half a node": (a_file("nodes: 2.5"), ["line 6: spec.nodes: 2.5 must be a whole number"]),
     "a truth for a number": (a_file("nodes: yes"), ["line 6: spec.nodes: True must be a whole number"]),
     "a system's port": (
-        a_file("masterPort: 80"),
-        ["line 6: spec.masterPort: 80 is too small; it must be at least 1024"],
+        a_file("network: {masterPort: 80}"),
+        ["line 6: spec.network.masterPort: 80 is too small; it must be at least 1024"],
     ),
     "no port": (
-        a_file("masterPort: 65536"),
-        ["line 6: spec.masterPort: 65536 is too large; it must be at most 65535"],
+        a_file("network: {masterPort: 65536}"),
+        ["line 6: spec.network.masterPort: 65536 is too large; it must be at most 65535"],
     ),
     "one port for two": (
-        a_file("statusPort: 29502"),
-        ["line 6: spec.statusPort: 29502 is controlPort already; ports must differ"],
+        a_file("network: {statusPort: 29502}"),
+        ["line 6: spec.network.statusPort: 29502 is controlPort already; ports must differ"],
     ),
     "a port that another has by default": (
-        a_file("masterPort: 29501"),
-        ["line 6: spec.masterPort: 29501 is statusPort already; ports must differ"],
+        a_file("network: {masterPort: 29501}"),
+        ["line 6: spec.network.masterPort: 29501 is statusPort already; ports must differ"],
     ),
     "one port for all": (
-        a_file("masterPort: 2000\nstatusPort: 2000\ncontrolPort: 2000"),
+        a_file("network:\n  masterPort: 2000\n  statusPort: 2000\n  controlPort: 2000"),
         [
-            "line 7: spec.statusPort: 2000 is masterPort already; ports must differ",
-            "line 8: spec.controlPort: 2000 is masterPort already; ports must differ",
+            "line 8: spec.network.statusPort: 2000 is masterPort already; ports must differ",
+            "line 9: spec.network.controlPort: 2000 is masterPort already; ports must differ",
         ],
     ),
     "a word that YAML takes for a truth": (
@@ -78,8 +81,8 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
         ["line 6: spec.preflight: 'Off' is not one of Disabled, Fast, Full; did you mean Disabled?"],
     ),
     "a switch turned on": (
-        a_file("networkPolicy: on"),
-        ["line 6: spec.networkPolicy: true is not one of Enabled, Disabled; did you mean Enabled?"],
+        a_file("network: {policy: on}"),
+        ["line 6: spec.network.policy: true is not one of Enabled, Disabled; did you mean Enabled?"],
     ),
     "another word for it": (
         a_file("preflight: none"),
@@ -87,11 +90,11 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "an interval in words": (
         a_file("checkpoint: {path: /runs, everySeconds: often}"),
-        ["line 6: spec.checkpoint.everySeconds: 'often' must be Auto or a whole number from 1 to 31622400"],
+        ["line 6: spec.checkpoint.everySeconds: 'often' must be a whole number"],
     ),
     "no processes": (
         a_file("procsPerNode: 0"),
-        ["line 6: spec.procsPerNode: 0 must be Auto or a whole number from 1 to 64"],
+        ["line 6: spec.procsPerNode: 0 is too small; it must be at least 1"],
     ),
     "a word in the wrong case": (
         a_file("backend: nccl"),
@@ -104,8 +107,8 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     # names of fields
     "a typo": (a_file("nods: 2"), ["line 6: spec.nods: unknown field; did you mean nodes?"]),
     "another's spelling": (
-        a_file("master_port: 2000"),
-        ["line 6: spec.master_port: unknown field; did you mean masterPort?"],
+        a_file("network: {master_port: 2000}"),
+        ["line 6: spec.network.master_port: unknown field; did you mean masterPort?"],
     ),
     "an unknown field": (a_file("gpus: 2"), [f"line 6: spec.gpus: unknown field; known here: {KNOWN}"]),
     "a field of spec outside it": (
@@ -248,9 +251,9 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
             ),
         ],
     ),
-    "claimed devices and Auto": (
+    "claimed devices and no number": (
         a_file(container="resources: {claims: [{name: gpus}]}"),
-        ["line 5: spec.procsPerNode: Auto cannot count devices that are claimed; give a number"],
+        ["line 5: spec.procsPerNode: is missing, and devices that are claimed cannot be counted; give a number"],
     ),
     # checkpoint and restart
     "the root as checkpoint path": (
@@ -271,7 +274,21 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "two intervals": (
         a_file("checkpoint:\n  path: /runs\n  everySteps: 5\n  everySeconds: 5"),
-        ["line 9: spec.checkpoint.everySeconds: cannot be set together with everySteps; keep one"],
+        [
+            (
+                "line 6: spec.checkpoint: has everySteps and everySeconds; at most one of interval, everySteps, "
+                "everySeconds is allowed"
+            )
+        ],
+    ),
+    "three intervals": (
+        a_file("checkpoint:\n  path: /runs\n  everySteps: 5\n  everySeconds: 5\n  interval: Auto"),
+        [
+            (
+                "line 6: spec.checkpoint: has interval and everySteps and everySeconds; at most one of interval, "
+                "everySteps, everySeconds is allowed"
+            )
+        ],
     ),
     "two volumes in one": (
         a_file("checkpoint:\n  path: /runs\n  volume: {emptyDir: {}, hostPath: {path: /x}}"),
@@ -317,28 +334,32 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
         ["line 8: spec.restart.rules[0].exitCode: unknown field; did you mean exitCodes?"],
     ),
     "an exit code of nobody": (
-        a_rule("exitCodes: [256]"),
-        [f"line 8: spec.restart.rules[0].exitCodes[0]: 256 {EXIT_CODE}"],
+        a_rule("exitCodes: {operator: In, values: [256]}"),
+        ["line 8: spec.restart.rules[0].exitCodes.values[0]: 256 is too large; it must be at most 255"],
     ),
     "the exit code of success": (
-        a_rule("exitCodes: [3, 0]"),
-        [f"line 8: spec.restart.rules[0].exitCodes[1]: 0 {EXIT_CODE}"],
+        a_rule("exitCodes: {operator: In, values: [3, 0]}"),
+        ["line 8: spec.restart.rules[0].exitCodes.values[1]: 0 is too small; it must be at least 1"],
     ),
     "an exit code that is no list": (
-        a_rule("exitCodes: 3"),
-        ["line 8: spec.restart.rules[0].exitCodes: 3 must be a list: [3]"],
+        a_rule("exitCodes: {operator: In, values: 3}"),
+        ["line 8: spec.restart.rules[0].exitCodes.values: 3 must be a list: [3]"],
     ),
-    "a range that goes backwards": (
-        a_rule("exitCodes: [78-64]"),
-        [f"line 8: spec.restart.rules[0].exitCodes[0]: '78-64' {EXIT_CODE}"],
+    "an exit code twice": (
+        a_rule("exitCodes: {operator: In, values: [3, 7, 3]}"),
+        ["line 8: spec.restart.rules[0].exitCodes.values: has 3 twice; values must differ"],
     ),
-    "a range that begins too early": (
-        a_rule("exitCodes: [0-5]"),
-        [f"line 8: spec.restart.rules[0].exitCodes[0]: '0-5' {EXIT_CODE}"],
+    "a range of exit codes": (
+        a_rule("exitCodes: {operator: NotIn, values: [64-78]}"),
+        ["line 8: spec.restart.rules[0].exitCodes.values[0]: '64-78' must be a whole number"],
     ),
-    "a range that ends too late": (
-        a_rule("exitCodes: [3, 250-256]"),
-        [f"line 8: spec.restart.rules[0].exitCodes[1]: '250-256' {EXIT_CODE}"],
+    "exit codes without an operator": (
+        a_rule("exitCodes: {values: [3]}"),
+        [f"line 8: spec.restart.rules[0].exitCodes.operator: is missing: {OPERATOR}"],
+    ),
+    "the name that a Job has for exit codes": (
+        a_rule("onExitCodes: {operator: In, values: [3]}, causes: [NodeLost]"),
+        ["line 8: spec.restart.rules[0].onExitCodes: unknown field; did you mean exitCodes?"],
     ),
     "a signal without its first letters": (
         a_rule("signals: [SEGV]"),

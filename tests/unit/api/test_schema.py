@@ -26,17 +26,28 @@ NOT_OF_ONE_FIELD = {
     *("a field twice", "no trainer", "two trainers", "a variable of the contract", "a variable twice"),
     *("a variable of the contract in a sidecar", "a variable of the contract before the start", "a restart policy"),
     *("a hostname", "a label of ours", "a volume of ours", "nine containers", "257 variables"),
-    *("half a GPU", "a word for GPUs", "claimed devices and Auto", "more GPUs than a node may have processes"),
+    *("half a GPU", "a word for GPUs", "claimed devices and no number", "more GPUs than a node may have processes"),
     *("one port for two", "a port that another has by default", "one port for all"),
-    *("two intervals", "two volumes at one place", "a first wait longer than the longest"),
-    *("a rule without anything to match", "a range that goes backwards", "a range that begins too early"),
-    *("a range that ends too late", "fewer nodes than it may have", "more nodes than it may have"),
+    *("two intervals", "three intervals", "two volumes at one place", "a first wait longer than the longest"),
+    *("a rule without anything to match", "fewer nodes than it may have", "more nodes than it may have"),
 }
 """Mistakes that a schema cannot see."""
 
 
 def test_the_schema_is_valid() -> None:
     Draft202012Validator.check_schema(job_schema())
+
+
+def test_every_integer_of_ours_has_a_format() -> None:
+    spec = job_schema()["properties"]["spec"]
+    own = [
+        spec,
+        *(job_schema()["$defs"][name] for name in ("Restart", "ExitCodes", "Elastic", "Checkpoint", "Network")),
+    ]
+    fields = [field.get("items", field) for struct in own for field in struct["properties"].values()]
+    integers = [field for field in fields if field.get("type") == "integer"]
+    assert len(integers) > 20
+    assert [field for field in integers if field.get("format") != "int32"] == []
 
 
 def test_every_reference_of_the_schema_leads_somewhere() -> None:
@@ -74,17 +85,24 @@ def test_an_editor_marks_what_the_operator_refuses(mistake: str) -> None:
 
 def test_the_schema_tells_what_every_field_means() -> None:
     spec = job_schema()["properties"]["spec"]
-    structs = [spec, *(job_schema()["$defs"][name] for name in ("Restart", "RestartRule", "Elastic", "Checkpoint"))]
+    structs = [
+        spec,
+        *(
+            job_schema()["$defs"][name]
+            for name in ("Restart", "RestartRule", "ExitCodes", "Elastic", "Checkpoint", "Network")
+        ),
+    ]
     fields = {name: field for struct in structs for name, field in struct["properties"].items()}
     assert [name for name, field in fields.items() if not field.get("description")] == []
 
 
 FULL: dict[str, Any] = yaml.safe_load(
     a_file(
-        "nodes: 2\nprocsPerNode: Auto\nactiveDeadlineSeconds: 60\nelastic: {minNodes: 1, maxNodes: 4}\n"
-        "restart: {mode: Recreate, rules: [{exitCodes: [3, 64-78], signals: [SIGBUS], causes: [NodeLost], "
-        "action: Fail}]}\ncleanPodPolicy: All\nsuccessPolicy: RankZero\nmanagedBy: ddpjob.dev/operator\n"
-        "checkpoint: {path: /runs, everySeconds: Auto, volume: {emptyDir: {}}}\nstatusPort: 2000\n"
+        "nodes: 2\nprocsPerNode: 2\nactiveDeadlineSeconds: 60\nelastic: {minNodes: 1, maxNodes: 4}\n"
+        "restart: {mode: Recreate, rules: [{exitCodes: {operator: In, values: [3, 64]}, signals: [SIGBUS], "
+        "causes: [NodeLost], action: Fail}]}\ncleanPodPolicy: All\nsuccessPolicy: RankZero\n"
+        "managedBy: ddpjob.dev/operator\n"
+        "checkpoint: {path: /runs, interval: Auto, volume: {emptyDir: {}}}\nnetwork: {statusPort: 2000}\n"
         "preflight: Full\nstallTimeoutSeconds: 60",
         container="env: [{name: A, value: a}]\nargs: [--fast]\nresources: {limits: {nvidia.com/gpu: 2}}\n"
         "volumeMounts: [{name: data, mountPath: /data}]",

@@ -5,6 +5,7 @@ from ddpjob_operator.cluster.options import parse
 from ddpjob_operator.engine import Settings
 
 MISTAKES = {
+    "--gpu-resource=gpu": "'gpu' is not a resource's name: such as nvidia.com/gpu.shared",
     "--port=70000": "'70000' is not a port: a number from 0 to 65535",
     "--resync-seconds=0": "'0' is not a time: a whole number of seconds, at least 1",
     "--resync-seconds=5m": "'5m' is not a time: a whole number of seconds, at least 1",
@@ -21,6 +22,11 @@ def test_a_mistake_is_told_in_one_line(flag: str, capsys: pytest.CaptureFixture[
     said = capsys.readouterr().err.splitlines()[-1]
     name, _, _ = flag.partition("=")
     assert (ended.value.code, said) == (2, f"ddpjob-operator: error: argument {name}: {MISTAKES[flag]}")
+
+
+def test_resources_that_count_as_gpus_are_named_one_by_one() -> None:
+    given = parse(["--gpu-resource=nvidia.com/gpu.shared", "--gpu-resource=example.com/gpu-"])
+    assert given.settings.gpu_resources == ("nvidia.com/gpu.shared", "example.com/gpu-")
 
 
 def test_without_flags_jobs_are_decided_about_as_the_engine_does_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,14 +245,14 @@ def test_a_restart_does_not_start_the_clock_of_the_deadline_anew() -> None:
 
 
 def test_what_a_job_starts_with_is_in_its_status() -> None:
-    status = a_job(nodes=3, masterPort=1234).decided().status
+    status = a_job(nodes=3, network={"masterPort": 1234}).decided().status
     assert (status.nodes, status.procs_per_node, status.backend, status.master_port) == (3, 1, Backend.GLOO, 1234)
     assert status.attempt == 1
     assert status.incarnations.default == 1
 
 
 def test_a_running_job_keeps_what_it_started_with_through_a_restart() -> None:
-    moment = running.asks(masterPort=1234, procsPerNode=8, backend="NCCL").fails(0).decided().restarted()
+    moment = running.asks(network={"masterPort": 1234}, procsPerNode=8, backend="NCCL").fails(0).decided().restarted()
     assert (moment.status.procs_per_node, moment.status.backend, moment.status.master_port) == (
         1,
         Backend.GLOO,

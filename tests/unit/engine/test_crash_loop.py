@@ -7,6 +7,8 @@ import pytest
 from ddpjob_operator.api import Cause, ConditionType, RestartAction
 from ddpjob_operator.engine.manifests.names import pod_name
 
+from tests.support.exit_codes import among
+
 from .builders import Moment, a_job, told
 from .tables import Table, rows, verdict
 
@@ -35,7 +37,7 @@ by_rule = a_job(
 ).running()
 free_by_code = a_job(
     nodes=2,
-    restart={"maxRestarts": 9, "backoffSeconds": 0, "rules": [{"exitCodes": [3], "action": "RestartFree"}]},
+    restart={"maxRestarts": 9, "backoffSeconds": 0, "rules": [{"exitCodes": among(3), "action": "RestartFree"}]},
 ).running()
 twice = fails(7, 7).restarted()
 

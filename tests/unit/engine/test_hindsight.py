@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import Budget, ConditionType
 
+from tests.support.exit_codes import among
+
 from .builders import Moment, a_job
 from .tables import Table, rows, verdict
 
@@ -32,8 +34,8 @@ def resumed(moment: Moment) -> Moment:
     return moment.suspended().after(86400).asks(suspend=False).decided(2)
 
 
-three_fails = {"rules": [{"exitCodes": [3], "action": "Fail"}]}
-three_is_free = {"rules": [{"exitCodes": [3], "action": "RestartFree"}]}
+three_fails = {"rules": [{"exitCodes": among(3), "action": "Fail"}]}
+three_is_free = {"rules": [{"exitCodes": among(3), "action": "RestartFree"}]}
 no_oom = {"rules": [{"causes": ["OutOfMemory"], "action": "Fail"}]}
 oom_is_free = {"rules": [{"causes": ["OutOfMemory"], "action": "RestartFree"}], "backoffSeconds": 0}
 free_oom = a_job(nodes=3, restart=oom_is_free).running().fails(0).restarted()

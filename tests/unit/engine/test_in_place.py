@@ -8,6 +8,7 @@ import pytest
 from ddpjob_operator.api import Budget
 from ddpjob_operator.engine import CreatePod
 
+from tests.support.exit_codes import among, other_than
 from tests.support.variables import variables_of
 
 from .builders import START, Moment, a_job, told
@@ -936,15 +937,16 @@ RIGHTS: dict[str, tuple[Moment, str, str]] = {
         a_job(
             restart={
                 "rules": [
-                    {"exitCodes": [3, "64-78"], "causes": ["Application"], "action": "Fail"},
+                    {"exitCodes": among(3, *range(64, 79)), "causes": ["Application"], "action": "Fail"},
                     {"signals": ["SIGSEGV"], "action": "Fail"},
                     {"causes": ["OutOfMemory", "Evicted", "StorageFull"], "action": "Fail"},
-                    {"exitCodes": [9], "action": "RestartFree"},
+                    {"exitCodes": other_than(2, 200), "signals": ["SIGBUS"], "action": "Fail"},
+                    {"exitCodes": among(9), "action": "RestartFree"},
                 ]
             }
         ),
         "5",
-        "CheckpointUnusable,ConfigError,Diverged,StorageFull,DeviceFailed,3,64-78,139,OutOfMemory",
+        "CheckpointUnusable,ConfigError,Diverged,StorageFull,DeviceFailed,3,64-78,139,OutOfMemory,1,3-199,201-255",
     ),
 }
 

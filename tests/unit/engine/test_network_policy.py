@@ -10,8 +10,8 @@ from .builders import Moment, a_job, plan, told
 from .builders import made as created
 from .tables import verdict
 
-closed = a_job(nodes=2, networkPolicy="Enabled")
-open_again = closed.running().asks(suspend=True).decided().gone().decided().asks(networkPolicy="Disabled")
+closed = a_job(nodes=2, network={"policy": "Enabled"})
+open_again = closed.running().asks(suspend=True).decided().gone().decided().asks(network={"policy": "Disabled"})
 silent = a_job(nodes=2)
 BEFORE = {"network_policy": None}
 BY_DEFAULT = {"network_policy": NetworkPolicy.ENABLED}
@@ -27,7 +27,10 @@ def of_an_older_operator(moment: Moment) -> Moment:
 PLANS: dict[str, tuple[Moment, str]] = {
     "who says nothing gets what the operator is set to": (by_default, "policy service +1.0 +1.1"),
     "nobody gets one where that is none": (silent, "service +1.0 +1.1"),
-    "who says no gets none": (a_job(nodes=2, networkPolicy="Disabled").allows(**BY_DEFAULT), "service +1.0 +1.1"),
+    "who says no gets none": (
+        a_job(nodes=2, network={"policy": "Disabled"}).allows(**BY_DEFAULT),
+        "service +1.0 +1.1",
+    ),
     "it is there before the pods are": (closed, "policy service +1.0 +1.1"),
     "it is made once": (closed.running(), ""),
     "one that was deleted is recreated": (
@@ -69,20 +72,25 @@ def test_a_policy_that_was_deleted_is_recreated_and_said_to_be_unless_the_gang_r
 
 def test_a_policy_that_names_another_port_is_replaced_before_the_job_goes_on() -> None:
     """While the job is suspended both may change."""
-    moment = closed.running().suspended().asks(suspend=False, statusPort=12345)
+    moment = closed.running().suspended().asks(suspend=False, network={"policy": "Enabled", "statusPort": 12345})
     assert (plan(moment), plan(moment.decided())) == ("-policy", "policy +2.0 +2.1")
     assert made(moment.decided(), operator_namespace="system")["spec"]["ingress"][1]["ports"][0]["port"] == 12345
 
 
 def test_it_is_not_replaced_while_a_pod_lives() -> None:
-    ending = closed.running().asks(suspend=True).decided().asks(suspend=False, statusPort=12345)
+    ending = (
+        closed.running()
+        .asks(suspend=True)
+        .decided()
+        .asks(suspend=False, network={"policy": "Enabled", "statusPort": 12345})
+    )
     assert verdict(ending) == ("", "Suspending", "Waiting for 2 pods of the last attempt to end")
     assert plan(ending.decided().gone()) == "-policy"
 
 
 def test_pods_keep_their_status_port_as_long_as_the_policy_that_lets_in_who_asks_there() -> None:
     """That the job was suspended meanwhile is overlooked where no operator runs."""
-    resized = closed.running().asks(nodes=3, statusPort=12345).decided()
+    resized = closed.running().asks(nodes=3, network={"policy": "Enabled", "statusPort": 12345}).decided()
     assert (resized.status.nodes, resized.status.status_port) == (3, 29501)
     later = resized.gone().settled().suspended().asks(suspend=False)
     assert (plan(later), later.decided(2).status.status_port) == ("-policy", 12345)

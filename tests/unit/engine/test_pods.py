@@ -336,6 +336,22 @@ def test_what_scripts_without_a_supervisor_want_is_set_by_name() -> None:
     }
 
 
+INTERVALS: dict[str, tuple[Context, str | None, str | None]] = {
+    "the end of each epoch": ({}, None, None),
+    "the same, in so many words": ({"interval": "Epochs"}, None, None),
+    "what is worthwhile": ({"interval": "Auto"}, None, "Auto"),
+    "steps": ({"everySteps": 5}, "5", None),
+    "seconds": ({"everySeconds": 60}, None, "60"),
+}
+
+
+@pytest.mark.parametrize(("interval", "steps", "seconds"), INTERVALS.values(), ids=INTERVALS)
+def test_when_to_save(interval: Context, steps: str | None, seconds: str | None) -> None:
+    told = variables_of(trainer_of(a_pod(checkpoint={"path": "/saved", **interval})))
+    assert told.get("DDPJOB_CHECKPOINT_EVERY_STEPS") == steps
+    assert told.get("DDPJOB_CHECKPOINT_EVERY_SECONDS") == seconds
+
+
 TOLD = (
     "--num_machines 2 --num_processes {ranks} --machine_rank $(NODE_RANK) --main_process_ip $(MASTER_ADDR) "
     "--main_process_port $(MASTER_PORT)"
@@ -383,7 +399,7 @@ WAITING: dict[str, tuple[dict[str, Any], list[str]]] = {
     "rank 0 waits for nobody": ({"rank": 0, "pod": FETCH}, ["fetch"]),
     "the others wait": ({}, ["wait-for-master"]),
     "they wait last": ({"pod": FETCH}, ["fetch", "wait-for-master"]),
-    "they do not where they are told not to": ({"waitForMaster": False, "pod": FETCH}, ["fetch"]),
+    "they do not where they are told not to": ({"network": {"waitForMaster": False}, "pod": FETCH}, ["fetch"]),
     "a template that waits by itself waits once": (
         {"pod": {"initContainers": [{"name": "wait-for-master", "image": "own:1"}]}},
         ["wait-for-master"],
@@ -403,7 +419,11 @@ def wait_container(**how: Any) -> Manifest:
 
 
 def test_waiting_needs_no_other_image_right_or_address_than_the_trainer() -> None:
-    pod = a_pod(rank=1, trainer={"imagePullPolicy": "Never", "securityContext": {"runAsUser": 7}}, masterPort=12345)
+    pod = a_pod(
+        rank=1,
+        trainer={"imagePullPolicy": "Never", "securityContext": {"runAsUser": 7}},
+        network={"masterPort": 12345},
+    )
     waiting, trainer = pod["spec"]["initContainers"][-1], trainer_of(pod)
     for field in ("image", "imagePullPolicy", "securityContext"):
         assert waiting[field] == trainer[field]
@@ -424,7 +444,7 @@ def test_waiting_in_an_image_without_python_fails_the_job_and_says_what_to_do() 
     failed = a_job(nodes=2).created().fails(1, code=2, message=done.stderr).decided().status
     assert failed.message.endswith(
         "Rank 1 failed: ConfigError: wait-for-master needs python in the image of the trainer and finds none; "
-        "set waitForMaster: false"
+        "set spec.network.waitForMaster: false"
     )
 
 

@@ -6,6 +6,8 @@ import pytest
 from ddpjob_operator.api import Cause, Incident, RestartAction
 from ddpjob_operator.engine.incidents.judgement import BY_RULE_ONLY
 
+from tests.support.exit_codes import among, other_than
+
 from .builders import Moment, a_job
 from .tables import Table, rows, verdict
 
@@ -24,11 +26,13 @@ def rule(action: RestartAction, **matches: Any) -> Rule:
     return {**matches, "action": str(action)}
 
 
-three_is_fatal = ruled(rule(FAIL, exitCodes=[3]))
-sick_node = ruled(rule(FREE, exitCodes=["64-78"], causes=["Application"]), maxRestarts=0)
+three_is_fatal = ruled(rule(FAIL, exitCodes=among(3)))
+sick_node = ruled(rule(FREE, exitCodes=among(*range(64, 79)), causes=["Application"]), maxRestarts=0)
 by_signal = ruled(rule(FAIL, signals=["SIGBUS", "SIGSEGV"]))
-all_fields = ruled(rule(FREE, exitCodes=[139], signals=["SIGSEGV"], causes=["Application"]))
-ordered = ruled(rule(FREE, exitCodes=[3]), rule(FAIL, exitCodes=["1-9"]), rule(RESTART, causes=["Application"]))
+all_fields = ruled(rule(FREE, exitCodes=among(139), signals=["SIGSEGV"], causes=["Application"]))
+ordered = ruled(
+    rule(FREE, exitCodes=among(3)), rule(FAIL, exitCodes=among(*range(1, 10))), rule(RESTART, causes=["Application"])
+)
 no_disruption = ruled(rule(FAIL, causes=["Preempted", "Evicted"]), rule(RESTART, causes=["NodeLost"]))
 
 DISK = "Usage of EmptyDir volume exceeds the limit"
@@ -47,18 +51,18 @@ TABLE: Table = {
         "Rank 0 failed: Application: exit code 4; restart 1 of 6 in 0.0 s",
     ),
     "a rank that ended without an exit code has none that a rule could name": (
-        ruled(rule(FAIL, exitCodes=["1-255"])).fails(0, code=None, reason=""),
+        ruled(rule(FAIL, exitCodes=among(*range(1, 256)))).fails(0, code=None, reason=""),
         "-1.1/5",
         "Restarting",
         "Rank 0 failed: Application: ended without an exit code; restart 1 of 6 in 0.0 s",
     ),
-    "a range has both its ends: the first": (
+    "of several values the first": (
         sick_node.fails(0, code=64),
         "-1.1/5",
         "Restarting",
         "Rank 0 failed: Application: exit code 64; restart not counted in 0.0 s",
     ),
-    "and the last": (
+    "and the last of them": (
         sick_node.fails(0, code=78),
         "-1.1/5",
         "Restarting",
@@ -77,10 +81,28 @@ TABLE: Table = {
         "Stopping 1 pod: Rank 0 failed: Application: exit code 79; no restart left out of 0 (maxRestarts)",
     ),
     "one of several is enough": (
-        ruled(rule(FREE, exitCodes=[3, "10-12", 20])).fails(0, code=11),
+        ruled(rule(FREE, exitCodes=among(3, *range(10, 13), 20))).fails(0, code=11),
         "-1.1/5",
         "Restarting",
         "Rank 0 failed: Application: exit code 11; restart not counted in 0.0 s",
+    ),
+    "all but those that a rule names": (
+        ruled(rule(FAIL, exitCodes=other_than(3))).fails(0, code=4),
+        "-1.1/5",
+        "Running",
+        "Stopping 1 pod: Rank 0 failed: Application: exit code 4 (spec.restart.rules[0] says Fail)",
+    ),
+    "and these are not": (
+        ruled(rule(FAIL, exitCodes=other_than(3))).fails(0, code=3),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: exit code 3; restart 1 of 6 in 0.0 s",
+    ),
+    "nor is a rank that ended without an exit code": (
+        ruled(rule(FAIL, exitCodes=other_than(3))).fails(0, code=None, reason=""),
+        "-1.1/5",
+        "Restarting",
+        "Rank 0 failed: Application: ended without an exit code; restart 1 of 6 in 0.0 s",
     ),
     # by signal
     "a signal that a rule names is what it says": (
@@ -108,7 +130,7 @@ TABLE: Table = {
         "Rank 0 failed: Application: exit code 7; restart 1 of 6 in 0.0 s",
     ),
     "a signal's exit code is matched as one too": (
-        ruled(rule(FREE, exitCodes=[139])).fails(0, code=139),
+        ruled(rule(FREE, exitCodes=among(139))).fails(0, code=139),
         "-1.1/5",
         "Restarting",
         "Rank 0 failed: Application: killed by SIGSEGV; restart not counted in 0.0 s",
@@ -164,7 +186,7 @@ TABLE: Table = {
         "Rank 0 failed: Application: killed by SIGUSR1; restart 1 of 6 in 0.0 s",
     ),
     "the exit code alone does not": (
-        ruled(rule(FREE, exitCodes=[1], signals=["SIGSEGV"])).fails(0, code=139),
+        ruled(rule(FREE, exitCodes=among(1), signals=["SIGSEGV"])).fails(0, code=139),
         "-1.1/5",
         "Restarting",
         "Rank 0 failed: Application: killed by SIGSEGV; restart 1 of 6 in 0.0 s",
@@ -194,7 +216,7 @@ TABLE: Table = {
         "Rank 1 failed: Application: exit code 4: no (1 more rank failed with it); restart 1 of 6 in 0.0 s",
     ),
     "a rule that restarts does so within the budget": (
-        ruled(rule(RESTART, exitCodes=[3]), maxRestarts=0).fails(0, code=3),
+        ruled(rule(RESTART, exitCodes=among(3)), maxRestarts=0).fails(0, code=3),
         "-1.1/5",
         "Running",
         "Stopping 1 pod: Rank 0 failed: Application: exit code 3; no restart left out of 0 (maxRestarts)",

@@ -418,7 +418,7 @@ def whom(moment: Moment) -> Any:
 
 
 def test_rank_0s_present_pod_is_asked_as_long_as_it_runs() -> None:
-    asked = whom(a_job(nodes=2, statusPort=12345).running())
+    asked = whom(a_job(nodes=2, network={"statusPort": 12345}).running())
     assert (asked.pod, asked.address, asked.port) == (two.pods[0].name, "10.0.1.0", 12345)
     assert whom(a_job(nodes=2).created()) is None
     assert whom(two.succeeds(0)) is None

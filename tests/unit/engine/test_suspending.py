@@ -325,5 +325,7 @@ def test_a_suspension_that_is_called_off_starts_the_clock_anew_as_well() -> None
 
 
 def test_resuming_takes_what_was_changed_meanwhile() -> None:
-    moment = suspended.asks(masterPort=1234, procsPerNode=8, backend="NCCL").asks(suspend=False).decided()
+    moment = (
+        suspended.asks(network={"masterPort": 1234}, procsPerNode=8, backend="NCCL").asks(suspend=False).decided()
+    )
     assert (moment.status.master_port, moment.status.procs_per_node, moment.status.backend) == (1234, 8, "NCCL")

@@ -65,7 +65,7 @@ def with_gpus(number: int) -> dict[str, Any]:
 
 checkpointed = a_job(
     nodes=2,
-    masterPort=12345,
+    network={"masterPort": 12345},
     checkpoint={
         "path": "/checkpoints",
         "everySteps": 50,
@@ -113,7 +113,9 @@ def test_the_service_is_its_golden_file(golden: Golden) -> None:
 
 
 def test_the_network_policy_is_its_golden_file(golden: Golden) -> None:
-    snapshot = replace(a_job(networkPolicy="Enabled").snapshot, settings=Settings(operator_namespace="ddpjob-system"))
+    snapshot = replace(
+        a_job(network={"policy": "Enabled"}).snapshot, settings=Settings(operator_namespace="ddpjob-system")
+    )
     golden("network-policy.yaml", as_yaml(*made(Moment(snapshot).decision, NETWORK_POLICY)))
 
 

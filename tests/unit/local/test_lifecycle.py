@@ -16,8 +16,8 @@ def test_a_change_that_running_processes_cannot_follow_stops_them_first_and_no_o
     def spec(**fields: object) -> DDPJobSpec:
         return DDPJobSpec.model_validate({"template": TEMPLATE, **fields})
 
-    assert stops_first(spec(), spec(masterPort=29600))
-    assert stops_first(spec(suspend=True), spec(masterPort=29600))
+    assert stops_first(spec(), spec(network={"masterPort": 29600}))
+    assert stops_first(spec(suspend=True), spec(network={"masterPort": 29600}))
     assert stops_first(spec(), spec(checkpoint={"path": "/runs"}))
     assert not stops_first(spec(), spec(nodes=2, suspend=True))
     assert not stops_first(spec(), spec(managedBy="example.com/other"))

@@ -44,7 +44,8 @@ async def control_port(
     try:
         listening = listen_on(settings.listen, settings.control_port, BACKLOG + settings.nodes)
     except OSError as error:
-        other = "DDPJOB_CONTROL_PORT (spec.controlPort)" if settings.in_a_job else "MASTER_PORT, beside which it is"
+        of_the_job, by_hand = "DDPJOB_CONTROL_PORT (spec.network.controlPort)", "MASTER_PORT, beside which it is"
+        other = of_the_job if settings.in_a_job else by_hand
         raise TrainerError(
             f"cannot listen on port {settings.control_port} for the other supervisors: {error.strerror};"
             f" set another {other}"

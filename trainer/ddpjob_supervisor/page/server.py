@@ -38,7 +38,7 @@ class Page:
         try:
             listener = listen_on(self._listen, self._wanted)
         except OSError as error:
-            _go_without(f"{error.strerror}; {Env.STATUS_PORT} (statusPort) names another port")
+            _go_without(f"{error.strerror}; {Env.STATUS_PORT} (spec.network.statusPort) names another port")
         else:
             self.port = listener.getsockname()[1]
             self._serving = asyncio.create_task(self._serve(listener))

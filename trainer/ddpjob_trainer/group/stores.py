@@ -151,7 +151,8 @@ def _tcp_store(method: InitMethod) -> Store:
 
 def _port_setting() -> str:
     """What sets the port: a job's users have no say in the variable."""
-    return "spec.masterPort" if Env.UID in os.environ else f"{Env.MASTER_PORT} (--master-port) for all processes"
+    by_hand = f"{Env.MASTER_PORT} (--master-port) for all processes"
+    return "spec.network.masterPort" if Env.UID in os.environ else by_hand
 
 
 def _file_store(method: InitMethod) -> Store:

@@ -17,15 +17,15 @@ from ddpjob_operator.api.contract import (
     TRAINER_CONTAINER,
 )
 from ddpjob_operator.api.problems import Path
-from ddpjob_operator.api.restart import LAST_EXIT_CODE, Restart, RestartAction
+from ddpjob_operator.api.restart import Restart, RestartAction
 from ddpjob_operator.api.schema import NAME_PATTERN
-from ddpjob_operator.api.spec import AUTO, DDPJobSpec, is_gpu
+from ddpjob_operator.api.spec import Network, is_gpu
 
-from .reading import POD, TEMPLATE, all_containers, listed, mapping, mappings, whole
+from .reading import POD, TEMPLATE, all_containers, listed, mapping, mappings
 from .record import Breach, Check
 
 RULE_MATCHES = ("exitCodes", "signals", "causes")
-PORTS = {"masterPort": "master_port", "statusPort": "status_port", "controlPort": "control_port"}
+INTERVALS = ("interval", "everySteps", "everySeconds")
 
 Found = Iterator[Breach]
 
@@ -38,18 +38,6 @@ def job_name(job: Any) -> Found:
         len(name) > MAX_NAME_LENGTH or not re.search(NAME_PATTERN.replace("$", r"\Z"), name)
     ):
         yield _at(("metadata", "name"), it=repr(name))
-
-
-def auto_or(most: int, *path: str) -> Check:
-    """Auto, or a whole number from 1."""
-
-    def check(job: Any) -> Found:
-        holder = mapping(job, path[:-1])
-        value = holder.get(path[-1], AUTO)
-        if value != AUTO and not (whole(value) and 1 <= value <= most):
-            yield _at(path, it=repr(value))
-
-    return check
 
 
 def trainer_container(job: Any) -> Found:
@@ -121,18 +109,19 @@ def whole_gpus(kind: str) -> Check:
 
 def counted_devices(job: Any) -> Found:
     """Devices that are claimed cannot be counted from the container's requests."""
-    auto = mapping(job, ("spec",)).get("procsPerNode", AUTO) == AUTO
+    uncounted = "procsPerNode" not in mapping(job, ("spec",))
     for _, container in mappings(job, (*POD, "containers")):
         claims = mapping(container, ("resources",)).get("claims")
-        if auto and claims and container.get("name") == TRAINER_CONTAINER:
+        if uncounted and claims and container.get("name") == TRAINER_CONTAINER:
             yield _at(("spec", "procsPerNode"))
 
 
 def one_interval(job: Any) -> Found:
     """A checkpoint has one interval."""
     checkpoint = mapping(job, ("spec", "checkpoint"))
-    if "everySteps" in checkpoint and "everySeconds" in checkpoint:
-        yield _at(("spec", "checkpoint", "everySeconds"))
+    given = [field for field in INTERVALS if field in checkpoint]
+    if len(given) > 1:
+        yield _at(("spec", "checkpoint"), given=f"has {' and '.join(given)}; ")
 
 
 def ordered_backoff(job: Any) -> Found:
@@ -148,13 +137,13 @@ def different_ports(*names: str) -> Check:
     """The last of these is none of those before it: two servers cannot listen on one port."""
 
     def check(job: Any) -> Found:
-        spec = mapping(job, ("spec",))
-        ports = {name: spec.get(name, DDPJobSpec.model_fields[PORTS[name]].default) for name in names}
+        network = mapping(job, ("spec", "network"))
+        ports = Network().to_dict() | network
         *before, name = names
         taken = next((other for other in before if ports[other] == ports[name]), None)
         if taken and isinstance(ports[name], int):
-            said, other = (name, taken) if name in spec else (taken, name)
-            yield _at(("spec", said), it=ports[name], other=other)
+            said, other = (name, taken) if name in network else (taken, name)
+            yield _at(("spec", "network", said), it=ports[name], other=other)
 
     return check
 
@@ -171,14 +160,6 @@ def forbidden_beginnings(job: Any) -> Found:
     for path, rule in mappings(job, ("spec", "restart", "rules")):
         if Cause.STARTED_OVER in listed(rule, ("causes",)) and rule.get("action") != RestartAction.FAIL:
             yield _at((*path, "action"))
-
-
-def exit_codes(job: Any) -> Found:
-    """Exit codes are numbers of a byte, and ranges go from a smaller to a larger one."""
-    for path, rule in mappings(job, ("spec", "restart", "rules")):
-        for index, code in enumerate(listed(rule, ("exitCodes",))):
-            if not (1 <= code <= LAST_EXIT_CODE if whole(code) else _is_range(code)):
-                yield _at((*path, "exitCodes", index), it=repr(code))
 
 
 def enough_nodes(job: Any) -> Found:
@@ -279,13 +260,6 @@ def _sizes(job: Any) -> tuple[int, int, int]:
     spec, elastic = mapping(job, ("spec",)), mapping(job, ("spec", "elastic"))
     sizes = (spec.get("nodes", 1), elastic.get("minNodes", 1), elastic.get("maxNodes", MAX_NODES))
     return sizes if "elastic" in spec and all(isinstance(one, int) for one in sizes) else (1, 1, 1)
-
-
-def _is_range(code: Any) -> bool:
-    if not isinstance(code, str) or not re.fullmatch(r"[0-9]{1,3}-[0-9]{1,3}", code):
-        return False
-    first, last = (int(end) for end in code.split("-"))
-    return 1 <= first <= last <= LAST_EXIT_CODE
 
 
 def _is_few(amount: Any) -> bool:

@@ -39,10 +39,3 @@ def listed(value: Any, path: Path) -> list[Any]:
         else:
             return []
     return value if isinstance(value, list) else []
-
-
-def whole(value: Any) -> bool:
-    """Whether a value is a whole number to JSON Schema: 2.0 is one, `true` is not."""
-    if isinstance(value, float):
-        return value.is_integer()
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -12,8 +12,7 @@ from ddpjob_operator.api.contract import (
     RESERVED_VOLUME_PREFIX,
     TRAINER_CONTAINER,
 )
-from ddpjob_operator.api.numbers import MOST_SECONDS
-from ddpjob_operator.api.restart import LAST_EXIT_CODE, RestartAction
+from ddpjob_operator.api.restart import RestartAction
 from ddpjob_operator.api.schema import NAME_FORM, NAME_PATTERN
 
 from . import checks
@@ -24,17 +23,13 @@ METADATA = "spec.template.metadata"
 RESTART_RULES = "spec.restart.rules[]"
 CONTAINERS = f"{POD}.containers"
 SCHEDULING = "spec.scheduling"
+NETWORK = "spec.network"
 
 OF_THE_CRD = "the CRD's own bounds refuse it"
 OF_THE_POD = "its pods are refused: the job is Blocked, with reason Invalid"
 
 _NAMES = "[" + ", ".join(f"'{name}'" for name in sorted(CONTRACT_VARIABLES)) + "]"
 _IS_GPU = " || ".join(f"k.startsWith('{gpu}')" if gpu.endswith("-") else f"k == '{gpu}'" for gpu in GPU_RESOURCES)
-
-
-def _auto_or(most: int) -> str:
-    """The rule for a value that is Auto or a number: the schema of a CRD cannot use `anyOf`."""
-    return f"type(self) == int ? self >= 1 && self <= {most} : self == 'Auto'"
 
 
 def _few_gpus(amount: str) -> str:
@@ -56,22 +51,6 @@ RULES: tuple[Rule, ...] = (
         general={"it": "metadata.name"},
     ),
     Rule(
-        "spec.procsPerNode",
-        "a word other than Auto, or a number of processes that no node may have",
-        f"{{it}} must be Auto or a whole number from 1 to {MAX_PROCS_PER_NODE}",
-        checks.auto_or(MAX_PROCS_PER_NODE, "spec", "procsPerNode"),
-        _auto_or(MAX_PROCS_PER_NODE),
-        "spec.procsPerNode",
-    ),
-    Rule(
-        "spec.checkpoint.everySeconds",
-        "a word other than Auto, or an interval out of bounds",
-        f"{{it}} must be Auto or a whole number from 1 to {MOST_SECONDS}",
-        checks.auto_or(MOST_SECONDS, "spec", "checkpoint", "everySeconds"),
-        _auto_or(MOST_SECONDS),
-        "spec.checkpoint.everySeconds",
-    ),
-    Rule(
         RESTART_RULES,
         "a restart rule without anything to match",
         f"matches nothing; give one of {', '.join(checks.RULE_MATCHES)}",
@@ -87,16 +66,6 @@ RULES: tuple[Rule, ...] = (
         checks.forbidden_beginnings,
         f"!has(self.causes) || !('{Cause.STARTED_OVER}' in self.causes) || self.action == '{RestartAction.FAIL}'",
         RESTART_RULES,
-    ),
-    Rule(
-        f"{RESTART_RULES}.exitCodes[]",
-        "an exit code that no failed process has, or a range that goes backwards",
-        f"{{it}} must be an exit code from 1 to {LAST_EXIT_CODE}, or a range of them like 64-78",
-        checks.exit_codes,
-        f"type(self) == int ? self >= 1 && self <= {LAST_EXIT_CODE} : self.matches('^[0-9]{{1,3}}-[0-9]{{1,3}}$') && "
-        "int(self.split('-')[0]) >= 1 && int(self.split('-')[0]) <= int(self.split('-')[1]) && "
-        f"int(self.split('-')[1]) <= {LAST_EXIT_CODE}",
-        f"{RESTART_RULES}.exitCodes[]",
     ),
     *(
         Rule(
@@ -170,19 +139,19 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "spec.procsPerNode",
-        "Auto, if the trainer claims devices",
-        "Auto cannot count devices that are claimed; give a number",
+        "no number of processes, if the trainer claims devices",
+        "is missing, and devices that are claimed cannot be counted; give a number",
         checks.counted_devices,
-        "type(self.procsPerNode) == int || self.template.spec.containers.all(c, !has(c.resources) || "
+        "has(self.procsPerNode) || self.template.spec.containers.all(c, !has(c.resources) || "
         f"!has(c.resources.claims) || c.resources.claims.size() == 0 || c.name != '{TRAINER_CONTAINER}')",
         "spec",
     ),
     Rule(
-        "spec.checkpoint.everySeconds",
-        "two intervals",
-        "cannot be set together with everySteps; keep one",
+        "spec.checkpoint",
+        "more than one interval",
+        f"{{given}}at most one of {', '.join(checks.INTERVALS)} is allowed",
         checks.one_interval,
-        "!has(self.everySteps) || !has(self.everySeconds)",
+        f"[{', '.join(f'has(self.{field})' for field in checks.INTERVALS)}].filter(given, given).size() <= 1",
         "spec.checkpoint",
     ),
     Rule(
@@ -194,21 +163,21 @@ RULES: tuple[Rule, ...] = (
         "spec.restart",
     ),
     Rule(
-        "spec.statusPort",
+        f"{NETWORK}.statusPort",
         "one port for two servers",
         "{it} is {other} already; ports must differ",
         checks.different_ports("masterPort", "statusPort"),
         "self.masterPort != self.statusPort",
-        "spec",
+        NETWORK,
         {"other": "masterPort"},
     ),
     Rule(
-        "spec.controlPort",
+        f"{NETWORK}.controlPort",
         "one port for two servers",
         "{it} is {other} already; ports must differ",
         checks.different_ports("masterPort", "statusPort", "controlPort"),
         "!(self.controlPort in [self.masterPort, self.statusPort])",
-        "spec",
+        NETWORK,
         {"other": "masterPort or statusPort"},
     ),
     Rule(
@@ -309,12 +278,6 @@ RULES: tuple[Rule, ...] = (
 FIXED: tuple[Fixed, ...] = (
     # On one machine `ddpjob run` manages the job, whatever this says.
     Fixed("managedBy", FIXED_FOR_EVER, local=False),
-    *(
-        Fixed(field)
-        for field in (
-            *("template", "procsPerNode", "backend", "masterPort", "statusPort", "controlPort"),
-            *("waitForMaster", "networkPolicy", "checkpoint"),
-        )
-    ),
+    *(Fixed(field) for field in ("template", "procsPerNode", "backend", "network", "checkpoint")),
 )
 """Changes that existing pods cannot follow."""

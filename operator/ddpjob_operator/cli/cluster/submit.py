@@ -7,9 +7,10 @@ import sys
 import threading
 from pathlib import Path
 
-from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api import BadInputError, DDPJob, DDPJobSpec
 from ddpjob_operator.api.contract import FINISHED
 from ddpjob_operator.api.manifest import Manifest, parse, read, written
+from ddpjob_operator.api.spec import is_gpu
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli import program
 from ddpjob_operator.cli.display import Display
@@ -70,7 +71,7 @@ def submit(cluster: Cluster, given: argparse.Namespace) -> int:
     if given.output:
         print(_printed(parcel, given.output), end="")
         return 0
-    size = world(job.spec.nodes, job.spec.resolved_procs_per_node())
+    size = size_of(job.spec)
     where = f"namespace {cluster.namespace} of context {cluster.context}"
     if made is None:
         screen.print(f"{job.metadata.name}: {size}, can be submitted to {where}")
@@ -98,6 +99,12 @@ def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parce
         metadata["annotations"] = {key: text for key, text in annotations.items() if key != FINISHED}
     others = (f"{kind} in {file} is not submitted; make it with: kubectl apply -f {file}" for kind in manifest.others)
     return cluster, Parcel({**manifest.document, "metadata": metadata}, None, tuple(others), file)
+
+
+def size_of(spec: DDPJobSpec) -> str:
+    """The job's size; only its nodes if the operator may count GPUs of which we do not know."""
+    counted_there = spec.procs_per_node is None and any("/" in name and not is_gpu(name) for name in spec.resources)
+    return counted(spec.nodes, "node") if counted_there else world(spec.nodes, spec.resolved_procs_per_node())
 
 
 def _brought(jobs: Jobs, parcel: Parcel, given: argparse.Namespace, screen: Screen) -> Document | None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ddpjob_operator.api import Cause, Incident, Restart, RestartAction, RestartRule
 from ddpjob_operator.api.contract import ExitCode
+from ddpjob_operator.api.words import intervals
 from ddpjob_operator.engine.reports import CLAIMABLE
 
 from .facts import SIGNAL_BASE, Facts
@@ -88,7 +89,7 @@ def left_to_operator(restart: Restart) -> str:
     )
     finals.append(Cause.DEVICE_FAILED)
     for rule in (rule for rule in restart.rules if rule.action is RestartAction.FAIL):
-        codes = [str(code) for code in rule.exit_codes or ()]
+        codes = [intervals(rule.exit_codes.matching())] if rule.exit_codes else []
         signals = [str(SIGNAL_BASE + signal.number) for signal in rule.signals or ()]
         finals += codes or signals or [cause for cause in rule.causes or () if cause in CLAIMABLE]
     return ",".join(dict.fromkeys(finals))
@@ -96,16 +97,8 @@ def left_to_operator(restart: Restart) -> str:
 
 def _matches(rule: RestartRule, incident: Facts) -> bool:
     """Whether every field that the rule sets matches."""
-    code = incident.exit_code
     return (
-        (rule.exit_codes is None or any(_includes(codes, code) for codes in rule.exit_codes))
+        (rule.exit_codes is None or rule.exit_codes.matches(incident.exit_code))
         and (rule.signals is None or incident.signal in rule.signals)
         and (rule.causes is None or incident.cause in rule.causes)
     )
-
-
-def _includes(codes: int | str, code: int | None) -> bool:
-    if isinstance(codes, int):
-        return code == codes
-    first, last = (int(end) for end in codes.split("-"))
-    return code is not None and first <= code <= last

@@ -151,7 +151,7 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
     if job.status.pod_security not in {None, PodSecurity.NONE}:
         restrict(pod)
     # Only now: the container copies the trainer's security context, and needs no home.
-    if node > 0 and job.spec.wait_for_master and job.spec.supervisor is None:
+    if node > 0 and job.spec.network.wait_for_master and job.spec.supervisor is None:
         _add_waiting(pod, trainer, job)
     labels = {**job_labels(job), Label.NODE: str(node), Label.INCARNATION: str(incarnation)}
     metadata = {

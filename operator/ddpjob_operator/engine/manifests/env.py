@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from ddpjob_operator.api import DDPJob, DDPJobSpec, RestartMode
+from ddpjob_operator.api import CheckpointInterval, DDPJob, DDPJobSpec, RestartMode
 from ddpjob_operator.api.contract import (
     DOMAIN_FILE,
     PACKED_BEHIND_SUPERVISOR,
@@ -122,10 +122,11 @@ def _checkpoint(job: DDPJob) -> dict[str, object]:
     checkpoint = job.spec.checkpoint
     if checkpoint is None:
         return {}
+    automatic = checkpoint.interval is CheckpointInterval.AUTO
     return {
         Env.CHECKPOINT_DIR: checkpoint.path,
         Env.CHECKPOINT_EVERY_STEPS: checkpoint.every_steps,
-        Env.CHECKPOINT_EVERY_SECONDS: checkpoint.every_seconds,
+        Env.CHECKPOINT_EVERY_SECONDS: checkpoint.interval if automatic else checkpoint.every_seconds,
         Env.CHECKPOINT_KEEP: checkpoint.keep,
     }
 

@@ -49,7 +49,8 @@ while True:
 
 NO_PYTHON = {
     "cause": Cause.CONFIG_ERROR,
-    "message": f"{WAIT_CONTAINER} needs python in the image of the trainer and finds none; set waitForMaster: false",
+    "message": f"{WAIT_CONTAINER} needs python in the image of the trainer and finds none; "
+    "set spec.network.waitForMaster: false",
 }
 """A failure report, written as the last line of the log: trying again cannot help."""
 

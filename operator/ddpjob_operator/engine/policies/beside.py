@@ -40,7 +40,7 @@ class _Beside:
 
 def _policy_name(job: DDPJob) -> str | None:
     # A job that an older operator started has it in its spec only.
-    chosen = job.status.network_policy or job.spec.network_policy
+    chosen = job.status.network_policy or job.spec.network.policy
     return None if chosen in {None, NetworkPolicy.DISABLED} else name_beside(job.ref)
 
 
@@ -100,10 +100,10 @@ def chosen(view: View) -> StatusChanges:
     """
     open_to_all = view.started or NETWORK_POLICY not in view.snapshot.owned
     first = NetworkPolicy.DISABLED if open_to_all else view.snapshot.settings.network_policy
-    return {"network_policy": view.spec.network_policy or view.status.network_policy or first}
+    return {"network_policy": view.spec.network.policy or view.status.network_policy or first}
 
 
 def outdated(view: View) -> tuple[Delete, ...]:
     """What has to be replaced before the gang goes on: a NetworkPolicy opens the status port that there was."""
-    replaced = view.started and view.status.status_port != view.spec.status_port
+    replaced = view.started and view.status.status_port != view.spec.network.status_port
     return tuple(Delete(NETWORK_POLICY, name) for name in view.snapshot.owned.get(NETWORK_POLICY, ()) if replaced)

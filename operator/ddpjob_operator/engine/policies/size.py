@@ -200,6 +200,12 @@ def _with_nodes(view: View, nodes: int, reason: Reason, message: str, *, grace: 
 
 
 def _sized(view: View, nodes: int) -> StatusChanges:
-    # What opens that port is replaced only after a suspension.
-    unchanged: StatusChanges = {"status_port": view.status.status_port, "budget": budget(view)}
+    unchanged: StatusChanges = {
+        # What opens that port is replaced only after a suspension.
+        "status_port": view.status.status_port,
+        # Nor does the job change otherwise if other resources count as GPUs by now.
+        "procs_per_node": view.status.procs_per_node,
+        "backend": view.status.backend,
+        "budget": budget(view),
+    }
     return {**stamped(view), **unchanged, "nodes": nodes}

@@ -180,13 +180,14 @@ def last_attempt(view: View) -> int:
 
 def stamped(view: View) -> StatusChanges:
     """What is fixed for the coming attempts, whatever a later operator's defaults are."""
+    network, gpus = view.spec.network, view.snapshot.settings.gpu_resources
     return {
         "nodes": view.spec.nodes,
-        "procs_per_node": view.spec.resolved_procs_per_node(),
-        "backend": view.spec.resolved_backend(),
-        "master_port": view.spec.master_port,
-        "status_port": view.spec.status_port,
-        "control_port": view.spec.control_port,
+        "procs_per_node": view.spec.resolved_procs_per_node(gpus),
+        "backend": view.spec.resolved_backend(gpus),
+        "master_port": network.master_port,
+        "status_port": network.status_port,
+        "control_port": network.control_port,
         **chosen(view),
         "trainer_image": None if view.spec.trainer.get("image") else default_image(view) or None,
     }

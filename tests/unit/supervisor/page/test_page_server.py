@@ -363,7 +363,7 @@ def test_a_port_that_is_taken_costs_the_page_and_nothing_else(capfd: pytest.Capt
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("warning: training goes on without a status page: Address already in use")
     assert str(port) in line
-    assert line.endswith("; DDPJOB_STATUS_PORT (statusPort) names another port")
+    assert line.endswith("; DDPJOB_STATUS_PORT (spec.network.statusPort) names another port")
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1", "127.0.0.5", "::1", None])
