@@ -65,7 +65,8 @@ def a_training(name: str, container: dict[str, Any], nodes: int = 2, **spec: Any
 
 def a_script(name: str, command: list[str], nodes: int = 1, **spec: Any) -> dict[str, Any]:
     """A job that trains nothing, in a small image of plain Python that runs as root."""
-    return a_training(name, {"image": PYTHON, "command": command}, nodes, network={"waitForMaster": False}, **spec)
+    network = {"waitForMaster": False, **spec.pop("network", {})}
+    return a_training(name, {"image": PYTHON, "command": command}, nodes, network=network, **spec)
 
 
 def an_endless_training(shared: Path, **spec: Any) -> dict[str, Any]:

@@ -101,7 +101,9 @@ def wrong(schema: Schema) -> Iterator[tuple[Any, str]]:
         yield schema["minimum"] - 1, f"should be greater than or equal to {schema['minimum']}"
         yield schema["maximum"] + 1, f"should be less than or equal to {schema['maximum']}"
     if kind == "integer":
-        yield from ((value, of_type) for value in ("two", 2.5, True, [], {}))
+        of_format = f"must be of type {schema['format']}"
+        yield from ((value, of_type) for value in ("two", []))
+        yield from ((value, of_format) for value in (2.5, True, {}))
     if kind == "boolean":
         yield from ((value, of_type) for value in ("yes", 1))
     if kind == "string":
