@@ -133,6 +133,7 @@ NEAR = {
     "tests/report": ("tests/report",),
     "tests/training": (
         "tests/training/test_in_place.py",
+        "tests/training/test_optimisation.py",
         "tests/training/test_resume.py",
         "tests/training/test_saving.py",
         "tests/training/test_starting.py",
