@@ -142,7 +142,7 @@ def named_after(job: Job, rank: int) -> float:
 
 def _names(status: Mapping[str, Any], attempt: int, rank: int) -> bool:
     """Whether the stall is known with the rank that is to blame: once it is, the gang starts again at once."""
-    failure = status.get("lastFailure", {})
+    failure = status.get("incidents", [{}])[0]
     return (failure.get("cause"), failure.get("attempt"), failure.get("node")) == ("Stalled", attempt, rank)
 
 

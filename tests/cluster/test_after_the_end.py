@@ -134,7 +134,7 @@ def test_the_pod_that_failed_first_stays_for_the_last_three_incidents(team: Team
     team.wait("Running")
     kept = {pod["metadata"]["name"] for pod in team.pods() if pod["status"]["phase"] == "Failed"}
     assert kept == set(first[-3:])
-    assert [one["pod"] for one in team.status()["history"]] == first[::-1]
+    assert [one["pod"] for one in team.status()["incidents"]] == first[::-1]
     team.finish()
     team.wait("Succeeded")
     meanwhile(team)

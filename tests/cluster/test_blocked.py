@@ -81,7 +81,7 @@ def test_a_service_under_the_job_s_name_is_in_nobody_s_way_and_is_not_made_by_a_
     team.apply(a_job())
     assert team.wait("Succeeded")["attempt"] == 1
     (own,) = (one["metadata"] for one in team.all("services") if one not in before)
-    assert own["name"] == team.status()["service"] != "digits"
+    assert own["name"] == team.status()["network"]["service"] != "digits"
     assert [one for one in team.all("services") if one["metadata"]["name"] == "digits"] == before
 
 

@@ -130,8 +130,9 @@ def test_a_job_is_submitted_looked_at_and_deleted(user: User) -> None:
         ],
     )
     assert user.job()["spec"]["checkpoint"] == {"path": "/checkpoints", "everySteps": 50, "keep": 3}
-    progress = {"percent": 30.0, "step": 120, "totalSteps": 400, "display": "30%", "eta": "56s"}
-    seen = {"state": "Starting", "ready": "0/2", "progress": progress, "restarts": 3}
+    progress = {"percent": 30.0, "step": 120, "totalSteps": 400}
+    display = {"ready": "0/2", "progress": "30%", "eta": "56s"}
+    seen = {"state": "Starting", "display": display, "progress": progress, "restarts": 3}
     user.say("Created", message="2 nodes created", **seen)
     code, said = user.call("status")
     head, row = said.splitlines()[:2]
@@ -248,7 +249,7 @@ def test_waiting_ends_with_the_exit_code_of_the_rank_that_failed_first(user: Use
     user.wait("the job", user.job)
     failure = {"time": "2026-01-01T00:00:00.000000Z", "attempt": 1, "node": 1, "rank": 1, "pod": "digits-1-x"}
     failure |= {"cause": "Application", "message": "ValueError: no", "exitCode": 7}
-    user.say("Failed", state="Failed", message="Rank 1 failed", lastFailure=failure)
+    user.say("Failed", state="Failed", message="Rank 1 failed", incidents=[failure])
     assert waiting.wait(patience(60)) == 7
     assert "digits: Failed. Rank 1 failed\n" in user.printed
     assert f"Look at its log with: ddpjob logs digits -n {user.namespace} --node 1\n" in user.printed
@@ -385,7 +386,8 @@ def test_a_job_that_somebody_else_brings_forward_says_so(user: User) -> None:
 
 def test_previous_logs_are_those_of_the_pods_that_are_kept(user: User) -> None:
     user.call("submit", EXAMPLE)
-    user.say("Running", state="Running", message="2 nodes running", attempt=3, nodes=2, incarnations={"default": 3})
+    bookkeeping = {"incarnations": {"default": 3}}
+    user.say("Running", state="Running", message="2 nodes running", attempt=3, nodes=2, bookkeeping=bookkeeping)
     pods = {place: a_pod_that_ran(user, *place) for place in ((0, 3), (1, 3), (1, 2), (0, 1))}
     for arguments, (rank, attempt) in (
         (["--previous"], (1, 2)),
@@ -411,7 +413,8 @@ def a_pod(user: User, rank: int, attempt: int, **spec: str) -> str:
     owner = {"apiVersion": API_VERSION, "kind": KIND, "name": "digits", "uid": uid, "controller": True}
     metadata = {"name": name, "namespace": user.namespace, "labels": labels, "ownerReferences": [owner]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-    user.team.create({**pod, "spec": {"containers": [{"name": "trainer", "image": "any"}], **spec}})
+    trainer = {"name": "trainer", "image": "any", "env": [{"name": "DDPJOB_ATTEMPT", "value": str(attempt)}]}
+    user.team.create({**pod, "spec": {"containers": [trainer], **spec}})
     return name
 
 

@@ -208,7 +208,7 @@ def test_a_job_of_another_manager_stays_its_own(api: Plant, after: Values) -> No
         ("restart.rules", "first rule that matches"),
         ("restart.rules.exitCodes.operator", "A rank without an exit code matches neither"),
         ("restart.rules.signals", "SIGSEGV"),
-        ("restart.rules.causes", "status.lastFailure.cause"),
+        ("restart.rules.causes", "status.incidents[0].cause"),
     ],
 )
 def test_kubectl_explains_how_a_job_lives(api: Plant, path: str, words: str) -> None:
@@ -248,14 +248,16 @@ def test_defaults_come_back(api: Plant, namespace: str) -> None:
 
 
 def test_its_short_name_lists_it_in_our_columns_and_all_does_not(api: Plant, namespace: str) -> None:
-    progress = {"percent": 30.5, "display": "30%", "eta": "56s"}
-    running = {"state": "Running", "reason": "AllPodsRunning", "ready": "1/1", "message": "1 node running"}
-    status = running | {"progress": progress, "restarts": 2}
+    display = {"ready": "1/1", "progress": "30%", "eta": "56s"}
+    running = {"state": "Running", "reason": "AllPodsRunning", "display": display, "message": "1 node running"}
+    incident = {"time": "2026-01-01T00:00:00.000000Z", "attempt": 1, "node": 1, "pod": "digits-1-x"}
+    incidents = [incident | {"attempt": 2, "cause": "NodeLost"}, incident | {"cause": "Application"}]
+    status = running | {"incidents": incidents, "restarts": 2}
     Team(api, namespace).say(**status)
     columns = api.kubectl("get", "ddp", "-n", namespace).splitlines()
     assert columns[0].split() == ["NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE"]
     assert columns[1].split()[:6] == ["digits", "Running", "1/1", "30%", "56s", "2"]
     wide = api.kubectl("get", "ddp", "-n", namespace, "-o", "wide").splitlines()
     assert wide[0].split()[-3:] == ["REASON", "CAUSE", "MESSAGE"]
-    assert wide[1].split()[-4:] == ["AllPodsRunning", "1", "node", "running"]
+    assert wide[1].split()[-5:] == ["AllPodsRunning", "NodeLost", "1", "node", "running"]
     assert "digits" not in api.kubectl("get", "all", "-n", namespace), "kubectl delete all takes no training along"

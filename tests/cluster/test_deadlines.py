@@ -91,7 +91,7 @@ def test_a_gang_whose_ranks_all_run_has_come_up_though_its_service_is_refused(fa
     team.apply(a_job(annotations=FOR_LONG | steered(waits_for="ContainerCreating")))
     team.condition("Created")
     team.limit("services", 0)
-    team.delete("services", team.status()["service"])
+    team.delete("services", team.status()["network"]["service"])
     assert team.condition("Blocked")["reason"] == "QuotaExceeded"
     team.tell(*(pod["metadata"]["name"] for pod in team.pods()), waits_for=None)
     fake.wait("all to run", lambda: {pod["status"]["phase"] for pod in team.pods()} == {"Running"})

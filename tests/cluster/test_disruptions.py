@@ -40,8 +40,8 @@ def taken(team: Team, cause: str) -> dict[str, Any]:
     """The second attempt's status, after a disruption that cost nothing."""
     team.until("{.status.attempt}=2", seconds=120)
     status = team.status()
-    assert (status["lastFailure"]["cause"], status["lastFailure"]["action"]) == (cause, "RestartFree")
-    assert (status.get("restarts", 0), status["disruptions"], status["budget"]["used"]) == (0, 1, 0)
+    assert (status["incidents"][0]["cause"], status["incidents"][0]["action"]) == (cause, "RestartFree")
+    assert (status.get("restarts", 0), status["disruptions"], status["bookkeeping"]["budget"]["used"]) == (0, 1, 0)
     return status
 
 
@@ -55,7 +55,7 @@ def test_eviction_through_the_api(team: Team) -> None:
     team.wait("Running")
     pod = team.pod(1)
     evict(team, pod)
-    failure = taken(team, "Evicted")["lastFailure"]
+    failure = taken(team, "Evicted")["incidents"][0]
     assert (failure["node"], failure["pod"]) == (1, pod)
     assert failure["message"] == "Eviction API: evicting"
     team.wait("Running")
@@ -117,7 +117,7 @@ def test_preemption_by_a_pod_of_higher_priority(fake: Plant, team: Team, urgent:
     spec = {"priorityClassName": urgent, "containers": [container]}
     metadata = {"name": "urgent"}
     team.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    failure = taken(team, "Preempted")["lastFailure"]
+    failure = taken(team, "Preempted")["incidents"][0]
     assert "preempting to accommodate a higher priority pod" in failure["message"]
     words = "3 of 4 pods running; node"
     fake.wait("the job to tell what it lacks", lambda: team.status()["message"].startswith(words))
@@ -136,8 +136,8 @@ def test_a_lost_node_is_named_and_kept_away_from(fake: Plant, team: Team) -> Non
     node = team.pods()[0]["spec"]["nodeName"]
     with silent(fake, node):
         status = taken(team, "NodeLost")
-        assert node in status["message"] or node in status["lastFailure"]["message"]
-        avoided = {one["nodeName"]: datetime.fromisoformat(one["until"]) for one in status["avoidedNodes"]}
+        assert node in status["message"] or node in status["incidents"][0]["message"]
+        avoided = {one["nodeName"]: datetime.fromisoformat(one["until"]) for one in status["avoidedNodeNames"]}
         assert set(avoided) == {node}
         assert team.wait("Running", seconds=120)["attempt"] == 2
     team.delete("pods", team.pod(0))

@@ -129,10 +129,12 @@ def test_an_incomplete_gang_gives_back_and_says_so(fake: Plant, team: Team) -> N
     fake.wait("all to be given back", lambda: not team.pods())
     status = team.status()
     assert status["state"] == "Pending"
-    assert status["message"].startswith("2 of 4 pods found nodes within 6 s (scheduleTimeoutSeconds): giving back")
+    assert status["message"].startswith(
+        "2 of 4 pods could be scheduled within 6 s (scheduleTimeoutSeconds): giving back"
+    )
     assert condition(status, "Created")["reason"] == "GangIncomplete"
     assert not status.get("restarts")
-    assert not status.get("history")
+    assert not status.get("incidents")
     fake.wait("the event", lambda: team.events()["GangIncomplete"] == 1)
 
 

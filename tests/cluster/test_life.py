@@ -13,7 +13,7 @@ from tests.support.jobs import FOR_LONG, STUBBORN, Team, a_job, condition, silen
 def test_a_job_runs_to_its_end_with_few_writes_and_two_events(fake: Plant, team: Team) -> None:
     team.apply(a_job(nodes=4))
     status = team.wait("Succeeded")
-    assert (status["attempt"], status["restarts"], status["ready"]) == (1, 0, "4/4")
+    assert (status["attempt"], status["restarts"], status["display"]["ready"]) == (1, 0, "4/4")
     pods = team.pods()
     assert sorted(pod["metadata"]["labels"][Label.NODE] for pod in pods) == ["0", "1", "2", "3"]
     fake.wait("two events", lambda: sum(team.events().values()) == 2)
@@ -33,8 +33,8 @@ def test_a_failed_rank_restarts_the_gang_and_costs_one_restart(team: Team) -> No
     team.until("{.status.attempt}=2")
     status = team.wait("Running")
     assert (status["restarts"], status["disruptions"]) == (1, 0)
-    assert (status["lastFailure"]["node"], status["lastFailure"]["exitCode"]) == (1, 3)
-    assert status["lastFailure"]["pod"] == pod
+    assert (status["incidents"][0]["node"], status["incidents"][0]["exitCode"]) == (1, 3)
+    assert status["incidents"][0]["pod"] == pod
     team.finish()
     team.wait("Succeeded")
 

@@ -30,7 +30,7 @@ class Neighbour:
         self._kubeconfig = team.plant.kubeconfig_for(MALLORY)
         self.team.kubectl("create", "rolebinding", "edits", "--clusterrole=edit", f"--user={MALLORY}")
         self.team.apply(a_job(annotations=STUBBORN))
-        self.team.until("{.status.ready}=2/2")
+        self.team.until("{.status.display.ready}=2/2")
 
     def kubectl(self, *words: str) -> None:
         """Does something with his own rights."""

@@ -67,7 +67,7 @@ def test_the_first_rule_that_matches_decides(team: Team, case: Case) -> None:
     else:
         team.until("{.status.attempt}=2")
         status = team.wait("Running")
-    failure = status["lastFailure"]
+    failure = status["incidents"][0]
     found = {name: failure[name] for name in ("node", "pod", "cause", "action", "rule")}
     wanted = {"node": 1, "pod": pod, "cause": case.cause, "action": case.action, "rule": case.rule}
     assert found == wanted
@@ -87,14 +87,14 @@ def test_rules_may_change_while_the_job_runs(team: Team) -> None:
     team.wait("Running")
     team.change(restart={"rules": [{"exitCodes": among(*range(1, 256)), "action": "Fail"}]})
     team.fails(0)
-    assert team.wait("Failed")["lastFailure"]["rule"] == "spec.restart.rules[0]"
+    assert team.wait("Failed")["incidents"][0]["rule"] == "spec.restart.rules[0]"
 
 
 def scaled(team: Team, nodes: int, attempt: int) -> dict[str, Any]:
     """The status of the job once this attempt runs with so many nodes."""
     team.scale(nodes)
     team.until(f"{{.status.attempt}}={attempt}")
-    team.until(f"{{.status.ready}}={nodes}/{nodes}")
+    team.until(f"{{.status.display.ready}}={nodes}/{nodes}")
     return team.wait("Running")
 
 
@@ -113,16 +113,16 @@ def test_a_rule_of_afterwards_is_for_the_next_incident_whatever_becomes_of_the_j
     team.plant.wait("the window to be over", lambda: datetime.now(ran.tzinfo) > ran + timedelta(seconds=1.5))
     team.change(restart={**restart, "rules": [{"exitCodes": among(3), "action": action}]})
     status = scaled(team, 3, attempt=3)
-    assert (status["restarts"], status.get("disruptions", 0), status["budget"]["used"]) == (1, 0, 0)
-    assert (status["lastFailure"]["action"], status["lastFailure"]["rule"]) == ("Restart", "default")
+    assert (status["restarts"], status.get("disruptions", 0), status["bookkeeping"]["budget"]["used"]) == (1, 0, 0)
+    assert (status["incidents"][0]["action"], status["incidents"][0]["rule"]) == ("Restart", "default")
     team.fails(1, exit_code="3")
     if action == "Fail":
         status = team.wait("Failed")
     else:
         team.until("{.status.attempt}=4")
         status = team.wait("Running")
-        assert (status["restarts"], status["disruptions"], status["budget"]["used"]) == (1, 1, 0)
-    assert (status["lastFailure"]["action"], status["lastFailure"]["rule"]) == (action, "spec.restart.rules[0]")
+        assert (status["restarts"], status["disruptions"], status["bookkeeping"]["budget"]["used"]) == (1, 1, 0)
+    assert (status["incidents"][0]["action"], status["incidents"][0]["rule"]) == (action, "spec.restart.rules[0]")
 
 
 def test_one_fault_that_takes_all_ranks_down_costs_one_restart(unattended: Plant) -> None:
@@ -140,8 +140,8 @@ def test_one_fault_that_takes_all_ranks_down_costs_one_restart(unattended: Plant
     with team.operator():  # It lists them all: one by one, as a watch tells of them, some would come late.
         team.until("{.status.attempt}=2")
         status = team.wait("Running")
-    assert (status["restarts"], status["budget"]["used"]) == (1, 1)
-    assert status["lastFailure"]["consequences"] == nodes - 1
+    assert (status["restarts"], status["bookkeeping"]["budget"]["used"]) == (1, 1)
+    assert status["incidents"][0]["consequences"] == nodes - 1
 
 
 def test_the_pod_that_failed_first_stays_and_is_judged_though_another_one_is_heard_of_before(team: Team) -> None:
@@ -158,7 +158,7 @@ def test_the_pod_that_failed_first_stays_and_is_judged_though_another_one_is_hea
     team.plant.wait("the peer to be heard of", lambda: message().startswith("Rank 1 failed: ConfigError"))
     pod = team.fails(1, exit_code="2", message=json.dumps({**cause, "incident": incident, "version": 2}))
     status = team.wait("Failed")
-    assert (status["lastFailure"]["pod"], status["attempt"], status.get("restarts", 0)) == (pod, 1, 0)
+    assert (status["incidents"][0]["pod"], status["attempt"], status.get("restarts", 0)) == (pod, 1, 0)
     assert pod in {one["metadata"]["name"] for one in team.pods()}, "its log can be read"
 
 
@@ -190,7 +190,7 @@ def test_a_program_that_gets_no_further_three_times_is_given_up_early(team: Team
     status = team.wait("Failed")
     assert condition(status, "Failed")["reason"] == "CrashLoop"
     assert "no further than step 40" in status["message"]
-    assert status["lastFailure"]["message"] == "ValueError: bad sample"
+    assert status["incidents"][0]["message"] == "ValueError: bad sample"
 
 
 def test_a_pod_that_used_more_storage_than_its_own_limit_is_counted(team: Team) -> None:
@@ -200,5 +200,5 @@ def test_a_pod_that_used_more_storage_than_its_own_limit_is_counted(team: Team) 
     status = {"phase": "Failed", "reason": "Evicted", "message": words}
     team.plant.api.patch(f"{team.path('pods', team.pod(1))}/status", {"status": status})
     team.until("{.status.attempt}=2")
-    failure = team.wait("Running")["lastFailure"]
+    failure = team.wait("Running")["incidents"][0]
     assert (failure["cause"], failure["action"], failure["message"]) == ("StorageExceeded", "Restart", words)

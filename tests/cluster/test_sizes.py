@@ -38,7 +38,7 @@ def variable(pod: dict[str, Any], name: str) -> str:
 
 def running(team: Team, nodes: int) -> dict[str, Any]:
     """The status, once so many nodes run."""
-    team.until(f"{{.status.ready}}={nodes}/{nodes}", seconds=120)
+    team.until(f"{{.status.display.ready}}={nodes}/{nodes}", seconds=120)
     return team.wait("Running")
 
 
@@ -128,7 +128,7 @@ def test_an_elastic_job_that_loses_a_node_for_good_goes_on_without_it(fake: Plan
     running(team, 5)
     remove_node(fake, fifth)
     status = running(team, 4)
-    assert status["lastFailure"]["cause"] in {"NodeLost", "PodDeleted"}
+    assert status["incidents"][0]["cause"] in {"NodeLost", "PodDeleted"}
     assert (status.get("restarts", 0), status["disruptions"]) == (0, 1)
     assert world(team) == {str(rank): "4" for rank in range(4)}
     add_node(fake, 4)

@@ -58,7 +58,7 @@ def test_a_rank_that_lingers_after_the_others_is_stalled(team: Team) -> None:
     team.wait("Running")
     team.tell(team.pod(0), runs_for="0s")
     team.until("{.status.attempt}=2")
-    failure = team.wait("Running")["lastFailure"]
+    failure = team.wait("Running")["incidents"][0]
     assert (failure["node"], failure["cause"], failure["action"]) == (1, "Stalled", "Restart")
     assert failure["message"] == "has not finished 2 s after the other ranks (finishTimeoutSeconds)"
 
@@ -75,5 +75,5 @@ def test_ranks_that_ended_well_because_somebody_deleted_their_pods_have_not_fini
         with team.operator():  # It sees them only now: an operator that is there sees the deletion first.
             team.until("{.status.attempt}=2")
             status = team.wait("Running")
-    assert (status["lastFailure"]["cause"], status["lastFailure"]["action"]) == ("PodDeleted", "RestartFree")
+    assert (status["incidents"][0]["cause"], status["incidents"][0]["action"]) == ("PodDeleted", "RestartFree")
     assert (status.get("restarts", 0), status["disruptions"]) == (0, 1)

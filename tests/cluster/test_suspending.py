@@ -60,7 +60,7 @@ def test_resuming_begins_a_new_attempt_with_the_clock_at_zero_and_the_budget_kep
     team.change(suspend=False)
     status = team.wait("Running")
     assert started(team) > before
-    assert (status["attempt"], status["restarts"], status["budget"]["used"]) == (3, 1, 1)
+    assert (status["attempt"], status["restarts"], status["bookkeeping"]["budget"]["used"]) == (3, 1, 1)
     assert not status.get("disruptions")
 
 
@@ -93,7 +93,7 @@ def test_what_changed_while_it_was_suspended_is_what_goes_on(team: Team) -> None
     job["spec"]["nodes"] = 3
     job["spec"]["template"]["spec"]["containers"][0]["image"] = "another"
     team.apply(job | {"spec": job["spec"] | {"suspend": False}})
-    team.until("{.status.ready}=3/3")
+    team.until("{.status.display.ready}=3/3")
     assert [pod["spec"]["containers"][0]["image"] for pod in team.pods()] == ["another"] * 3
 
 

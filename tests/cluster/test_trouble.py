@@ -71,7 +71,7 @@ def test_a_pod_whose_owner_reference_was_removed_is_nobody_s_it_is_replaced_and_
         released = changed(team, name, ownerReferences=None)
         team.until("{.status.attempt}=2")
         api.wait("the second attempt", lambda: len([pod for pod in team.pods() if incarnation(pod) == "2"]) == 2)
-        assert team.status()["lastFailure"]["cause"] == "PodDeleted"
+        assert team.status()["incidents"][0]["cause"] == "PodDeleted"
         team.change(ttlSecondsAfterFinished=0, activeDeadlineSeconds=1)
         api.wait("the job to go", lambda: team.job() is None)
         assert api.get(team.path("pods", name)) == released

@@ -12,7 +12,7 @@ from tests.support.waiting import wait_for
 NEWER: dict[str, Any] = {
     "state": "Napping",
     "mood": {"hungry": True},
-    "incarnations": {"plan": ["b"]},
+    "bookkeeping": {"incarnations": {"plan": ["b"]}},
     "conditions": [
         TOMORROW | {"weather": {"rain": 3}},
     ],
@@ -51,13 +51,14 @@ def test_what_a_newer_operator_has_written_survives_this_one(unattended: Plant) 
     status = team.status()
     conditions = status["conditions"] + NEWER["conditions"]
     old = {"attempt": 1, "node": 0, "pod": "digits-0", "cause": "Sunburn", "time": "2026-01-01T12:00:00Z", "ray": 7}
-    team.say(**NEWER | {"conditions": conditions, "history": [old]})
+    team.say(**NEWER | {"conditions": conditions, "incidents": [old]})
     with team.operator():
         team.change(nodes=1)
         team.until("{.status.attempt}=2", seconds=30)
         status = team.wait("Running")
     assert status["mood"] == NEWER["mood"]
-    assert (status["incarnations"]["plan"], status["incarnations"]["default"]) == (["b"], 2)
+    incarnations = status["bookkeeping"]["incarnations"]
+    assert (incarnations["plan"], incarnations["default"]) == (["b"], 2)
     assert [one for one in status["conditions"] if one["type"] == "Tomorrow"] == NEWER["conditions"]
-    assert [one["cause"] for one in status["history"]] == ["Sunburn"]
-    assert status["history"][0]["ray"] == 7
+    assert [one["cause"] for one in status["incidents"]] == ["Sunburn"]
+    assert status["incidents"][0]["ray"] == 7

@@ -73,8 +73,8 @@ def test_the_cause_is_told_and_the_gang_starts_again_when(fate: str, told: Told,
     status = ended(team, "fated")
     assert (status["state"], status["attempt"], status["restarts"], status["disruptions"]) == ("Succeeded", 2, 1, 0)
 
-    failure = status["lastFailure"]
-    assert status["history"] == [failure]
+    failure = status["incidents"][0]
+    assert status["incidents"] == [failure]
     assert (failure["node"], failure["cause"], failure["consequences"]) == (1, told.cause, 0), failure
     assert failure["exitCode"] in told.codes
     assert told.message in failure["message"]
@@ -138,7 +138,7 @@ def test_the_log_of_the_rank_that_failed_first_can_be_read_when(
     container = {"command": command, **CODE_MOUNT}
     team.apply(a_training("evidence", container, restart={"maxRestarts": 0}, checkpoint=tiny, pod=code))
     status = ended(team, "evidence")
-    failure = status["lastFailure"]
+    failure = status["incidents"][0]
     assert (status["state"], status["attempt"], failure["cause"]) == ("Failed", 1, cause), failure
     assert status.get("restarts", 0) == 0
     assert failure["pod"] in {pod["metadata"]["name"] for pod in team.pods("evidence")}
@@ -175,7 +175,7 @@ def test_under_torchrun_the_rank_of_the_whole_job_is_named_with_its_node_and_its
     job = a_training("elastic", container, procsPerNode=2, pod=pod, restart={"maxRestarts": 0})
     team.apply(job)
     status = ended(team, "elastic")
-    failure = status["lastFailure"]
+    failure = status["incidents"][0]
     assert (status["state"], failure["node"], failure["rank"], failure["cause"]) == ("Failed", 1, 3, "Application")
     assert "ValueError: shard 3 is empty" in failure["message"], failure
     assert "Rank 3 (node 1) failed: Application: ValueError: shard 3 is empty" in status["message"]
@@ -235,7 +235,7 @@ def fails_for(team: Team, name: str, cause: str, words: str) -> None:
     """The job ends by this cause with these words, without another try."""
     status = ended(team, name)
     assert (status["state"], status["attempt"], status["restarts"]) == ("Failed", 1, 0)
-    failure = status["lastFailure"]
+    failure = status["incidents"][0]
     assert (failure["cause"], failure["action"], failure["rule"]) == (cause, "Fail", "default"), failure
     for message in (failure["message"], status["message"], condition(status, "Failed")["message"]):
         assert words in message

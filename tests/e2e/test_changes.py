@@ -36,10 +36,10 @@ def test_suspended_in_the_middle_of_an_epoch_it_saves_and_goes_on_from_there(hos
 
     change(team, "digits", suspend=True)
     status = team.wait("Suspended", seconds=LONG)
-    assert (status["ready"], status["message"]) == ("0/2", "Nothing runs until the job is resumed")
+    assert (status["display"]["ready"], status["message"]) == ("0/2", "Nothing runs until the job is resumed")
     assert (status["attempt"], status["restarts"], status["disruptions"]) == (1, 0, 0)
     assert "startTime" not in status, "it is not active"
-    assert "lastFailure" not in status, "nothing went wrong"
+    assert "incidents" not in status, "nothing went wrong"
     host.wait("the pods to be gone", lambda: not team.pods())
     [saved] = saves(shared)
     assert seen(saved)
@@ -48,7 +48,7 @@ def test_suspended_in_the_middle_of_an_epoch_it_saves_and_goes_on_from_there(hos
     said = wait_for_steps(team, attempt=2)
     assert f"resumed step={saved['step']} epoch={saved['epoch']} " in said
     status = team.status()
-    assert (status["restarts"], status["disruptions"], status["budget"]["streak"]) == (0, 0, 0)
+    assert (status["restarts"], status["disruptions"], status["bookkeeping"]["budget"]["streak"]) == (0, 0, 0)
     assert started(status) > begun, "the clock of activeDeadlineSeconds starts over"
     assert condition(status, "Suspended")["reason"] == "JobResumed"
     team.kubectl("delete", "ddpjob", "digits")
@@ -65,7 +65,7 @@ def test_suspended_as_soon_as_it_runs_it_stops_at_once_and_that_nothing_is_kept_
     status = team.wait("Suspended", "brief")
     assert "starts over" in condition(status, "Suspended")["message"]
     team.plant.wait("no checkpoint to be shown", lambda: "checkpoint" not in team.status("brief"), 5)
-    assert "lastFailure" not in team.status("brief")
+    assert "incidents" not in team.status("brief")
 
 
 @pytest.mark.full("test_docs.py: the page scale; tests/training/test_resume.py; tests/cluster/test_sizes.py")
@@ -81,10 +81,10 @@ def test_scaled_from_two_nodes_to_three_and_to_one_each_world_goes_on_where_the_
         last = saves(shared)[-1]
         assert f"resumed step={last['step']} epoch={last['epoch']} " in said
         status = team.status()
-        assert (status["ready"], status["nodes"]) == (f"{nodes}/{nodes}", nodes)
+        assert (status["display"]["ready"], status["nodes"]) == (f"{nodes}/{nodes}", nodes)
         assert ranks(team) == [str(rank) for rank in range(nodes)]
     assert (status["restarts"], status["disruptions"]) == (0, 0), "nobody's fault, and free"
-    assert "lastFailure" not in status
+    assert "incidents" not in status
 
     change(team, "digits", suspend=True)
     team.wait("Suspended", seconds=LONG)

@@ -62,5 +62,5 @@ def test_a_script_saves_when_its_job_is_suspended_its_node_drained_and_its_pod_p
         assert step("step") == step("now")
     assert goes_on() > evicted
     status = team.status("saves")
-    assert (status["restarts"], [one["cause"] for one in status["history"]]) == (0, ["Preempted", "Evicted"])
+    assert (status["restarts"], [one["cause"] for one in status["incidents"]]) == (0, ["Preempted", "Evicted"])
     team.kubectl("delete", "ddpjob", "saves")

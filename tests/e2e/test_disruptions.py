@@ -87,7 +87,7 @@ def test_a_pod_that_is_stuck_on_a_lost_node_is_in_nobody_s_way_and_the_node_is_a
         rank, cause, message = told(status)
         assert (rank, cause) == (1, "NodeLost")
         assert message.startswith(f"node {bad}: is not ready: "), message
-        [avoided] = status["avoidedNodes"]
+        [avoided] = status["avoidedNodeNames"]
         assert avoided["nodeName"] == bad
 
         assert lost["metadata"]["name"] in names(team.pods("robust")), "the API does not know that it is gone"
@@ -105,16 +105,16 @@ def runs_again(team: Team, name: str) -> dict[str, Any]:
     """Once its second attempt runs, which was free: its status."""
     team.until("{.status.attempt}=2", name, LONG)
     status = team.wait("Running", name, LONG)
-    assert (status["attempt"], status["restarts"], status["disruptions"]) == (2, 0, 1), status["history"]
-    assert status["history"] == [status["lastFailure"]]
-    assert (status["lastFailure"]["action"], status["lastFailure"]["rule"]) == ("RestartFree", "default")
+    assert (status["attempt"], status["restarts"], status["disruptions"]) == (2, 0, 1), status["incidents"]
+    assert len(status["incidents"]) == 1
+    assert (status["incidents"][0]["action"], status["incidents"][0]["rule"]) == ("RestartFree", "default")
     assert condition(status, "Restarting")["reason"] == "Restarted"
     return status
 
 
 def told(status: dict[str, Any]) -> tuple[int, str, str]:
     """The rank that was lost first, the cause, and the cluster's words."""
-    failure = status["lastFailure"]
+    failure = status["incidents"][0]
     return failure["node"], failure["cause"], failure["message"]
 
 

@@ -88,10 +88,10 @@ def test_a_job_that_fails_at_the_same_step_three_times_is_given_up_with_all_thre
         "Rank 1 failed: Application: ValueError: sample 812 is not a number; "
         "three times in a row training got no further than step 7"
     )
-    assert (status["attempt"], status["restarts"], status["budget"]["used"]) == (3, 2, 2)
-    assert [told(failure) for failure in status["history"]] == [(3, 1, 7), (2, 1, 7), (1, 1, 7)]
+    assert (status["attempt"], status["restarts"], status["bookkeeping"]["budget"]["used"]) == (3, 2, 2)
+    assert [told(failure) for failure in status["incidents"]] == [(3, 1, 7), (2, 1, 7), (1, 1, 7)]
     kept = {pod["metadata"]["name"] for pod in team.pods("loop") if pod["metadata"]["labels"][Label.NODE] == "1"}
-    assert kept == {failure["pod"] for failure in status["history"]}
+    assert kept == {failure["pod"] for failure in status["incidents"]}
     assert ddpjob(team, "logs", "loop", "--node", "1") == "[rank 1] attempt 3\n"
     assert ddpjob(team, "logs", "loop", "--previous") == "[rank 1] attempt 2\n"
 

@@ -74,10 +74,10 @@ def test_the_status_follows_training_and_is_written_every_ten_seconds(host: Mach
     assert saved[-1] > saved[0]
     assert steps[-1] - saved[-1] < 1000, "it saves every second"
 
-    progress = team.status()["progress"]
+    progress, display = (team.status()[part] for part in ("progress", "display"))
     head, row = (line.split() for line in team.kubectl("get", "ddp", "digits").splitlines())
     shown = dict(zip(head, row, strict=True))
-    assert (shown["PROGRESS"], shown["ETA"]) == (progress["display"], progress["eta"])
+    assert (shown["PROGRESS"], shown["ETA"]) == (display["progress"], display["eta"])
     assert progress["samplesPerSecond"] > 0
     assert progress["etaSeconds"] > 0
 
@@ -91,8 +91,7 @@ def test_a_killed_rank_is_started_again_in_its_pod_and_no_pod_is_replaced(traini
     assert training.pods() == pods
     status = team.status()
     assert cost(before, status) == (1, 0)
-    failure = status["lastFailure"]
-    assert status["history"][0] == failure
+    failure = status["incidents"][0]
     assert (failure["attempt"], failure["node"], failure["cause"]) == (before["attempt"], 1, "Application")
     assert (failure["signal"], failure["message"]) == ("SIGKILL", "killed by SIGKILL")
     assert failure["pod"] == pod_of(team, 1)["metadata"]["name"]
@@ -116,7 +115,7 @@ def test_only_the_pod_that_is_deleted_is_replaced(lost: int, training: Training)
         assert now[lost] != pods[lost]
         status = team.status()
         assert cost(before, status) == (0, 1)
-        assert (status["lastFailure"]["node"], status["lastFailure"]["cause"]) == (lost, "PodDeleted")
+        assert (status["incidents"][0]["node"], status["incidents"][0]["cause"]) == (lost, "PodDeleted")
 
 
 def test_a_pod_whose_sandbox_is_killed_costs_no_restart_and_is_replaced_alone(training: Training) -> None:
@@ -125,8 +124,8 @@ def test_a_pod_whose_sandbox_is_killed_costs_no_restart_and_is_replaced_alone(tr
     sandbox_of(rank(training, 1)).kill()
     training.begins(before["attempt"] + 1)
     status = team.status()
-    assert cost(before, status) == (0, 1), status["lastFailure"]
-    failure, node = status["lastFailure"], lost["spec"]["nodeName"]
+    assert cost(before, status) == (0, 1), status["incidents"][0]
+    failure, node = status["incidents"][0], lost["spec"]["nodeName"]
     assert (failure["pod"], failure["cause"]) == (lost["metadata"]["name"], "NodeLost")
     assert failure["message"] == f"node {node} lost the pod's sandbox while the trainer ran"
     assert pod_of(team, 0)["metadata"]["uid"] == kept, "it waits in place"
@@ -145,7 +144,7 @@ def test_a_rank_that_is_stopped_is_named_by_the_status_and_started_again(trainin
     note("rank stopped", training.begins(before["attempt"] + 1) - stopped)
     status = team.status()
     assert cost(before, status) == (1, 0)
-    failure = status["lastFailure"]
+    failure = status["incidents"][0]
     assert (failure["node"], failure["cause"], failure["message"]) == (1, "Stalled", words)
     assert training.pods() == pods
     assert condition(status, "TrainingStalled")["status"] == "False"
@@ -161,7 +160,7 @@ def test_what_is_restarted_while_no_operator_runs_is_counted_once_each(host: Mac
     training.begins(before["attempt"] + 2)
     status = training.team.status()
     assert cost(before, status) == (2, 0)
-    told = [(one["attempt"], one["node"]) for one in status["history"][:2]]
+    told = [(one["attempt"], one["node"]) for one in status["incidents"][:2]]
     assert told == [(before["attempt"] + 1, 0), (before["attempt"], 1)]
     assert training.pods() == pods
     host.wait("the operators to come back", lambda: len(operators(host)) == 2)
@@ -176,11 +175,11 @@ def test_after_the_last_restart_in_place_all_pods_are_new_and_a_rule_ends_the_jo
     team.apply(a_training("limited", container, pod=pod, restart=restart))
     status = ended(team, "limited")
     assert status["state"] == "Failed"
-    assert status["incarnations"]["default"] >= 2, "new pods"
-    told = [(one["attempt"], one["node"], one["exitCode"], one["action"]) for one in status["history"]]
-    assert told == [(3, 1, 43, "Fail"), (2, 1, 137, "Restart"), (1, 1, 137, "Restart")], status["history"]
-    assert status["lastFailure"]["rule"] == "spec.restart.rules[0]"
-    assert status["history"][1]["pod"] == status["history"][2]["pod"] != status["lastFailure"]["pod"]
+    assert status["bookkeeping"]["incarnations"]["default"] >= 2, "new pods"
+    told = [(one["attempt"], one["node"], one["exitCode"], one["action"]) for one in status["incidents"]]
+    assert told == [(3, 1, 43, "Fail"), (2, 1, 137, "Restart"), (1, 1, 137, "Restart")], status["incidents"]
+    assert status["incidents"][0]["rule"] == "spec.restart.rules[0]"
+    assert status["incidents"][1]["pod"] == status["incidents"][2]["pod"] != status["incidents"][0]["pod"]
 
 
 def progress_of(team: Team) -> tuple[int, int]:
@@ -207,7 +206,7 @@ def cost(before: dict[str, Any], after: dict[str, Any]) -> tuple[int, int]:
 
 def stall_told(status: dict[str, Any], attempt: int) -> str:
     """What a status says of a stall in an attempt."""
-    failure = status.get("lastFailure", {})
+    failure = status.get("incidents", [{}])[0]
     if failure.get("cause") == "Stalled" and failure["attempt"] == attempt:
         return str(failure["message"])
     stalls = (one for one in status["conditions"] if one["type"] == "TrainingStalled")

@@ -59,7 +59,7 @@ def test_a_node_that_comes_back_before_its_pods_are_given_up_is_no_incident(
     training.goes_on(1)
     assert training.pods() == pods
     status = training.team.status()
-    counted = [status.get(name) for name in ("state", "attempt", "restarts", "disruptions", "history")]
+    counted = [status.get(name) for name in ("state", "attempt", "restarts", "disruptions", "incidents")]
     assert counted == ["Running", 1, 0, 0, None]
     assert condition(status, "Running") == runs, "never said otherwise meanwhile"
 
@@ -74,7 +74,7 @@ def test_a_kubelet_that_stays_away_costs_a_restart_when_its_pods_are_given_up_an
         training.begins(2)
         assert training.pods()[0] == pods[0], "it waits in place"
         status = team.status()
-        failure = status["lastFailure"]
+        failure = status["incidents"][0]
         assert (status["restarts"], status["disruptions"], failure["node"], failure["cause"]) == (0, 1, 1, "NodeLost")
         assert failure["message"].startswith(f"node {node.name}: is not ready: "), failure["message"]
         given_up = silent_since(host, node) + timedelta(seconds=A_WHILE)

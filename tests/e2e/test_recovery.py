@@ -86,7 +86,7 @@ def test_training_goes_on_from_its_checkpoint_when(fault: Fault, host: Machines,
         fault.happens(host, team)
         team.until("{.status.attempt}=2", seconds=LONG)
         status = team.wait("Succeeded", seconds=LONG)
-        assert {name: status[name] for name in fault.costs} == fault.costs, status["lastFailure"]
+        assert {name: status[name] for name in fault.costs} == fault.costs, status["incidents"][0]
         now = _pods(team)
         assert {rank for rank, pod in before.items() if now[rank] == pod} == fault.stay
         said = logs(team, "digits")

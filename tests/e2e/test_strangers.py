@@ -77,7 +77,7 @@ def test_a_stranger_changes_nothing_in_a_job_whether_or_not_he_knows_its_uid(
         assert all("knocks at the control port, and was not let in" in log for log in logs_of_pods(team, "digits"))
     real.wait("training to go on", lambda: step_of(team) > before, SOON)
     status = team.status()
-    assert (status["attempt"], status["restarts"], status.get("history", [])) == (1, 0, []), json.dumps(status)
+    assert (status["attempt"], status["restarts"], status.get("incidents", [])) == (1, 0, []), json.dumps(status)
     team.kubectl("delete", "ddpjob", "digits")
 
 

@@ -51,7 +51,7 @@ def test_a_strangers_script_goes_on_together_and_says_what_happened_to_it(
     ddpjob(script.team, "resume", stranger.name)
     script.mark(0, 0)
     script.goes_on()
-    host.wait("its progress", lambda: script.team.status(stranger.name).get("progress", {}).get("display"), LONG)
+    host.wait("its progress", lambda: script.team.status(stranger.name).get("display", {}).get("progress"), LONG)
 
     rank_of(script.uid, 1).send_signal(signal.SIGSTOP)
     script.mark()
@@ -60,8 +60,8 @@ def test_a_strangers_script_goes_on_together_and_says_what_happened_to_it(
 
     script.submit("--replace", "--max-restarts", "0", before=RAISES)
     status = ended(script.team, stranger.name)
-    assert (status["state"], status["lastFailure"]["node"]) == ("Failed", 1), json.dumps(status)
-    assert "ValueError: batch 30 is broken" in status["lastFailure"]["message"], json.dumps(status)
+    assert (status["state"], status["incidents"][0]["node"]) == ("Failed", 1), json.dumps(status)
+    assert "ValueError: batch 30 is broken" in status["incidents"][0]["message"], json.dumps(status)
 
 
 class Submitted:
@@ -95,7 +95,7 @@ class Submitted:
         """The last one, once so many restarts were counted."""
         name = self.stranger.name
         self.team.plant.wait("the restart", lambda: self.team.status(name)["restarts"] == restarts, LONG)
-        return dict(self.team.status(name)["lastFailure"])
+        return dict(self.team.status(name)["incidents"][0])
 
     def epochs(self) -> list[list[int]]:
         """What each of the two nodes has begun, since its pod is there."""

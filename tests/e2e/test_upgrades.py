@@ -77,7 +77,7 @@ def facts(team: Team) -> dict[str, Any]:
         for pod in team.pods(name)
         for one in pod["status"]["containerStatuses"]
     }
-    counted = ("state", "attempt", "restarts", "disruptions", "history", "incarnations")
+    counted = ("state", "attempt", "restarts", "disruptions", "incidents", "bookkeeping")
     return {"pods": pods} | {name: [team.status(name).get(one) for one in counted] for name in ("digits", "plain")}
 
 
@@ -126,7 +126,7 @@ def test_without_an_operator_jobs_go_on_and_the_next_install_judges_what_has_hap
         assert team.wait("Succeeded", "ends", LONG)["restarts"] == 0
         team.until("{.status.attempt}=2", "fails", LONG)
         status = team.wait("Running", "fails", LONG)
-        [failure] = status["history"]
+        [failure] = status["incidents"]
         assert (status["restarts"], failure["node"], failure["exitCode"]) == (1, 1, 3)
 
 

@@ -31,7 +31,7 @@ def running(attempt: int, nodes: int) -> Reached:
 
     def reached(there: Witness) -> bool:
         status = there.status()
-        said = (status.get("state"), status.get("attempt"), status.get("ready"))
+        said = (status.get("state"), status.get("attempt"), status.get("display", {}).get("ready"))
         running = [place_of(pod) for pod in there.pods() if phase_of(pod) == "runs"]
         return said == ("Running", attempt, f"{nodes}/{nodes}") and len(running) == nodes
 
@@ -157,7 +157,7 @@ async def rank_1_finishes(user: User) -> None:
 def half_placed(there: Witness) -> bool:
     """One pod of the first attempt has its node, one has none, and the status says why."""
     phases, said = sorted(_phases(there).values()), there.status()
-    known = said.get("ready") == "1/2" and "Unschedulable" in said["message"]
+    known = said["display"]["ready"] == "1/2" and "Unschedulable" in said["message"]
     return phases == ["made", "runs"] and said.get("attempt") == 1 and known
 
 

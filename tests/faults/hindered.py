@@ -22,7 +22,7 @@ POLICY_MADE_AGAIN = Differs(
 )
 RELEASED = Differs(
     "a pod that is nobody's counts as taken away, and is deleted by hand",
-    ends=frozenset({"lastFailure", "history", "restarts", "disruptions", "budget", "pods"}),
+    ends=frozenset({"incidents", "restarts", "disruptions", "bookkeeping", "pods"}),
 )
 LOOSE = Differs(
     "pods are made with another setting, and that it was blocked is told", ends=BLOCKED.ends | {"podSecurity"}

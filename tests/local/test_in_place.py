@@ -76,11 +76,13 @@ def test_a_killed_rank_is_started_again_in_place_and_its_pod_stays(here: Here) -
     assert {rank: one.pid for rank, one in here.trainers("place").items()} == {
         rank: one.pid for rank, one in supervisors.items()
     }
-    assert (status["restarts"], status["disruptions"], status["incarnations"]["default"]) == (1, 0, 1), (
-        here.evidence()
-    )
+    assert (status["restarts"], status["disruptions"], status["bookkeeping"]["incarnations"]["default"]) == (
+        1,
+        0,
+        1,
+    ), here.evidence()
     assert status["attempt"] == 2
-    failure = status["lastFailure"]
+    failure = status["incidents"][0]
     assert (failure["attempt"], failure["node"], failure["signal"], failure["cause"]) == (
         1,
         1,
@@ -142,7 +144,7 @@ def test_an_import_that_fails_is_tried_once_more_in_new_pods_and_nobody_says_in_
     assert (code, status["attempt"], status["restarts"]) == (1, 2, 1), output
     assert "cannot import name 'nosuch'" in status["message"]
     assert "the same error twice in a row before any step" in status["message"]
-    first, second = (failure["pod"] for failure in status["history"])
+    first, second = (failure["pod"] for failure in status["incidents"])
     assert first != second
     logs = here.run("typo").glob("logs/*/*.log")
     assert "in place" not in output + "".join(log.read_text() for log in logs)
@@ -160,7 +162,7 @@ def test_a_pod_that_is_lost_is_replaced_alone_and_the_other_one_waits(here: Here
     assert after[1 - lost].pid == before[1 - lost].pid, "the other one stays"
     assert not alive(before[lost])
     assert (status["restarts"], status["disruptions"]) == (0, 1), here.evidence()
-    assert status["incarnations"]["exceptions"] == [{"node": lost, "incarnation": 2}]
+    assert status["bookkeeping"]["incarnations"]["exceptions"] == [{"node": lost, "incarnation": 2}]
     stop(run)
     assert [file.name for file in here.run("alone").glob("logs/attempt-1/*")].count(f"node-{lost}.log") == 1
     assert not (here.run("alone") / "logs" / "attempt-2").exists(), "its log goes on"
@@ -187,9 +189,11 @@ def test_where_a_pod_was_replaced_alone_and_the_other_one_finishes_all_start_aga
     assert "killed by SIGKILL; restart 1 of 6; replacing its node" in output
     assert "killed by SIGKILL; restart 1 of 6; rank 0 has finished: all start again" in output
     status = here.status("late")
-    assert (status["restarts"], status["disruptions"], status["incarnations"]["default"]) == (1, 0, 3), (
-        here.evidence()
-    )
+    assert (status["restarts"], status["disruptions"], status["bookkeeping"]["incarnations"]["default"]) == (
+        1,
+        0,
+        3,
+    ), here.evidence()
 
 
 @pytest.mark.full("tests/unit/engine/test_in_place has both modes; test_recovery here starts all anew")
@@ -229,6 +233,6 @@ def test_a_ddpjob_run_that_takes_a_job_up_hears_it_and_counts_nothing_twice(here
     a_rank_of(supervisors[0]).kill()
     second = here.start("run", file)
     status = goes_on(here, "heard", 3)
-    assert (status["restarts"], status["incarnations"]["default"]) == (2, 1), here.evidence()
+    assert (status["restarts"], status["bookkeeping"]["incarnations"]["default"]) == (2, 1), here.evidence()
     assert {one.pid for one in here.trainers("heard").values()} == {one.pid for one in supervisors.values()}
     stop(second)

@@ -124,7 +124,7 @@ def test_a_rank_that_lingers_after_the_others_have_finished_is_stalled(here: Her
     body = f"if os.environ['NODE_RANK'] == '0':\n    sys.exit(0)\n{ENDLESS}"
     file = here.job("linger", *script(body), nodes=2, finishTimeoutSeconds=1, restart={"maxRestarts": 0})
     code, output = here.ddpjob("run", file)
-    failure = here.status("linger")["lastFailure"]
+    failure = here.status("linger")["incidents"][0]
     assert (code, failure["node"], failure["cause"]) == (1, 1, "Stalled"), output
 
 

@@ -33,7 +33,7 @@ def test_a_killed_rank_takes_the_whole_gang_into_a_new_attempt(here: Here) -> No
     assert {process.pid for process in first.values()}.isdisjoint(process.pid for process in second.values())
     status = here.wait("a running job", lambda: s if (s := here.status("kill"))["state"] == "Running" else None)
     assert (status["attempt"], status["restarts"], status["disruptions"]) == (2, 1, 0)
-    assert (status["lastFailure"]["node"], status["lastFailure"]["signal"]) == (1, "SIGKILL")
+    assert (status["incidents"][0]["node"], status["incidents"][0]["signal"]) == (1, "SIGKILL")
     run.send_signal(signal.SIGINT)
     run.communicate(timeout=patience(60))
 
@@ -47,7 +47,7 @@ def test_a_container_that_is_killed_from_outside_is_a_disruption_and_leaves_no_p
     here.wait("the second attempt", lambda: up(here, "lost", 2))
     status = here.status("lost")
     assert (status["restarts"], status["disruptions"]) == (0, 1)
-    assert status["lastFailure"]["cause"] == "PodDeleted"
+    assert status["incidents"][0]["cause"] == "PodDeleted"
     assert [process for process in first if alive(process)] == []
     run.send_signal(signal.SIGINT)
     run.communicate(timeout=patience(60))
@@ -177,7 +177,12 @@ def test_another_number_of_nodes_is_a_restart_that_costs_nothing(here: Here) -> 
     second = here.start("run", here.job("size", *script(SAVES), str(done), nodes=2))
     here.wait("the second attempt", lambda: up(here, "size", 2))
     status = here.wait("a running job", lambda: s if (s := here.status("size"))["state"] == "Running" else None)
-    assert (status["nodes"], status["ready"], status["restarts"], status["disruptions"]) == (2, "2/2", 0, 0)
+    assert (status["nodes"], status["display"]["ready"], status["restarts"], status["disruptions"]) == (
+        2,
+        "2/2",
+        0,
+        0,
+    )
     assert all("saved" in here.log("size", rank, 1) for rank in range(3))
     done.touch()
     output, _ = second.communicate(timeout=patience(60))

@@ -167,7 +167,7 @@ def test_a_job_that_uses_up_its_budget_fails_and_says_who_failed_first_and_why(
     returned, output = here.ddpjob("run", here.job("sad", *script(body), nodes=2, restart=restart))
     status = here.status("sad")
     assert status["state"] == "Failed", output
-    failure = status["lastFailure"]
+    failure = status["incidents"][0]
     assert returned == code, output
     assert status["state"] == "Failed"
     assert (status["attempt"], status["restarts"]) == (2, 1)
@@ -182,7 +182,7 @@ def test_under_torchrun_the_rank_that_failed_first_is_named_and_how_it_ended(her
     body = "if os.environ['RANK'] == '1':\n    sys.exit(7)\ntime.sleep(1000)"
     command = [str(BIN / "torchrun"), "--no-python", *script(body)]
     code, output = here.ddpjob("run", here.job("elastic", *command, procsPerNode=2, restart={"maxRestarts": 0}))
-    failure = here.status("elastic")["lastFailure"]
+    failure = here.status("elastic")["incidents"][0]
     assert (failure["node"], failure["rank"], failure["exitCode"], failure["message"]) == (0, 1, 7, "exit code 7")
     assert code == 7, output
     assert "elastic: Failed. Rank 1 (node 0) failed: Application: exit code 7;" in output

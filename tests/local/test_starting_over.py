@@ -79,7 +79,7 @@ def test_where_a_rule_forbids_it_the_job_fails_before_anything_is_replaced(here:
     assert "(spec.restart.rules[0] says Fail)" in output
     status = here.status("never")
     assert (status["reason"], status["restarts"]) == ("StartedOver", 1)
-    assert [one["cause"] for one in status["history"]] == ["StartedOver", "Application"]
+    assert [one["cause"] for one in status["incidents"]] == ["StartedOver", "Application"]
     assert (here.directory / "saved").read_text() == "step 300 of attempt 1"
     assert here.processes("never") == []
 

@@ -81,11 +81,11 @@ def killed_at_random(here: Here, file: Path, name: str, nodes: int, last_step: i
     status = here.status(name)
     assert run.returncode == 0, output
     assert (status["restarts"], status["disruptions"]) == (1, 0), status
-    assert (status["lastFailure"]["node"], status["lastFailure"]["signal"]) == (victim, "SIGKILL"), status
+    assert (status["incidents"][0]["node"], status["incidents"][0]["signal"]) == (victim, "SIGKILL"), status
     assert (status["progress"]["step"], status["progress"]["percent"]) == (last_step, 100), status
     assert status["progress"]["begins"] in {"FromCheckpoint", "NothingSaved"}, status
     assert not has_started_over(status), status
-    assert status["ready"] == f"{nodes}/{nodes}"
+    assert status["display"]["ready"] == f"{nodes}/{nodes}"
     step, end = last_checkpoint(here, name)
     assert step == last_step
     return end
@@ -156,7 +156,7 @@ def test_an_error_in_the_training_code_is_told_with_its_step_and_its_last_line(h
     arguments = ["--workload", "broken:Task", "--epochs", "1", "--log-every", "1"]
     file = here.job("broken", "ddpjob-train", nodes=2, restart={"maxRestarts": 0}, container={"args": arguments})
     code, output = here.ddpjob("run", file)
-    failure = here.status("broken")["lastFailure"]
+    failure = here.status("broken")["incidents"][0]
     assert code == 1, output
     assert (failure["node"], failure["cause"]) == (1, "Application"), json.dumps(failure, indent=1)
     assert failure["message"] == "RuntimeError: the loss is not a number"
@@ -168,7 +168,7 @@ def test_a_mistake_in_the_arguments_fails_at_once_with_exit_code_2(here: Here) -
     code, output = here.ddpjob("run", file)
     status = here.status("mistake")
     assert code == 2, output
-    assert (status["restarts"], status["lastFailure"]["cause"]) == (0, "ConfigError"), output
+    assert (status["restarts"], status["incidents"][0]["cause"]) == (0, "ConfigError"), output
     assert "--epochs" in output
     assert "Traceback" not in output
 
@@ -187,7 +187,7 @@ def test_a_run_that_diverges_ends_with_a_cause_of_its_own_and_is_not_tried_again
     arguments = ["--workload", "broken:Task", "--epochs", "1", "--log-every", "1"]
     code, output = here.ddpjob("run", here.job("broken", "ddpjob-train", nodes=2, container={"args": arguments}))
     status = here.status("broken")
-    failure = status["lastFailure"]
+    failure = status["incidents"][0]
     assert code == 1, output
     assert (status["restarts"], failure["node"], failure["cause"]) == (0, 1, "Diverged"), json.dumps(status, indent=1)
     assert failure["message"].startswith(

@@ -153,7 +153,7 @@ class Server:
             "conditions": [placed] if pod.scheduled_at else [],
             "containerStatuses": [{"name": "trainer", "state": trainer}],
         }
-        document = {"metadata": own, "spec": self._specs[pod.machine is not None], "status": status}
+        document = {"metadata": own, "spec": self._specs[pod.node_name is not None], "status": status}
         return msgspec.json.encode(self._versioned(document))
 
     @property

@@ -89,7 +89,7 @@ class RealPod:
             exit=self.exit,
             deleting=self.deleting,
             told_at=self.told_at,
-            machine=self.node,
+            node_name=self.node,
             address=f"10.0.0.{self.rank}" if self.running else None,
             waiting=self.waiting,
             created_at=self.created_at,

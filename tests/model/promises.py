@@ -160,7 +160,7 @@ def check_group_creation(world: "World", manifest: Manifest) -> None:
     kind, name = manifest["kind"], manifest["metadata"]["name"]
     owners = [owner["uid"] for owner in manifest["metadata"]["ownerReferences"]]
     assert owners == [world.job.metadata.uid], "it would be left behind when the job is gone"
-    start, books = world.status.incarnations.default, world.books
+    start, books = world.status.bookkeeping.incarnations.default, world.books
     assert books.group_of.setdefault(start, name) == name, "an attempt has one PodGroup"
     assert [*books.group_of.values()].count(name) == 1, "and no other attempt has the same"
     assert kind != POD_GROUP or ("Workload", name) in books.beside, "no PodGroup comes before its Workload"
@@ -169,7 +169,9 @@ def check_group_creation(world: "World", manifest: Manifest) -> None:
 
 def check_group_deletion(world: "World", name: str) -> None:
     """Only those of former attempts go."""
-    assert name != world.books.group_of.get(world.status.incarnations.default), f"{name} is this attempt's"
+    assert name != world.books.group_of.get(world.status.bookkeeping.incarnations.default), (
+        f"{name} is this attempt's"
+    )
     train = [pod.name for pod in world.live if pod.trains and pod.group == name]
     assert not train, f"{name} goes while {train} may still run"
 
@@ -309,7 +311,7 @@ def check_status(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> N
 
 def _check_verdict(before: DDPJobStatus, after: DDPJobStatus) -> None:
     """An incident is judged once, unless a fact of it turns out to be different."""
-    then, now = before.last_failure, after.last_failure
+    then, now = before.last_incident, after.last_incident
     if then is None or now is None or then.attempt != now.attempt:
         return
     if (then.cause, then.exit_code, then.signal) == (now.cause, now.exit_code, now.signal):
@@ -337,10 +339,10 @@ def _check_blame(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> N
 
     Of supervisors' incidents any may be heard of late.
     """
-    failure = after.last_failure
-    if failure is not None and failure != before.last_failure and not world.supervised:
+    failure = after.last_incident
+    if failure is not None and failure != before.last_incident and not world.supervised:
         assert failure.node not in before.completed(), f"who has finished does not fail: {failure}"
-    pod = world.pods.get(failure.pod) if failure and failure != before.last_failure else None
+    pod = world.pods.get(failure.pod) if failure and failure != before.last_incident else None
     if failure is None or pod is None or not pod.sandbox_lost or world.supervised:
         return
     otherwise = pod.deleting or pod.reason or (pod.exit is not None and pod.exit.reason == OOM_KILLED)
@@ -359,7 +361,7 @@ def _check_counters(world: "World", before: DDPJobStatus, after: DDPJobStatus) -
     attempts = after.attempt - before.attempt
     _check_incarnations(world, before, after)
     assert 0 <= attempts <= (1 if not world.supervised else attempts)
-    costs, failure = world.books.costs, after.last_failure
+    costs, failure = world.books.costs, after.last_incident
     restarts, disruptions = after.restarts - before.restarts, after.disruptions - before.disruptions
     match restarts, disruptions:
         case 0, 0:
@@ -385,7 +387,7 @@ def _check_counters(world: "World", before: DDPJobStatus, after: DDPJobStatus) -
 
 def _check_incarnations(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
     """Every start of the whole gang has pods of its own, younger than all; what is replaced alone is one younger."""
-    then, now = before.incarnations, after.incarnations
+    then, now = before.bookkeeping.incarnations, after.bookkeeping.incarnations
     if now.default != then.default:
         assert (now.default, now.exceptions) == (then.newest + 1, ()), "all pods are new"
         assert after.attempt > before.attempt, "a start of the whole gang is an attempt"
@@ -402,16 +404,16 @@ def _check_budget(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> 
     restart, books = world.job.spec.restart, world.books
     running = before.condition(ConditionType.RUNNING)
     if running is not None and running.status == "True":
-        known = after.last_failure is not None and after.last_failure != before.last_failure
-        until = min(after.last_failure.time, world.now) if known and after.last_failure else world.now
+        known = after.last_incident is not None and after.last_incident != before.last_incident
+        until = min(after.last_incident.time, world.now) if known and after.last_incident else world.now
         if until - running.last_transition_time >= timedelta(seconds=restart.window_seconds):
             books.healthy_since = before.attempt
-    elif before.last_failure and after.last_failure and after.last_failure.attempt > before.last_failure.attempt:
-        between = after.last_failure.time - before.last_failure.time  # Both were heard of at once.
+    elif before.last_incident and after.last_incident and after.last_incident.attempt > before.last_incident.attempt:
+        between = after.last_incident.time - before.last_incident.time  # Both were heard of at once.
         if world.supervised and between >= timedelta(seconds=restart.window_seconds):
-            books.healthy_since = after.last_failure.attempt
+            books.healthy_since = after.last_incident.attempt
     counts = [books.count(action, since=books.healthy_since) for action in RestartAction]
-    assert min(after.budget.used, after.budget.disruptions) >= 0, "nobody is owed a restart"
+    assert min(after.bookkeeping.budget.used, after.bookkeeping.budget.disruptions) >= 0, "nobody is owed a restart"
     if after.restarts > before.restarts:
         assert counts[0] <= restart.max_restarts, "more restarts than the budget allows"
     if after.disruptions > before.disruptions and restart.max_disruptions is not None:
@@ -420,9 +422,8 @@ def _check_budget(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> 
 
 def _check_history(after: DDPJobStatus) -> None:
     """The newest incident is the first; that there are at most ten, the status itself checks when it is read."""
-    attempts = [failure.attempt for failure in after.history]
+    attempts = [failure.attempt for failure in after.incidents]
     assert attempts == sorted(set(attempts), reverse=True), f"not the newest first: {attempts}"
-    assert after.last_failure == (after.history[0] if after.history else None)
 
 
 def _check_size(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
@@ -445,7 +446,7 @@ def _check_queued(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> 
 
 def _check_group(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
     """Each start of the whole gang has a PodGroup of its own where there are any, and keeps it."""
-    if after.incarnations.default == before.incarnations.default:
+    if after.bookkeeping.incarnations.default == before.bookkeeping.incarnations.default:
         assert after.pod_group == before.pod_group
     else:
         assert (after.pod_group is not None) == world.books.grouped

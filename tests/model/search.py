@@ -28,7 +28,7 @@ from .pods import RealPod
 from .world import TEMPLATE, World
 
 WORDS = frozenset(
-    {"message", "ready", "readyNodes", "time", "lastTransitionTime", "lastCompletedTime", "consequenceNodes"}
+    {"message", "display", "readyNodes", "time", "lastTransitionTime", "lastCompletedTime", "consequenceNodes"}
 )
 """Fields of the status that are for people, or tell moments that the searches' decisions do not rest on."""
 SOON = timedelta(hours=1)
@@ -313,7 +313,7 @@ ANY = tuple(name for name in FAULTS if name != SANDBOX_LOST)
 def _is_over(world: World, pod: RealPod) -> bool:
     """Whether a pod is not wanted any more, whatever it does."""
     status = world.status
-    former = pod.incarnation < status.incarnations.default
+    former = pod.incarnation < status.bookkeeping.incarnations.default
     return former or status.is_true(ConditionType.FAILURE_TARGET) or bool(world.spec.get("suspend"))
 
 

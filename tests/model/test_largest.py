@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import AvoidedNode, Cause, Incident
+from ddpjob_operator.api import AvoidedNodeName, Cause, Incident
 from ddpjob_operator.api.contract import MAX_CONTAINERS, MAX_ENV, MAX_NODES
 from ddpjob_operator.cluster.kinds import RESOURCES
 from ddpjob_operator.cluster.kube.api_client import DDPJOBS, PODS, ApiClient
@@ -63,10 +63,9 @@ def with_a_long_past() -> Moment:
     )
     failure = failure.model_copy(update={"consequences": 4095, "consequence_nodes": tuple(range(8))})
     said = {
-        "history": (failure,) * 10,
-        "last_failure": failure,
+        "incidents": (failure,) * 10,
         "message": words * 2,
-        "avoided_nodes": tuple(AvoidedNode(node_name=f"{number:n<253}", until=START) for number in range(8)),
+        "avoided_node_names": tuple(AvoidedNodeName(node_name=f"{number:n<253}", until=START) for number in range(8)),
         "conditions": tuple(one.model_copy(update={"message": words * 2}) for one in status.conditions),
     }
     return moment._with_status(status.model_copy(update=said))

@@ -171,9 +171,9 @@ class World:
                 seen = replace(seen, witness=self.witness)
             if needs.flavors:
                 seen = replace(seen, flavors=self.kueue.flavors)
-            if needs.machines and self.reads_nodes:
-                problems = {node: self.lost[node] for node in needs.machines if self.lost.get(node)}
-                seen = replace(seen, machine_problems={**seen.machine_problems, **problems})
+            if needs.node_names and self.reads_nodes:
+                problems = {node: self.lost[node] for node in needs.node_names if self.lost.get(node)}
+                seen = replace(seen, kubernetes_node_problems={**seen.kubernetes_node_problems, **problems})
         return seen
 
     # What happens by itself.
@@ -389,7 +389,7 @@ class World:
             return False
         assert self.secret, "a pod is made once its Secret is there"
         before = self.books.made.get(name, 0)
-        pod = made_of(manifest, f"{name}-{before}", self.now, self.status.incarnations.default)
+        pod = made_of(manifest, f"{name}-{before}", self.now, self.status.bookkeeping.incarnations.default)
         check_creation(self, pod)
         self.books.made[name] = before + 1
         self.books.finished.discard(name)

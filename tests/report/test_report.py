@@ -188,7 +188,7 @@ def test_a_run_that_failed_says_of_what_but_no_secret(tmp_path: Path) -> None:
         "observedGeneration": 1,
     }
     message = "no restart is left after token=not-to-be-seen"
-    said = {"state": "Failed", "message": message, "history": [failure], "conditions": [condition]}
+    said = {"state": "Failed", "message": message, "incidents": [failure], "conditions": [condition]}
     text = page(a_run(tmp_path, **said))
     assert ">Failed<" in text
     assert "no restart is left" in text

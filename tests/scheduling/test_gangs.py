@@ -38,7 +38,8 @@ def least(document: dict[str, Any]) -> int:
 def first_and_other(team: Team, names: set[str]) -> tuple[str, str]:
     """The first of two jobs that runs whole, and the other."""
     first: str = team.plant.wait(
-        f"one of {names} to run", lambda: next((one for one in names if team.status(one).get("ready") == "4/4"), "")
+        f"one of {names} to run",
+        lambda: next((one for one in names if team.status(one).get("readyNodes") == 4), ""),
     )
     (other,) = names - {first}
     return first, other
@@ -55,14 +56,14 @@ def test_of_two_gangs_that_each_need_all_nodes_one_runs_and_the_other_holds_noth
     assert (placed(team, first), placed(team, other)) == (4, 0)
     team.tell(*(pod["metadata"]["name"] for pod in team.pods(first)), runs_for="0s")
     team.wait("Succeeded", first)
-    team.until("{.status.ready}=4/4", other)
+    team.until("{.status.display.ready}=4/4", other)
     assert [team.status(name)["attempt"] for name in (first, other)] == [1, 1], "neither gave anything back"
 
 
 @FULL
 def test_a_job_has_a_workload_that_leads_back_to_it_and_a_pod_group_that_all_its_pods_name(team: Team) -> None:
     team.apply(a_job(annotations=FOR_LONG))
-    team.until("{.status.ready}=2/2")
+    team.until("{.status.display.ready}=2/2")
     (workload,) = team.all("workloads")
     assert workload["spec"]["controllerRef"] == {
         "apiGroup": API_VERSION.partition("/")[0],
@@ -78,12 +79,12 @@ def test_a_job_has_a_workload_that_leads_back_to_it_and_a_pod_group_that_all_its
 @FULL
 def test_the_group_follows_a_resize_up_and_down(team: Team) -> None:
     team.apply(a_large_job(nodes=2))
-    team.until("{.status.ready}=2/2")
+    team.until("{.status.display.ready}=2/2")
     before = group(team)
     assert least(before["spec"]) == 2
     for nodes in (4, 3):
         team.change(nodes=nodes)
-        team.until(f"{{.status.ready}}={nodes}/{nodes}")
+        team.until(f"{{.status.display.ready}}={nodes}/{nodes}")
         assert least(group(team)["spec"]) == nodes
         assert least(team.all("workloads")[0]["spec"]["podGroupTemplates"][0]) == nodes
     team.plant.wait("the former groups to go", lambda: len(team.all("podgroups")) == len(team.all("workloads")) == 1)
@@ -94,7 +95,7 @@ def test_the_group_follows_a_resize_up_and_down(team: Team) -> None:
 def test_a_gang_that_does_not_fit_any_more_after_a_restart_says_so_too(team: Team) -> None:
     """In one group for all attempts it could not: its condition stays true once it was."""
     team.apply(a_large_job(restart={"backoffSeconds": 1, "maxBackoffSeconds": 1}))
-    team.until("{.status.ready}=4/4")
+    team.until("{.status.display.ready}=4/4")
     node = team.pods()[0]["spec"]["nodeName"]
     team.plant.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
     try:
@@ -104,19 +105,19 @@ def test_a_gang_that_does_not_fit_any_more_after_a_restart_says_so_too(team: Tea
         assert team.status()["attempt"] == 2
     finally:
         team.plant.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}})
-    team.until("{.status.ready}=4/4")
+    team.until("{.status.display.ready}=4/4")
     assert team.status()["attempt"] == 2
 
 
 @FULL
 def test_an_elastic_gang_starts_with_as_many_as_there_is_room_for_and_grows(team: Team) -> None:
     team.apply(a_large_job("another", nodes=2))
-    team.until("{.status.ready}=2/2", "another")
+    team.until("{.status.display.ready}=2/2", "another")
     team.apply(a_large_job(elastic={"minNodes": 2, "shrinkAfterSeconds": 1}))
-    team.until("{.status.ready}=2/2")
+    team.until("{.status.display.ready}=2/2")
     assert least(group(team)["spec"]) == 2
     team.delete("ddpjobs", "another")
-    team.until("{.status.ready}=4/4")
+    team.until("{.status.display.ready}=4/4")
 
 
 @FULL
@@ -132,7 +133,7 @@ def test_an_elastic_gang_starts_with_as_many_as_there_is_room_for_and_grows(team
 )
 def test_what_a_job_asks_for_stands_in_its_group(team: Team, asked: dict[str, Any], expected: dict[str, Any]) -> None:
     team.apply(a_job(annotations=FOR_LONG, nodes=3, scheduling=asked))
-    team.until("{.status.ready}=3/3")
+    team.until("{.status.display.ready}=3/3")
     spec = group(team)["spec"]
     assert {field: spec[field] for field in expected} == expected
 
@@ -143,7 +144,7 @@ def test_pods_with_a_priority_are_placed_by_a_group_with_the_same_one(team: Team
     job = a_job(annotations=FOR_LONG)
     job["spec"]["template"]["spec"]["priorityClassName"] = "high"
     team.apply(job)
-    team.until("{.status.ready}=2/2")
+    team.until("{.status.display.ready}=2/2")
     assert group(team)["spec"]["priority"] == 1000
 
 
@@ -151,28 +152,28 @@ def test_pods_with_a_priority_are_placed_by_a_group_with_the_same_one(team: Team
 def test_a_gang_with_a_higher_priority_takes_the_place_of_another_as_a_whole(team: Team, grouping: Plant) -> None:
     grouping.kubectl("create", "priorityclass", "urgent", "--value=2000")
     team.apply(a_large_job("low", restart={"backoffSeconds": 1}, scheduling={"disruptionMode": {"all": {}}}))
-    team.until("{.status.ready}=4/4", "low")
+    team.until("{.status.display.ready}=4/4", "low")
     job = a_large_job("urgent")
     job["spec"]["template"]["spec"]["priorityClassName"] = "urgent"
     team.apply(job)
-    team.until("{.status.ready}=4/4", "urgent")
+    team.until("{.status.display.ready}=4/4", "urgent")
     team.plant.wait("the other to hold nothing", lambda: placed(team, "low") == 0)
     assert not team.status("low").get("restarts"), "a preemption does not count"
     assert team.status("low")["disruptions"] == 1
     team.delete("ddpjobs", "urgent")
-    team.until("{.status.ready}=4/4", "low", seconds=120)
+    team.until("{.status.display.ready}=4/4", "low", seconds=120)
 
 
 @FULL
 def test_a_group_that_somebody_deletes_stays_for_its_pods_and_is_made_anew_where_there_are_none(team: Team) -> None:
     team.apply(a_large_job())
-    team.until("{.status.ready}=4/4")
+    team.until("{.status.display.ready}=4/4")
     first = group(team)["metadata"]["name"]
     team.delete("podgroups", first)
     assert group(team)["metadata"]["deletionTimestamp"]
     team.fails(1)
     team.until("{.status.attempt}=2")
-    team.until("{.status.ready}=4/4")
+    team.until("{.status.display.ready}=4/4")
     assert group(team)["metadata"]["name"] != first
 
 
@@ -184,7 +185,7 @@ def test_a_quota_that_has_no_room_for_the_group_keeps_back_the_pods_too(team: Te
     assert condition(team.status(), "Blocked")["reason"] == "QuotaExceeded"
     assert not team.pods()
     team.delete_all("resourcequotas")
-    team.until("{.status.ready}=2/2", seconds=120)
+    team.until("{.status.display.ready}=2/2", seconds=120)
 
 
 @FULL
@@ -200,13 +201,13 @@ def test_another_ones_group_of_that_name_is_left_alone_and_said(team: Team) -> N
     message = f"PodGroup {name} exists and belongs to somebody else: delete it, or give the job another name"
     assert (blocked["reason"], blocked["message"], team.pods()) == ("PodGroupTaken", message, [])
     team.delete("podgroups", name, wait=True)
-    team.until("{.status.ready}=2/2")
+    team.until("{.status.display.ready}=2/2")
 
 
 @FULL
 def test_what_was_made_for_a_job_goes_with_it(team: Team) -> None:
     team.apply(a_job(annotations=FOR_LONG))
-    team.until("{.status.ready}=2/2")
+    team.until("{.status.display.ready}=2/2")
     team.delete("ddpjobs", "digits", wait=True)
     for kind in ("pods", "podgroups", "workloads"):
         team.plant.wait(f"all {kind} to go", lambda kind=kind: not team.all(kind))

@@ -37,7 +37,7 @@ def used(team: Team) -> int:
 
 def test_of_two_jobs_that_need_the_whole_quota_one_runs_and_the_other_has_no_pod_until_then(team: Team) -> None:
     team.apply(a_queued_job("one"))
-    team.until("{.status.ready}=8/8", "one")
+    team.until("{.status.display.ready}=8/8", "one")
     team.apply(a_queued_job("other"))
     said = team.condition("Queued", name="other")
     team.plant.wait("Kueue's words", lambda: "insufficient unused quota" in team.status("other").get("message", ""))
@@ -46,7 +46,7 @@ def test_of_two_jobs_that_need_the_whole_quota_one_runs_and_the_other_has_no_pod
     assert not team.pods("other")
     team.tell(*(pod["metadata"]["name"] for pod in team.pods("one")), runs_for="0s")
     team.wait("Succeeded", "one")
-    team.until("{.status.ready}=8/8", "other")
+    team.until("{.status.display.ready}=8/8", "other")
     assert condition(workload(team, "one")["status"], "Finished")["reason"] == "Succeeded"
     assert {pod["spec"]["nodeSelector"]["kubernetes.io/os"] for pod in team.pods("other")} == {"linux"}
     assert [team.status(name)["attempt"] for name in ("one", "other")] == [1, 1]
@@ -55,16 +55,16 @@ def test_of_two_jobs_that_need_the_whole_quota_one_runs_and_the_other_has_no_pod
 @FULL
 def test_a_higher_priority_takes_the_quota_when_the_first_has_saved_and_gives_it_back(team: Team) -> None:
     team.apply(a_queued_job("first", priority="low", annotations=SAVING))
-    team.until("{.status.ready}=8/8", "first")
+    team.until("{.status.display.ready}=8/8", "first")
     team.apply(a_queued_job("second", priority="high"))
-    team.until("{.status.ready}=8/8", "second")
+    team.until("{.status.display.ready}=8/8", "second")
     status = team.status("first")
     assert status["state"] == "Queued"
     assert not team.pods("first")
     assert team.events("first")["Queued"]
     team.tell(*(pod["metadata"]["name"] for pod in team.pods("second")), runs_for="0s")
     team.wait("Succeeded", "second")
-    team.until("{.status.ready}=8/8", "first")
+    team.until("{.status.display.ready}=8/8", "first")
     status = team.status("first")
     assert (status["attempt"], status.get("restarts", 0), status.get("disruptions", 0)) == (2, 0, 0)
 
@@ -72,23 +72,23 @@ def test_a_higher_priority_takes_the_quota_when_the_first_has_saved_and_gives_it
 @FULL
 def test_a_pod_is_replaced_and_a_gang_starts_again_on_the_quota_that_the_job_has(team: Team) -> None:
     team.apply(a_queued_job())
-    team.until("{.status.ready}=8/8")
+    team.until("{.status.display.ready}=8/8")
     admitted = condition(workload(team)["status"], "Admitted")
     team.fails(3)
     team.until("{.status.attempt}=2")
-    team.until("{.status.ready}=8/8")
+    team.until("{.status.display.ready}=8/8")
     assert condition(workload(team)["status"], "Admitted") == admitted
 
 
 @FULL
 def test_a_job_that_shrinks_gives_back_quota_and_one_that_grows_queues_anew(team: Team) -> None:
     team.apply(a_queued_job(nodes=6))
-    team.until("{.status.ready}=6/6")
+    team.until("{.status.display.ready}=6/6")
     team.change(nodes=4)
-    team.until("{.status.ready}=4/4")
+    team.until("{.status.display.ready}=4/4")
     team.plant.wait("quota to be given back", lambda: used(team) == 4)
     team.change(nodes=8)
-    team.until("{.status.ready}=8/8")
+    team.until("{.status.display.ready}=8/8")
     team.plant.wait("all of it to be taken", lambda: used(team) == QUOTA)
     assert team.status()["restarts"] == 0
 
@@ -96,9 +96,9 @@ def test_a_job_that_shrinks_gives_back_quota_and_one_that_grows_queues_anew(team
 @FULL
 def test_an_elastic_job_starts_with_what_quota_there_is(team: Team) -> None:
     team.apply(a_queued_job("one", nodes=5))
-    team.until("{.status.ready}=5/5", "one")
+    team.until("{.status.display.ready}=5/5", "one")
     team.apply(a_queued_job(nodes=8, elastic={"minNodes": 2}))
-    team.until("{.status.ready}=3/3")
+    team.until("{.status.display.ready}=3/3")
     assert len(team.pods()) == 3
 
 
@@ -109,7 +109,7 @@ def test_a_queue_that_does_not_exist_is_said_and_once_it_does_the_job_starts(tea
     team.plant.wait("Kueue's words", lambda: "LocalQueue nowhere doesn't exist" in team.status()["message"])
     assert blocked["reason"] == "Inadmissible"
     team.apply(of_kueue("LocalQueue", "nowhere", {"clusterQueue": CLUSTER_QUEUE}))
-    team.until("{.status.ready}=2/2")
+    team.until("{.status.display.ready}=2/2")
 
 
 @FULL
@@ -118,50 +118,50 @@ def test_a_priority_class_that_does_not_exist_is_said_and_once_it_does_the_job_s
     team.condition("Blocked")
     assert "WorkloadPriorityClass missing does not exist" in team.status()["message"]
     team.apply(of_kueue("WorkloadPriorityClass", "missing", value=3))
-    team.until("{.status.ready}=2/2")
+    team.until("{.status.display.ready}=2/2")
     assert workload(team)["spec"]["priority"] == 3
 
 
 @FULL
 def test_a_stopped_queue_stops_its_jobs_with_time_to_save_and_they_go_on_when_it_is_open_again(team: Team) -> None:
     team.apply(a_queued_job(annotations=SAVING))
-    team.until("{.status.ready}=8/8")
+    team.until("{.status.display.ready}=8/8")
     team.apply(cluster_queue(stopPolicy="HoldAndDrain"))
     team.wait("Queued")
     team.plant.wait("all pods to stop", lambda: not team.pods())
     team.plant.wait("the quota to be given back", lambda: used(team) == 0)
     team.apply(cluster_queue(stopPolicy="None"))
-    team.until("{.status.ready}=8/8")
+    team.until("{.status.display.ready}=8/8")
     assert team.status()["restarts"] == 0
 
 
 @FULL
 def test_a_suspended_job_leaves_its_queue_and_a_resumed_one_queues_again(team: Team) -> None:
     team.apply(a_queued_job())
-    team.until("{.status.ready}=8/8")
+    team.until("{.status.display.ready}=8/8")
     team.change(suspend=True)
     team.wait("Suspended")
     team.plant.wait("the job to leave its queue", lambda: not workloads(team))
     team.change(suspend=False)
-    team.until("{.status.ready}=8/8")
+    team.until("{.status.display.ready}=8/8")
 
 
 @FULL
 def test_a_place_in_the_queue_that_somebody_deletes_is_taken_again(team: Team) -> None:
     team.apply(a_queued_job())
-    team.until("{.status.ready}=8/8")
+    team.until("{.status.display.ready}=8/8")
     before = workload(team)["metadata"]
     team.plant.api.delete(f"/apis/{KUEUE_API}/namespaces/{team.namespace}/workloads/{before['name']}")
     team.plant.wait(
         "another", lambda: [one["metadata"]["uid"] for one in workloads(team)] not in ([], [before["uid"]])
     )
-    team.until("{.status.ready}=8/8")
+    team.until("{.status.display.ready}=8/8")
 
 
 @FULL
 def test_a_job_that_is_deleted_takes_its_place_in_the_queue_with_it(team: Team) -> None:
     team.apply(a_queued_job())
-    team.until("{.status.ready}=8/8")
+    team.until("{.status.display.ready}=8/8")
     team.delete("ddpjobs", "digits")
     team.plant.wait("the quota to be free", lambda: used(team) == 0 and not workloads(team))
 
@@ -200,7 +200,7 @@ def test_kueue_places_a_job_in_one_rack_or_ranks_that_are_neighbours_beside_each
     for how, nodes in (("required", 2), ("preferred", 4)):
         topology = {f"kueue.x-k8s.io/podset-{how}-topology": RACK}
         team.apply(on_whole_nodes(a_queued_job(nodes=nodes, queue="racked", annotations=FOR_LONG | topology)))
-        team.until(f"{{.status.ready}}={nodes}/{nodes}")
+        team.until(f"{{.status.display.ready}}={nodes}/{nodes}")
         placed = in_racks(team)
         assert placed == sorted(placed, key=placed.index), "a ring crosses from rack to rack as rarely as it can"
         assert len(set(placed)) == (1 if how == "required" else 2)

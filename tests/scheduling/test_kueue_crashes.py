@@ -72,7 +72,7 @@ def a_job_of(priority: str) -> dict[str, object]:
 def test_a_job_is_preempted_and_comes_back_though_its_operator_is_killed_again_and_again(
     team: Team, seed: int
 ) -> None:
-    whole = f"{{.status.ready}}={QUOTA}/{QUOTA}"
+    whole = f"{{.status.display.ready}}={QUOTA}/{QUOTA}"
     with dying_operators(team, random.Random(seed)) as lived:
         team.apply(a_job_of("low"))
         team.until(whole, "low", seconds=120)

@@ -224,7 +224,7 @@ def test_a_preempted_training_saves_makes_room_waits_as_a_whole_and_ends_with_th
     high.ends()
     status = low.ends()
     assert f"resumed step={saved} " in logs(team, low.name)
-    assert (status["restarts"], status["disruptions"]) == (0, sharing.disruptions), status["history"]
+    assert (status["restarts"], status["disruptions"]) == (0, sharing.disruptions), status["incidents"]
     assert (low.saved(), high.saved()) == ([saved, STEPS], [STEPS])
     ours, undisturbed = low.result(), high.result()
     assert ours.keys() == undisturbed.keys()

@@ -70,7 +70,7 @@ def rings(team: Team, **spec: object) -> tuple[float, float]:
     for number in range(JOBS):
         name = f"ring-{number}"
         team.apply(supervised(on_whole_nodes(a_job(name, nodes=SIZE, annotations=FOR_LONG, **spec))))
-        team.until(f"{{.status.ready}}={SIZE}/{SIZE}", name)
+        team.until(f"{{.status.display.ready}}={SIZE}/{SIZE}", name)
         ring = racks(team, name)
         if spec:
             team.plant.wait("all to be told", lambda name=name, ring=ring: told(team, name) == ring)
@@ -93,7 +93,7 @@ def test_a_ring_crosses_less_often_if_the_job_asks_for_it_and_least_if_its_ranks
 def test_all_of_a_gang_are_in_one_rack_if_the_job_requires_it(team: Team) -> None:
     size = NODES // RACKS
     team.apply(on_whole_nodes(a_job(nodes=size, annotations=FOR_LONG, scheduling={"topology": {"required": RACK}})))
-    team.until(f"{{.status.ready}}={size}/{size}")
+    team.until(f"{{.status.display.ready}}={size}/{size}")
     assert len(set(racks(team, "digits"))) == 1
     assert told(team, "digits") == [None] * size, "no supervisor could make use of it"
     team.delete("ddpjobs", "digits", wait=True)
@@ -101,6 +101,6 @@ def test_all_of_a_gang_are_in_one_rack_if_the_job_requires_it(team: Team) -> Non
 
 def test_a_label_that_no_node_has_is_named(team: Team) -> None:
     team.apply(a_job("lost", annotations=FOR_LONG, scheduling={"topology": {"required": "example.com/nothing"}}))
-    words = "(spec.scheduling.topology: do nodes have the label example.com/nothing?)"
+    words = "(spec.scheduling.topology: do Kubernetes nodes have the label example.com/nothing?)"
     team.plant.wait("it to be named", lambda: words in team.status("lost").get("message", ""))
     team.delete("ddpjobs", "lost", wait=True)

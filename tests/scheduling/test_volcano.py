@@ -59,7 +59,7 @@ def placed(team: Team, name: str) -> int:
 
 
 def runs(team: Team, name: str, nodes: int = 4) -> None:
-    team.until(f"{{.status.ready}}={nodes}/{nodes}", name)
+    team.until(f"{{.status.display.ready}}={nodes}/{nodes}", name)
 
 
 def finish(team: Team, name: str) -> None:
@@ -70,7 +70,8 @@ def finish(team: Team, name: str) -> None:
 def test_of_two_gangs_that_have_no_room_together_one_runs_and_the_other_holds_nothing_until_then(team: Team) -> None:
     team.apply(a_gang("one"), a_gang("other"))
     first = team.plant.wait(
-        "one to run", lambda: next((one for one in ("one", "other") if team.status(one).get("ready") == "4/4"), "")
+        "one to run",
+        lambda: next((one for one in ("one", "other") if team.status(one).get("readyNodes") == 4), ""),
     )
     (other,) = {"one", "other"} - {first}
     words = "no room for the gang yet: NotEnoughResources: "

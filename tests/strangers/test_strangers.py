@@ -59,7 +59,7 @@ def test_a_script_is_killed_and_stopped_and_goes_on_with_its_ranks_together(
     stranger.trains(here).kill()
     before = began(here, stranger)
     here.wait("the restart", lambda: here.status(name)["restarts"] == 1)
-    failure = here.status(name)["lastFailure"]
+    failure = here.status(name)["incidents"][0]
     assert "SIGKILL" in failure["message"] or failure.get("signal") == "SIGKILL", failure
     goes_on(here, stranger, before)
 
@@ -73,7 +73,7 @@ def test_a_script_is_killed_and_stopped_and_goes_on_with_its_ranks_together(
     here.start("run", "--resume", name, **env)
     goes_on(here, stranger, before)
     if stranger.steps:
-        here.wait("its progress", lambda: here.status(name).get("progress", {}).get("display"))
+        here.wait("its progress", lambda: here.status(name).get("display", {}).get("progress"))
     if stranger.saves:
         said = {one["type"]: one["status"] for one in here.status(name)["conditions"]}
         assert said.get("StartedOver", "False") == "False", here.evidence()
@@ -112,7 +112,7 @@ def goes_on(here: Here, stranger: Stranger, before: list[int]) -> None:
 def test_the_cause_of_an_error_is_named(here: Here, stranger: Stranger, env: dict[str, str]) -> None:
     stranger.write(here.directory, RAISES)
     code, output = here.ddpjob(*stranger.command(MANY, "--max-restarts", "0"), **env)
-    failure = here.status(stranger.name)["lastFailure"]
+    failure = here.status(stranger.name)["incidents"][0]
     assert code == 1, output
     assert failure["node"] == stranger.last, json.dumps(failure)
     assert "ValueError: batch 30 is broken" in failure["message"], json.dumps(failure)
@@ -134,6 +134,6 @@ def test_a_rank_that_is_stopped_is_noticed_within_the_limit(
     stranger.trains(here).send_signal(signal.SIGSTOP)
     before = began(here, stranger)
     here.wait("the restart", lambda: here.status(stranger.name)["restarts"] == 1)
-    failure = here.status(stranger.name)["lastFailure"]
+    failure = here.status(stranger.name)["incidents"][0]
     assert failure["cause"] == Cause.STALLED, json.dumps(failure)
     goes_on(here, stranger, before)

@@ -195,7 +195,7 @@ class Team:
         return self.status(name)
 
     def until(self, path: str, name: str = "digits", seconds: int = 60) -> None:
-        """Until a JSONPath of the job has a value: `{.status.ready}=2/2`."""
+        """Until a JSONPath of the job has a value: `{.status.display.ready}=2/2`."""
         way, _, value = path.partition("}=")
         keys = way.removeprefix("{.").split(".")
         self._until(path, lambda job: str(reduce(_at, keys, job)) == value, name, seconds)

@@ -101,12 +101,12 @@ def test_a_script_is_tried_counted_restarted_examined_and_stopped_with_torch(
 
     project.ranks("any")[-1].kill()
     project.wait("the restart", lambda: project.status("any")["restarts"] == 1)
-    assert project.status("any")["lastFailure"]["signal"] == "SIGKILL"
+    assert project.status("any")["incidents"][0]["signal"] == "SIGKILL"
     await_training(project, 2)
 
     (project.directory / "hang").touch()
     project.wait("the next restart", lambda: project.status("any")["restarts"] == 2)
-    failure = project.status("any")["lastFailure"]
+    failure = project.status("any")["incidents"][0]
     assert (failure["cause"], failure["node"]) == (Cause.STALLED, 1), failure
     assert failure["message"] == "rank 1 did not enter the collective: it is in hang (train.py:11)", failure
     assert 'File "train.py", line 11 in hang' in (log := project.log("any", 1)), log

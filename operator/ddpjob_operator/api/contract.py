@@ -61,8 +61,8 @@ ASKED = f"{GROUP}/asked"
 """Annotation of a job's place in a queue: a digest of what was asked for besides the number of nodes."""
 
 DOMAIN = f"{GROUP}/topology-domain"
-"""Annotation of a pod whose ranks follow placement: the value of its machine's label that `spec.scheduling.topology`
-names; empty if it has none."""
+"""Annotation of a pod whose ranks follow placement: the value of its Kubernetes node's label that
+`spec.scheduling.topology` names; empty if it has none."""
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Label of a job that Kueue is to admit: the LocalQueue, in the job's namespace."""

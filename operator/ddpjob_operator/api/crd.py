@@ -29,13 +29,13 @@ templates takes longer than all else that a status costs, and there they cannot 
 
 COLUMNS = (
     ("State", ".status.state", "string", 0),
-    ("Ready", ".status.ready", "string", 0),
-    ("Progress", ".status.progress.display", "string", 0),
-    ("ETA", ".status.progress.eta", "string", 0),
+    ("Ready", ".status.display.ready", "string", 0),
+    ("Progress", ".status.display.progress", "string", 0),
+    ("ETA", ".status.display.eta", "string", 0),
     ("Restarts", ".status.restarts", "integer", 0),
     ("Age", ".metadata.creationTimestamp", "date", 0),
     ("Reason", ".status.reason", "string", 1),
-    ("Cause", ".status.lastFailure.cause", "string", 1),
+    ("Cause", ".status.incidents[0].cause", "string", 1),
     ("Message", ".status.message", "string", 1),
 )
 

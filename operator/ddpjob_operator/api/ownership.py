@@ -81,11 +81,6 @@ def beside(job: JobRef, name: str, _: Mapping[str, str]) -> bool:
     return name == name_beside(job)
 
 
-def service(job: JobRef, name: str, _: Mapping[str, str]) -> bool:
-    """Of the Service; that of a gang that an older operator started has the job's own name."""
-    return name in {name_beside(job), job.name}
-
-
 def group(job: JobRef, name: str, _: Mapping[str, str]) -> bool:
     """Of a PodGroup or its Workload, of whichever attempt: neither says of which one it is."""
     start, _dash, end = name.rpartition("-")

@@ -86,10 +86,10 @@ class Reason(StrEnum):
     GROWN = "Grown"
     """There is room for missing pods: the gang starts again with them."""
     GAVE_WAY = "GaveWay"
-    """Some pods found no machine, and a job that comes first lacks machines too: the gang gives back those that it
+    """Some pods could not be scheduled, nor can those of a job that comes first: the gang gives back what it
     holds, and tries again later."""
     GANG_INCOMPLETE = "GangIncomplete"
-    """Some pods found no machine within scheduleTimeoutSeconds, or did not get to run there: the gang gives all of
+    """Some pods could not be scheduled within scheduleTimeoutSeconds, or did not get to run: the gang gives all of
     them back, and tries again."""
 
     # Suspension.
@@ -146,7 +146,7 @@ for which a job is blocked are not here: for these, waiting does not help."""
 NOTHING = "Nothing."
 READ_THE_LOG = (
     "Read `ddpjob logs NAME`, with `--previous` once the gang has started again: it begins with the rank that failed "
-    "first, which is in `status.lastFailure`."
+    "first, which `status.incidents[0]` names."
 )
 
 ADVICE: dict[Reason | Cause, str] = {
@@ -179,8 +179,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.QUEUED: NOTHING,
     Reason.DEQUEUED: NOTHING,
     Reason.PODS_CREATED: NOTHING,
-    Reason.PODS_STARTING: "Read the message. If a pod lacks a machine, free one, or ask for less. If it is an image, "
-    "fix its name.",
+    Reason.PODS_STARTING: "Read the message. If a pod cannot be scheduled, make room for it, or ask for less. "
+    "If it is an image, fix its name.",
     Reason.ALL_PODS_RUNNING: NOTHING,
     Reason.RESTARTED: NOTHING,
     Reason.UNSTALLED: NOTHING,
@@ -192,11 +192,11 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.FINITE: NOTHING,
     Reason.WENT_ON: NOTHING,
     Reason.RESIZED: NOTHING,
-    Reason.SHRUNK: "Nothing; free or add machines, and the gang grows again.",
+    Reason.SHRUNK: "Nothing; free or add Kubernetes nodes, and the gang grows again.",
     Reason.GROWN: NOTHING,
-    Reason.GAVE_WAY: "Nothing: it tries again when it comes first itself, or after a while. Or free machines, or ask "
-    "for fewer nodes.",
-    Reason.GANG_INCOMPLETE: "Free machines, or ask for fewer nodes. Otherwise the job keeps trying, "
+    Reason.GAVE_WAY: "Nothing: it tries again when it comes first itself, or after a while. Or free Kubernetes "
+    "nodes, or ask for fewer nodes.",
+    Reason.GANG_INCOMPLETE: "Free Kubernetes nodes, or ask for fewer nodes. Otherwise the job keeps trying, "
     "until startDeadlineSeconds if that is set.",
     Reason.SUSPENDED: NOTHING,
     Reason.JOB_SUSPENDED: "`ddpjob resume NAME` resumes it.",
@@ -207,7 +207,7 @@ ADVICE: dict[Reason | Cause, str] = {
     "later deadline; training goes on from the checkpoint if the volume is the same.",
     Reason.START_DEADLINE_EXCEEDED: "Read the message: it says what the job was waiting for last.",
     Reason.MAX_RESTARTS_EXCEEDED: READ_THE_LOG,
-    Reason.MAX_DISRUPTIONS_EXCEEDED: "Find out who takes the pods away: `status.history` names each time and cause.",
+    Reason.MAX_DISRUPTIONS_EXCEEDED: "Find out who takes the pods away: `status.incidents` has each time and cause.",
     Reason.CRASH_LOOP: "Fix what the message names. If it is a step that fails each time, look at its data and "
     "at the state that is loaded. If trying again may help all the same, add a rule with `action: Restart`. "
     + READ_THE_LOG,
@@ -238,8 +238,9 @@ ADVICE: dict[Reason | Cause, str] = {
     Cause.PEER_LOST: "It is not known which rank was lost: look at the machine of each rank, and at the network.",
     Cause.STOPPED: "Find out who sent SIGTERM to the trainer: a script around it, or a liveness probe.",
     Cause.POD_DELETED: "Nothing, if it was deleted on purpose.",
-    Cause.EVICTED: "Nothing, if a node was drained. If a node ran short of memory or disk, set realistic requests.",
+    Cause.EVICTED: "Nothing, if a Kubernetes node was drained. If one ran short of memory or disk, set "
+    "realistic requests.",
     Cause.PREEMPTED: "Nothing; or give the job a priority class that is high enough.",
-    Cause.NODE_LOST: "Have the node that the message names checked; new pods avoid it for an hour.",
+    Cause.NODE_LOST: "Have the Kubernetes node that the message names checked; new pods avoid it for an hour.",
 }
 """What a person can do about each reason, and about each cause of a failure."""

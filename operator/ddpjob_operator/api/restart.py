@@ -127,7 +127,7 @@ class RestartRule(Model):
     causes: Annotated[
         tuple[Cause, ...] | None, Field(min_length=1, max_length=MAX_MATCHES, json_schema_extra=_ATOMIC)
     ] = None
-    """Why the rank failed, as in `status.lastFailure.cause`."""
+    """Why the rank failed, as in `status.incidents[0].cause`."""
     action: RestartAction
     """Restart: the gang starts again, which counts. RestartFree: it starts again, which does not count. Fail: the job
     fails."""

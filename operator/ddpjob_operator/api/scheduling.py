@@ -13,7 +13,7 @@ class NoDetails(Model):
 
 
 class GangPolicy(Model):
-    """The pods get their machines together, or none gets one."""
+    """All pods are scheduled together, or none is."""
 
     min_count: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
     """The fewest pods that are placed together; the others follow as there is room. Without it all of them or, of an

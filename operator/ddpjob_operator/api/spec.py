@@ -93,8 +93,8 @@ class Elastic(Model):
     """The largest value that `nodes` may have, also when `kubectl scale` or an autoscaler sets it. Without it there
     is no limit."""
     shrink_after_seconds: PositiveSeconds = 120
-    """How long the gang waits for pods without a machine before it starts again without them. Likewise, when there is
-    room for only some of the missing pods, how long it waits for the rest before it starts again with those."""
+    """How long the gang waits for pods that are not scheduled before it starts again without them. Likewise, when
+    there is room for only some of the missing pods, how long it waits for the rest before it starts with those."""
 
 
 class Checkpoint(Model):
@@ -158,9 +158,9 @@ class DDPJobSpec(Model):
     start_deadline_seconds: PositiveSeconds | None = None
     """The job fails if it has been active for this long without all its ranks ever having run at the same time."""
     schedule_timeout_seconds: PositiveSeconds = 600
-    """A gang that has found machines for some of its pods but not for all gives them back after this long, or
-    slightly longer, and tries again, so that two jobs never wait for each other's machines forever. A gang that has
-    found all, but has pods that do not get to run there, does so after three times as long."""
+    """A gang of which some pods are scheduled, but not all, gives back what it holds after this long, or slightly
+    longer, and tries again, so that two jobs never wait for each other forever. A gang whose pods are all scheduled,
+    but do not all get to run, does so after three times as long."""
     success_policy: SuccessPolicy = SuccessPolicy.ALL_RANKS
     """AllRanks: the job succeeds when every rank has exited with 0. RankZero: when rank 0 has; the others are then
     stopped."""

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import ConfigDict, Field, PlainSerializer
 from pydantic_core import CoreSchema, core_schema
 
 from .causes import Cause
 from .contract import MAX_NODES
 from .model import Model, is_empty
-from .restart import RestartAction, signal_name
+from .restart import RestartAction
 from .spec import Backend, NetworkPolicy
 
 Time = Annotated[
@@ -26,7 +26,7 @@ UNSEEN = {"observedGeneration": -1}
 """The status of a job that no operator has looked at yet: tools that wait for it (kstatus) would else take it for one
 that is as it should be."""
 
-HISTORY = 10
+MAX_INCIDENTS = 10
 MAX_AVOIDED = 8
 MAX_EXCEPTIONS = 64
 MAX_STRAGGLERS = 8
@@ -231,11 +231,6 @@ class Budget(_Said):
     backoff."""
 
 
-def _named(signal: Any) -> Any:
-    """A signal by its name; older versions kept its number."""
-    return signal_name(signal) if type(signal) is int and signal > 0 else signal
-
-
 class Incident(_Said):
     """An incident: the rank that failed first, why, and what followed from it."""
 
@@ -253,12 +248,12 @@ class Incident(_Said):
     pod: str
     """The pod of that node."""
     node_name: str | None = None
-    """The machine that it ran on, if known."""
+    """The Kubernetes node that it ran on, if known."""
     cause: Annotated[Cause | str, _Open(Cause)]
     """Why."""
     exit_code: int | None = None
     """The process's own exit code, or 128+n if signal n ended it."""
-    signal: Annotated[str, Field(pattern="^SIG[A-Z0-9]+$", max_length=16), BeforeValidator(_named)] | None = None
+    signal: Annotated[str, Field(pattern="^SIG[A-Z0-9]+$", max_length=16)] | None = None
     """The signal that ended it, by name as in rules: `SIGKILL`."""
     message: Annotated[str, Field(max_length=512)] = ""
     """The program's last words: usually the last line of its exception."""
@@ -295,8 +290,8 @@ def in_words(node: int, rank: int | None) -> str:
     return f"rank {rank}" if rank == node else f"rank {rank} (node {node})"
 
 
-class AvoidedNode(_Said):
-    """A machine that pods are kept away from."""
+class AvoidedNodeName(_Said):
+    """A Kubernetes node that pods are kept away from."""
 
     KEY = "node_name"
 
@@ -321,12 +316,6 @@ class Progress(_Said):
     recounts: bool = False
     """Whether the program has counted its steps again from a lower number within an attempt, such as in each epoch:
     then they do not say where an attempt began."""
-    earliest_step: int | None = None
-    """The smallest `firstStep` of all attempts."""
-    furthest_step: int | None = None
-    """The largest `step` of all attempts."""
-    saved_step: int | None = None
-    """The step of the last checkpoint that was reported, even if it has been lost since."""
     epoch: int | None = None
     """The current epoch, from 1."""
     step: int | None = None
@@ -352,10 +341,6 @@ class Progress(_Said):
     """When the last step finished."""
     slowest_node: int | None = None
     """Number of the node with the most work of its own in a step."""
-    display: Annotated[str, Field(max_length=32)] = ""
-    """Progress for a table: `30%`; `step 120` if the total is unknown; or `12 since restart`."""
-    eta: Annotated[str, Field(max_length=16)] = ""
-    """etaSeconds for a table: `56s`, `1h5m`, `3d4h`."""
 
 
 class CheckpointSeen(_Said):
@@ -377,9 +362,66 @@ class Straggler(_Said):
     node: int
     """Its number."""
     node_name: str | None = None
-    """The machine that it runs on."""
+    """The Kubernetes node that it runs on."""
     slowdown: float
     """How many times as long as usual its own part of a step takes."""
+
+
+class NetworkStatus(_Said):
+    """The network settings of the present pods."""
+
+    master_port: int | None = None
+    """Port on which rank 0 waits for the other ranks."""
+    status_port: int | None = None
+    """Port of the supervisors' status pages."""
+    control_port: int | None = None
+    """Port on which supervisors talk to each other."""
+    policy: Annotated[NetworkPolicy | str, _Open(NetworkPolicy)] | None = None
+    """What `spec.network.policy` says or, if it is not set, the operator's setting when the job first started."""
+    service: Annotated[str, Field(max_length=63)] | None = None
+    """Name of the Service by which the pods find rank 0."""
+
+
+class DisplayStatus(_Said):
+    """What a table shows of the job, in the form in which it shows it."""
+
+    ready: Annotated[str, Field(max_length=16)] = ""
+    """`readyNodes` out of all nodes: `2/2`."""
+    progress: Annotated[str, Field(max_length=32)] = ""
+    """How far training has come: `30%`; `step 120` if the total is unknown; or `12 since restart`."""
+    eta: Annotated[str, Field(max_length=16)] = ""
+    """`progress.etaSeconds`, while the job runs: `56s`, `1h5m`, `3d4h`."""
+
+
+class Steps(_Said):
+    """What is remembered of the steps of all attempts."""
+
+    earliest: int | None = None
+    """The smallest `progress.firstStep`."""
+    furthest: int | None = None
+    """The largest `progress.step`."""
+    saved: int | None = None
+    """The step of the last checkpoint that was reported, even if it has been lost since."""
+
+
+class Bookkeeping(_Said):
+    """What the operator has to remember between two looks.
+
+    Its fields may change in any release; programs should not rely on them.
+    """
+
+    incarnations: Incarnations = Incarnations()
+    """Distinguishes the present pods from previous ones."""
+    budget: Budget = Budget()
+    """How much of the restart budget has been used."""
+    supervised: bool = False
+    """Whether a supervisor in rank 0's pod has answered since the gang last started as a whole."""
+    suspend_time: Time | None = None
+    """When the job was told to save and stop, or not to start; cleared when it starts again."""
+    last_completed_time: Time | None = None
+    """When the last of the nodes in `completedIndexes` finished."""
+    steps: Steps = Steps()
+    """Shows whether an attempt has started over."""
 
 
 class DDPJobStatus(_Said):
@@ -393,50 +435,35 @@ class DDPJobStatus(_Said):
     """Why, in one word: the reason of the condition that says most."""
     message: Annotated[str, Field(max_length=1024)] = ""
     """What the job is doing or waiting for, in one sentence."""
+    display: DisplayStatus = DisplayStatus()
+    """The columns of `kubectl get ddp` that are text of their own. The form may change in any release."""
     ready_nodes: int = 0
     """Number of pods whose trainer is running, or has succeeded; one whose supervisor has fallen silent is not
     counted. Of a finished job: as it was at the end."""
-    ready: str = ""
-    """The same for a table, out of all pods: `2/2`."""
     completed_indexes: Annotated[
         str, Field(max_length=MAX_INDEXES, pattern=r"^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$")
     ] = ""
     """The nodes that have finished since the gang last started as a whole, by number, in the format of an Indexed
     Job: `0,3-5`. They remain finished when their pods are removed."""
-    last_completed_time: Time | None = None
-    """When the last of them finished."""
     attempt: int = 0
     """How often the gang has been started."""
-    incarnations: Incarnations = Incarnations()
-    """Distinguishes the current pods from previous ones."""
     selector: str = ""
     """Label selector of the job's pods, for autoscalers."""
     nodes: int | None = None
-    """Current number of nodes. This and the next five fields are fixed when the gang starts."""
+    """Current number of nodes. This, the next two fields and `network` are fixed when the gang starts."""
     procs_per_node: int | None = None
     """Processes on each node: the number that `spec.procsPerNode` stands for."""
     backend: Annotated[Backend | str, _Open(Backend)] | None = None
     """The backend that `spec.backend` stands for."""
-    master_port: int | None = None
-    """Port on which rank 0 waits for the other ranks."""
-    status_port: int | None = None
-    """Port of the supervisors' status pages."""
-    control_port: int | None = None
-    """Port on which supervisors talk to each other."""
+    network: NetworkStatus = NetworkStatus()
+    """The network settings of the present pods: what `spec.network` says, or what stands for what it leaves out."""
     pod_security: Annotated[PodSecurity | str, _Open(PodSecurity)] | None = None
     """The operator's setting when the job started or was last resumed."""
-    network_policy: Annotated[NetworkPolicy | str, _Open(NetworkPolicy)] | None = None
-    """What `spec.networkPolicy` says or, if it is not set, the operator's setting when the job first started."""
     trainer_image: str | None = None
     """The image for containers whose template names none: the operator's setting when the job first started."""
-    service: Annotated[str, Field(max_length=63)] | None = None
-    """Name of the Service by which the present pods find rank 0; not set if an operator of before this field started
-    them: then it is the job's own."""
     pod_group: Annotated[str, Field(max_length=63)] | None = None
     """Name of the PodGroup by which the cluster's scheduler places the present pods, and of its Workload; not set if
     the operator could make none when the gang last started as a whole."""
-    supervised: bool = False
-    """Whether a supervisor in rank 0's pod has answered since the gang last started as a whole."""
     progress: Progress | None = None
     """How far training has come; updated every ten seconds at most."""
     checkpoint: CheckpointSeen | None = None
@@ -447,36 +474,32 @@ class DDPJobStatus(_Said):
     """Restarts that counted against the budget, in the job's whole life."""
     disruptions: int = 0
     """Restarts that did not count, in the job's whole life: mostly after disruptions."""
-    budget: Budget = Budget()
-    """How much of the restart budget has been used."""
     start_time: Time | None = None
     """When the job became active; cleared by suspension."""
-    suspend_time: Time | None = None
-    """When the job was told to save and stop, or not to start; cleared when it starts again."""
+    first_run_time: Time | None = None
+    """When all ranks first ran after startTime."""
     backoff_until: Time | None = None
     """The next attempt does not start before this time."""
     completion_time: Time | None = None
     """When the job succeeded or failed."""
-    first_run_time: Time | None = None
-    """When all ranks first ran after startTime."""
-    last_failure: Incident | None = None
-    """The last incident: which rank failed first, and why."""
-    history: Annotated[
-        tuple[Incident, ...], Field(max_length=HISTORY, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    incidents: Annotated[
+        tuple[Incident, ...], Field(max_length=MAX_INCIDENTS, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = ()
-    """The last ten incidents, the newest first."""
-    avoided_nodes: Annotated[
-        tuple[AvoidedNode, ...], Field(max_length=MAX_AVOIDED, json_schema_extra=_by("nodeName"))
+    """The last ten incidents, the newest first: which rank failed first each time, and why."""
+    avoided_node_names: Annotated[
+        tuple[AvoidedNodeName, ...], Field(max_length=MAX_AVOIDED, json_schema_extra=_by("nodeName"))
     ] = ()
-    """Machines that were lost lately: pods are placed elsewhere if possible."""
+    """Kubernetes nodes that were lost lately: pods are placed elsewhere if possible."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=24, json_schema_extra=_by("type"))] = ()
     """What is true of the job, and since when."""
+    bookkeeping: Bookkeeping = Bookkeeping()
+    """What the operator has to remember between two looks. Its fields may change in any release; programs should not
+    rely on them."""
 
     def to_dict(self) -> dict[str, object]:
         """The status as it is written: what is empty is left out, as Kubernetes does in a status of its own."""
-        written = super().to_dict()
-        _leave_out_empty(self, written)
-        return written
+        lean: dict[str, object] = _lean(super().to_dict())
+        return lean
 
     def condition(self, kind: str) -> Condition | None:
         """The condition of that type, if it was ever set."""
@@ -505,6 +528,11 @@ class DDPJobStatus(_Said):
         return frozenset(node for run in runs for node in run)
 
     @property
+    def last_incident(self) -> Incident | None:
+        """The newest incident, if there was any."""
+        return self.incidents[0] if self.incidents else None
+
+    @property
     def ending(self) -> bool:
         """Whether it is decided that the job ends; unless it has finished, its pods are still being stopped."""
         return self.is_true(ConditionType.SUCCESS_CRITERIA_MET) or self.is_true(ConditionType.FAILURE_TARGET)
@@ -525,18 +553,16 @@ class DDPJobStatus(_Said):
         return kept
 
 
-def _leave_out_empty(said: _Said, written: dict[str, Any]) -> None:
-    """Removes fields whose absence says the same. What only a newer version knows stays: it may mean something."""
-    for name, field in type(said).model_fields.items():
-        value, alias = getattr(said, name), str(field.alias)
-        if alias in written and is_empty(written[alias]):
-            del written[alias]
-        elif isinstance(value, _Said):
-            _leave_out_empty(value, written[alias])
-        elif isinstance(value, tuple):
-            for one, part in zip(value, written[alias], strict=True):
-                if isinstance(one, _Said):
-                    _leave_out_empty(one, part)
+def _lean(written: Any) -> Any:
+    """What is written, without fields that say no more than their absence does: at all depths, in all versions."""
+    # There are some hundred, most of them plain: no call for each.
+    if isinstance(written, dict):
+        return {
+            name: _lean(value) if isinstance(value, (dict, list)) else value
+            for name, value in written.items()
+            if not is_empty(value)
+        }
+    return [_lean(one) if isinstance(one, (dict, list)) else one for one in written]
 
 
 def _kept(before: Any, after: Any) -> Any:

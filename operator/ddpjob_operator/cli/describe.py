@@ -48,7 +48,7 @@ def _doing(job: DDPJob, now: datetime) -> dict[str, object]:
         "State": said.state,
         "Message": said.message,
         **({"Backoff": f"{duration(wait)} left"} if wait > 0 and not said.finished else {}),
-        "Ready": said.ready,
+        "Ready": said.display.ready,
         "Attempt": said.attempt,
         "World": size + wanted if size else "not started",
     }
@@ -76,15 +76,15 @@ def how_far(said: DDPJobStatus) -> Iterator[str]:
     if seen is None:
         return
     if seen.percent is not None or seen.steps_since_restart is not None:
-        yield seen.display
+        yield said.display.progress
     if seen.step is not None:
         yield f"step {seen.step} of {seen.total_steps}" if seen.total_steps else f"step {seen.step}"
     if seen.epoch is not None:
         yield f"epoch {seen.epoch}"
     if seen.loss is not None or seen.loss_not_finite:
         yield f"loss {seen.loss_not_finite or f'{seen.loss:.4g}'}"
-    if seen.eta and not said.finished:
-        yield f"{seen.eta} left"
+    if said.display.eta and not said.finished:
+        yield f"{said.display.eta} left"
     if said.is_true(ConditionType.STARTED_OVER):
         yield "started over"
 
@@ -110,7 +110,7 @@ def _left(job: DDPJob, now: datetime) -> dict[str, object]:
         free = max(0, restart.max_disruptions - used.disruptions)
         left += f" and {free} of {counted(restart.max_disruptions, 'disruption')}"
     deadlines = ", ".join(_deadlines(job, now))
-    avoided = [f"{one.node_name} for {_until(one.until, now)}" for one in said.avoided_nodes if one.until > now]
+    avoided = [f"{one.node_name} for {_until(one.until, now)}" for one in said.avoided_node_names if one.until > now]
     return {
         "Restarts": restarts(said.restarts, said.disruptions),
         "Budget": f"{left} left within {duration(restart.window_seconds)} of healthy running",
@@ -138,7 +138,7 @@ def _until(time: datetime, now: datetime) -> str:
 
 def _last_failure(job: DDPJob) -> dict[str, object]:
     """Which rank failed first the last time, and what decided about it."""
-    incident = job.status.last_failure
+    incident = job.status.last_incident
     if incident is None:
         return {}
     code = f", exit code {incident.exit_code}" if incident.exit_code is not None else ""
@@ -156,8 +156,8 @@ def _last_failure(job: DDPJob) -> dict[str, object]:
 
 def _history(job: DDPJob, now: datetime) -> Iterator[str]:
     """One line for each incident, the newest first."""
-    width = max((len(incident.who) for incident in job.status.history), default=0)
-    for incident in job.status.history:
+    width = max((len(incident.who) for incident in job.status.incidents), default=0)
+    for incident in job.status.incidents:
         where = f"attempt {incident.attempt:<4} {incident.who:<{width}}  "
         yield f"{age(incident.time, now):<6}{where}{incident.cause}: {incident.message} ({_decision(incident)})"
 

@@ -33,7 +33,7 @@ def exit_code(status: DDPJobStatus) -> int:
     failed = status.condition(ConditionType.FAILED)
     if failed is not None and failed.reason in DEADLINES:
         return TIMED_OUT
-    incident = status.last_failure
+    incident = status.last_incident
     return incident.exit_code if incident is not None and incident.exit_code else 1
 
 
@@ -77,7 +77,7 @@ def writer(procs_per_node: int | None) -> str:
 
 def restarts(status: DDPJobStatus) -> str:
     """How often the gang started again, and which rank failed first the last time."""
-    incident, failed = status.last_failure, status.condition(ConditionType.FAILED)
+    incident, failed = status.last_incident, status.condition(ConditionType.FAILED)
     is_why_it_failed = failed is not None and failed.reason not in DEADLINES
     last = (
         f" (last: {incident.who}, {incident.cause}: {incident.message})" if incident and not is_why_it_failed else ""
@@ -93,12 +93,12 @@ def failed_first(status: DDPJobStatus, attempt: int) -> int | None:
 
 def incident_of(status: DDPJobStatus, attempt: int) -> Incident | None:
     """How an attempt ended, as far back as the history goes."""
-    return next((incident for incident in status.history if incident.attempt == attempt), None)
+    return next((incident for incident in status.incidents if incident.attempt == attempt), None)
 
 
 def nothing_ran(status: DDPJobStatus) -> bool:
     """Whether no attempt got far enough to have a log, as far back as the history goes."""
-    causes = {incident.cause for incident in status.history}
+    causes = {incident.cause for incident in status.incidents}
     return status.first_run_time is None and causes <= NEVER_RAN
 
 

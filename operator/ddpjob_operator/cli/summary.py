@@ -27,7 +27,7 @@ def summarise(screen: Screen, job: DDPJob, progress: LoggedProgress, *, checkpoi
 
 def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
     """Where to look after a failure; with `flags`, `ddpjob logs` finds the job."""
-    incident = job.status.last_failure
+    incident = job.status.last_incident
     if job.status.state is State.FAILED and incident and incident.cause not in NEVER_RAN:
         command = f"{itself()} logs {job.metadata.name}{flags} --node {incident.node}"
         screen.print(f"Look at its log with: {command}")

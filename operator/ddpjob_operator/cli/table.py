@@ -53,9 +53,9 @@ def tabulate(columns: Row, rows: Sequence[Row], fit: Fit = folded) -> None:
 
 def row(job: DDPJob, age: str) -> Row:
     """The cells of COLUMNS."""
-    said, seen = job.status, job.status.progress
-    progress = (seen.display, "" if said.finished else seen.eta) if seen else ("", "")
-    return (job.metadata.name, said.state, said.ready, *progress, str(said.restarts), age, said.message)
+    said, shown = job.status, job.status.display
+    eta = "" if said.finished else shown.eta
+    return (job.metadata.name, said.state, shown.ready, shown.progress, eta, str(said.restarts), age, said.message)
 
 
 @dataclass

@@ -39,14 +39,13 @@ class JobPod:
         statuses = document.get("status", {}).get("containerStatuses", [])
         trainer: Document = next((one for one in statuses if one["name"] == TRAINER_CONTAINER), {})
         state = trainer.get("state", {})
-        incarnation = int(metadata["labels"][Label.INCARNATION])
         return cls(
             name=metadata["name"],
             namespace=metadata["namespace"],
             uid=metadata["uid"],
             node=int(metadata["labels"][Label.NODE]),
-            incarnation=incarnation,
-            attempt=_attempt(document, incarnation),
+            incarnation=int(metadata["labels"][Label.INCARNATION]),
+            attempt=_attempt(document),
             started="running" in state or "terminated" in state,
             ended="terminated" in state,
             installs=any(
@@ -61,10 +60,10 @@ class JobPod:
 
     def last_attempt(self, status: DDPJobStatus) -> int:
         """The last attempt that it is known to have taken part in."""
-        if self.incarnation >= status.incarnations.of(self.node):
+        if self.incarnation >= status.bookkeeping.incarnations.of(self.node):
             return max(self.attempt, status.attempt)
         return max(
-            (incident.attempt for incident in status.history if incident.pod == self.name), default=self.attempt
+            (incident.attempt for incident in status.incidents if incident.pod == self.name), default=self.attempt
         )
 
 
@@ -92,7 +91,7 @@ def present(pods: Iterable[JobPod], status: DDPJobStatus) -> list[JobPod]:
 
     A pod beyond the present size waits for room to grow; its trainer never starts.
     """
-    now = (pod for pod in pods if pod.incarnation == status.incarnations.of(pod.node))
+    now = (pod for pod in pods if pod.incarnation == status.bookkeeping.incarnations.of(pod.node))
     return _by_node(pod for pod in now if status.nodes is None or pod.node < status.nodes)
 
 
@@ -111,10 +110,7 @@ def _by_node(pods: Iterable[JobPod]) -> list[JobPod]:
     return sorted(pods, key=lambda pod: pod.node)
 
 
-def _attempt(document: Document, incarnation: int) -> int:
-    """A pod of an older operator does not say; there each attempt had pods of its own."""
-    for container in document.get("spec", {}).get("containers", []):
-        if container["name"] == TRAINER_CONTAINER:
-            said = (one.get("value") for one in container.get("env", []) if one["name"] == Env.ATTEMPT)
-            return int(next(said, None) or incarnation)
-    return incarnation
+def _attempt(document: Document) -> int:
+    """The attempt that a pod says it was made for."""
+    trainer = next(one for one in document["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
+    return int(next(one["value"] for one in trainer["env"] if one["name"] == Env.ATTEMPT))

@@ -1,4 +1,4 @@
-"""Whether an autoscaler adds a node for a pod: it says so in an event, read when a gang is about to give way."""
+"""Whether an autoscaler makes room for a pod: it says so in an event, read when a gang is about to give way."""
 
 import logging
 from http import HTTPStatus

@@ -112,7 +112,7 @@ def pod_of(seen: PodObject) -> Pod | None:
         deleting=metadata.deletion_timestamp is not None,
         told_at=_told_at(metadata),
         told_by=_told_by(metadata),
-        machine=spec.node_name if len(spec.node_name or "") <= LONGEST_NAME else None,
+        node_name=spec.node_name if len(spec.node_name or "") <= LONGEST_NAME else None,
         domain=metadata.annotations.domain,
         nominated=bool(status.nominated_node_name),
         priority=spec.priority,
@@ -204,7 +204,7 @@ def _admission(seen: KueueWorkloadObject) -> Admission | None:
 
 
 def node_problem(node: NodeObject | None) -> str:
-    """What is wrong with a node, in a sentence; empty if nothing is. None: the node no longer exists."""
+    """What is wrong with a Kubernetes node, in a sentence; empty if nothing is. None: it no longer exists."""
     if node is None:
         return "is gone"
     for condition in node.status.conditions:

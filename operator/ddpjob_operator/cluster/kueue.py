@@ -14,7 +14,7 @@ KEPT_SECONDS = 10.0
 
 
 class Flavors:
-    """The kinds of machines that queues hand out, read when pods are created: a watch would be one for each."""
+    """The kinds of Kubernetes nodes that queues hand out, read when pods are created: each would need a watch."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api

@@ -20,7 +20,7 @@ class Place(NamedTuple):
     """A place in a line: the smaller one comes first."""
 
     kind: str
-    """The kind of nodes that the job asks for."""
+    """The kind of Kubernetes nodes that the job asks for."""
     later: int
     """The smaller the higher the priority of the job's pods."""
     since: datetime

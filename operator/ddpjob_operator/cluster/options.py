@@ -179,7 +179,7 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--force-delete-lost-pods",
         action="store_true",
-        help="remove pods from the API whose nodes do not answer; their processes may still run there",
+        help="remove pods from the API whose Kubernetes nodes do not answer; their processes may still run there",
     )
     parser.add_argument(
         "--drain-protection-seconds",

@@ -31,16 +31,16 @@ from ddpjob_operator.engine import (
     Snapshot,
     decide,
     domain_key,
-    kind_of_nodes,
+    kind_of_kubernetes_nodes,
 )
 
 from .autoscalers import Autoscalers
 from .conversion import queue_of, ref_of
 from .kube.api_client import DDPJOBS, PODS, ApiClient, ApiError
 from .kube.objects import JobObject
+from .kubernetes_nodes import KubernetesNodes
 from .kueue import Flavors
 from .line import Place, WaitingLines
-from .nodes import Nodes
 from .recorder import EventRecorder
 from .serve.log import about
 from .serve.metrics import IN_VAIN
@@ -181,7 +181,7 @@ class Reconciler:
         self._apart = ThreadPoolExecutor(1, "apart")
         """One thread: each would take as large a share of the time as everything else together."""
         self._writer = Writer(api, store, queue.alone, self._apart)
-        self._nodes = Nodes(api)
+        self._kubernetes_nodes = KubernetesNodes(api)
         self._flavors = Flavors(api)
         self._autoscalers = Autoscalers(api)
         self._lines = WaitingLines(queue.mark)
@@ -271,7 +271,7 @@ class Reconciler:
         """The job's place in line, if it lacks nodes."""
         priority = max((pod.priority for pod in pods), default=self._lines.priority(key))
         created = stored.metadata.creation_timestamp or self._api.now()
-        return Place(kind_of_nodes(job), -priority, created, stored.uid)
+        return Place(kind_of_kubernetes_nodes(job), -priority, created, stored.uid)
 
     async def _decide(self, snapshot: Snapshot) -> Decision:
         """What the engine says; for many pods in a thread, while everything else goes on."""
@@ -357,7 +357,7 @@ class Reconciler:
     def _there(self, stored: StoredJob, status: DDPJobStatus) -> object:
         """The owner of the present pods, what exists beside them, and whether nothing but a mark can be missing."""
         beside = (dict(map(_lasting, cache.owned_by(stored.ref))) for cache in self._store.owned.values())
-        return status.finished, status.incarnations, *beside
+        return status.finished, status.bookkeeping.incarnations, *beside
 
     def _owned(self, stored: StoredJob) -> Mapping[OwnedKind, tuple[Any, ...]]:
         """What belongs to a job, of each kind that can be made where it is."""
@@ -424,11 +424,11 @@ class Reconciler:
         found = replace(snapshot, answered=snapshot.answered | needs)
         if needs.pods:
             found = replace(found, pods=self._store.pods.owned_by(stored.ref))
-        if needs.machines:
-            problems = await self._nodes.problems(needs.machines)
-            found = replace(found, machine_problems={**snapshot.machine_problems, **problems})
+        if needs.node_names:
+            problems = await self._kubernetes_nodes.problems(needs.node_names)
+            found = replace(found, kubernetes_node_problems={**snapshot.kubernetes_node_problems, **problems})
         if needs.domains and (key_of_nodes := domain_key(snapshot.job)):
-            domains = await self._nodes.domains(needs.domains, key_of_nodes)
+            domains = await self._kubernetes_nodes.domains(needs.domains, key_of_nodes)
             found = replace(found, domains={**snapshot.domains, **domains})
         if needs.flavors:
             found = replace(found, flavors={**snapshot.flavors, **await self._flavors.read(needs.flavors)})

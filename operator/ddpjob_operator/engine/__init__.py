@@ -47,7 +47,7 @@ from .owned import (
     group_kind,
 )
 from .policies.end import deadline, expiry, start_deadline
-from .policies.way import kind_of_nodes
+from .policies.way import kind_of_kubernetes_nodes
 from .reports import Heard, HeardStraggler, Phase, Stall, fingerprint, heard_of, is_news, unheard
 from .settings import Settings
 from .snapshot import (
@@ -140,7 +140,7 @@ __all__ = [
     "group_kind",
     "heard_of",
     "is_news",
-    "kind_of_nodes",
+    "kind_of_kubernetes_nodes",
     "lost_with_pods",
     "pod_name",
     "present_budget",

@@ -30,18 +30,18 @@ def derived(view: View, verdict: Verdict) -> Verdict:
 
 
 def located(view: View, verdict: Verdict) -> Verdict:
-    """Tells pods where they are, once they have a node: a supervisor looks when its gang is about to start."""
+    """Tells pods where they are, once they are scheduled: a supervisor looks when its gang is about to start."""
     domains = view.snapshot.domains
     if not domains or view.refused:
         return verdict
     pods = view.with_status(verdict.status).unlocated
-    told = ((pod, domains.get(pod.machine or "")) for pod in pods)
+    told = ((pod, domains.get(pod.node_name or "")) for pod in pods)
     tells = (TellDomain(pod.name, pod.uid, domain) for pod, domain in told if domain is not None)
     return replace(verdict, actions=(*verdict.actions, *tells))
 
 
 def without_lost_pods(view: View, verdict: Verdict) -> Verdict:
-    """Removes pods whose nodes do not answer from the API, if the operator's administrator permits it.
+    """Removes pods whose Kubernetes nodes do not answer from the API, if the operator's administrator permits it.
 
     A pod that still has to be accounted for stays: one created in its place would have the same name.
     """

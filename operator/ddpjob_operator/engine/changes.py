@@ -1,59 +1,76 @@
-"""Changes to a status: fields with new values, known to the type checker."""
+"""Changes to a status: fields with new values, known to the type checker, wherever in the status they stand."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
+
+from pydantic import BaseModel
 
 from ddpjob_operator.api import (
-    AvoidedNode,
+    AvoidedNodeName,
     Backend,
+    Bookkeeping,
     Budget,
     CheckpointSeen,
     Condition,
     DDPJobStatus,
+    DisplayStatus,
     Incarnations,
     Incident,
     NetworkPolicy,
+    NetworkStatus,
     PodSecurity,
     Progress,
     State,
+    Steps,
     Straggler,
 )
 
 
-class StatusChanges(TypedDict, total=False):
+class BookkeepingChanges(TypedDict, total=False):
+    """Fields of `status.bookkeeping`."""
+
+    incarnations: Incarnations
+    budget: Budget
+    supervised: bool
+    suspend_time: datetime | None
+    last_completed_time: datetime | None
+    steps: Steps
+
+
+class NetworkChanges(TypedDict, total=False):
+    """Fields of `status.network`."""
+
+    master_port: int | None
+    status_port: int | None
+    control_port: int | None
+    policy: NetworkPolicy | str | None
+    service: str | None
+
+
+class StatusChanges(BookkeepingChanges, NetworkChanges, total=False):
     """The fields of a `DDPJobStatus` that policies may set, and so remember until the next look."""
 
     completed_indexes: str
-    last_completed_time: datetime | None
     attempt: int
-    incarnations: Incarnations
     selector: str
     nodes: int | None
     procs_per_node: int | None
     backend: Backend | str | None
-    master_port: int | None
-    status_port: int | None
-    control_port: int | None
     pod_security: PodSecurity | str | None
-    network_policy: NetworkPolicy | str | None
     trainer_image: str | None
-    service: str | None
     pod_group: str | None
-    supervised: bool
     progress: Progress | None
     checkpoint: CheckpointSeen | None
     stragglers: tuple[Straggler, ...]
     restarts: int
     disruptions: int
-    budget: Budget
     start_time: datetime | None
-    suspend_time: datetime | None
+    first_run_time: datetime | None
     backoff_until: datetime | None
     completion_time: datetime | None
-    first_run_time: datetime | None
-    last_failure: Incident | None
-    history: tuple[Incident, ...]
-    avoided_nodes: tuple[AvoidedNode, ...]
+    incidents: tuple[Incident, ...]
+    avoided_node_names: tuple[AvoidedNodeName, ...]
 
 
 class EveryChange(StatusChanges, total=False):
@@ -65,9 +82,23 @@ class EveryChange(StatusChanges, total=False):
     reason: str
     message: str
     ready_nodes: int
-    ready: str
+    display: DisplayStatus
+
+
+PARTS: Mapping[str, type[BaseModel]] = {"bookkeeping": Bookkeeping, "network": NetworkStatus}
+"""The parts of a status whose fields are changed by their own names."""
+PART_OF: Mapping[str, str] = {name: part for part, model in PARTS.items() for name in model.model_fields}
 
 
 def changed(status: DDPJobStatus, **changes: Unpack[EveryChange]) -> DDPJobStatus:
-    """The status with these fields changed."""
-    return status.model_copy(update=changes)
+    """The status with these fields changed, each in the part in which it stands."""
+    fields: dict[str, Any] = {}
+    within: dict[str, dict[str, Any]] = {}
+    for name, value in changes.items():
+        part = PART_OF.get(name)
+        if part is None:
+            fields[name] = value
+        elif getattr(getattr(status, part), name) is not value:  # As a rule it is the same, and no copy is needed.
+            within.setdefault(part, {})[name] = value
+    parts = {part: getattr(status, part).model_copy(update=update) for part, update in within.items()}
+    return status.model_copy(update=fields | parts)

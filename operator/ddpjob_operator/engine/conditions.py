@@ -1,12 +1,12 @@
 """Turns what a policy found into a status: conditions, the one-word state, and events for what changed."""
 
-import re
+import math
 from dataclasses import dataclass
 from typing import Unpack
 
-from ddpjob_operator.api import Condition, ConditionType, DDPJobStatus, State
+from ddpjob_operator.api import Condition, ConditionType, DDPJobStatus, DisplayStatus, Progress, State
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.api.words import intervals
+from ddpjob_operator.api.words import duration, intervals
 
 from .changes import StatusChanges, changed
 from .decision import Event
@@ -16,7 +16,6 @@ from .snapshot import Waiting
 from .view import View
 
 MESSAGE_LENGTH = 1024  # The schema's maxLength: a longer message would get the whole status refused.
-READY = re.compile(r"([0-9]{1,4})/")
 
 WARNINGS = frozenset(
     {
@@ -109,16 +108,17 @@ def completed(
         status = with_conditions(view, status, say)
     # After a decision that ends an attempt no node is ready, even though its pods still run.
     ready = view.heard_running + view.succeeded if status.attempt == view.status.attempt else 0
-    counted = f"{ready}/{status.nodes or view.spec.nodes}"
+    # Pods that are removed after the end do not change how many were ready then.
+    ended = view.status.finished
+    counted = status.display.ready if ended else f"{ready}/{status.nodes or view.spec.nodes}"
     status = changed(
         status,
         observed_generation=view.snapshot.job.metadata.generation,
         state=state_of(status),
         reason=_reason(status),
         message=status.message if message is None else message[:MESSAGE_LENGTH],
-        # Pods that are removed after the end do not change how many were ready then.
-        ready_nodes=(status.ready_nodes or _ready_at_end(status)) if view.status.finished else ready,
-        ready=status.ready if view.status.finished else counted,
+        ready_nodes=status.ready_nodes if ended else ready,
+        display=_displayed(status, counted),
         **_finished(view, status),
     )
     return _with_kstatus(view, status)
@@ -133,10 +133,24 @@ def _with_kstatus(view: View, status: DDPJobStatus) -> DDPJobStatus:
     return changed(status, conditions=(*others, _condition(view, say, status.condition(kind))))
 
 
-def _ready_at_end(status: DDPJobStatus) -> int:
-    """How many were ready as the job ended, of one that ended before that was kept as a number."""
-    said = READY.match(status.ready)
-    return int(said[1]) if said else 0
+def _displayed(status: DDPJobStatus, ready: str) -> DisplayStatus:
+    """What a table shows of the job."""
+    known, seen = status.display, status.progress
+    eta = "" if seen is None or seen.eta_seconds is None else duration(seen.eta_seconds)
+    how_far = _how_far(seen)
+    if (known.ready, known.progress, known.eta) == (ready, how_far, eta):
+        return known
+    return known.model_copy(update={"ready": ready, "progress": how_far, "eta": eta})
+
+
+def _how_far(seen: Progress | None) -> str:
+    if seen is None:
+        return ""
+    if seen.percent is not None:
+        return f"{math.floor(seen.percent)}%"
+    if seen.step is not None:
+        return f"step {seen.step}"
+    return "" if seen.steps_since_restart is None else f"{seen.steps_since_restart} since restart"
 
 
 def _finished(view: View, status: DDPJobStatus) -> StatusChanges:
@@ -144,7 +158,7 @@ def _finished(view: View, status: DDPJobStatus) -> StatusChanges:
 
     At the end of a job pods are told to stop and are kept: one that exits with 0 then has not finished.
     """
-    if status.incarnations.default != view.status.incarnations.default:
+    if status.bookkeeping.incarnations.default != view.status.bookkeeping.incarnations.default:
         return {"completed_indexes": "", "last_completed_time": None}
     if view.status.finished or view.status.is_true(ConditionType.FAILURE_TARGET):
         return {}
@@ -225,6 +239,6 @@ def state_of(status: DDPJobStatus) -> State:
         return ended
     if status.is_true(ConditionType.QUEUED) and not status.ending:
         return State.QUEUED
-    if status.suspend_time is not None and not status.ending:
+    if status.bookkeeping.suspend_time is not None and not status.ending:
         return State.SUSPENDING
     return next((state for condition, state in UNDER_WAY.items() if status.is_true(condition)), State.PENDING)

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from ddpjob_operator.api import ConditionType, DDPJobStatus
+from ddpjob_operator.api import Bookkeeping, ConditionType, DDPJobStatus
 
 from .afterwards import AFTERWARDS, Step
 from .conditions import REPORTED, events
@@ -64,8 +64,8 @@ COUNTING = REPORTED | {ConditionType.RUNNING, ConditionType.QUEUED}
 
 # "supervised" as well: if an operator dies before it is written, the next one hears the supervisor itself.
 MINOR = {
-    *("message", "ready", "ready_nodes", "state", "reason", "supervised", "progress", "checkpoint", "stragglers"),
-    *("completed_indexes", "last_completed_time"),
+    *("message", "display", "ready_nodes", "state", "reason", "supervised", "progress", "steps", "checkpoint"),
+    *("stragglers", "completed_indexes", "last_completed_time"),
 }
 
 
@@ -74,9 +74,13 @@ def _is_minor(before: DDPJobStatus, after: DDPJobStatus) -> bool:
 
     Or says the same in other words, if the words are a program's.
     """
+    changes = _differences(before, after) | _differences(before.bookkeeping, after.bookkeeping)
+    return changes <= MINOR | {"conditions", "bookkeeping"} and _what_matters(before) == _what_matters(after)
+
+
+def _differences(before: DDPJobStatus | Bookkeeping, after: DDPJobStatus | Bookkeeping) -> set[str]:
     old = vars(before)
-    changes = {name for name, value in vars(after).items() if value != old[name]}
-    return changes <= MINOR | {"conditions"} and _what_matters(before) == _what_matters(after)
+    return {name for name, value in vars(after).items() if value != old[name]}
 
 
 def _what_matters(status: DDPJobStatus) -> list[tuple[object, ...]]:

@@ -69,7 +69,7 @@ class OwnedKind:
 
 
 # Both are left to the garbage collector.
-SERVICE = OwnedKind("v1", "Service", "services", ownership.service, (*READ, "create"))
+SERVICE = OwnedKind("v1", "Service", "services", ownership.beside, (*READ, "create"))
 SECRET = OwnedKind("v1", "Secret", "secrets", None, ("create",))
 NETWORK_POLICY = OwnedKind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", ownership.beside)
 DISRUPTION_BUDGET = OwnedKind(

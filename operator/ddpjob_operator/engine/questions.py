@@ -6,7 +6,7 @@ from .supervision import is_silent, members_lost
 from .view import View
 
 MOST_MACHINES = 8
-"""If a whole rack goes down, a few of its machines are enough to tell why."""
+"""If a whole rack goes down, a few of its Kubernetes nodes are enough to tell why."""
 
 
 MOST_DOMAINS = 64
@@ -26,7 +26,7 @@ def unmet(view: View) -> Needs:
     supervisor, witness = _whom_to_ask(view), _whom_else_to_ask(view)
     scale_up = _pod_in_question(view)
     return Needs(
-        machines=_machines_in_question(view) - met.machines,
+        node_names=_nodes_in_question(view) - met.node_names,
         domains=_machines_to_locate(view) - met.domains,
         flavors=_flavors_in_question(view) - met.flavors,
         supervisor=supervisor if supervisor != met.supervisor else None,
@@ -51,9 +51,9 @@ def _whom_else_to_ask(view: View) -> Asked | None:
 
 def _at(snapshot: Snapshot, pod: Pod) -> Asked | None:
     status = snapshot.job.status
-    if not pod.running or pod.address is None or status.status_port is None or status.finished:
+    if not pod.running or pod.address is None or status.network.status_port is None or status.finished:
         return None
-    return Asked(pod.name, pod.address, status.status_port)
+    return Asked(pod.name, pod.address, status.network.status_port)
 
 
 def _pod_in_question(view: View) -> str | None:
@@ -67,7 +67,7 @@ def _rests_on_absence(view: View) -> bool:
 
 
 def _flavors_in_question(view: View) -> frozenset[str]:
-    """Kinds of machines of which pods that may be created now have to be."""
+    """The kinds of Kubernetes nodes that pods have to be on which may be created now."""
     if view.admission is None or view.winds_down:
         return frozenset()
     # An elastic gang may create reserves at any time.
@@ -76,20 +76,20 @@ def _flavors_in_question(view: View) -> frozenset[str]:
 
 
 def _machines_to_locate(view: View) -> frozenset[str]:
-    """Machines of pods that are still to be told where they are."""
-    machines = {pod.machine for pod in view.unlocated if pod.machine}
-    return frozenset(sorted(machines)[:MOST_DOMAINS])
+    """Kubernetes nodes of pods that are still to be told where they are."""
+    names = {pod.node_name for pod in view.unlocated if pod.node_name}
+    return frozenset(sorted(names)[:MOST_DOMAINS])
 
 
-def _machines_in_question(view: View) -> frozenset[str]:
-    """Machines whose state would explain why pods are being taken away or no longer answer; at most a few of them.
+def _nodes_in_question(view: View) -> frozenset[str]:
+    """Kubernetes nodes whose state would explain why pods are taken away or no longer answer; a few of them.
 
-    A pod evicted by a taint may have saved and ended before anybody looks: only its machine's state tells it from a
+    A pod evicted by a taint may have saved and ended before anybody looks: only its node's state tells it from a
     lost one. If we take the pods away ourselves, none is in question.
     """
     if view.winds_down:
         return frozenset()
     lost = members_lost(view)
-    taken = {pod.machine for pod in view.restless.values() if pod.deleting and (pod.active or pod.disruption)}
-    unheard = {pod.machine for pod in (view.current[node] for node in lost) if pod.active}
+    taken = {pod.node_name for pod in view.restless.values() if pod.deleting and (pod.active or pod.disruption)}
+    unheard = {pod.node_name for pod in (view.current[node] for node in lost) if pod.active}
     return frozenset(sorted(filter(None, taken | unheard))[:MOST_MACHINES])

@@ -14,7 +14,6 @@ from typing import Any
 from ddpjob_operator.api import Cause, CheckpointSeen, Progress
 from ddpjob_operator.api.contract import MAX_NODES, MAX_PROCS_PER_NODE
 from ddpjob_operator.api.restart import signal_name
-from ddpjob_operator.api.words import duration
 
 from .foreign import attempt_of, count_of, text_of, words_of
 from .incidents.facts import Facts
@@ -254,9 +253,7 @@ def _incident(value: Any, clock: _Clock) -> Facts | None:
 def _progress(value: Any, clock: _Clock) -> Progress | None:
     if not isinstance(value, Mapping):
         return None
-    step, since = count_of(value.get("step")), count_of(value.get("stepsSinceRestart"))
-    eta, percent = count_of(value.get("etaSeconds")), _number(value.get("percent"))
-    part = None if percent is None else min(round(percent, 1), 100.0)
+    percent = _number(value.get("percent"))
     loss, not_finite = _loss(value.get("loss"))
     begins = value.get("begins")
     return Progress(
@@ -266,28 +263,18 @@ def _progress(value: Any, clock: _Clock) -> Progress | None:
         recounts=value.get("recounts") is True,
         begins=begins if isinstance(begins, str) and begins in BEGINS else None,
         epoch=count_of(value.get("epoch")),
-        step=step,
-        steps_since_restart=since,
+        step=count_of(value.get("step")),
+        steps_since_restart=count_of(value.get("stepsSinceRestart")),
         total_steps=count_of(value.get("totalSteps")),
-        percent=part,
-        eta_seconds=eta,
+        percent=None if percent is None else min(round(percent, 1), 100.0),
+        eta_seconds=count_of(value.get("etaSeconds")),
         loss=loss,
         loss_not_finite=not_finite,
         loss_not_finite_since_step=count_of(value.get("lossNotFiniteSinceStep")) if not_finite else None,
         samples_per_second=_number(value.get("samplesPerSecond")),
         last_step_time=clock.time(value.get("lastStepTime")),
         slowest_node=count_of(value.get("slowestNode"), MAX_NODES - 1),
-        display=_shown(step, since, part),
-        eta="" if eta is None else duration(eta),
     )
-
-
-def _shown(step: int | None, since: int | None, percent: float | None) -> str:
-    if percent is not None:
-        return f"{math.floor(percent)}%"
-    if step is not None:
-        return f"step {step}"
-    return "" if since is None else f"{since} since restart"
 
 
 def _checkpoint(value: Any, clock: _Clock) -> CheckpointSeen | None:

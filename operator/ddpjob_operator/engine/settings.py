@@ -27,6 +27,8 @@ class Settings:
     whatever must not be used twice (a volume that only one node may mount) is in danger."""
     drain_protection_seconds: int = 3600
     """For how long after a job has saved, or has begun to run, evictions of its pods may be refused; 0: never."""
+    host: str = "Kubernetes node"
+    """What messages call that on which a node's pod runs."""
     noun: str = "pod"
     """What messages call a node's pod: on this machine there are no pods."""
 

@@ -79,9 +79,10 @@ class Pod:
     """When a pod that is being deleted was told to stop, if that is known."""
     told_by: datetime | None = None
     """If not, the latest moment at which that can have been."""
-    machine: str | None = None
+    node_name: str | None = None
+    """The Kubernetes node that it was given, if it was."""
     nominated: bool = False
-    """Whether it has been promised a node: others are being preempted there, or an autoscaler expects that node."""
+    """Whether it has been promised a Kubernetes node: others are preempted there, or an autoscaler expects it."""
     domain: str | None = None
     """The topology domain that its supervisor was told: empty, if its node is in none. None: it was told nothing."""
     priority: int = 0
@@ -118,7 +119,7 @@ class Pod:
     def __post_init__(self) -> None:
         asked_to_go = self.deleting or self.gone_by is not None or self.stopped or self.disruption is not None
         runs = self.running and self.exit is None and not self.sandbox_lost
-        steady = runs and self.waiting is None and self.machine is not None and not asked_to_go
+        steady = runs and self.waiting is None and self.node_name is not None and not asked_to_go
         object.__setattr__(self, "steady", steady)
 
     @property
@@ -186,7 +187,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """A kind of machine that a queue hands out."""
+    """A kind of Kubernetes node that a queue hands out."""
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Any, ...] = ()
@@ -213,7 +214,7 @@ class Admission:
     nodes: int
     """How many nodes there is quota for; of an elastic job it may be fewer than were asked for."""
     flavors: frozenset[str] = frozenset()
-    """Names of the kinds of machines."""
+    """Names of the kinds of Kubernetes nodes."""
     placement: Placement = Placement()
     """What pods have besides what their flavors give them."""
 
@@ -273,12 +274,12 @@ class Needs:
 
     pods: bool = False
     """A fresh list of its pods: a watch may have missed one."""
-    machines: frozenset[str] = frozenset()
-    """What is wrong with these machines, if anything."""
+    node_names: frozenset[str] = frozenset()
+    """What is wrong with these Kubernetes nodes, if anything."""
     domains: frozenset[str] = frozenset()
-    """In which topology domains these machines are, by the label that the job names."""
+    """In which topology domains these Kubernetes nodes are, by the label that the job names."""
     flavors: frozenset[str] = frozenset()
-    """What these kinds of machines of a queue are."""
+    """What these kinds of Kubernetes nodes of a queue are."""
     supervisor: Asked | None = None
     """What rank 0's supervisor reports; it is asked regularly from then on."""
     witness: Asked | None = None
@@ -292,7 +293,7 @@ class Needs:
     def __or__(self, more: "Needs") -> "Needs":
         return Needs(
             pods=self.pods or more.pods,
-            machines=self.machines | more.machines,
+            node_names=self.node_names | more.node_names,
             domains=self.domains | more.domains,
             flavors=self.flavors | more.flavors,
             supervisor=more.supervisor or self.supervisor,
@@ -322,17 +323,17 @@ class Snapshot:
     """The earliest that it may be, if not all servers agree on the time. None: it is `now`."""
     settles_at: datetime | None = None
     """Until when the time is not certain, because it was just learned. None: it is certain."""
-    machine_problems: Mapping[str, str] = field(default_factory=dict)
-    """What is wrong with the machines that were asked about, in a sentence; empty if nothing is."""
+    kubernetes_node_problems: Mapping[str, str] = field(default_factory=dict)
+    """What is wrong with the Kubernetes nodes that were asked about, in a sentence; empty if nothing is."""
     domains: Mapping[str, str] = field(default_factory=dict)
-    """The topology domains of the machines that were asked about; empty for one that is in none."""
+    """The topology domains of the Kubernetes nodes that were asked about; empty for one that is in none."""
     owned: Mapping[OwnedKind, tuple[Any, ...]] = field(default_factory=lambda: NOTHING_MADE)
     """What of each kind belongs to the job: PodGroups and Workloads of Kueue, and the names of all others. A kind is
     missing where nobody can make one: the cluster has no such API, or forbids it."""
     queue: Queue | None = None
     """The queue that is to admit the job; None if none is."""
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
-    """Those kinds of machines that were asked about."""
+    """Those kinds of Kubernetes nodes that were asked about."""
     ahead: Ahead | None = None
     """The jobs ahead of this one in the line for nodes; None if there are none."""
     scales_up: bool = False

@@ -6,7 +6,7 @@ A supervisor that no operator started judges by the same rule, in `page/starting
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ddpjob_operator.api import Checkpoint, Progress
+from ddpjob_operator.api import Checkpoint, Progress, Steps
 from ddpjob_operator.api.words import counted, duration
 
 from .reports import AS_ASKED, FROM_CHECKPOINT, NOTHING_SAVED
@@ -65,13 +65,18 @@ def steps_lost(past: Former, first: int, begins: str | None, every: Interval) ->
 
 
 def over_or_on(
-    before: Progress | None, present: Progress | None, checkpoint: Checkpoint | None, told: Iterable[int] = ()
+    before: Progress | None,
+    steps: Steps,
+    present: Progress | None,
+    checkpoint: Checkpoint | None,
+    told: Iterable[int] = (),
 ) -> str | None:
     """What is to be said of an attempt's beginning that has just become known; empty if it went on; None: nothing.
 
-    `told`: steps that ranks had finished when they failed, which may be more than was known of them before.
+    `steps`: what is remembered of those of all attempts. `told`: steps that ranks had finished when they failed,
+    which may be more than was known of them before.
     """
-    past = None if before is None or before.recounts else _past(before, told)
+    past = None if before is None or before.recounts else _past(before, steps, told)
     if past is None or before is None or present is None or present.recounts or not _is_new(before, present):
         return None
     assert present.first_step is not None, "it is new"
@@ -79,18 +84,14 @@ def over_or_on(
     return _told(past, present, lost) if lost else ""
 
 
-def remembering(before: Progress | None, present: Progress, saved: int | None) -> Progress:
-    """The progress with what is remembered of all attempts; `saved`: the step of the last checkpoint, if known."""
-    known = before or Progress()
-    earliest = [step for step in (known.earliest_step, present.first_step) if step is not None]
-    furthest = [step for step in (known.furthest_step, present.step) if step is not None]
-    return present.model_copy(
-        update={
-            "recounts": known.recounts or present.recounts,
-            "earliest_step": min(earliest, default=None),
-            "furthest_step": max(furthest, default=None),
-            "saved_step": known.saved_step if saved is None else saved,
-        }
+def remembered(steps: Steps, present: Progress, saved: int | None) -> Steps:
+    """What is remembered of the steps of all attempts; `saved`: that of the last checkpoint, if known."""
+    earliest = [step for step in (steps.earliest, present.first_step) if step is not None]
+    furthest = [step for step in (steps.furthest, present.step) if step is not None]
+    return Steps(
+        earliest=min(earliest, default=None),
+        furthest=max(furthest, default=None),
+        saved=steps.saved if saved is None else saved,
     )
 
 
@@ -102,10 +103,10 @@ def _is_new(before: Progress, present: Progress) -> bool:
     return present.attempt > before.attempt or (present.attempt == before.attempt and later)
 
 
-def _past(before: Progress, told: Iterable[int]) -> Former | None:
-    if before.earliest_step is None or before.furthest_step is None:
+def _past(before: Progress, steps: Steps, told: Iterable[int]) -> Former | None:
+    if steps.earliest is None or steps.furthest is None:
         return None
-    return Former(before.earliest_step, max([before.furthest_step, *told]), before.saved_step, _pace(before))
+    return Former(steps.earliest, max([steps.furthest, *told]), steps.saved, _pace(before))
 
 
 def _pace(before: Progress) -> float | None:

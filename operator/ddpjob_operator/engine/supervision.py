@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from ddpjob_operator.api import Cause, CheckpointSeen, ConditionType, DDPJobStatus, Progress, Straggler
+from ddpjob_operator.api import Cause, CheckpointSeen, ConditionType, DDPJobStatus, Progress, Steps, Straggler
 from ddpjob_operator.api.reasons import Reason
 
 from .changes import StatusChanges, changed
@@ -12,7 +12,7 @@ from .manifests.topology import domain_key
 from .manifests.volumes import lost_with_pods
 from .reports import Heard, Phase, Stall, last_words_of
 from .snapshot import Pod
-from .starting_over import over_or_on, remembering
+from .starting_over import over_or_on, remembered
 from .view import View
 
 SILENT_AFTER = timedelta(seconds=30)
@@ -32,7 +32,7 @@ def comes_up(view: View) -> bool:
     Supervisors that do not answer are not waited for.
     """
     status, heard = view.status, view.heard
-    if not (status.supervised and status.is_true(ConditionType.RESTARTING)) or is_silent(view):
+    if not (status.bookkeeping.supervised and status.is_true(ConditionType.RESTARTING)) or is_silent(view):
         return False
     # A report of an older attempt is from before this one began: nobody has asked since.
     return heard is None or heard.attempt < status.attempt or heard.phase in COMING_UP
@@ -160,8 +160,9 @@ def odd_of(view: View) -> str:
 
 def began_of(view: View) -> str | None:
     """How an attempt began, if that has just become known: what it says if it started over; empty if it went on."""
-    told = [one.step for one in view.status.history if one.step is not None]
-    return over_or_on(view.status.progress, progress_of(view), view.spec.checkpoint, told)
+    told = [one.step for one in view.status.incidents if one.step is not None]
+    before, steps = view.status.progress, view.status.bookkeeping.steps
+    return over_or_on(before, steps, progress_of(view), view.spec.checkpoint, told)
 
 
 def _beginning(view: View, status: DDPJobStatus) -> tuple[Say, ...]:
@@ -201,13 +202,22 @@ def _remembering(view: View) -> Progress | None:
     progress, before = progress_of(view), view.status.progress
     if progress is None or progress is before:
         return progress
-    saved, heard = _last_words(view)[1], view.heard
-    seen = saved or (heard.checkpoint if heard else None)
-    progress = remembering(before, progress, seen.step if seen else None)
+    if before is not None and before.recounts:
+        progress = progress.model_copy(update={"recounts": True})
     if not progress.loss_not_finite or progress.loss_not_finite_since_step is not None:
         return progress
     since = before.loss_not_finite_since_step if before is not None and before.loss_not_finite else progress.step
     return progress.model_copy(update={"loss_not_finite_since_step": since})
+
+
+def _steps(view: View) -> Steps:
+    """What is remembered of the steps of all attempts."""
+    known, progress = view.status.bookkeeping.steps, progress_of(view)
+    if progress is None or progress is view.status.progress:
+        return known
+    saved, heard = _last_words(view)[1], view.heard
+    seen = saved or (heard.checkpoint if heard else None)
+    return remembered(known, progress, seen.step if seen else None)
 
 
 def _stalled(view: View, stall: Stall | None) -> Say:
@@ -218,9 +228,9 @@ def _stalled(view: View, stall: Stall | None) -> Say:
 
 
 def _told(view: View, stall: Stall) -> str:
-    """A stall in a sentence, with the machine of the rank that is to blame."""
+    """A stall in a sentence, with the host of the rank that is to blame."""
     pod = view.current.get(stall.node) if stall.node is not None else None
-    where = f" (node {pod.machine})" if pod and pod.machine else ""
+    where = f" ({view.snapshot.settings.host} {pod.node_name})" if pod and pod.node_name else ""
     return f"No step finishes any more: {stall.message or 'its supervisors are looking for the reason'}{where}"
 
 
@@ -236,14 +246,16 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
     heard, runs = view.heard, status.is_true(ConditionType.RUNNING)
     same_gang = status.attempt == view.status.attempt
     progress, (_, last_checkpoint) = _remembering(view), _last_words(view)
-    progress = view.status.progress if _is_ahead(view, status) else progress
+    ahead = _is_ahead(view, status)
+    progress = view.status.progress if ahead else progress
     stragglers = status.stragglers if runs else ()
     if heard and runs and heard.attempt >= status.attempt:
         stragglers = _stragglers(view, heard)
     return {
         # If this very decision starts the gang again, the report is from the previous gang.
-        "supervised": status.supervised or (same_gang and heard is not None),
+        "supervised": status.bookkeeping.supervised or (same_gang and heard is not None),
         "progress": progress if runs or progress is None else _without_end_in_sight(progress),
+        "steps": status.bookkeeping.steps if ahead else _steps(view),
         "checkpoint": _checkpoint(view, status, last_checkpoint),
         "stragglers": stragglers,
     }
@@ -272,11 +284,11 @@ def _checkpoint(view: View, status: DDPJobStatus, last: CheckpointSeen | None) -
 
 
 def _stragglers(view: View, heard: Heard) -> tuple[Straggler, ...]:
-    machines = {node: pod.machine for node, pod in view.current.items()}
+    names = {node: pod.node_name for node, pod in view.current.items()}
     return tuple(
-        Straggler(node=one.node, node_name=machines.get(one.node), slowdown=one.slowdown) for one in heard.stragglers
+        Straggler(node=one.node, node_name=names.get(one.node), slowdown=one.slowdown) for one in heard.stragglers
     )
 
 
 def _without_end_in_sight(progress: Progress) -> Progress:
-    return progress.model_copy(update={"eta_seconds": None, "eta": ""})
+    return progress.model_copy(update={"eta_seconds": None})

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
 
-from ddpjob_operator.api import AvoidedNode, ConditionType, DDPJobSpec, DDPJobStatus
+from ddpjob_operator.api import AvoidedNodeName, ConditionType, DDPJobSpec, DDPJobStatus
 from ddpjob_operator.api.words import counted
 
 from .cached import cached
@@ -177,10 +177,10 @@ class View:
 
     @cached
     def unlocated(self) -> tuple[Pod, ...]:
-        """Pods that have a machine, and whose supervisors are still to be told in which topology domain it is."""
+        """Pods that are scheduled, and whose supervisors are still to be told in which topology domain it is."""
         if self.winds_down or self.status.finished or domain_key(self.snapshot.job) is None:
             return ()
-        placed = (pod for pod in self.current.values() if pod.machine and pod.active and not pod.deleting)
+        placed = (pod for pod in self.current.values() if pod.node_name and pod.active and not pod.deleting)
         return tuple(pod for pod in placed if pod.domain is None)
 
     @cached
@@ -193,7 +193,7 @@ class View:
     @property
     def supervised(self) -> bool:
         """Whether the present gang has supervisors, which can start its processes again."""
-        return self.status.supervised or self.heard is not None
+        return self.status.bookkeeping.supervised or self.heard is not None
 
     @cached
     def reserves(self) -> dict[int, Pod]:
@@ -202,9 +202,9 @@ class View:
 
     @cached
     def found(self) -> tuple[Pod, ...]:
-        """Those of them that have been given a node, and keep it."""
+        """Those of them that are scheduled, and stay."""
         staying = (pod for pod in self.reserves.values() if pod.active and not pod.deleting)
-        return tuple(pod for pod in staying if pod.machine is not None)
+        return tuple(pod for pod in staying if pod.node_name is not None)
 
     @cached
     def previous(self) -> tuple[Pod, ...]:
@@ -214,8 +214,8 @@ class View:
     @cached
     def kept(self) -> frozenset[str]:
         """Names of ended pods that stay for their logs: the first that failed in each of the last incidents."""
-        first = {incident.pod for incident in self.status.history[:KEPT_INCIDENTS]}
-        # One whose other containers go on still holds its machine.
+        first = {incident.pod for incident in self.status.incidents[:KEPT_INCIDENTS]}
+        # One whose other containers go on still holds its Kubernetes node.
         return frozenset(pod.name for pod in self.unsteady if pod.name in first and not (pod.active or pod.lingering))
 
     @property
@@ -250,9 +250,9 @@ class View:
 
     @cached
     def placed(self) -> int:
-        """How many of the nodes have a machine, or no longer need one."""
+        """How many of the nodes have a pod that is scheduled, or no longer need one."""
         gone = len(self.finished - self.current.keys())
-        return gone + len(self.current) - sum(pod.machine is None for pod in self.restless.values())
+        return gone + len(self.current) - sum(pod.node_name is None for pod in self.restless.values())
 
     @cached
     def running(self) -> int:
@@ -303,7 +303,7 @@ class View:
     def finish_times(self) -> tuple[datetime, ...]:
         """When they did, as far as that is known; always includes when the last one did."""
         ends = (pod.exit.finished_at for pod in self.restless.values() if pod.succeeded and pod.exit)
-        return tuple(end for end in (self.status.last_completed_time, *ends) if end is not None)
+        return tuple(end for end in (self.status.bookkeeping.last_completed_time, *ends) if end is not None)
 
     @property
     def succeeded(self) -> int:
@@ -334,9 +334,9 @@ class View:
         return tuple(pod for pod in self.unsteady if pod.active and self.lost(pod))
 
     @cached
-    def avoided(self) -> tuple[AvoidedNode, ...]:
-        """Machines that pods still avoid."""
-        return tuple(one for one in self.status.avoided_nodes if one.until > self.now)
+    def avoided(self) -> tuple[AvoidedNodeName, ...]:
+        """Kubernetes nodes that pods still avoid."""
+        return tuple(one for one in self.status.avoided_node_names if one.until > self.now)
 
     def lives(self, pod: Pod) -> bool:
         """Whether a pod's trainer runs or may still start."""
@@ -369,10 +369,8 @@ class View:
 
     @property
     def suspended_since(self) -> datetime | None:
-        """When it was told so. Operators older than the field wrote only the condition, once nothing ran."""
-        said = self.status.condition(ConditionType.SUSPENDED)
-        by_condition = said.last_transition_time if said is not None and said.status == "True" else None
-        return self.status.suspend_time or by_condition
+        """When it was told so."""
+        return self.status.bookkeeping.suspend_time
 
     @property
     def has_run(self) -> bool:
@@ -391,7 +389,7 @@ class View:
     @cached
     def _parted(self) -> tuple[list[Pod], list[Pod]]:
         """The present pod of each node, by node, and all other pods."""
-        pods, incarnations = self.snapshot.pods, self.status.incarnations
+        pods, incarnations = self.snapshot.pods, self.status.bookkeeping.incarnations
         if incarnations.exceptions:
             present = [pod for pod in pods if pod.incarnation == incarnations.of(pod.node)]
             others = [pod for pod in pods if pod.incarnation != incarnations.of(pod.node)]

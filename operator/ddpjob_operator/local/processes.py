@@ -109,7 +109,7 @@ class LocalPod:
             exit=self._exit(),
             deleting=self.deleting,
             stopped=self.stopped,
-            machine=platform.node() or "this machine",
+            node_name=platform.node() or "this machine",
             created_at=datetime.fromtimestamp((self.directory / "pod.json").stat().st_mtime, UTC),
             address=address_of(manifest) if running else None,
         )

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ddpjob_operator.api import Backend, BadInputError, DDPJob, DDPJobStatus, PodSecurity, State
-from ddpjob_operator.api.contract import DEFAULT_CONTROL_PORT, DEFAULT_STATUS_PORT
 from ddpjob_operator.engine import (
     SECRET,
     SERVICE,
@@ -73,6 +72,7 @@ def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), services: tuple[str, ...] = (
     settings = Settings(
         pod_security=PodSecurity.NONE,
         trainer_image=THIS_MACHINE,
+        host="machine",
         noun="node",
     )
     return Snapshot(datetime.now(UTC), job, pods, settings=settings, owned={SERVICE: services})
@@ -232,19 +232,21 @@ class Runner:
         if status.backend is Backend.NCCL:
             devices = share_of_gpus(self._gpus, node, status.procs_per_node)
         threads = threads_per_process(status.nodes * status.procs_per_node)
-        other = self._pods.one_of_gang(status.incarnations.default)
+        other = self._pods.one_of_gang(status.bookkeeping.incarnations.default)
         if other is not None:
             return Machine(work, other.ports, threads, devices), other.log.parent
         return Machine(work, self._free_ports(), threads, devices), self._run.logs_of(status.attempt)
 
     def _free_ports(self) -> Ports:
         """What a new gang listens on."""
-        status = self._job.status
-        assert status.master_port is not None, "an attempt was started"
+        network = self._job.status.network
+        assert network.master_port is not None, "an attempt was started"
+        assert network.status_port is not None, "an attempt was started"
+        assert network.control_port is not None, "an attempt was started"
         wanted = {
-            "meets the others": status.master_port,
-            "serves its status": status.status_port or DEFAULT_STATUS_PORT,
-            "meets the other supervisors": status.control_port or DEFAULT_CONTROL_PORT,
+            "meets the others": network.master_port,
+            "serves its status": network.status_port,
+            "meets the other supervisors": network.control_port,
         }
         self._held = []  # Releases the last attempt's ports, so that they can be taken again.
         self._held = [Port(number) for number in wanted.values()]

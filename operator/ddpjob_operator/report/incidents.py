@@ -34,7 +34,7 @@ def incidents(job: DDPJob | None, recorded: Records) -> list[Interruption]:
 
     Training that goes on after its end, for example with more epochs, was not interrupted.
     """
-    history = job.status.history if job else ()
+    history = job.status.incidents if job else ()
     found = [_of_incident(incident, recorded.starts) for incident in history]
     for before, after in pairwise(recorded.starts):
         told = any(before.began.attempt <= incident.attempt < after.began.attempt for incident in history)

@@ -101,9 +101,10 @@ class Mask:
                 if "value" in one:
                     one["value"] = self.value(one["name"], str(one["value"]))
         masked = DDPJob.from_dict(document)
-        history = tuple(one.model_copy(update={"message": self.script(one.message)}) for one in job.status.history)
-        told = {"message": self.script(job.status.message), "history": history}
-        return masked.model_copy(update={"status": job.status.model_copy(update=told)})
+        status = job.status
+        incidents = tuple(one.model_copy(update={"message": self.script(one.message)}) for one in status.incidents)
+        told = {"message": self.script(status.message), "incidents": incidents}
+        return masked.model_copy(update={"status": status.model_copy(update=told)})
 
     def _records(self, records: Records) -> Records:
         return Records(

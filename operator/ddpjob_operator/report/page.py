@@ -190,7 +190,7 @@ def _advice(job: DDPJob | None) -> str:
         return ""
     if job.spec.supervisor == TRAIN:
         return "No step has been seen yet."
-    if job.spec.supervisor or job.status.supervised:
+    if job.spec.supervisor or job.status.bookkeeping.supervised:
         return (
             "No step has been seen. A program that steps no optimizer of PyTorch tells them by ddpjob.report(step=…)."
         )

@@ -95,7 +95,7 @@ class Jobs:
         asked = {
             "state": (lambda: status.get("state"), follows.state),
             "attempt": (lambda: status.get("attempt"), follows.attempt),
-            "ready": (lambda: status.get("ready"), follows.ready),
+            "ready": (lambda: status.get("display", {}).get("ready"), follows.ready),
             "reason": (lambda: _reason(status), follows.reason),
             "wait": (lambda: _waits(status), follows.waits),
             "pods": (lambda: tuple(pod["status"]["phase"] for pod in pods if _stays(pod)), follows.pods),

@@ -45,12 +45,12 @@ def test_the_greatest_number_of_nodes_is_asked_for_with_few_requests_where_a_quo
     limit = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": 3}}}
     with an_operator(team.plant, f"--namespace={team.namespace}", "--no-leader-elect", forked=True) as operator:
         team.apply({"apiVersion": "v1", "kind": "ResourceQuota", **limit}, a_job(annotations=FOR_LONG))
-        team.until("{.status.ready}=2/2")
+        team.until("{.status.display.ready}=2/2")
         team.change(nodes=MAX_NODES)
         assert team.condition("Blocked")["reason"] == "QuotaExceeded"
         assert team.status()["nodes"] == MAX_NODES
         team.change(nodes=2)
-        team.until("{.status.ready}=2/2")
+        team.until("{.status.display.ready}=2/2")
         refused = operator.metric('ddpjob_api_requests_total{code="403",method="POST",resource="pods"}')
         assert 0 < refused < 500
         assert "this is a bug" not in operator.log

@@ -205,11 +205,17 @@ def test_paths_are_written_as_people_write_them() -> None:
     assert dotted(()) == ""
 
 
+def test_every_status_that_is_written_shows_that_this_version_keeps_its_books_in_it() -> None:
+    bookkeeping = DDPJobStatus().to_dict()["bookkeeping"]
+    assert isinstance(bookkeeping, dict)
+    assert bookkeeping["incarnations"] == {"default": 0, "former": 0}
+
+
 def test_a_status_is_written_without_what_is_empty_and_read_as_the_same() -> None:
     failure = {"time": "2026-01-01T12:00:00.000000Z", "attempt": 1, "node": 0, "pod": "digits-0", "cause": "Evicted"}
-    status = DDPJobStatus.model_validate({"attempt": 2, "lastFailure": failure, "history": [], "supervised": False})
+    status = DDPJobStatus.model_validate({"attempt": 2, "incidents": [failure], "stragglers": []})
     written = status.to_dict()
-    assert not {"history", "supervised", "conditions", "stragglers"} & written.keys()
-    assert not {"atStart", "tied", "consequenceNodes"} & set(written["lastFailure"])  # type: ignore[call-overload]
+    assert not {"conditions", "stragglers", "network", "progress"} & written.keys()
+    assert not {"atStart", "tied", "consequenceNodes"} & set(written["incidents"][0])  # type: ignore[call-overload]
     assert (written["attempt"], written["restarts"], written["state"], written["reason"]) == (2, 0, "Pending", "")
     assert DDPJobStatus.model_validate(written) == status

@@ -16,7 +16,6 @@ from ddpjob_operator.api.ownership import (
     name_of_pod,
     place_of,
     pod,
-    service,
 )
 
 JOB = JobRef("team", "digits", "uid")
@@ -26,7 +25,6 @@ LABELS = {Label.JOB_UID: "uid", Label.NODE: "1", Label.INCARNATION: "2"}
 KINDS: dict[str, tuple[Named, Callable[[JobRef], str]]] = {
     "a pod": (pod, lambda job: name_of_pod(job, 1, 2)),
     "what is beside the pods": (beside, name_beside),
-    "the Service": (service, name_beside),
     "a PodGroup or its Workload": (group, lambda job: name_of_group(job, 2)),
     "a Workload of Kueue's": (in_queue, name_in_queue),
 }

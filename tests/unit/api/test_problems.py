@@ -379,7 +379,7 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
         [
             (
                 "line 8: spec.restart.rules[0].causes: is empty: "
-                "Why the rank failed, as in `status.lastFailure.cause`."
+                "Why the rank failed, as in `status.incidents[0].cause`."
             ),
         ],
     ),

@@ -49,7 +49,8 @@ SIZE = {"nodes": 2, "procsPerNode": 1, "backend": "Gloo"}
 ACTIVE = {"startTime": moment(-60)}
 
 
-PROGRESS = {"epoch": 2, "step": 120, "totalSteps": 400, "percent": 30.0, "display": "30%", "eta": "56s", "loss": 0.25}
+PROGRESS = {"epoch": 2, "step": 120, "totalSteps": 400, "percent": 30.0, "loss": 0.25}
+DISPLAY = {"progress": "30%", "eta": "56s"}
 SPEED = {"samplesPerSecond": 1234.56, "slowestNode": 1, "lastStepTime": moment(-3)}
 SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
 
@@ -60,25 +61,25 @@ SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
         (
             "how far training is",
             {},
-            {"progress": PROGRESS},
+            {"progress": PROGRESS, "display": DISPLAY},
             "Progress: 30%, step 120 of 400, epoch 2, loss 0.25, 56s left",
         ),
         (
             "how far it is where nobody knows how many steps there are",
             {},
-            {"progress": {"step": 120, "display": "step 120"}},
+            {"progress": {"step": 120}, "display": {"progress": "step 120"}},
             "Progress: step 120",
         ),
         (
             "what it has done since a restart after which nobody knows where it went on",
             {},
-            {"progress": {"stepsSinceRestart": 12, "display": "12 since restart"}},
+            {"progress": {"stepsSinceRestart": 12}, "display": {"progress": "12 since restart"}},
             "Progress: 12 since restart",
         ),
         (
             "how far it came",
             {},
-            {"progress": PROGRESS, **SUCCEEDED},
+            {"progress": PROGRESS, "display": DISPLAY, **SUCCEEDED},
             "Progress: 30%, step 120 of 400, epoch 2, loss 0.25",
         ),
         (
@@ -114,13 +115,13 @@ SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
         (
             "the budget that is left",
             {},
-            {"budget": {"used": 2}},
+            {"bookkeeping": {"budget": {"used": 2}}},
             "Budget: 4 of 6 restarts left within 1h of healthy running",
         ),
         (
             "disruptions where they are limited",
             LIMITED,
-            {"budget": {"used": 1, "disruptions": 2}},
+            {"bookkeeping": {"budget": {"used": 1, "disruptions": 2}}},
             "Budget: 5 of 6 restarts and 1 of 3 disruptions left within 1h of healthy running",
         ),
         (
@@ -132,7 +133,7 @@ SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
         (
             "a budget that is whole again since the job was healthy for so long",
             {"restart": {"windowSeconds": 20}},
-            {"budget": {"used": 2}, "conditions": [condition("Running", "AllPodsRunning")]},
+            {"bookkeeping": {"budget": {"used": 2}}, "conditions": [condition("Running", "AllPodsRunning")]},
             "Budget: 6 of 6 restarts left within 20s of healthy running",
         ),
         ("how often it started again", {}, {"restarts": 2}, "Restarts: 2"),
@@ -162,21 +163,21 @@ SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
         (
             "nodes that are avoided",
             {},
-            {"avoidedNodes": [{"nodeName": "a", "until": moment(-9)}, {"nodeName": "b", "until": moment(3000)}]},
+            {"avoidedNodeNames": [{"nodeName": "a", "until": moment(-9)}, {"nodeName": "b", "until": moment(3000)}]},
             "Avoids: b for 50m",
         ),
         (
             "who failed first, and the others",
             {},
-            {"lastFailure": failure(1, step=7, consequences=1, message="no")},
+            {"incidents": [failure(1, step=7, consequences=1, message="no")]},
             "Last failure: rank 1, exit code 7, after step 7: Application: no; 1 more rank failed with it",
         ),
-        ("that a default decided", {}, {"lastFailure": failure(1)}, "Decided: Restart by default"),
-        ("which rule decided", {}, {"lastFailure": failure(1, **RULED)}, "Decided: Fail by spec.restart.rules[2]"),
+        ("that a default decided", {}, {"incidents": [failure(1)]}, "Decided: Restart by default"),
+        ("which rule decided", {}, {"incidents": [failure(1, **RULED)]}, "Decided: Fail by spec.restart.rules[2]"),
         (
             "why there was no restart all the same",
             {},
-            {"lastFailure": failure(1), "conditions": [condition("Failed", "CrashLoop")]},
+            {"incidents": [failure(1)], "conditions": [condition("Failed", "CrashLoop")]},
             "Decided: Restart by default, but CrashLoop",
         ),
     ],
@@ -194,7 +195,7 @@ def test_of_a_finished_job_it_does_not_tell_how_it_goes_on(name: str) -> None:
         "progress": SPEED,
         "stragglers": [{"node": 1, "slowdown": 1.8}],
         "backoffUntil": moment(9),
-        "avoidedNodes": [{"nodeName": "a", "until": moment(9)}],
+        "avoidedNodeNames": [{"nodeName": "a", "until": moment(9)}],
     }
     assert [line for line in told({}, status) if line.startswith(name)] != []
     assert [line for line in told({}, status | SUCCEEDED) if line.startswith(name)] == []
@@ -205,13 +206,13 @@ def test_of_a_finished_job_it_does_not_tell_how_it_goes_on(name: str) -> None:
     ["Progress", "Checkpoint", *NOT_NOW, "Backoff", "Deadline", "Avoids", "Last failure", "Decided", "History"],
 )
 def test_what_there_is_nothing_to_tell_of_has_no_line(name: str) -> None:
-    past = {"backoffUntil": moment(-9), "avoidedNodes": [{"nodeName": "a", "until": moment(-9)}]}
+    past = {"backoffUntil": moment(-9), "avoidedNodeNames": [{"nodeName": "a", "until": moment(-9)}]}
     assert [line for line in told({}, past) if line.startswith(name)] == []
 
 
 def test_the_history_has_a_line_for_each_incident_the_newest_first() -> None:
     lost = {"cause": "NodeLost", "message": "node b: gone", "action": "RestartFree", "node": 0, "rank": 0}
-    lines = told({}, {"history": [failure(2, **lost, time=moment(-30)), failure(1, **RULED, rank=15)]})
+    lines = told({}, {"incidents": [failure(2, **lost, time=moment(-30)), failure(1, **RULED, rank=15)]})
     start = lines.index("History:")
     assert lines[start : start + 3] == [
         "History:",

@@ -43,10 +43,9 @@ def a_failed_job() -> dict[str, Any]:
             "state": "Failed",
             "attempt": 1,
             "nodes": 2,
-            "incarnations": {"default": 1},
+            "bookkeeping": {"incarnations": {"default": 1}},
             "conditions": [FAILED],
-            "lastFailure": FAILURE,
-            "history": [FAILURE],
+            "incidents": [FAILURE],
         },
     }
 
@@ -100,7 +99,7 @@ def test_the_number_in_a_pod_s_name_is_called_what_it_is_for(
 
 def test_no_log_is_missed_of_a_rank_that_never_started(capsys: pytest.CaptureFixture[str]) -> None:
     job = a_failed_job()
-    job["status"]["history"] = [FAILURE | {"cause": "ImageError"}]
+    job["status"]["incidents"] = [FAILURE | {"cause": "ImageError"}]
     jobs: Any = SimpleNamespace(get=lambda _: job, pods=lambda _: [a_pod(1)], log=lambda *_, **__: [("", "a line")])
     assert logs(jobs, "digits", Which(), follow=False) == 0
     assert capsys.readouterr().err == ""
@@ -138,7 +137,7 @@ def test_of_a_job_that_never_started_it_is_not_said_that_logs_are_gone(
 ) -> None:
     job = a_failed_job()
     never = FAILURE | {"cause": "StartError", "message": MISSING}
-    job["status"] = {"attempt": 2, "lastFailure": never, "history": [never], **status} if status else {}
+    job["status"] = {"attempt": 2, "incidents": [never], **status} if status else {}
     jobs: Any = SimpleNamespace(get=lambda _: job, pods=lambda _: [])
     if which.previous:
         with pytest.raises(BadInputError) as refused:

@@ -35,8 +35,7 @@ DOCUMENT = {
     "status": {
         "state": "Running",
         "message": SAID,
-        "lastFailure": FAILURE | {"message": SAID},
-        "history": [FAILURE | {"message": SAID}],
+        "incidents": [FAILURE | {"message": SAID}],
         "conditions": [CONDITION | {"message": SAID, "observedGeneration": 1}],
         "stragglers": [{"node": 0, "nodeName": SAID, "slowdown": 2.0}],
     },

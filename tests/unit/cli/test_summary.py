@@ -28,7 +28,7 @@ FAILED = {
 
 def a_job(state: str, message: str, **status: Any) -> DDPJob:
     template = {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
-    said = {"state": state, "message": message, "restarts": 1, "lastFailure": {**FAILURE, "message": "no"}, **status}
+    said = {"state": state, "message": message, "restarts": 1, "incidents": [{**FAILURE, "message": "no"}], **status}
     return DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": template}, "status": said})
 
 
@@ -73,7 +73,7 @@ def test_a_script_that_asks_for_nccl_without_gpus_is_told_whom_to_ask(
     backend: str, message: str, *, advised: bool
 ) -> None:
     failed = [{**FAILED, "reason": "Application"}]
-    job = a_job("Failed", "x", backend=backend, lastFailure={**FAILURE, "message": message}, conditions=failed)
+    job = a_job("Failed", "x", backend=backend, incidents=[{**FAILURE, "message": message}], conditions=failed)
     said_on = io.StringIO()
     advise(Screen(file=said_on, width=200), job)
     assert (NO_NCCL in said_on.getvalue()) is advised
@@ -81,7 +81,7 @@ def test_a_script_that_asks_for_nccl_without_gpus_is_told_whom_to_ask(
 
 @pytest.mark.parametrize(("cause", "advised"), [("Application", True), ("StartError", False), ("ImageError", False)])
 def test_the_log_to_look_at_is_one_that_there_is(cause: str, *, advised: bool) -> None:
-    job = a_job("Failed", "x", lastFailure={**FAILURE, "cause": cause, "message": "no"})
+    job = a_job("Failed", "x", incidents=[{**FAILURE, "cause": cause, "message": "no"}])
     said_on = io.StringIO()
     advise(Screen(file=said_on, width=200), job)
     assert said_on.getvalue() == ("Look at its log with: ddpjob logs digits --node 1\n" if advised else "")

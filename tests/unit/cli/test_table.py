@@ -82,7 +82,7 @@ def test_a_row_is_printed_again_when_more_than_its_age_has_changed(capsys: pytes
 def test_what_has_ended_is_as_far_as_it_came_with_no_time_left(end: str | None, eta: str) -> None:
     said = {"type": end, "status": "True", "reason": "Any", "message": "", "observedGeneration": 1}
     said |= {"lastTransitionTime": "2026-01-01T00:00:00Z"}
-    status = {"progress": {"display": "30%", "eta": "56s"}, "conditions": [said] if end else []}
+    status = {"display": {"progress": "30%", "eta": "56s"}, "conditions": [said] if end else []}
     spec = {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
     job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": spec, "status": status})
     cells = dict(zip(COLUMNS, row(job, "2m"), strict=True))

@@ -162,7 +162,8 @@ def pod_document(uid: str) -> dict[str, Any]:
     labels = {"ddpjob.dev/job-uid": "uid-1", "ddpjob.dev/node": "0", "ddpjob.dev/incarnation": "1"}
     name = name_of_pod(JobRef("team", "digits", "uid-1"), 0, 1)
     metadata = {"name": name, "namespace": "team", "uid": uid, "labels": labels}
-    return {"metadata": {**metadata, "ownerReferences": [BESIDE, OWNER]}}
+    trainer = {"name": "trainer", "env": [{"name": "DDPJOB_ATTEMPT", "value": "1"}]}
+    return {"metadata": {**metadata, "ownerReferences": [BESIDE, OWNER]}, "spec": {"containers": [trainer]}}
 
 
 def test_a_pod_of_the_same_name_made_since_is_not_the_same_pod() -> None:

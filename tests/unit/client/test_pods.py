@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import Cause, DDPJobStatus, Incarnations, Incident, NodeIncarnation
+from ddpjob_operator.api import Bookkeeping, Cause, DDPJobStatus, Incarnations, Incident, NodeIncarnation
 from ddpjob_operator.client import JobPod, of_attempt, present, previous_attempt
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -16,7 +16,7 @@ def document(
     labels = {"ddpjob.dev/node": str(rank), "ddpjob.dev/incarnation": str(incarnation)}
     name = f"digits-{rank}-{incarnation}"
     statuses = [{"name": "sidecar", "state": {"running": {}}}, {"name": "trainer", "state": state or {}}]
-    env = [] if attempt is None else [{"name": "DDPJOB_ATTEMPT", "value": str(attempt)}]
+    env = [{"name": "DDPJOB_ATTEMPT", "value": str(attempt or incarnation)}]
     return {
         "spec": {"containers": [{"name": "sidecar"}, {"name": "trainer", "env": env}]},
         "metadata": {"name": name, "namespace": "default", "uid": name, "labels": labels},
@@ -41,7 +41,9 @@ PODS = [
 
 
 def at(attempt: int, nodes: int | None = 11) -> DDPJobStatus:
-    return DDPJobStatus(attempt=attempt, nodes=nodes, incarnations=Incarnations(default=attempt))
+    return DDPJobStatus(
+        attempt=attempt, nodes=nodes, bookkeeping=Bookkeeping(incarnations=Incarnations(default=attempt))
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,13 +68,13 @@ def test_pods_of_the_present_attempt_are_told_from_those_that_are_kept_and_those
 
 def in_place(attempt: int, *failures: tuple[int, int], lost: int | None = None) -> DDPJobStatus:
     """A gang of two that restarted in place when these ranks failed; one pod may have been replaced."""
-    history = tuple(
+    incidents = tuple(
         Incident(attempt=ended, node=rank, pod=f"digits-{rank}-1", cause=Cause.APPLICATION, time=NOON)
         for ended, rank in reversed(failures)
     )
     exceptions = () if lost is None else (NodeIncarnation(node=lost, incarnation=2),)
-    incarnations = Incarnations(default=1, exceptions=exceptions)
-    return DDPJobStatus(attempt=attempt, nodes=2, incarnations=incarnations, history=history)
+    bookkeeping = Bookkeeping(incarnations=Incarnations(default=1, exceptions=exceptions))
+    return DDPJobStatus(attempt=attempt, nodes=2, incidents=incidents, bookkeeping=bookkeeping)
 
 
 GANG = [JobPod.of(document(rank, 1, RUNNING, 1)) for rank in (0, 1)]

@@ -200,15 +200,15 @@ SEEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, 
     ),
     "when it was given its node": (
         *({}, {}, {"conditions": [SCHEDULED]}),
-        {"scheduled_at": NOON, "machine": "node-1"},
+        {"scheduled_at": NOON, "node_name": "node-1"},
     ),
     "not when it was found that it has no place": (
         *({}, {"nodeName": None}, {"conditions": [{**UNSCHEDULABLE, "lastTransitionTime": NOON_TEXT}]}),
-        {"scheduled_at": None, "machine": None, "waiting": Waiting("Unschedulable", "no nodes")},
+        {"scheduled_at": None, "node_name": None, "waiting": Waiting("Unschedulable", "no nodes")},
     ),
     "that it has been promised one": (
         *({}, {"nodeName": None}, {"conditions": [UNSCHEDULABLE], "nominatedNodeName": "node-2"}),
-        {"nominated": True, "machine": None},
+        {"nominated": True, "node_name": None},
     ),
     "in which topology domain it was told to be": (
         *({"annotations": {"ddpjob.dev/topology-domain": "rack-1", "another's": "note"}}, {}, {}),

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.contract import Label
-from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.cluster.kube.objects import KueueWorkloadObject, Object, PodGroupObject, PodObject
 from ddpjob_operator.cluster.store import Children, Store
 from ddpjob_operator.engine import (
@@ -27,6 +26,7 @@ from ddpjob_operator.engine import (
     Queue,
     Settings,
 )
+from ddpjob_operator.engine.changes import changed
 from ddpjob_operator.engine.manifests.children import build_disruption_budget, build_network_policy, build_service
 from ddpjob_operator.engine.manifests.kueue_workload import build_kueue_workload
 from ddpjob_operator.engine.manifests.pod_groups import build_pod_group, build_workload
@@ -121,18 +121,11 @@ def test_a_pod_has_the_name_that_its_labels_give_it(labels: dict[str, str]) -> N
 
 
 def test_a_pod_of_a_former_incarnation_is_the_jobs_too() -> None:
-    status = job().status.model_copy(update={"incarnations": job().status.incarnations.renewed()})
+    status = changed(job().status, incarnations=job().status.bookkeeping.incarnations.renewed())
     made, kept = CHILDREN["Pod"]
     manifest = CreatePod(1, job().with_status(status)).build()
     assert manifest["metadata"]["name"] != made()["metadata"]["name"]
     assert count(manifest, kept) == 1
-
-
-def test_a_service_under_the_jobs_own_name_is_the_jobs_too_as_older_operators_made_it() -> None:
-    made, kept = CHILDREN["Service"]
-    older = made()
-    older["metadata"]["name"] = job().ref.name
-    assert (count(older, kept), made()["metadata"]["name"]) == (1, name_beside(job().ref))
 
 
 def test_there_is_a_row_for_each_kind_that_the_store_keeps_of_jobs() -> None:

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
-from ddpjob_operator.api import DDPJobStatus, Incarnations
+from ddpjob_operator.api import Bookkeeping, DDPJobStatus, Incarnations
 from ddpjob_operator.api.contract import MANAGER, Label
+from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.api.status import UNSEEN
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
 from ddpjob_operator.cluster.kube.clock import Reading
@@ -57,6 +58,7 @@ from tests.unit.engine.builders import Moment, a_job
 from .manifests import DIGITS, UID, a_pod, name_of, nobody, owned, trainer
 
 KEY = ("team", "digits")
+SERVICE_KEY = ("team", name_beside(DIGITS))
 T = TypeVar("T")
 
 
@@ -139,7 +141,7 @@ def a_seen_job(version: int, status: DDPJobStatus | None = None) -> JobObject:
 
 def a_service() -> Object:
     owner = owned()
-    metadata = {"name": "digits", "namespace": "team", "uid": "service-uid", "resourceVersion": "5"}
+    metadata = {"name": SERVICE_KEY[1], "namespace": "team", "uid": "service-uid", "resourceVersion": "5"}
     labels = {Label.MANAGED_BY: MANAGER, Label.JOB_NAME: "digits", Label.JOB_UID: UID}
     return msgspec.convert({"metadata": {**metadata, "labels": labels, "ownerReferences": [owner]}}, Object)
 
@@ -407,7 +409,7 @@ class Aside(WorkQueue):
         self.aside.append(key)
 
 
-OTHER_PODS = DDPJobStatus(incarnations=Incarnations(default=2))
+OTHER_PODS = DDPJobStatus(bookkeeping=Bookkeeping(incarnations=Incarnations(default=2)))
 
 
 @pytest.mark.parametrize(
@@ -425,7 +427,7 @@ def test_a_refusal_counts_for_the_pods_that_were_refused(status: DDPJobStatus, r
 
 def test_what_was_refused_of_a_job_says_nothing_about_its_mark_once_it_has_finished() -> None:
     done = a_job().running().succeeds(0).settled().status
-    assert not is_still_refused(DDPJobStatus(incarnations=done.incarnations), done)
+    assert not is_still_refused(DDPJobStatus(bookkeeping=done.bookkeeping), done)
 
 
 def is_still_refused(before: DDPJobStatus, then: DDPJobStatus) -> bool:
@@ -565,7 +567,7 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
     )
     store.jobs.saw(a_seen_job(6, status))
     if not service:
-        store.owned[SERVICE].forget(KEY, "service-uid")
+        store.owned[SERVICE].forget(SERVICE_KEY, "service-uid")
     with pytest.raises(ApiError, match="no answer"):
         asyncio.run(reconciler.round(KEY))
     assert (memory.refusal is not None) == remembered

@@ -60,6 +60,7 @@ from ddpjob_operator.engine import (
     heard_of,
     unheard,
 )
+from ddpjob_operator.engine.changes import changed
 from ddpjob_operator.engine.manifests.names import present_pod_name
 
 P = ParamSpec("P")
@@ -261,7 +262,7 @@ class Moment:
         return self._each(
             ranks,
             lambda pod: replace(
-                pod, machine=pod.machine or f"node-{pod.node}", scheduled_at=pod.scheduled_at or self.snapshot.now
+                pod, node_name=pod.node_name or f"node-{pod.node}", scheduled_at=pod.scheduled_at or self.snapshot.now
             ),
         )
 
@@ -356,7 +357,7 @@ class Moment:
 
     def node_has(self, node: str, problem: str) -> "Moment":
         """A node that was asked about has this problem."""
-        return Moment(replace(self.snapshot, machine_problems={node: problem}))
+        return Moment(replace(self.snapshot, kubernetes_node_problems={node: problem}))
 
     def nodes_are_in(self, **domains: str) -> "Moment":
         """In which topology domains the nodes of these ranks are: `rank0="a"`."""
@@ -407,7 +408,7 @@ class Moment:
 
     def comes_late(self, rank: int, *, incarnation: int | None = None) -> "Moment":
         """A pod, of the attempt before if nothing is said, appears: a request to make it was under way for long."""
-        former = self.status.incarnations.default - 1
+        former = self.status.bookkeeping.incarnations.default - 1
         late = Pod("late", "uid of late", rank, former if incarnation is None else incarnation)
         return self._with_pods((*self.pods, late))
 
@@ -557,10 +558,8 @@ class Moment:
 
     def _before(self, happens: Callable[["Moment"], "Moment"]) -> "Moment":
         """Something happens to the attempt before."""
-        back = Incarnations(default=self.status.incarnations.default - 1)
-        return happens(self._with_status(self.status.model_copy(update={"incarnations": back})))._with_status(
-            self.status
-        )
+        back = Incarnations(default=self.status.bookkeeping.incarnations.default - 1)
+        return happens(self._with_status(changed(self.status, incarnations=back)))._with_status(self.status)
 
     def _with_status(self, status: DDPJobStatus) -> "Moment":
         return self._with_job(self.snapshot.job.with_status(status))
@@ -575,7 +574,7 @@ class Moment:
         """All at once: a large gang is thousands."""
         now, pods = self.snapshot.now, [*self.pods]
         for one in made:
-            name, incarnation = one.name, one.job.status.incarnations.of(one.node)
+            name, incarnation = one.name, one.job.status.bookkeeping.incarnations.of(one.node)
             pods.append(Pod(name, f"uid of {name}", one.node, incarnation, created_at=now))
         return self._with_pods(tuple(pods))
 
@@ -591,7 +590,7 @@ class Moment:
         return replace(pod, gone_by=min(pod.gone_by, self.snapshot.now + timedelta(seconds=grace)))
 
     def _each(self, ranks: tuple[int, ...], change: Any) -> "Moment":
-        present = self.status.incarnations
+        present = self.status.bookkeeping.incarnations
         wanted = set(ranks)
         chosen = [pod.node in wanted and pod.incarnation == present.of(pod.node) for pod in self.pods]
         missing = wanted - {pod.node for pod, mine in zip(self.pods, chosen, strict=True) if mine}
@@ -700,7 +699,7 @@ def plan(moment: Moment) -> str:
     for action in moment.decision.actions:
         match action:
             case CreatePod(rank, job, reserve=reserve):
-                said.append(f"+{job.status.incarnations.of(rank)}.{rank}{'?' * reserve}")
+                said.append(f"+{job.status.bookkeeping.incarnations.of(rank)}.{rank}{'?' * reserve}")
             case StopPod(name):
                 said.append(f"!{named[name]}")
             case TellDomain(name, domain=domain):

@@ -235,4 +235,4 @@ def test_after_the_end(moment: Moment, expected: tuple[str, str, str]) -> None:
 def test_a_finished_job_says_when_and_keeps_its_history() -> None:
     moment = two.running().fails(1, message="ValueError: no").restarted().after(7).succeeds(0, 1).settled()
     assert moment.status.completion_time == moment.snapshot.now
-    assert [failure.message for failure in moment.status.history] == ["ValueError: no"]
+    assert [failure.message for failure in moment.status.incidents] == ["ValueError: no"]

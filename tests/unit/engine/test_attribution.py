@@ -30,7 +30,7 @@ four = a_job(nodes=4).running()
 
 
 def incident(moment: Moment) -> Incident:
-    failure = moment.decided().status.last_failure
+    failure = moment.decided().status.last_incident
     assert failure is not None, "no incident was seen"
     return failure
 
@@ -311,7 +311,7 @@ UNSAID: dict[str, tuple[Moment, int | None]] = {
 
 @pytest.mark.parametrize(("moment", "rank"), UNSAID.values(), ids=UNSAID)
 def test_the_rank_of_who_does_not_say_it_is_known_where_a_node_has_one(moment: Moment, rank: int | None) -> None:
-    failure = moment.decided().status.last_failure
+    failure = moment.decided().status.last_incident
     assert failure is not None
     assert (failure.node, failure.rank) == (1, rank)
 
@@ -329,7 +329,7 @@ SEVERAL: dict[str, tuple[Moment, str]] = {
     "who has finished": (two_of_each.succeeds(1), "1 of 2 nodes finished: node 1"),
     "who is still to come up": (
         a_job(nodes=2, procsPerNode=2).created().runs(0),
-        "1 of 2 pods running; node 1: waiting for a node",
+        "1 of 2 pods running; node 1: waiting to be scheduled",
     ),
     "whose supervisor is waited for": (
         two_of_each.hears("Gathering", missing=[1]),
@@ -401,7 +401,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
     "given up for a taint on a node that says why": (
         {"deleting": True, "disruption": Disruption("DeletionByTaintManager", "deleting due to NoExecute taint")},
         NO_ANSWER,
-        *(Cause.NODE_LOST, "node node-1: is not ready: Kubelet stopped posting node status."),
+        *(Cause.NODE_LOST, "Kubernetes node node-1: is not ready: Kubelet stopped posting node status."),
     ),
     "swept up after its node was deleted": (
         {"exit": Exit(None), "disruption": Disruption("DeletionByPodGC", "PodGC: node no longer exists")},
@@ -462,12 +462,15 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
     "on a machine that was restarted": (
         {"exit": Exit(255, "Unknown")},
         {},
-        *(Cause.NODE_LOST, "node node-1 does not know how the trainer ended: Unknown"),
+        *(Cause.NODE_LOST, "Kubernetes node node-1 does not know how the trainer ended: Unknown"),
     ),
     "without its container, which its kubelet does not find any more": (
         {"exit": Exit(137, "ContainerStatusUnknown", "The container could not be located")},
         {},
-        *(Cause.NODE_LOST, "node node-1 does not know how the trainer ended: The container could not be located"),
+        *(
+            Cause.NODE_LOST,
+            "Kubernetes node node-1 does not know how the trainer ended: The container could not be located",
+        ),
     ),
     "ended, before it ever ran, by whoever deletes it": (
         {"exit": Exit(137, "ContainerStatusUnknown", "The container could not be located"), "deleting": True},
@@ -477,7 +480,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
     "told to stop since its sandbox was gone": (
         {"exit": Exit(143, "Error"), "sandbox_lost": True},
         {},
-        *(Cause.NODE_LOST, "node node-1 lost the pod's sandbox while the trainer ran"),
+        *(Cause.NODE_LOST, "Kubernetes node node-1 lost the pod's sandbox while the trainer ran"),
     ),
     "out of memory, whatever became of its sandbox": (
         {"exit": Exit(137, "OOMKilled"), "sandbox_lost": True},
@@ -491,7 +494,10 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
             "exit": Exit(None, "OutOfcpu", "Node didn't have enough resource: cpu"),
         },
         {},
-        *(Cause.EVICTED, "node node-1 did not take the pod: OutOfcpu: Node didn't have enough resource: cpu"),
+        *(
+            Cause.EVICTED,
+            "Kubernetes node node-1 did not take the pod: OutOfcpu: Node didn't have enough resource: cpu",
+        ),
     ),
     "not taken by its node for its devices": (
         {
@@ -502,7 +508,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
         {},
         *(
             Cause.EVICTED,
-            "node node-1 did not take the pod: UnexpectedAdmissionError: no healthy devices present",
+            "Kubernetes node node-1 did not take the pod: UnexpectedAdmissionError: no healthy devices present",
         ),
     ),
     "ended at a deadline of its template": (
@@ -599,7 +605,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
     "deleted on a node that is gone": (
         {"deleting": True},
         {"node-1": "is gone"},
-        *(Cause.NODE_LOST, "node node-1: is gone"),
+        *(Cause.NODE_LOST, "Kubernetes node node-1: is gone"),
     ),
     "deleted on a node that is well": (
         {"deleting": True},
@@ -644,7 +650,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
 
 @pytest.mark.parametrize(("what", "nodes", "cause", "message"), TAKEN.values(), ids=TAKEN)
 def test_a_pod_that_is(what: dict[str, Any], nodes: dict[str, str], cause: Cause, message: str) -> None:
-    failure = facts_of(Pod("digits-0-x", "uid", 0, 1, machine="node-1", **what), 1, START, nodes)
+    failure = facts_of(Pod("digits-0-x", "uid", 0, 1, node_name="node-1", **what), 1, START, nodes)
     assert (failure.cause, failure.message, failure.node_name) == (cause, message, "node-1")
 
 
@@ -656,7 +662,7 @@ def test_every_disruption_that_kubernetes_knows_has_a_cause() -> None:
 
 def test_a_pod_that_waits_for_an_image_from_a_registry_that_is_silent_is_in_no_trouble() -> None:
     waiting = a_job(nodes=1).created().placed(0).waits(0, "ImagePullBackOff", "i/o timeout").after(9999)
-    assert waiting.decided().status.last_failure is None
+    assert waiting.decided().status.last_incident is None
 
 
 @pytest.mark.parametrize("cause", Cause)
@@ -736,7 +742,7 @@ def test_a_report_that_is_none_is_an_application_error_without_a_step(report: st
 def test_whatever_a_program_leaves_behind_the_failure_is_valid(words: str, reported: bool) -> None:  # noqa: FBT001  given
     message = json.dumps({"message": words + "\udcff"}) if reported else words
     failure = facts_of(Pod("digits-0-x", "uid", 0, 1, exit=Exit(1, "Error", message)), 1, START)
-    said = noted(View(a_job().snapshot), failure, Judgement(RestartAction.RESTART, "default"))["last_failure"]
+    said, *_ = noted(View(a_job().snapshot), failure, Judgement(RestartAction.RESTART, "default"))["incidents"]
     assert said is not None
     assert Incident.model_validate_json(said.model_dump_json(by_alias=True)) == said
     assert Facts.of(said) == failure
@@ -862,7 +868,7 @@ HEARD_OUT: dict[str, tuple[Moment, str]] = {
 @pytest.mark.parametrize(("moment", "said"), HEARD_OUT.values(), ids=HEARD_OUT)
 def test_no_pod_is_deleted_while_the_one_that_failed_first_is_still_to_be_heard_of(moment: Moment, said: str) -> None:
     once = moment.decided()
-    assert (plan(moment), once.status.last_failure, once.status.restarts) == ("", None, 0)
+    assert (plan(moment), once.status.last_incident, once.status.restarts) == ("", None, 0)
     assert once.status.message.startswith(said)
     assert once.status.message.endswith("; waiting for the other ranks' reports")
     assert moment.decision.wake_at is not None

@@ -19,7 +19,7 @@ def gang(**restart: int) -> Moment:
 
 def account(moment: Moment) -> tuple[int, int, Budget]:
     """Counted restarts, disruptions, and what is used of the budget."""
-    return moment.status.restarts, moment.status.disruptions, moment.status.budget
+    return moment.status.restarts, moment.status.disruptions, moment.status.bookkeeping.budget
 
 
 once = gang().fails(0).decided().restarted()
@@ -185,9 +185,8 @@ def test_after_an_hour_the_budget_is_whole_but_for_a_gang_that_is_known_to_wait(
     kinds = ["Running", *(["ProgressUnknown"] if unknown else [])]
     said = {"status": "True", "reason": "Any", "message": "", "observedGeneration": 1}
     status = {
-        "supervised": supervised,
-        "budget": {"used": 2},
-        "progress": {"lastStepTime": (START + timedelta(seconds=step)).isoformat(), "display": ""},
+        "bookkeeping": {"supervised": supervised, "budget": {"used": 2}},
+        "progress": {"lastStepTime": (START + timedelta(seconds=step)).isoformat()},
         "conditions": [{"type": kind, "lastTransitionTime": START.isoformat(), **said} for kind in kinds],
     }
     job = DDPJob.from_dict({**a_document(), "status": status})
@@ -205,8 +204,8 @@ def test_the_end_of_a_budget_has_its_reason_and_the_incident_is_no_restart(momen
     failed = moment.settled().gone().settled()
     assert failed.status.conditions[-1].reason == reason
     assert account(failed) == account(moment), "the incident that was not answered is not a restart"
-    assert failed.status.last_failure is not None
-    assert failed.status.last_failure.node == 1
+    assert failed.status.last_incident is not None
+    assert failed.status.last_incident.node == 1
 
 
 def test_without_a_limit_any_number_of_disruptions_is_answered() -> None:

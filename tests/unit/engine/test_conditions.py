@@ -162,7 +162,7 @@ READY: dict[str, tuple[Moment, str]] = {
 
 @pytest.mark.parametrize(("moment", "expected"), READY.values(), ids=READY)
 def test_ready(moment: Moment, expected: str) -> None:
-    assert moment.status.ready == expected
+    assert moment.status.display.ready == expected
     assert moment.status.ready_nodes == int(expected.partition("/")[0])
 
 
@@ -246,14 +246,15 @@ def test_a_restart_does_not_start_the_clock_of_the_deadline_anew() -> None:
 
 def test_what_a_job_starts_with_is_in_its_status() -> None:
     status = a_job(nodes=3, network={"masterPort": 1234}).decided().status
-    assert (status.nodes, status.procs_per_node, status.backend, status.master_port) == (3, 1, Backend.GLOO, 1234)
+    assert (status.nodes, status.procs_per_node, status.backend) == (3, 1, Backend.GLOO)
+    assert status.network.master_port == 1234
     assert status.attempt == 1
-    assert status.incarnations.default == 1
+    assert status.bookkeeping.incarnations.default == 1
 
 
 def test_a_running_job_keeps_what_it_started_with_through_a_restart() -> None:
     moment = running.asks(network={"masterPort": 1234}, procsPerNode=8, backend="NCCL").fails(0).decided().restarted()
-    assert (moment.status.procs_per_node, moment.status.backend, moment.status.master_port) == (
+    assert (moment.status.procs_per_node, moment.status.backend, moment.status.network.master_port) == (
         1,
         Backend.GLOO,
         29500,
@@ -277,6 +278,6 @@ def test_where_nodes_are_processes_nobody_hears_of_pods() -> None:
         running.fails(1).decided(),
     ]
     messages = [one.message for moment in told for one in moment.decided().status.conditions]
-    messages += [one.message for moment in told for one in moment.decided().status.history]
+    messages += [one.message for moment in told for one in moment.decided().status.incidents]
     assert "the node vanished" in messages
     assert [message for message in messages if re.search(r"\bpods?\b", message)] == []

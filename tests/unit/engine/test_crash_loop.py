@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from ddpjob_operator.api import Cause, ConditionType, RestartAction
+from ddpjob_operator.engine.changes import changed
 from ddpjob_operator.engine.manifests.names import pod_name
 
 from tests.support.exit_codes import among
@@ -139,7 +140,7 @@ def test_crash_loops(moment: Moment, expected: tuple[str, str, str]) -> None:
 def test_a_crash_loop_has_its_own_reason_and_is_in_the_history_three_times() -> None:
     failed = fails(7, 7, 7).settled().gone().settled()
     assert failed.status.conditions[-1].reason == "CrashLoop"
-    assert [failure.step for failure in failed.status.history] == [7, 7, 7]
+    assert [failure.step for failure in failed.status.incidents] == [7, 7, 7]
     assert failed.status.restarts == 2
 
 
@@ -240,13 +241,13 @@ def told_in_place(moment: Moment) -> Moment:
 @told
 def replaced_alone(moment: Moment, rank: int) -> Moment:
     """A rank has another pod now, and the others have not."""
-    job, incarnations = moment.snapshot.job, moment.status.incarnations.replaced((rank,))
+    job, incarnations = moment.snapshot.job, moment.status.bookkeeping.incarnations.replaced((rank,))
     new = incarnations.of(rank)
     pods = tuple(
         replace(pod, incarnation=new, name=pod_name(job, rank, new)) if pod.node == rank else pod
         for pod in moment.pods
     )
-    status = moment.status.model_copy(update={"incarnations": incarnations})
+    status = changed(moment.status, incarnations=incarnations)
     return moment.but(job=job.with_status(status), pods=pods)
 
 

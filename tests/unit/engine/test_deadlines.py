@@ -143,7 +143,7 @@ TABLE: Table = {
         to_start.running().fails(0).decided().gone().after(60).decided(),
         "",
         "Restarting",
-        "0 of 2 pods running; rank 0 and 1 more: waiting for a node",
+        "0 of 2 pods running; rank 0 and 1 more: waiting to be scheduled",
     ),
     "a gang that failed before it ran has not": (
         to_start.created().fails(0, message="no").decided().gone().after(60),
@@ -162,7 +162,7 @@ TABLE: Table = {
         "",
         "Failed",
         (
-            "Not all pods ran within 100 s (startDeadlineSeconds): 1 of 2 pods found nodes within 60 s "
+            "Not all pods ran within 100 s (startDeadlineSeconds): 1 of 2 pods could be scheduled within 60 s "
             "(scheduleTimeoutSeconds): giving back what it holds, and trying again in 0.9 s"
         ),
     ),
@@ -216,7 +216,7 @@ def test_each_deadline_has_its_own_reason_and_leaves_no_blame(moment: Moment, re
     condition = failed.status.condition(ConditionType.FAILED)
     assert condition is not None
     assert condition.reason == reason
-    assert failed.status.history == ()
+    assert failed.status.incidents == ()
     assert [pod.node for pod in failed.pods], "there is a log to read"
 
 

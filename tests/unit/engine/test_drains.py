@@ -30,7 +30,7 @@ TABLE: Table = {
         careful.created().runs(0),
         "",
         "Starting",
-        "1 of 2 pods running; rank 1: waiting for a node",
+        "1 of 2 pods running; rank 1: waiting to be scheduled",
     ),
     "once all run, each is": (careful.created().runs(0, 1), "budget", "Running", ALL_RUN),
     "which is said nowhere": (running, "", "Running", ALL_RUN),

@@ -154,7 +154,7 @@ def test_what_is_made_goes_with_the_job_and_keeps_no_namespace_from_going(moment
 @every_moment
 def test_all_ranks_of_an_attempt_meet_at_a_rank_0_of_the_same_attempt(moment: Moment) -> None:
     after = moment.decided().status if DeleteJob() not in moment.decision.actions else moment.status
-    first = pod_name(moment.snapshot.job, 0, after.incarnations.of(0))
+    first = pod_name(moment.snapshot.job, 0, after.bookkeeping.incarnations.of(0))
     met = {
         variable["value"].split(".")[0]
         for made in manifests(moment)

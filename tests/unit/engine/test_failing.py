@@ -18,7 +18,7 @@ def after(incidents: int) -> Moment:
     return moment
 
 
-NO_NODE = "rank 0 and 1 more: waiting for a node"
+NO_NODE = "rank 0 and 1 more: waiting to be scheduled"
 INCIDENT = "Rank 1 failed: Application: ValueError: no; restart 1 of 6 in 0.9 s"
 DELETED = "Rank 0 failed: PodDeleted: the pod is being deleted; restart not counted in 0.9 s"
 TABLE: Table = {
@@ -250,7 +250,7 @@ def test_how_a_job_fails_and_starts_again(moment: Moment, expected: tuple[str, s
 def test_the_pods_that_stay_are_those_that_the_history_names() -> None:
     moment = after(5)
     ended = {pod.name for pod in moment.pods if pod.failed}
-    assert ended == {failure.pod for failure in moment.status.history[:3]}
+    assert ended == {failure.pod for failure in moment.status.incidents[:3]}
     assert len(ended) == 3
 
 
@@ -258,5 +258,4 @@ def test_the_history_is_the_last_ten_incidents_the_newest_first() -> None:
     moment = a_job(nodes=2, restart={"maxRestarts": 99, "backoffSeconds": 0}).running()
     for step in range(12):
         moment = moment.reports(1, message="no", step=step).restarted()
-    assert [failure.step for failure in moment.status.history] == list(range(11, 1, -1))
-    assert moment.status.history[0] == moment.status.last_failure
+    assert [failure.step for failure in moment.status.incidents] == list(range(11, 1, -1))

@@ -43,9 +43,9 @@ silent = peer_lost(gang()).overdue(1)
 refused = peer_lost(gang(maxRestarts=0))
 third = looping(gang()).after(20).reports(0, message="no", step=7, cause="PeerLost", at=-10).decided()
 
-NO_NODE = "0 of 2 pods running; rank 0 and 1 more: waiting for a node"
+NO_NODE = "0 of 2 pods running; rank 0 and 1 more: waiting to be scheduled"
 LOST_PEER = f"Rank 0 failed: PeerLost: {PEER}"
-NODE_LOST = "Rank 1 failed: NodeLost: node node-1 does not answer (1 more rank failed with it)"
+NODE_LOST = "Rank 1 failed: NodeLost: Kubernetes node node-1 does not answer (1 more rank failed with it)"
 OOM = "Rank 1 failed: OutOfMemory: killed by SIGKILL (1 more rank failed with it)"
 TABLE: Table = {
     # answered by a restart
@@ -108,7 +108,7 @@ TABLE: Table = {
         gang().fails(1, code=3).restarted().asks(restart=three_fails, nodes=3).decided().gone().decided(),
         "",
         "Restarting",
-        "0 of 3 pods running; rank 0 and 2 more: waiting for a node",
+        "0 of 3 pods running; rank 0 and 2 more: waiting to be scheduled",
     ),
     "nor, while the next attempt waits for the pods": (
         gang().fails(0, code=3).decided().asks(restart=three_fails),
@@ -235,7 +235,7 @@ ACCOUNTS: dict[str, tuple[Moment, int, int, Budget]] = {
 
 @pytest.mark.parametrize(("moment", "restarts", "disruptions", "budget"), ACCOUNTS.values(), ids=ACCOUNTS)
 def test_what_hindsight_costs(moment: Moment, restarts: int, disruptions: int, budget: Budget) -> None:
-    assert (moment.status.restarts, moment.status.disruptions, moment.status.budget) == (
+    assert (moment.status.restarts, moment.status.disruptions, moment.status.bookkeeping.budget) == (
         restarts,
         disruptions,
         budget,
@@ -244,10 +244,9 @@ def test_what_hindsight_costs(moment: Moment, restarts: int, disruptions: int, b
 
 def test_what_is_learned_corrects_the_history_and_adds_nothing_to_it() -> None:
     known = silent.decided().status
-    assert [(failure.node, failure.cause, failure.action) for failure in known.history] == [
+    assert [(failure.node, failure.cause, failure.action) for failure in known.incidents] == [
         (1, "NodeLost", "RestartFree")
     ]
-    assert known.last_failure == known.history[0]
 
 
 def test_the_history_says_of_an_incident_what_it_has_cost() -> None:
@@ -258,7 +257,7 @@ def test_the_history_says_of_an_incident_what_it_has_cost() -> None:
         .decided()
         .former_fails(1, code=137, reason="OOMKilled")
         .decided()
-        .status.last_failure
+        .status.last_incident
     )
     assert known is not None
     assert (known.node, known.cause, known.action) == (1, "OutOfMemory", "RestartFree")
@@ -275,14 +274,14 @@ def test_a_job_that_was_excused_does_not_say_any_more_that_it_will_fail() -> Non
 
 def test_an_incident_that_was_seen_only_in_part_is_told_in_the_end_of_the_job() -> None:
     failed = refused.fails(1, code=137, reason="OOMKilled").settled()
-    assert failed.status.last_failure is not None
-    assert (failed.status.last_failure.cause, failed.status.last_failure.node) == ("OutOfMemory", 1)
+    assert failed.status.last_incident is not None
+    assert (failed.status.last_incident.cause, failed.status.last_incident.node) == ("OutOfMemory", 1)
 
 
 def test_the_sentence_names_the_rank_that_the_failure_names() -> None:
     """Also where only the rank turns out to be another one, and the cause is the same."""
     later = gang().fails(0, message="ValueError: no").decided().former_fails(1, message="KeyError: 3", at=-5).said()
-    failure = later.status.last_failure
+    failure = later.status.last_incident
     assert failure is not None
     assert (failure.node, failure.message) == (1, "KeyError: 3")
     assert later.status.message.startswith("Rank 1 failed: Application: KeyError: 3 (1 more rank failed with it)")

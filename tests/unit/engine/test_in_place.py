@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import Budget
 from ddpjob_operator.engine import CreatePod
+from ddpjob_operator.engine.changes import changed
 
 from tests.support.exit_codes import among, other_than
 from tests.support.variables import variables_of
@@ -42,6 +43,7 @@ again = gang.hears(attempt=2, incidents=[an_incident(1)])
 both = gang.hears(attempt=3, incidents=[an_incident(1), an_incident(2, node=2, cause="StorageFull")])
 gave_up = again.settled().fails(0, code=204, at=-10).decided()
 WORDS = {"cause": "Application", "message": "killed by SIGKILL"}
+SILENT = "Rank 1 failed: NodeLost: Kubernetes node node-1 is not ready: silent"
 same_step = [an_incident(attempt, step=7) for attempt in (1, 2, 3)]
 LATER = (START + timedelta(seconds=30)).isoformat()
 TODAY = (START + timedelta(hours=10)).isoformat()
@@ -154,7 +156,7 @@ TABLE: Table = {
         as_heard(gang.deleted_by_hand(0).decided().gone().decided(), again),
         "",
         "Restarting",
-        "2 of 3 pods running; rank 0: waiting for a node",
+        "2 of 3 pods running; rank 0: waiting to be scheduled",
     ),
     # where that is the end
     "what the rules call final is, be it answered already": (
@@ -230,7 +232,7 @@ TABLE: Table = {
         replaced,
         "",
         "Restarting",
-        "2 of 3 pods running; rank 1: waiting for a node",
+        "2 of 3 pods running; rank 1: waiting to be scheduled",
     ),
     "until all train again": (
         replaced.runs(1).decided().hears("Gathering", missing=[1]),
@@ -474,8 +476,8 @@ TABLE: Table = {
         "-1.0/5 -1.2/5 -2.1/5",
         "Pending",
         (
-            "2 of 3 pods found nodes within 600 s (scheduleTimeoutSeconds): giving back what it holds, and trying"
-            " again in 2.0 s"
+            "2 of 3 pods could be scheduled within 600 s (scheduleTimeoutSeconds): giving back what it holds, and "
+            "trying again in 2.0 s"
         ),
     ),
     # a supervisor that rank 0's does not hear
@@ -495,7 +497,7 @@ TABLE: Table = {
         dead_node,
         "-1.1/5",
         "Restarting",
-        "Rank 1 failed: NodeLost: node node-1 is not ready: silent; restart not counted; replacing its pod",
+        f"{SILENT}; restart not counted; replacing its pod",
     ),
     "what was heard long ago tells of nobody who is missed now": (
         waits_for_1.hears_nothing("refused").after(60),
@@ -534,7 +536,7 @@ TABLE: Table = {
         gathers.after(60).node_has("node-1", "is not ready: silent"),
         "-1.1/5",
         "Restarting",
-        "Rank 1 failed: NodeLost: node node-1 is not ready: silent; restart not counted; replacing its pod",
+        f"{SILENT}; restart not counted; replacing its pod",
     ),
     "an image that took long to come takes nothing of that time": (
         a_job(nodes=2).created().runs(0).hears("Gathering", missing=[1]).after(300).runs(1).after(59),
@@ -558,7 +560,7 @@ TABLE: Table = {
         replaced.hears("Gathering", began=-300, missing=[1]).after(300),
         "",
         "Restarting",
-        "2 of 3 pods running; rank 1: waiting for a node",
+        "2 of 3 pods running; rank 1: waiting to be scheduled",
     ),
 }
 
@@ -794,14 +796,13 @@ ACCOUNTS: dict[str, tuple[Moment, int, int, Budget, int]] = {
 @pytest.mark.parametrize(("moment", "restarts", "disruptions", "budget", "attempt"), ACCOUNTS.values(), ids=ACCOUNTS)
 def test_what_incidents_cost(moment: Moment, restarts: int, disruptions: int, budget: Budget, attempt: int) -> None:
     status = moment.status
-    found = (status.restarts, status.disruptions, status.budget, status.attempt)
+    found = (status.restarts, status.disruptions, status.bookkeeping.budget, status.attempt)
     assert found == (restarts, disruptions, budget, attempt)
 
 
 def test_an_incident_that_supervisors_tell_of_is_remembered_like_any_other() -> None:
-    known = again.decided().status.last_failure
+    known = again.decided().status.last_incident
     assert known is not None
-    assert known == again.decided().status.history[0]
     assert (known.node, known.node_name, known.pod) == (1, "node-1", gang.pods[1].name)
     assert (known.attempt, known.signal, known.exit_code, known.step) == (1, "SIGKILL", 137, 101)
 
@@ -809,7 +810,7 @@ def test_an_incident_that_supervisors_tell_of_is_remembered_like_any_other() -> 
 def test_what_went_with_an_incident_stays_with_it_when_more_is_known() -> None:
     peers = an_incident(1, node=0, cause="PeerLost", consequences=1, consequenceNodes=[2])
     known = gang.hears("Gathering", attempt=2, incidents=[peers], missing=[1]).settled().node_dies(1).decided()
-    (incident,) = known.status.history
+    (incident,) = known.status.incidents
     assert (incident.cause, incident.node, incident.attempt) == ("NodeLost", 1, 1)
     assert (incident.consequences, incident.consequence_nodes) == (2, (0, 2))
 
@@ -818,7 +819,7 @@ def test_that_more_went_with_it_than_have_names_is_not_forgotten() -> None:
     peers = an_incident(1, node=0, cause="PeerLost", consequences=19, consequenceNodes=[*range(1, 9)])
     many = a_job(nodes=20).running().hears().settled().after(60)
     known = many.hears("Gathering", attempt=2, incidents=[peers], missing=[1]).settled().node_dies(1).decided()
-    (incident,) = known.status.history
+    (incident,) = known.status.incidents
     assert (incident.cause, incident.node, incident.consequences) == ("NodeLost", 1, 19)
 
 
@@ -827,7 +828,7 @@ def test_a_pod_that_was_replaced_alone_says_nothing_of_the_end_of_the_gang_after
         gang.fails(1, code=137, reason="OOMKilled").decided().after(1).decided().runs(1).hears(attempt=2).settled()
     )
     ended = alone.after(60).reports(0, cause="PeerLost", message="no", at=-10).decided().gone().decided()
-    assert [(failure.cause, failure.node) for failure in ended.status.history] == [
+    assert [(failure.cause, failure.node) for failure in ended.status.incidents] == [
         ("PeerLost", 0),
         ("OutOfMemory", 1),
     ]
@@ -842,12 +843,12 @@ def test_what_was_answered_in_place_stays_as_it_was_when_the_gang_goes_for_anoth
     for later in (resized.former_fails(2, reason="OOMKilled"), resized.overdue(0, 1, 2)):
         then = later.decided().status
         assert (then.state, then.restarts, then.disruptions) == ("Restarting", 1, 0)
-        assert then.history == known.history
+        assert then.incidents == known.incidents
 
 
 def test_pods_of_a_later_gang_say_nothing_of_an_incident_before_it() -> None:
     resized = gang.reports(0, message="no").restarted().asks(nodes=2).decided()
-    known = resized.former_fails(1, code=137, reason="OOMKilled").decided().status.last_failure
+    known = resized.former_fails(1, code=137, reason="OOMKilled").decided().status.last_incident
     assert known is not None
     assert (known.cause, known.node) == ("Application", 0)
 
@@ -877,8 +878,8 @@ def test_a_pod_that_comes_up_with_the_others_looks_for_rank_0_alone() -> None:
 
 @pytest.mark.parametrize("moment", [again, evicted], ids=["in place", "a new pod"])
 def test_a_gang_that_was_heard_once_is_remembered_to_have_supervisors(moment: Moment) -> None:
-    just_heard = moment._with_status(moment.status.model_copy(update={"supervised": False}))
-    assert just_heard.decided().status.supervised
+    just_heard = moment._with_status(changed(moment.status, supervised=False))
+    assert just_heard.decided().status.bookkeeping.supervised
 
 
 def test_a_new_rank_0_is_where_the_ones_that_come_after_it_look_for_it() -> None:
@@ -896,7 +897,7 @@ def test_a_gang_of_a_thousand_is_not_listed_in_each_new_pod() -> None:
 
 def test_more_pods_than_the_status_can_name_are_replaced_with_all_others() -> None:
     large = a_job(nodes=80).running().hears().settled().vanishes(*range(65))
-    assert large.decided().status.incarnations.default == 2
+    assert large.decided().status.bookkeeping.incarnations.default == 2
 
 
 def _made(moment: Moment) -> dict[str, Any]:

@@ -17,7 +17,7 @@ hurried = a_job(nodes=3, finishTimeoutSeconds=60, restart={"backoffSeconds": 0})
 lingered = hurried.succeeds(0, 1).after(60)
 last_time = a_job(nodes=3, finishTimeoutSeconds=60, restart={"maxRestarts": 0}).running()
 
-NO_NODE = "rank 0 and 1 more: waiting for a node"
+NO_NODE = "rank 0 and 1 more: waiting to be scheduled"
 done_and_gone = two.running().succeeds(0).settled().vanishes(0)
 TOLD = "Rank 0 failed, one of several at the same moment: PodDeleted: exit code 0"
 LINGERS = "Rank 2 failed: Stalled: has not finished 60 s after the other ranks (finishTimeoutSeconds)"
@@ -322,11 +322,11 @@ def test_how_a_job_comes_up_and_ends_well(moment: Moment, expected: tuple[str, s
 
 def test_the_status_remembers_who_has_finished_and_when_the_last_one_did() -> None:
     moment = rank_zero.succeeds(1).after(10).succeeds(2).settled().vanishes(1, 2).settled()
-    assert (moment.status.completed_indexes, moment.status.last_completed_time) == (
+    assert (moment.status.completed_indexes, moment.status.bookkeeping.last_completed_time) == (
         "1,2",
         START + timedelta(seconds=10),
     )
-    assert moment.status.ready == "3/3"
+    assert moment.status.display.ready == "3/3"
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_the_status_remembers_who_has_finished_and_when_the_last_one_did() -> No
 )
 def test_whoever_starts_anew_has_not_finished(anew: Moment) -> None:
     assert anew.status.completed_indexes == "0"
-    assert (anew.said().status.completed_indexes, anew.said().status.last_completed_time) == ("", None)
+    assert (anew.said().status.completed_indexes, anew.said().status.bookkeeping.last_completed_time) == ("", None)
 
 
 @pytest.mark.parametrize(

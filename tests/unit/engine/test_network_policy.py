@@ -6,22 +6,15 @@ import pytest
 from ddpjob_operator.api import NetworkPolicy
 from ddpjob_operator.engine import NETWORK_POLICY, Manifest, Settings
 
-from .builders import Moment, a_job, plan, told
+from .builders import Moment, a_job, plan
 from .builders import made as created
 from .tables import verdict
 
 closed = a_job(nodes=2, network={"policy": "Enabled"})
 open_again = closed.running().asks(suspend=True).decided().gone().decided().asks(network={"policy": "Disabled"})
 silent = a_job(nodes=2)
-BEFORE = {"network_policy": None}
 BY_DEFAULT = {"network_policy": NetworkPolicy.ENABLED}
 by_default = silent.allows(**BY_DEFAULT)
-
-
-@told
-def of_an_older_operator(moment: Moment) -> Moment:
-    """It was started when there was nothing to choose."""
-    return moment._with_status(moment.status.model_copy(update=BEFORE))
 
 
 PLANS: dict[str, tuple[Moment, str]] = {
@@ -46,15 +39,6 @@ PLANS: dict[str, tuple[Moment, str]] = {
         by_default.running().suspended().allows(network_policy=NetworkPolicy.DISABLED).asks(suspend=False),
         "+2.0 +2.1",
     ),
-    "a job that an older operator has started stays as it is": (
-        of_an_older_operator(silent.running()).allows(**BY_DEFAULT),
-        "",
-    ),
-    "also when it is resumed": (
-        of_an_older_operator(silent.running().suspended()).allows(**BY_DEFAULT).asks(suspend=False),
-        "+2.0 +2.1",
-    ),
-    "and with one it keeps it": (of_an_older_operator(closed.running()), ""),
 }
 
 
@@ -91,9 +75,9 @@ def test_it_is_not_replaced_while_a_pod_lives() -> None:
 def test_pods_keep_their_status_port_as_long_as_the_policy_that_lets_in_who_asks_there() -> None:
     """That the job was suspended meanwhile is overlooked where no operator runs."""
     resized = closed.running().asks(nodes=3, network={"policy": "Enabled", "statusPort": 12345}).decided()
-    assert (resized.status.nodes, resized.status.status_port) == (3, 29501)
+    assert (resized.status.nodes, resized.status.network.status_port) == (3, 29501)
     later = resized.gone().settled().suspended().asks(suspend=False)
-    assert (plan(later), later.decided(2).status.status_port) == ("-policy", 12345)
+    assert (plan(later), later.decided(2).status.network.status_port) == ("-policy", 12345)
 
 
 def test_monitoring_reads_what_the_operator_reads_and_nothing_else() -> None:

@@ -142,13 +142,13 @@ TABLE: Table = {
         a_job(nodes=4, elastic={"minNodes": 2}).grouped().created().placed(0, 1).settled().after(120),
         "-1.0/5 -1.1/5 -1.2/5 -1.3/5",
         "Restarting",
-        "2 of 4 pods found nodes within 120 s: going on with those",
+        "2 of 4 pods could be scheduled within 120 s: going on with those",
     ),
     "who asks for what the cluster has not is told": (
         asking.created(),
         "",
         "Starting",
-        f"0 of 2 pods running; rank 0 and 1 more: waiting for a node; {NO_EFFECT}",
+        f"0 of 2 pods running; rank 0 and 1 more: waiting to be scheduled; {NO_EFFECT}",
     ),
     "a group that is refused is in the way of its pods": (
         two.decided().group_is_gone().vanishes(0, 1).refused("QuotaExceeded", "exceeded quota: few"),

@@ -326,7 +326,7 @@ def test_queue(moment: Moment, expected: tuple[str, str, str]) -> None:
 
 def test_it_costs_nothing_of_the_budget() -> None:
     again = stopped.decided().admitted().decided().status
-    assert (again.attempt, again.restarts, again.disruptions, again.history) == (2, 0, 0, ())
+    assert (again.attempt, again.restarts, again.disruptions, again.incidents) == (2, 0, 0, ())
 
 
 @pytest.mark.parametrize("reason", ["ExceedsMaxQuota", "Misconfigured", "NoMatchingFlavor"])

@@ -133,7 +133,7 @@ BLAMED: dict[str, Moment] = {
 @pytest.mark.parametrize("moment", BLAMED.values(), ids=BLAMED)
 def test_who_fails_is_blamed_by_its_pod_and_named_by_both_numbers(moment: Moment) -> None:
     status = moment.decided().status
-    failure = status.last_failure
+    failure = status.last_incident
     assert failure is not None
     assert (failure.node, failure.rank) == (2, 1)
     assert failure.pod == present_pod_name(moment.snapshot.job, 2)
@@ -142,7 +142,7 @@ def test_who_fails_is_blamed_by_its_pod_and_named_by_both_numbers(moment: Moment
 
 def test_a_node_that_was_lost_is_avoided_whatever_rank_it_had() -> None:
     lost = ordered.disrupted(2, "DeletionByTaintManager").node_has("node-2", "is not ready").decided()
-    assert [one.node_name for one in lost.status.avoided_nodes] == ["node-2"]
+    assert [one.node_name for one in lost.status.avoided_node_names] == ["node-2"]
     assert lost.status.message.startswith("Rank 1 (node 2) failed: NodeLost")
 
 
@@ -158,19 +158,19 @@ UNKNOWN: dict[str, Moment] = {
 
 @pytest.mark.parametrize("moment", UNKNOWN.values(), ids=UNKNOWN)
 def test_a_pod_that_says_nothing_is_named_by_its_node_if(moment: Moment) -> None:
-    failure = moment.fails(2, code=137, reason="OOMKilled").decided().status.last_failure
+    failure = moment.fails(2, code=137, reason="OOMKilled").decided().status.last_incident
     assert failure is not None
     assert (failure.node, failure.rank, failure.who) == (2, None, "node 2")
 
 
 def test_where_nodes_stand_by_number_in_spite_of_placement_a_ranks_number_is_its_nodes() -> None:
-    failure = apart.hears().fails(2, code=137, reason="OOMKilled").decided().status.last_failure
+    failure = apart.hears().fails(2, code=137, reason="OOMKilled").decided().status.last_incident
     assert failure is not None
     assert (failure.node, failure.rank, failure.who) == (2, 2, "rank 2")
 
 
 def test_a_report_about_another_node_is_no_proof_of_where_a_rank_is() -> None:
-    failure = ordered.hears(order=[0, 2, 2]).reports(2, rank=1, node=1, message="no").decided().status.last_failure
+    failure = ordered.hears(order=[0, 2, 2]).reports(2, rank=1, node=1, message="no").decided().status.last_incident
     assert failure is not None
     assert (failure.node, failure.rank) == (2, None)
 
@@ -178,7 +178,7 @@ def test_a_report_about_another_node_is_no_proof_of_where_a_rank_is() -> None:
 def test_a_stall_names_the_machine_of_the_node_that_is_to_blame() -> None:
     stall = {"node": 2, "rank": 1, "message": "rank 1 (node 2) did not enter the collective: it is stopped"}
     said = ordered.hears("Stalled", order=[0, 2, 1], stall=stall).decided().status.message
-    assert said == f"No step finishes any more: {stall['message']} (node node-2)"
+    assert said == f"No step finishes any more: {stall['message']} (Kubernetes node node-2)"
 
 
 def test_nothing_is_left_to_do_once_all_are_told() -> None:

@@ -311,12 +311,12 @@ def test_who_cannot_be_asked_keeps_what_he_said_and_since_when_he_is_silent() ->
 def test_another_pod_that_cannot_be_asked_has_said_nothing() -> None:
     other = unheard(heard(), "refused", START, pod="digits-0-younger")
     assert (other.attempt, other.progress, other.error_since) == (0, None, START)
-    assert not a_job(nodes=2).running().hears_nothing("refused").settled().status.supervised
+    assert not a_job(nodes=2).running().hears_nothing("refused").settled().status.bookkeeping.supervised
     assert other.pod == "digits-0-younger"
 
 
 def test_a_gang_that_was_heard_of_is_remembered_as_supervised() -> None:
     moment = a_job(nodes=2).running().hears().settled()
-    assert moment.status.supervised
-    assert not moment.fails(0).decided().status.supervised
+    assert moment.status.bookkeeping.supervised
+    assert not moment.fails(0).decided().status.bookkeeping.supervised
     assert moment.status.condition(ConditionType.TRAINING_STALLED) is None

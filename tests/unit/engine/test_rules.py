@@ -298,7 +298,7 @@ DEFAULTS: dict[Cause, tuple[Moment, RestartAction]] = {
 
 
 def failure(moment: Moment) -> Incident:
-    found = moment.decided().status.last_failure
+    found = moment.decided().status.last_incident
     assert found is not None, "no incident was seen"
     return found
 

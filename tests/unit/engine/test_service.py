@@ -1,21 +1,15 @@
-"""The Service by which rank 0 is found: its name is no other's, and gangs that run keep the one that they have."""
+"""The Service by which rank 0 is found: its name is no other's."""
 
 from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.engine import SERVICE, CreatePod, Manifest
 
-from .builders import Moment, a_job, plan, told
+from .builders import Moment, a_job
 from .builders import made as created
 from .tables import Table, rows, verdict
 
 two = a_job(nodes=2, restart={"backoffSeconds": 0})
 NAME = "digits-8cx92"
 running = two.running()
-
-
-@told
-def older(moment: Moment) -> Moment:
-    """As an operator left it whose Services had the names of jobs."""
-    return moment._with_status(moment.status.model_copy(update={"service": None})).serves("digits")
 
 
 TABLE: Table = {
@@ -31,29 +25,11 @@ TABLE: Table = {
         "Running",
         "2 nodes running",
     ),
-    "a gang that an older operator started goes on with the one that it has": (
-        older(running),
-        "",
-        "Running",
-        "2 nodes running",
-    ),
-    "and gets the same one again": (
-        older(running).serves(),
-        "service",
-        "Running",
-        "2 nodes running",
-    ),
-    "but not once it starts again": (
-        older(running).fails(1).decided().gone(),
-        "service +2.0 +2.1",
+    "each attempt has the same one": (
+        running.fails(1).decided().gone(),
+        "+2.0 +2.1",
         "Restarting",
         "Creating 2 of 2 pods",
-    ),
-    "or is resumed": (
-        older(running).asks(suspend=True).decided().gone().decided().asks(suspend=False),
-        "service +2.0 +2.1",
-        "Pending",
-        "Creating 2 pods",
     ),
 }
 
@@ -87,15 +63,3 @@ def test_no_name_of_a_job_is_the_name_of_its_service() -> None:
 
 def test_a_job_made_anew_under_the_same_name_has_another_one() -> None:
     assert made(two.called(uid="another"))[0] & made(two)[0] == set()
-
-
-def test_a_gang_that_an_older_operator_started_meets_under_the_name_that_it_has() -> None:
-    in_place = a_job(nodes=2, restart={"mode": "InPlace", "backoffSeconds": 0}).running().hears().settled()
-    replaced = older(in_place).deleted_by_hand(1).decided().gone().hears()
-    assert plan(replaced) == "+2.1"
-    assert made(replaced) == (set(), {"digits"})
-    assert made(older(running).serves())[0] == {"digits"}
-
-
-def test_when_it_starts_again_all_of_it_meets_under_the_new_name() -> None:
-    assert made(older(running).fails(1).decided().gone()) == ({NAME}, {NAME})

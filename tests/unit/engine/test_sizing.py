@@ -30,7 +30,7 @@ STUCK = (
     "1 of 2 pods running; rank 1: waiting for its volumes and network; not all were running within 300 s (3 times "
     "scheduleTimeoutSeconds): giving back what it holds, and trying again in 0.9 s"
 )
-SHORT = "1 of 2 pods found nodes within 100 s (scheduleTimeoutSeconds)"
+SHORT = "1 of 2 pods could be scheduled within 100 s (scheduleTimeoutSeconds)"
 GIVEN_BACK = f"{SHORT}: giving back what it holds, and trying again in 0.9 s"
 TABLE: Table = {
     # another size
@@ -87,13 +87,13 @@ TABLE: Table = {
         three.created().placed(0, 2).after(59),
         "",
         "Starting",
-        "0 of 3 pods running; rank 0 and 1 more: starting on node node-0",
+        "0 of 3 pods running; rank 0 and 1 more: starting on Kubernetes node node-0",
     ),
     "and goes on with what it has when they do not come": (
         three.created().placed(0, 2).after(60),
         "-1.0/5 -1.1/5 -1.2/5",
         "Restarting",
-        "2 of 3 pods found nodes within 60 s: going on with those",
+        "2 of 3 pods could be scheduled within 60 s: going on with those",
     ),
     "in ranks without a gap": (
         three.created().placed(0, 2).after(60).ready_again(),
@@ -111,37 +111,37 @@ TABLE: Table = {
         three.created().after(1000).placed(0, 2).after(59),
         "",
         "Starting",
-        "0 of 3 pods running; rank 0 and 1 more: starting on node node-0",
+        "0 of 3 pods running; rank 0 and 1 more: starting on Kubernetes node node-0",
     ),
     "but not with fewer than it may": (
         three.created().placed(1).after(300),
         "",
         "Starting",
-        "0 of 3 pods running; rank 0 and 1 more: waiting for a node",
+        "0 of 3 pods running; rank 0 and 1 more: waiting to be scheduled",
     ),
     "nor where all have a place and only take their time": (
         three.created().placed(0, 1, 2).after(300),
         "",
         "Starting",
-        "0 of 3 pods running; rank 0 and 2 more: starting on node node-0",
+        "0 of 3 pods running; rank 0 and 2 more: starting on Kubernetes node node-0",
     ),
     "a gang that is not elastic never goes on with fewer": (
         a_job(nodes=3).created().placed(0, 1).after(300),
         "",
         "Starting",
-        "0 of 3 pods running; rank 0 and 1 more: starting on node node-0",
+        "0 of 3 pods running; rank 0 and 1 more: starting on Kubernetes node node-0",
     ),
     "it shrinks also when it starts again after a lost node": (
         three.running().node_dies(1).settled().gone_but(1).after(41).settled().placed(0, 2).after(60),
         "-2.0/5 -2.1/5 -2.2/5",
         "Restarting",
-        "2 of 3 pods found nodes within 60 s: going on with those",
+        "2 of 3 pods could be scheduled within 60 s: going on with those",
     ),
     "and twice where it has to": (
         one.created().placed(0, 1).after(60).ready_again().settled().placed(1).after(60),
         "-2.0/5 -2.1/5",
         "Restarting",
-        "1 of 2 pods found nodes within 60 s: going on with those",
+        "1 of 2 pods could be scheduled within 60 s: going on with those",
     ),
     # and larger again
     "a gang that runs with fewer looks out for what it lacks": (
@@ -256,7 +256,7 @@ TABLE: Table = {
         three.created().placed(0, 2).after(60).ready_again().settled().runs(0),
         "",
         "Restarting",
-        "1 of 2 pods running; rank 1: waiting for a node",
+        "1 of 2 pods running; rank 1: waiting to be scheduled",
     ),
     "nor does one of which a rank has finished": (
         three.created().placed(0, 2).after(60).ready_again().settled().runs(1).succeeds(0),
@@ -280,13 +280,13 @@ TABLE: Table = {
         still,
         "",
         "Stalled",
-        "No step finishes any more: rank 1 is stopped (node node-1); the gang cannot grow: exceeded quota",
+        "No step finishes any more: rank 1 is stopped (Kubernetes node node-1); the gang cannot grow: exceeded quota",
     ),
     "also while another operator has not heard yet whether it still does": (
         still.settled().has_not_heard_yet().decided().settled(),
         "",
         "Stalled",
-        "No step finishes any more: rank 1 is stopped (node node-1); the gang cannot grow: exceeded quota",
+        "No step finishes any more: rank 1 is stopped (Kubernetes node node-1); the gang cannot grow: exceeded quota",
     ),
     "and is tried again when it is time": (
         small.vanishes(2).refused("QuotaExceeded", "exceeded quota").after(5),
@@ -378,7 +378,7 @@ TABLE: Table = {
         gang.created().placed(1).after(100),
         "",
         "Starting",
-        "0 of 2 pods running; rank 0: waiting for a node",
+        "0 of 2 pods running; rank 0: waiting to be scheduled",
     ),
     "and gives them back: another may wait for them, and hold what it lacks": (
         gang.created().placed(1).after(120),
@@ -414,13 +414,13 @@ TABLE: Table = {
         gang.created().after(1e6),
         "",
         "Starting",
-        "0 of 2 pods running; rank 0 and 1 more: waiting for a node",
+        "0 of 2 pods running; rank 0 and 1 more: waiting to be scheduled",
     ),
     "one that has all its nodes lacks none": (
         gang.created().placed(0, 1).after(300),
         "",
         "Starting",
-        "0 of 2 pods running; rank 0 and 1 more: starting on node node-0",
+        "0 of 2 pods running; rank 0 and 1 more: starting on Kubernetes node node-0",
     ),
     "but gives them back where its pods do not come to run there": (
         gang.created().placed(0, 1).runs(0).waits(1, "waiting for its volumes and network").decided().after(400),
@@ -444,7 +444,7 @@ TABLE: Table = {
         gang.created().after(1000).placed(1).after(100),
         "",
         "Starting",
-        "0 of 2 pods running; rank 0: waiting for a node",
+        "0 of 2 pods running; rank 0: waiting to be scheduled",
     ),
     "it is so after an incident too": (
         gang.running().fails(0).ready_again().settled().placed(1).after(120),
@@ -456,7 +456,7 @@ TABLE: Table = {
         a_job(nodes=2, scheduleTimeoutSeconds=100, elastic={}).created().placed(1).after(120),
         "-1.0/5 -1.1/5",
         "Restarting",
-        "1 of 2 pods found nodes within 120 s: going on with those",
+        "1 of 2 pods could be scheduled within 120 s: going on with those",
     ),
 }
 
@@ -477,11 +477,11 @@ FREE: dict[str, Moment] = {
 @pytest.mark.parametrize("moment", FREE.values(), ids=FREE)
 def test_it_costs_no_restart_and_is_no_incident(moment: Moment) -> None:
     status = moment.status
-    assert (status.restarts, status.disruptions, status.budget.used, status.history) == (0, 0, 0, ())
+    assert (status.restarts, status.disruptions, status.bookkeeping.budget.used, status.incidents) == (0, 0, 0, ())
 
 
 def test_the_present_size_is_in_the_status_and_the_spec_is_left_alone() -> None:
-    assert (small.status.nodes, small.snapshot.job.spec.nodes, small.status.ready) == (2, 3, "2/2")
+    assert (small.status.nodes, small.snapshot.job.spec.nodes, small.status.display.ready) == (2, 3, "2/2")
     assert small.status.selector == "ddpjob.dev/job-uid=uid-1"
 
 

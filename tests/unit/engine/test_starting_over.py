@@ -277,11 +277,11 @@ def test_a_job_that_fails_by_such_a_rule_says_so_to_the_end() -> None:
     moment = at(forbidden, 2, 1, 3).decided().decided().gone().settled()
     status = moment.status
     assert (status.state, status.reason, status.restarts) == ("Failed", "StartedOver", 1)
-    assert status.last_failure is not None
-    found = status.last_failure
+    assert status.last_incident is not None
+    found = status.last_incident
     assert (found.cause, found.attempt, found.action, found.rule, found.rank) == (
         *("StartedOver", 2, "Fail"),
         *("spec.restart.rules[0]", 0),
     )
-    assert [one.cause for one in status.history] == ["StartedOver", "Application"]
+    assert [one.cause for one in status.incidents] == ["StartedOver", "Application"]
     assert plan(moment) == ""

@@ -35,7 +35,7 @@ TABLE: Table = {
         "-1.0/5 -1.1/5",
         "Restarting",
         (
-            "Rank 1 failed: NodeLost: node node-1: is not ready: Kubelet stopped posting node status.; "
+            "Rank 1 failed: NodeLost: Kubernetes node node-1: is not ready: Kubelet stopped posting node status.; "
             "restart not counted in 0.0 s"
         ),
     ),
@@ -43,7 +43,7 @@ TABLE: Table = {
         two.running().deleted_by_hand(1).node_has("node-1", "is gone"),
         "-1.0/5",
         "Restarting",
-        "Rank 1 failed: NodeLost: node node-1: is gone; restart not counted in 0.0 s",
+        "Rank 1 failed: NodeLost: Kubernetes node node-1: is gone; restart not counted in 0.0 s",
     ),
     "the problem of another node is none": (
         two.running().deleted_by_hand(1).node_has("node-0", "is gone"),
@@ -152,7 +152,7 @@ def test_stuck_pods(moment: Moment, expected: tuple[str, str, str]) -> None:
 
 def avoided(moment: Moment) -> dict[str, Any]:
     """The nodes that the job keeps away from, and for how long from the start of all moments."""
-    return {one.node_name: one.until - START for one in moment.status.avoided_nodes}
+    return {one.node_name: one.until - START for one in moment.status.avoided_node_names}
 
 
 def test_a_lost_node_is_avoided_for_an_hour() -> None:
@@ -165,14 +165,14 @@ def test_a_lost_node_is_avoided_for_an_hour() -> None:
 def test_a_node_that_does_not_take_a_pod_is_avoided_too() -> None:
     reason = "UnexpectedAdmissionError"
     moment = two.running().fails(1, code=None, reason=reason)
-    turned_away = moment._each((1,), lambda pod: replace(pod, reason=reason, machine="node-1")).decided()
+    turned_away = moment._each((1,), lambda pod: replace(pod, reason=reason, node_name="node-1")).decided()
     assert avoided(turned_away) == {"node-1": hour}
 
 
 def test_a_node_with_a_broken_gpu_is_avoided_too() -> None:
     moment = two.running().placed(0, 1).reports(1, cause="DeviceFailed").decided()
-    assert moment.status.last_failure is not None
-    assert moment.status.last_failure.action == "RestartFree"
+    assert moment.status.last_incident is not None
+    assert moment.status.last_incident.action == "RestartFree"
     assert avoided(moment) == {"node-1": hour}
 
 
@@ -230,7 +230,7 @@ def test_nodes_are_asked_about_only_where_pods_are_taken_away() -> None:
         "the end is decided": running.succeeds(0, 1).decided(),
         "both go": running.node_dies(0, 1),
     }
-    asked = {what: sorted(moment.asked.answered.machines) for what, moment in questions.items()}
+    asked = {what: sorted(moment.asked.answered.node_names) for what, moment in questions.items()}
     assert asked == {
         "nobody goes": [],
         "one goes": ["node-1"],
@@ -240,4 +240,4 @@ def test_nodes_are_asked_about_only_where_pods_are_taken_away() -> None:
         "both go": ["node-0", "node-1"],
     }
     rack = a_job(nodes=20).running().node_dies(*range(20))
-    assert len(rack.asked.answered.machines) == 8
+    assert len(rack.asked.answered.node_names) == 8

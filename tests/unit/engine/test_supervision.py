@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import Condition, ConditionType
+from ddpjob_operator.engine import Settings
 
 from .builders import START, Moment, a_job
 from .tables import Table, rows, verdict
@@ -24,7 +25,7 @@ LOST_LEADER = "Rank 0 failed: PeerLost: rank 0's supervisor has not answered the
 three = a_job(nodes=3).running().hears().settled().hears_nothing("refused").after(30)
 comes_late = three.asks_another("Gathering").vanishes(2).decided(2)
 unled = silent.after(30).settled().asks_another("Gathering")
-STANDS = "No step finishes any more: rank 1 is stopped (state T) (node node-1)"
+STANDS = "No step finishes any more: rank 1 is stopped (state T) (Kubernetes node node-1)"
 TABLE: Table = {
     # stalled
     "a gang that stands still is stalled, and its supervisors will see to it": (stands, "", "Stalled", STANDS),
@@ -133,7 +134,10 @@ TABLE: Table = {
         unled.after(60).node_has("node-0", "is not ready: silent"),
         "-1.0/5",
         "Restarting",
-        "Rank 0 failed: NodeLost: node node-0 is not ready: silent; restart not counted; replacing its pod",
+        (
+            "Rank 0 failed: NodeLost: Kubernetes node node-0 is not ready: silent; restart not counted; "
+            "replacing its pod"
+        ),
     ),
     "the time starts over when the others have trained meanwhile": (
         unled.after(30).asks_another("Running").after(20).asks_another("Gathering").after(59),
@@ -157,7 +161,7 @@ TABLE: Table = {
         comes_late.after(500),
         "",
         "Restarting",
-        "2 of 3 pods running; rank 2: waiting for a node",
+        "2 of 3 pods running; rank 2: waiting to be scheduled",
     ),
     "nor before that one has had its time": (
         comes_late.after(500).runs(2).after(59),
@@ -192,7 +196,7 @@ TABLE: Table = {
         a_job(nodes=2).created().runs(0).hears("Gathering", missing=[1]),
         "",
         "Starting",
-        "1 of 2 pods running; rank 1: waiting for a node",
+        "1 of 2 pods running; rank 1: waiting to be scheduled",
     ),
 }
 
@@ -282,6 +286,11 @@ def test_other_words_for_the_same_are_no_event_and_can_wait_to_be_written(moment
     assert (moment.decision.events, moment.decision.can_wait) == ((), True)
 
 
+def test_where_there_is_no_kubernetes_a_stall_names_a_machine() -> None:
+    here = stands.but(settings=Settings(noun="node", host="machine"))
+    assert here.decided().status.message == STANDS.replace("Kubernetes node", "machine")
+
+
 def test_a_second_stall_is_another_event() -> None:
     again = stands.settled().hears().settled().hears("Stalled", stall=STALL)
     assert [event.reason for event in again.decision.events] == ["TrainingStalled"]
@@ -294,18 +303,18 @@ def test_the_silence_is_told_in_the_words_of_who_asked() -> None:
 
 def test_what_was_heard_is_in_the_status() -> None:
     progress, seen = trains.decided().status.progress, trains.decided().status.checkpoint
+    display = trains.decided().status.display
     assert progress is not None
     assert seen is not None
     assert (progress.epoch, progress.step, progress.total_steps, progress.loss) == (1, 120, 400, 0.31)
-    assert (progress.percent, progress.display) == (30.0, "30%")
-    assert (progress.eta_seconds, progress.eta) == (3930, "1h5m")
+    assert (progress.percent, display.progress) == (30.0, "30%")
+    assert (progress.eta_seconds, display.eta) == (3930, "1h5m")
     assert (seen.step, seen.time) == (100, START)
 
 
 def test_a_job_whose_length_nobody_knows_shows_its_step() -> None:
-    progress = gang.hears(progress={"step": 120}).decided().status.progress
-    assert progress is not None
-    assert (progress.display, progress.eta) == ("step 120", "")
+    display = gang.hears(progress={"step": 120}).decided().status.display
+    assert (display.progress, display.eta) == ("step 120", "")
 
 
 def test_a_job_of_which_nobody_knows_where_it_went_on_shows_what_it_has_done_since() -> None:
@@ -314,7 +323,8 @@ def test_a_job_of_which_nobody_knows_where_it_went_on_shows_what_it_has_done_sin
     progress = counted.hears(attempt=2, incidents=[answered], progress={"stepsSinceRestart": 12}).decided()
     shown = progress.status.progress
     assert shown is not None
-    assert (shown.step, shown.steps_since_restart, shown.display) == (None, 12, "12 since restart")
+    assert (shown.step, shown.steps_since_restart) == (None, 12)
+    assert progress.status.display.progress == "12 since restart"
 
 
 ENDS: dict[str, Moment] = {
@@ -330,7 +340,7 @@ def test_a_gang_that_does_not_run_keeps_its_progress_and_has_no_end_in_sight(mom
     progress = moment.status.progress
     assert progress is not None
     assert (progress.step, progress.percent) == (120, 30.0)
-    assert (progress.eta_seconds, progress.eta) == (None, "")
+    assert (progress.eta_seconds, moment.status.display.eta) == (None, "")
 
 
 def test_what_is_not_reported_any_more_stays_as_it_was() -> None:
@@ -409,7 +419,7 @@ ASKED: dict[str, tuple[Moment, frozenset[str]]] = {
 @pytest.mark.parametrize(("moment", "nodes"), ASKED.values(), ids=ASKED)
 def test_which_nodes_are_asked_about(moment: Moment, nodes: frozenset[str]) -> None:
 
-    assert moment.asked.answered.machines == nodes
+    assert moment.asked.answered.node_names == nodes
 
 
 def whom(moment: Moment) -> Any:
@@ -447,7 +457,7 @@ def test_whose_supervisor_is_not_heard_is_not_counted_though_its_pod_still_seems
 ) -> None:
     """Its node may be lost: Kubernetes takes 50 s to find that out."""
     status = moment.settled().status
-    assert (status.ready, status.state) == (ready, "Running")
+    assert (status.display.ready, status.state) == (ready, "Running")
 
 
 LAST = {"progress": {"step": 400, "totalSteps": 400, "percent": 100.0}, "checkpoint": {"step": 400}}
@@ -462,7 +472,7 @@ def test_how_far_training_came_is_what_rank_0_left_when_it_ended(code: int) -> N
     seen, saved = ended.status.progress, ended.status.checkpoint
     assert seen is not None
     assert saved is not None
-    assert (seen.step, seen.display, saved.step) == (400, "100%", 400)
+    assert (seen.step, ended.status.display.progress, saved.step) == (400, "100%", 400)
     assert ended.gone().settled().status.progress == seen, "and it stays"
 
 

@@ -228,7 +228,7 @@ TABLE: Table = {
         limited.running().suspended().after(1000).asks(suspend=False).created().runs(0).settled().after(59),
         "",
         "Starting",
-        "1 of 2 pods running; rank 1: waiting for a node",
+        "1 of 2 pods running; rank 1: waiting to be scheduled",
     ),
     "but no longer, although it had come up before": (
         to_start.running().suspended().after(10).asks(suspend=False).created().after(60),
@@ -236,7 +236,7 @@ TABLE: Table = {
         "Starting",
         (
             "Stopping 2 pods: Not all pods ran within 60 s (startDeadlineSeconds): "
-            "0 of 2 pods running; rank 0 and 1 more: waiting for a node"
+            "0 of 2 pods running; rank 0 and 1 more: waiting to be scheduled"
         ),
     ),
     # the end
@@ -257,8 +257,8 @@ def test_suspension(moment: Moment, expected: tuple[str, str, str]) -> None:
 def test_suspension_costs_nothing_and_forgets_nothing() -> None:
     before = broken.restarted()
     after = before.suspended().asks(suspend=False).running()
-    assert (after.status.restarts, after.status.budget) == (1, Budget(used=1, streak=1))
-    assert after.status.history == before.status.history
+    assert (after.status.restarts, after.status.bookkeeping.budget) == (1, Budget(used=1, streak=1))
+    assert after.status.incidents == before.status.incidents
     assert after.status.attempt == before.status.attempt + 1
 
 
@@ -284,12 +284,16 @@ FAILED_FIRST: dict[str, Moment] = {
 @pytest.mark.parametrize("moment", FAILED_FIRST.values(), ids=FAILED_FIRST)
 def test_a_failure_is_remembered_that_is_seen(moment: Moment) -> None:
     resumed = moment.settled().gone().settled().asks(suspend=False).running()
-    failure = resumed.status.last_failure
+    failure = resumed.status.last_incident
     assert failure is not None
     assert (failure.node, failure.cause, failure.message, failure.attempt) == (1, "Application", "ValueError: no", 1)
     assert (failure.action, failure.rule) == ("RestartFree", "spec.suspend")
-    assert len(resumed.status.history) == 1
-    assert (resumed.status.restarts, resumed.status.disruptions, resumed.status.budget) == (0, 0, Budget())
+    assert len(resumed.status.incidents) == 1
+    assert (resumed.status.restarts, resumed.status.disruptions, resumed.status.bookkeeping.budget) == (
+        0,
+        0,
+        Budget(),
+    )
 
 
 NO_FAILURE: dict[str, Moment] = {
@@ -307,7 +311,7 @@ NO_FAILURE: dict[str, Moment] = {
 
 @pytest.mark.parametrize("moment", NO_FAILURE.values(), ids=NO_FAILURE)
 def test_it_is_no_failure_in_suspension(moment: Moment) -> None:
-    assert moment.settled().gone().settled().status.history == moment.status.history
+    assert moment.settled().gone().settled().status.incidents == moment.status.incidents
 
 
 def test_suspension_clears_when_the_job_started_and_when_it_first_ran() -> None:
@@ -325,7 +329,6 @@ def test_a_suspension_that_is_called_off_starts_the_clock_anew_as_well() -> None
 
 
 def test_resuming_takes_what_was_changed_meanwhile() -> None:
-    moment = (
-        suspended.asks(network={"masterPort": 1234}, procsPerNode=8, backend="NCCL").asks(suspend=False).decided()
-    )
-    assert (moment.status.master_port, moment.status.procs_per_node, moment.status.backend) == (1234, 8, "NCCL")
+    resumed = suspended.asks(network={"masterPort": 1234}, procsPerNode=8, backend="NCCL").asks(suspend=False)
+    status = resumed.decided().status
+    assert (status.network.master_port, status.procs_per_node, status.backend) == (1234, 8, "NCCL")

@@ -11,14 +11,14 @@ NO_ROOM = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 APART = "0/4 nodes are available: 4 node(s) didn't match pod affinity rules"
 NO_IMAGE = 'Back-off pulling image "trainer:2": manifest unknown'
 NO_MAP = 'configmap "settings" not found'
-NO_NODE = "rank 0 and 1 more: waiting for a node"
+NO_NODE = "rank 0 and 1 more: waiting to be scheduled"
 TABLE: Table = {
     # nodes
     "pods of which nobody says anything wait for nodes": (
         four,
         "",
         "Starting",
-        "0 of 4 pods running; rank 0 and 3 more: waiting for a node",
+        "0 of 4 pods running; rank 0 and 3 more: waiting to be scheduled",
     ),
     "those that nobody can place, in the scheduler's words": (
         four.waits(0, "Unschedulable", NO_ROOM).waits(2, "Unschedulable", NO_ROOM),
@@ -50,7 +50,7 @@ TABLE: Table = {
         "Starting",
         (
             f"0 of 2 pods running; rank 1: Unschedulable: {APART} "
-            "(spec.scheduling.topology: do nodes have the label rack?)"
+            "(spec.scheduling.topology: do Kubernetes nodes have the label rack?)"
         ),
     ),
     # starting
@@ -58,7 +58,7 @@ TABLE: Table = {
         four.runs(0, 1).placed(2, 3),
         "",
         "Starting",
-        "2 of 4 pods running; rank 2 and 1 more: starting on node node-2",
+        "2 of 4 pods running; rank 2 and 1 more: starting on Kubernetes node node-2",
     ),
     "or waits for a volume": (
         two.created().runs(0).placed(1).waits(1, "waiting for its volumes and network"),
@@ -76,7 +76,7 @@ TABLE: Table = {
         two.created().succeeds(0).placed(1),
         "",
         "Starting",
-        "1 of 2 pods running; rank 1: starting on node node-1",
+        "1 of 2 pods running; rank 1: starting on Kubernetes node node-1",
     ),
     # images
     "an image that is not there is no use waiting for": (
@@ -198,8 +198,8 @@ def test_waiting(moment: Moment, expected: tuple[str, str, str]) -> None:
 
 def test_the_words_of_a_registry_are_cut_where_a_cause_ends() -> None:
     failed = two.created().placed(0, 1).waits(0, "ImagePullBackOff", "manifest unknown " + "ü" * 600).decided()
-    assert failed.status.last_failure is not None
-    said = failed.status.last_failure.message
+    assert failed.status.last_incident is not None
+    said = failed.status.last_incident.message
     assert said.startswith("ImagePullBackOff: manifest unknown üü")
     assert len(said.encode()) in {511, 512}
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from ddpjob_operator.engine import InLine, Needs, kind_of_nodes
+from ddpjob_operator.engine import InLine, Needs, kind_of_kubernetes_nodes
 from ddpjob_operator.engine.decide import decide
 
 from .builders import TEMPLATE, Moment, a_job
@@ -33,8 +33,8 @@ away = stuck.after(15).decided().gone()
 WAITS = f"0 of 4 pods running; rank 2 and 1 more: Unschedulable: {NO_ROOM}"
 ALL_BACK = "-1.0/5 -1.1/5 -1.2/5 -1.3/5"
 GIVES_WAY = (
-    "2 of 4 pods found nodes, with 1 job ahead in line: giving back what it holds, and trying again when it comes "
-    "first, or in 15 s if nothing changes"
+    "2 of 4 pods could be scheduled, with 1 job ahead in line: giving back what it holds, and trying again when it "
+    "comes first, or in 15 s if nothing changes"
 )
 GIVING_BACK = "giving back what it holds, and trying again"
 in_place = a_job(nodes=4, restart={"mode": "InPlace"}).running().hears().settled()
@@ -48,7 +48,7 @@ TABLE: Table = {
         half().after(720),
         ALL_BACK,
         "Pending",
-        f"2 of 4 pods found nodes within 600 s (scheduleTimeoutSeconds): {GIVING_BACK} in 0.9 s",
+        f"2 of 4 pods could be scheduled within 600 s (scheduleTimeoutSeconds): {GIVING_BACK} in 0.9 s",
     ),
     "one that has all its nodes needs nobody's": (stuck.placed(2, 3).after(300), "", "Starting", WAITS),
     "one that holds nothing is in nobody's way": (
@@ -80,7 +80,7 @@ TABLE: Table = {
         a_job(nodes=2).created().placed(0).behind().after(500),
         "",
         "Starting",
-        "0 of 2 pods running; rank 0: starting on node node-0",
+        "0 of 2 pods running; rank 0: starting on Kubernetes node node-0",
     ),
     "a pod that is held back by gates waits for who set them": (
         a_job(nodes=2).created().placed(0).waits(1, "SchedulingGated").behind().after(500),
@@ -99,7 +99,7 @@ TABLE: Table = {
         stuck.after(720).scales_up(),
         ALL_BACK,
         "Pending",
-        f"2 of 4 pods found nodes within 600 s (scheduleTimeoutSeconds): {GIVING_BACK} in 0.9 s",
+        f"2 of 4 pods could be scheduled within 600 s (scheduleTimeoutSeconds): {GIVING_BACK} in 0.9 s",
     ),
     "an elastic gang that is about to go on with what it has does that": (
         half(elastic={"minNodes": 2}).behind().after(119),
@@ -164,7 +164,7 @@ TABLE: Table = {
         half(scheduleTimeoutSeconds=10, restart={"backoffSeconds": 100}).after(12).decided().gone().after(50),
         "",
         "Pending",
-        f"2 of 4 pods found nodes within 10 s (scheduleTimeoutSeconds): {GIVING_BACK} in 94.2 s",
+        f"2 of 4 pods could be scheduled within 10 s (scheduleTimeoutSeconds): {GIVING_BACK} in 94.2 s",
     ),
     "one that is resized meanwhile starts at once": (
         away.asks(nodes=2).decided(),
@@ -182,7 +182,12 @@ def test_who_gives_way_and_when(moment: Moment, expected: tuple[str, str, str]) 
 
 def test_it_costs_no_restart_and_is_no_incident() -> None:
     status = away.status
-    assert (status.restarts, status.disruptions, status.budget, status.history) == (0, 0, half().status.budget, ())
+    assert (status.restarts, status.disruptions, status.bookkeeping.budget, status.incidents) == (
+        0,
+        0,
+        half().status.bookkeeping.budget,
+        (),
+    )
 
 
 def test_it_is_told_in_an_event() -> None:
@@ -269,5 +274,5 @@ SAME_NODES: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
 
 @pytest.mark.parametrize(("one", "other", "same"), SAME_NODES.values(), ids=SAME_NODES)
 def test_which_jobs_stand_in_the_same_line(one: dict[str, Any], other: dict[str, Any], same: bool) -> None:  # noqa: FBT001  A table.
-    asked = [kind_of_nodes(a_job(**spec).snapshot.job) for spec in (one, other)]
+    asked = [kind_of_kubernetes_nodes(a_job(**spec).snapshot.job) for spec in (one, other)]
     assert (asked[0] == asked[1]) == same

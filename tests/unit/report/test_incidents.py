@@ -21,7 +21,7 @@ DOCUMENT: dict[str, Any] = {
 
 def a_job(*incidents: Incident) -> DDPJob:
     job = DDPJob.from_dict(DOCUMENT)
-    return job.model_copy(update={"status": DDPJobStatus(history=incidents[::-1])})
+    return job.model_copy(update={"status": DDPJobStatus(incidents=incidents[::-1])})
 
 
 def an_incident(attempt: int, at: float, step: int | None = None) -> Incident:

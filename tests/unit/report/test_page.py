@@ -140,7 +140,7 @@ def test_a_value_that_is_secret_in_one_place_is_shown_in_no_other(tmp_path: Path
         "env": [{"name": "DB_PASSWORD", "value": secret}, {"name": "NOTE", "value": f"is {secret}"}],
     }
     failure = {"time": "2026-01-01T00:00:00Z", "attempt": 1, "node": 0, "pod": "own-0-x", "cause": "ProgramError"}
-    status = {"state": "Failed", "message": f"no {secret}", "history": [failure | {"message": f"bad {secret}"}]}
+    status = {"state": "Failed", "message": f"no {secret}", "incidents": [failure | {"message": f"bad {secret}"}]}
     document = DOCUMENT | {"spec": {"template": {"spec": {"containers": [trainer]}}}, "status": status}
     (tmp_path / "job.json").write_text(json.dumps(document))
     options = {"options": {"note": secret, "batch": 8}, "seen": True}

@@ -69,7 +69,7 @@ def _left(job: DDPJob, pods: list[JobPod], which: Which) -> list[JobPod]:
         raise BadInputError(f"no log of attempt {attempt} is left; there is {have or 'none'}")
     if nothing_ran(status):
         raise BadInputError(_nothing(job))
-    ended = f" Its end: {status.last_failure.message}" if status.last_failure else ""
+    ended = f" Its end: {status.last_incident.message}" if status.last_incident else ""
     raise BadInputError(f"no pod of a previous attempt is left, and its log went with it.{ended}")
 
 
@@ -109,7 +109,7 @@ def _follow(jobs: Jobs, document: Document, pods: list[JobPod], which: Which) ->
         _say(f"nodes 0 to {FOLLOWED - 1} of {life.job.spec.nodes}; follow another one with --node")
     nodes = range(FOLLOWED) if node is None else (node,)
     stream = PodLogs(jobs, document, nodes, called(life.job), which)
-    incarnations = life.job.status.incarnations
+    incarnations = life.job.status.bookkeeping.incarnations
     former = [pod for pod in pods if pod.incarnation < incarnations.of(pod.node)]
     stream.follow(skipped=former, begun=[pod for pod in pods if pod.started])
     while True:

@@ -290,7 +290,7 @@ class KueueWorkloadObject(Object, frozen=True):
 
 
 class FlavorSpec(_Part, frozen=True):
-    """What machines of a kind have in common."""
+    """What Kubernetes nodes of a kind have in common."""
 
     node_labels: Mapping[str, str] = {}
     tolerations: tuple[Any, ...] = ()
@@ -309,13 +309,13 @@ class PriorityClassObject(Object, frozen=True):
 
 
 class NodeStatus(_Part, frozen=True):
-    """What is known of a node."""
+    """What is known of a Kubernetes node."""
 
     conditions: tuple[StatusCondition, ...] = ()
 
 
 class NodeObject(Object, frozen=True):
-    """A node."""
+    """A Kubernetes node."""
 
     status: NodeStatus = NodeStatus()
 

@@ -47,7 +47,7 @@ def is_crash_loop(status: DDPJobStatus, incident: Facts, progress: Progress | No
     fixed. Training that has got further since then is no loop: incidents may be reported late.
     """
     since = status.start_time
-    before = (one for one in status.history[: LOOP - 1] if one.action is RestartAction.RESTART)
+    before = (one for one in status.incidents[: LOOP - 1] if one.action is RestartAction.RESTART)
     row = [(incident.time, incident.step), *((one.time, one.step) for one in before)]
     steps = [step for time, step in row if step is not None and (since is None or time > since - RESOLUTION)]
     return len(steps) == LOOP and max(steps) == steps[-1] and not went_further(progress, steps[-1], incident.time)
@@ -100,7 +100,7 @@ def is_same_again(view: View, incident: Facts, judgement: Judgement) -> bool:
 
     Only if no rule of the user says to try again, and not across a suspension, since the cause may have been fixed.
     """
-    last, since = view.status.last_failure, view.status.start_time
+    last, since = view.status.last_incident, view.status.start_time
     if last is None or (since is not None and last.time <= since - RESOLUTION):
         return False
     before = _is_raised_at_start(Facts.of(last), Judgement.of(last))
@@ -111,7 +111,7 @@ def is_same_again(view: View, incident: Facts, judgement: Judgement) -> bool:
 
 def _is_of_this_gang(view: View, last: Incident) -> bool:
     """Whether an incident happened to the present gang, in which single pods may have been replaced."""
-    job, present = view.snapshot.job, view.status.incarnations
+    job, present = view.snapshot.job, view.status.bookkeeping.incarnations
     return any(last.pod == pod_name(job, last.node, one) for one in range(present.default, present.newest + 1))
 
 
@@ -134,7 +134,7 @@ def _began(view: View) -> datetime | None:
 
     If supervisors started it in place and it ended before it was seen to run: when the previous attempt ended.
     """
-    running, last = view.status.condition(ConditionType.RUNNING), view.status.last_failure
+    running, last = view.status.condition(ConditionType.RUNNING), view.status.last_incident
     if running is not None and running.status == "True":
         return running.last_transition_time
-    return last.time if last is not None and view.status.supervised else None
+    return last.time if last is not None and view.status.bookkeeping.supervised else None

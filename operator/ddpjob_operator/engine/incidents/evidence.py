@@ -74,10 +74,10 @@ DISRUPTIONS = {
 (https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions)."""
 
 SHUTDOWN = frozenset({"Terminated", "NodeShutdown", "NodeLost", "Shutdown"})
-"""Reasons of pods that a kubelet ended because its machine is shutting down."""
+"""Reasons of pods that a kubelet ended because its Kubernetes node is shutting down."""
 
 FORGOTTEN = frozenset({"Unknown", "ContainerStatusUnknown"})
-"""Reasons of containers whose end is unknown to containerd or the kubelet: their machine was rebooted, or somebody
+"""Reasons of containers whose end is unknown to containerd or the kubelet: their node was rebooted, or somebody
 else removed them."""
 
 ERROR = 1
@@ -110,8 +110,8 @@ def facts_of(
 ) -> Facts:
     """The facts of a pod that ended badly, cannot start, is being deleted, or vanished.
 
-    `problems` says what is wrong with machines; `by_us`, whether it is this operator that deletes the pod; `noun`,
-    what messages call it.
+    `problems` says what is wrong with Kubernetes nodes; `by_us`, whether it is this operator that deletes the pod;
+    `noun`, what messages call it.
     """
     by_cluster = _taken_away(pod, problems or {})
     ended, rank = of_its_rank(pod.exit) if pod.exit else (None, None)
@@ -178,9 +178,13 @@ def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Facts:
 
 def unheard_of(view: View, pod: Pod, seconds: float) -> Facts:
     """The facts of a pod that runs, but whose supervisor is missed."""
-    attempt, now, problem = view.status.attempt, view.now, view.snapshot.machine_problems.get(pod.machine or "")
+    attempt, now, problem = (
+        view.status.attempt,
+        view.now,
+        view.snapshot.kubernetes_node_problems.get(pod.node_name or ""),
+    )
     if problem:
-        return _facts(pod, attempt, now, Cause.NODE_LOST, f"node {pod.machine} {problem}")
+        return _facts(pod, attempt, now, Cause.NODE_LOST, f"Kubernetes node {pod.node_name} {problem}")
     whom = "rank 0's" if pod.node > 0 else "the operator or the others"
     message = f"{view.called} {pod.node}'s supervisor has not answered {whom} for {seconds:.0f} s"
     return _facts(pod, attempt, now, Cause.PEER_LOST, message)
@@ -206,12 +210,14 @@ def incident_told(pod: Pod, now: datetime) -> Facts | None:
 def with_pod(view: View, said: Facts) -> Facts:
     """What supervisors report, with the pod that it is about."""
     pod = view.current.get(said.node)
-    return replace(said, pod=present_pod_name(view.snapshot.job, said.node), node_name=pod.machine if pod else None)
+    return replace(said, pod=present_pod_name(view.snapshot.job, said.node), node_name=pod.node_name if pod else None)
 
 
 def lost_with_its_node(pod: Pod, attempt: int, now: datetime) -> Facts:
     """The facts of a pod that was told to stop, and that nobody has reported to have ended."""
-    return _facts(pod, attempt, pod.gone_by or now, Cause.NODE_LOST, f"node {pod.machine} does not answer")
+    return _facts(
+        pod, attempt, pod.gone_by or now, Cause.NODE_LOST, f"Kubernetes node {pod.node_name} does not answer"
+    )
 
 
 def lost_pod(name: str, node: int, incarnation: int) -> Pod:
@@ -220,7 +226,7 @@ def lost_pod(name: str, node: int, incarnation: int) -> Pod:
 
 
 def lacks_image(pod: Pod) -> bool:
-    """Whether a pod on a machine cannot start, since there is no such image."""
+    """Whether a pod that was given a Kubernetes node cannot start, since there is no such image."""
     waiting = pod.waiting
     if waiting is None or not pod.active or pod.scheduled_at is None:
         return False
@@ -238,14 +244,14 @@ def _taken_away(pod: Pod, problems: Mapping[str, str]) -> tuple[Cause, str] | No
     """What the cluster did to a pod; None if the pod ran out of memory, since that came first."""
     if pod.exit is not None and pod.exit.reason == OOM_KILLED:
         return None
-    problem = problems.get(pod.machine or "", "")
-    on_node = f"node {pod.machine}: {problem}" if problem else ""
+    problem = problems.get(pod.node_name or "", "")
+    on_node = f"Kubernetes node {pod.node_name}: {problem}" if problem else ""
     disruption = pod.disruption
-    # A kubelet whose machine shuts down sets it, too, with a reason that alone would mean an eviction.
+    # A kubelet whose Kubernetes node shuts down sets it, too, with a reason that alone would mean an eviction.
     # While a pod keeps running, the condition only announces what may still be called off.
     if disruption is not None and pod.reason not in SHUTDOWN and (pod.deleting or not pod.active):
         cause = DISRUPTIONS.get(disruption.reason, Cause.EVICTED)
-        if disruption.reason == "DeletionByTaintManager" and problems.get(pod.machine or "") == "":
+        if disruption.reason == "DeletionByTaintManager" and problems.get(pod.node_name or "") == "":
             cause = Cause.EVICTED  # The node is healthy: somebody is draining it.
         said = pod.message or disruption.message or disruption.reason
         return cause, (on_node or said) if cause is Cause.NODE_LOST else said
@@ -268,15 +274,16 @@ def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
     if not pod.deleting and (lost := _lost_by_its_node(pod)):
         return Cause.NODE_LOST, on_node or lost
     if was_turned_away(pod):
-        return Cause.EVICTED, f"node {pod.machine} did not take the pod: {pod.reason}: {pod.message}"
+        return Cause.EVICTED, f"Kubernetes node {pod.node_name} did not take the pod: {pod.reason}: {pod.message}"
     return None
 
 
 def _lost_by_its_node(pod: Pod) -> str:
     """How a healthy node lost a pod's containers; empty if it did not."""
     if pod.exit is not None and pod.exit.reason in FORGOTTEN:
-        return f"node {pod.machine} does not know how the trainer ended: {pod.exit.message or pod.exit.reason}"
-    return f"node {pod.machine} lost the pod's sandbox while the trainer ran" if pod.sandbox_lost else ""
+        known = pod.exit.message or pod.exit.reason
+        return f"Kubernetes node {pod.node_name} does not know how the trainer ended: {known}"
+    return f"Kubernetes node {pod.node_name} lost the pod's sandbox while the trainer ran" if pod.sandbox_lost else ""
 
 
 def was_turned_away(pod: Pod) -> bool:
@@ -323,7 +330,7 @@ def _facts(pod: Pod, attempt: int, time: datetime, cause: Cause, message: str, *
         attempt=attempt,
         node=pod.node,
         pod=pod.name,
-        node_name=pod.machine,
+        node_name=pod.node_name,
         cause=cause,
         message=text_of(message),
         **more,

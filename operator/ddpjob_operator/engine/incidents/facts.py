@@ -31,7 +31,7 @@ TAKEN_AWAY = frozenset(
 class Facts:
     """What is known of one rank's failure, or of an incident by the rank that failed first. Holds no verdict.
 
-    Each field means the same as in `status.lastFailure`. Supervisors do not name pods.
+    Each field means the same as in `status.incidents`. Supervisors do not name pods.
     """
 
     time: datetime

@@ -80,7 +80,7 @@ def grounds(incident: Facts) -> tuple[str, int | None, str | None]:
 def left_to_operator(restart: Restart) -> str:
     """The failures that a supervisor leaves to the operator: the contract's list.
 
-    After some the job may have to fail; and after a broken GPU it has to go to another machine.
+    After some the job may have to fail; and after a broken GPU it has to go to another Kubernetes node.
 
     It may name too many, never too few: a rule matches only if all its fields do, so listing one of them is enough.
     """

@@ -1,14 +1,14 @@
 """How an incident is recorded, and how later news amends the record.
 
-The last incident is in `status.lastFailure`, the last ten are in `status.history`: facts and judgement in one flat
-record. What it cost is part of the totals beside them (`restarts`, `disruptions`, `budget`).
+The last ten are in `status.incidents`, the newest first: facts and judgement in one flat record. What they cost is
+part of the totals beside them (`restarts`, `disruptions`) and of the budget.
 """
 
 from dataclasses import dataclass, fields, replace
 
 from ddpjob_operator.api import Budget, ConditionType, DDPJobStatus, Incident, RestartAction
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.api.status import HISTORY
+from ddpjob_operator.api.status import MAX_INCIDENTS
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.supervision import only_rank, progress_of
@@ -43,10 +43,10 @@ def account(view: View, facts: Facts, found: Budget) -> Entry:
     if facts.step is None and judgement.action is RestartAction.RESTART_FREE:
         facts = replace(facts, step=_step_reached(view))
     # If training has got further since the last one, the answer to that one helped: the backoff starts over.
-    last = view.status.last_failure
+    last = view.status.last_incident
     anew = last is not None and got_further(last, facts, progress_of(view))
     price = price_of(judgement.action, in_a_row(found, 0) if anew else found)
-    return _entry(view, facts, judgement, price, view.status.history)
+    return _entry(view, facts, judgement, price, view.status.incidents)
 
 
 def amended(view: View, facts: Facts) -> Entry | None:
@@ -58,11 +58,11 @@ def amended(view: View, facts: Facts) -> Entry | None:
     disruption.
     """
     status, restart, facts = view.status, view.spec.restart, with_rank(view, facts)
-    known = status.last_failure
+    known = status.last_incident
     assert known is not None, "it is about the last incident"
-    judgement, price = Judgement.of(known), Price(status.budget)
+    judgement, price = Judgement.of(known), Price(status.bookkeeping.budget)
     if grounds(facts) != grounds(Facts.of(known)):
-        judged, refund = judge(restart, facts, has_run=view.has_run), given_back(status.budget)
+        judged, refund = judge(restart, facts, has_run=view.has_run), given_back(status.bookkeeping.budget)
         free = judged.action is RestartAction.RESTART_FREE
         allowed = free and not too_many_disruptions(restart, refund.budget)
         if not was_answered(view) or judged.action in {known.action, RestartAction.FAIL} or allowed:
@@ -72,7 +72,7 @@ def amended(view: View, facts: Facts) -> Entry | None:
             price = refund
     if (facts, judgement) == (Facts.of(known), Judgement.of(known)):
         return None
-    return _entry(view, facts, judgement, price, status.history[1:])
+    return _entry(view, facts, judgement, price, status.incidents[1:])
 
 
 def with_rank(view: View, facts: Facts) -> Facts:
@@ -82,7 +82,8 @@ def with_rank(view: View, facts: Facts) -> Facts:
 
 def as_recorded(view: View, known: Incident) -> Entry:
     """The last incident, without any news of it."""
-    return _entry(view, Facts.of(known), Judgement.of(known), Price(view.status.budget), view.status.history[1:])
+    status = view.status
+    return _entry(view, Facts.of(known), Judgement.of(known), Price(status.bookkeeping.budget), status.incidents[1:])
 
 
 def excused(view: View, entry: Entry, found: Budget) -> Entry | None:
@@ -94,17 +95,17 @@ def excused(view: View, entry: Entry, found: Budget) -> Entry | None:
     price = price_of(RestartAction.RESTART_FREE, found)
     if too_many_disruptions(view.spec.restart, price.budget):
         return None
-    return _entry(view, entry.facts, entry.judgement, price, view.status.history[1:])
+    return _entry(view, entry.facts, entry.judgement, price, view.status.incidents[1:])
 
 
 def noted(view: View, facts: Facts, judgement: Judgement) -> StatusChanges:
     """The fields of the status with a new incident that costs nothing."""
-    return _noted(with_rank(view, facts), judgement, view.status.history)
+    return _noted(with_rank(view, facts), judgement, view.status.incidents)
 
 
 def was_answered(view: View) -> bool:
     """Whether the last incident was answered by a restart, and so has cost one."""
-    known = view.status.last_failure
+    known = view.status.last_incident
     return known is not None and view.status.attempt > known.attempt
 
 
@@ -121,7 +122,7 @@ def final(view: View, entry: Entry) -> tuple[str, str] | None:
     if budget.used > restart.max_restarts:
         return Reason.MAX_RESTARTS_EXCEEDED, f"{said}; no restart left out of {restart.max_restarts} (maxRestarts)"
     if is_crash_loop(view.status, facts, progress_of(view)):
-        furthest = view.status.history[1].step  # The first of the three: this incident is not in it yet.
+        furthest = view.status.incidents[1].step  # The first of the three: this incident is not in it yet.
         return Reason.CRASH_LOOP, f"{said}; three times in a row training got no further than step {furthest}"
     if is_same_again(view, facts, entry.judgement):
         return Reason.CRASH_LOOP, f"{said}; the same error twice in a row before any step: trying again does not help"
@@ -133,7 +134,7 @@ def culprit(status: DDPJobStatus) -> str:
 
     It may still be running, and must not take its log with it.
     """
-    known, said = status.last_failure, status.condition(ConditionType.RESTARTING)
+    known, said = status.last_incident, status.condition(ConditionType.RESTARTING)
     if known is None or known.cause in TAKEN_AWAY:
         return ""
     # With another reason the gang starts again for something else, such as a new size.
@@ -152,12 +153,12 @@ def _entry(view: View, facts: Facts, judgement: Judgement, price: Price, older: 
 def _noted(facts: Facts, judgement: Judgement, older: tuple[Incident, ...]) -> StatusChanges:
     known = {field.name: getattr(facts, field.name) for field in fields(facts)}
     incident = Incident(**known, action=judgement.action, rule=judgement.rule)
-    return {"last_failure": incident, "history": (incident, *older)[:HISTORY]}
+    return {"incidents": (incident, *older)[:MAX_INCIDENTS]}
 
 
 def _step_reached(view: View) -> int | None:
     """How far training has got, since a pod that is taken away does not report it: at least as far as before."""
-    last, progress = view.status.last_failure, progress_of(view)
+    last, progress = view.status.last_incident, progress_of(view)
     if last is None or last.step is None:
         return None if progress is None else progress.step
     return progress.step if progress and went_further(progress, last.step, last.time) else last.step

@@ -60,13 +60,13 @@ def present(spec: DDPJobSpec, status: DDPJobStatus, now: datetime) -> Budget:
     """
     running = status.condition(ConditionType.RUNNING)
     if running is None or running.status != "True":
-        return status.budget
+        return status.bookkeeping.budget
     since = running.last_transition_time
     last_step = status.progress.last_step_time if status.progress else None
-    reported = status.supervised and not status.is_true(ConditionType.PROGRESS_UNKNOWN)
+    reported = status.bookkeeping.supervised and not status.is_true(ConditionType.PROGRESS_UNKNOWN)
     stands = reported and last_step is not None and last_step < since
     long_enough = now - since >= timedelta(seconds=spec.restart.window_seconds)
-    return Budget() if long_enough and not stands else status.budget
+    return Budget() if long_enough and not stands else status.bookkeeping.budget
 
 
 def backoff(restart: Restart, streak: int, key: str) -> timedelta:

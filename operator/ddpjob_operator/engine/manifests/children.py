@@ -17,6 +17,7 @@ from ddpjob_operator.api.contract import (
 )
 from ddpjob_operator.api.launchers import Size, launcher_of
 from ddpjob_operator.api.ownership import name_beside
+from ddpjob_operator.engine.changes import changed
 from ddpjob_operator.engine.owned import DISRUPTION_BUDGET, NETWORK_POLICY, SECRET, SERVICE
 from ddpjob_operator.engine.settings import Settings
 from ddpjob_operator.engine.snapshot import Manifest, Placement
@@ -43,7 +44,7 @@ SHM_VOLUME = "ddpjob-shm"
 SHM_PATH = "/dev/shm"  # noqa: S108  NCCL and DataLoader workers look for shared memory here and nowhere else
 
 SILENT_SECONDS = 30
-"""After Kubernetes has found a node unreachable, which takes 50 s, its pods are given up after this many more."""
+"""Kubernetes takes 50 s to find one of its nodes unreachable: its pods are given up after this many more."""
 
 NO_SIDECARS = {
     "labels": {"sidecar.istio.io/inject": "false", "kuma.io/sidecar-injection": "disabled"},
@@ -64,7 +65,7 @@ def build_service(job: DDPJob) -> Manifest:
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": {Label.JOB_UID: job.metadata.uid, Label.NODE: "0"},
-            "ports": [{"name": "master", "port": job.status.master_port, "protocol": "TCP"}],
+            "ports": [{"name": "master", "port": job.status.network.master_port, "protocol": "TCP"}],
         },
     }
 
@@ -78,7 +79,7 @@ def build_network_policy(job: DDPJob, settings: Settings) -> Manifest:
     ingress: list[Manifest] = [{"from": [{"podSelector": ours}]}]
     readers = [*_operator(settings), *_monitoring(settings)]
     if readers:
-        ingress.append({"from": readers, "ports": [{"port": job.status.status_port, "protocol": "TCP"}]})
+        ingress.append({"from": readers, "ports": [{"port": job.status.network.status_port, "protocol": "TCP"}]})
     return {
         **headed(NETWORK_POLICY, job, name_beside(job.ref)),
         # A copy: YAML would show the same object a second time as an alias.
@@ -127,7 +128,7 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
 
     `living` are the addresses of the gang's pods that already run; `placement` is what its queue gives it.
     """
-    incarnation = job.status.incarnations.of(node)
+    incarnation = job.status.bookkeeping.incarnations.of(node)
     template = copy.deepcopy(job.spec.template)
     pod = template["spec"]
     pod["restartPolicy"] = "Never"
@@ -168,12 +169,12 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
 
 
 def build_reserve(job: DDPJob, node: int, placement: Placement | None = None) -> Manifest:
-    """A pod beyond the present size of the gang: it takes a machine if one has room, pulls the image, and waits.
+    """A pod beyond the present size of the gang: it is scheduled if there is room, pulls the image, and waits.
 
-    Its trainer never starts. Once it has a machine, the gang can grow, and starts again with a real pod. It is in no
+    Its trainer never starts. Once it is scheduled, the gang can grow, and starts again with a real pod. It is in no
     group: it would count as one of the pods that are placed together.
     """
-    pod = build_pod(job.with_status(job.status.model_copy(update={"pod_group": None})), node, placement=placement)
+    pod = build_pod(job.with_status(changed(job.status, pod_group=None)), node, placement=placement)
     trainer = next(one for one in pod["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
     others = [one for one in pod["spec"].get("initContainers", ()) if one["name"] != WAIT_CONTAINER]
     # First, so that the template's own init containers do not run for a pod that never trains.
@@ -189,13 +190,13 @@ def _give_images(pod: Manifest, image: str | None) -> None:
 
 
 def _avoid(pod: Manifest, job: DDPJob) -> None:
-    """Avoids machines that were lost lately, if there are others: a preference, beside the template's own."""
-    if not job.status.avoided_nodes:
+    """Avoids Kubernetes nodes that were lost lately, if there are others: a preference, beside the template's own."""
+    if not job.status.avoided_node_names:
         return
     # A field selector takes only one value, and a term holds if all of its selectors do.
     elsewhere = [
         {"key": "metadata.name", "operator": "NotIn", "values": [avoided.node_name]}
-        for avoided in job.status.avoided_nodes
+        for avoided in job.status.avoided_node_names
     ]
     affinity = pod.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     preferred = affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
@@ -296,7 +297,7 @@ def _add_waiting(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
 
 
 def _tolerations(pod: Manifest) -> list[Manifest]:
-    """How long a node may be silent: with Kubernetes' default the whole gang would stand still for 300 s."""
+    """How long a Kubernetes node may be silent: by default the whole gang would stand still for 300 s."""
     # One without a key matches every taint; of several that match, the shortest time counts.
     own = [toleration.get("key") for toleration in pod["tolerations"]]
     return [
@@ -307,7 +308,7 @@ def _tolerations(pod: Manifest) -> list[Manifest]:
 
 
 def _spread(job: DDPJob) -> list[Manifest]:
-    """One pod per machine if there are enough machines; a preference, not a requirement."""
+    """One pod on each Kubernetes node if there are enough; a preference, not a requirement."""
     return [
         {
             "maxSkew": 1,

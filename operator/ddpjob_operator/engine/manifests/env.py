@@ -43,8 +43,8 @@ def master_env(job: DDPJob) -> list[Manifest]:
     return _listed(
         {
             Env.MASTER_ADDR: master_address(job),
-            Env.MASTER_PORT: job.status.master_port,
-            Env.CONTROL_PORT: job.status.control_port,
+            Env.MASTER_PORT: job.status.network.master_port,
+            Env.CONTROL_PORT: job.status.network.control_port,
         }
     )
 
@@ -84,7 +84,7 @@ def _world(job: DDPJob, node: int) -> dict[str, object]:
     assert procs is not None, "an attempt was started"
     world: dict[str, object] = {
         Env.MASTER_ADDR: master_address(job),
-        Env.MASTER_PORT: job.status.master_port,
+        Env.MASTER_PORT: job.status.network.master_port,
         Env.WORLD_SIZE: nodes * procs,
         Env.NNODES: nodes,
         Env.NODE_RANK: node,
@@ -102,7 +102,7 @@ def _torchrun(job: DDPJob, node: int) -> dict[str, object]:
         Env.PET_NPROC_PER_NODE: job.status.procs_per_node,
         Env.PET_NODE_RANK: node,
         Env.PET_MASTER_ADDR: master_address(job),
-        Env.PET_MASTER_PORT: job.status.master_port,
+        Env.PET_MASTER_PORT: job.status.network.master_port,
     }
 
 
@@ -112,7 +112,7 @@ def _identity(job: DDPJob, node: int) -> dict[str, object]:
         Env.NAME: job.metadata.name,
         Env.NAMESPACE: job.metadata.namespace,
         Env.UID: job.metadata.uid,
-        Env.INCARNATION: job.status.incarnations.of(node),
+        Env.INCARNATION: job.status.bookkeeping.incarnations.of(node),
         Env.ATTEMPT: job.status.attempt,
         Env.BACKEND: job.status.backend.lower(),
     }
@@ -132,10 +132,10 @@ def _checkpoint(job: DDPJob) -> dict[str, object]:
 
 
 def _supervisor(job: DDPJob, living: tuple[str, ...]) -> dict[str, object]:
-    restart, control_port = job.spec.restart, job.status.control_port
+    restart, control_port = job.spec.restart, job.status.network.control_port
     in_place = restart.mode is RestartMode.IN_PLACE
     return {
-        Env.STATUS_PORT: job.status.status_port,
+        Env.STATUS_PORT: job.status.network.status_port,
         Env.CONTROL_PORT: control_port,
         Env.PEERS: ",".join(f"{host}:{control_port}" for host in (master_address(job), *map(_host, living))),
         Env.SECRET_FILE: f"{SECRET_DIRECTORY}/{SECRET_KEY}",

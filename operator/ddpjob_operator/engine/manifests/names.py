@@ -33,13 +33,14 @@ def secret_name(job: DDPJob) -> str:
 
 
 def service_name(job: DDPJob) -> str:
-    """The name of the master's Service; a gang that an older operator started has the job's own."""
-    return job.status.service or job.metadata.name
+    """The name of the master's Service."""
+    assert job.status.network.service, "an attempt was started"
+    return job.status.network.service
 
 
 def present_pod_name(job: DDPJob, node: int) -> str:
     """The name of a node's present pod."""
-    return pod_name(job, node, job.status.incarnations.of(node))
+    return pod_name(job, node, job.status.bookkeeping.incarnations.of(node))
 
 
 def digest_of_name(job: DDPJob) -> str:

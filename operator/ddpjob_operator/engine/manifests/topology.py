@@ -1,6 +1,6 @@
 """Ranks that follow placement: what tells a pod's supervisor which other pods it is close to.
 
-A pod is made before it is placed. So the operator writes an annotation once the pod has its machine, and the kubelet
+A pod is made before it is placed. So the operator writes an annotation once the pod is scheduled, and the kubelet
 shows it in a file: a variable would be fixed when the container starts.
 """
 
@@ -12,7 +12,7 @@ TOPOLOGY_VOLUME = "ddpjob-topology"
 
 
 def domain_key(job: DDPJob) -> str | None:
-    """The label of machines whose value a pod is told; None: nothing in its ranks' front could heed it."""
+    """The label of Kubernetes nodes whose value a pod is told; None: nothing in its ranks' front could heed it."""
     topology = job.spec.topology
     return topology.key if topology and job.spec.supervisor else None
 

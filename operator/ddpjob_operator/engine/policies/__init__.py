@@ -42,7 +42,7 @@ CHAIN: tuple[Policy, ...] = (
     ),
     Policy(resized, "A new size is taken at once, even while pods of the last attempt still run.", resize_due),
     Policy(between_attempts, "While pods of the last attempt run, nothing is created.", between_due),
-    Policy(given_back, "Nodes that were held for too long are given back, whoever wants them.", give_back_due),
+    Policy(given_back, "What was held in vain for too long is given back, whoever wants it.", give_back_due),
     Policy(gave_way, "A gang that gives way to another one is not completed first.", gave_way_due),
     Policy(children, "An attempt is under way only once everything that belongs to it exists.", children_due),
     Policy(under_way, "Nothing else is left to decide."),

@@ -11,7 +11,6 @@ from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.decision import Action, Create, Delete
 from ddpjob_operator.engine.manifests.children import build_network_policy, build_service
-from ddpjob_operator.engine.manifests.names import service_name
 from ddpjob_operator.engine.manifests.pod_groups import build_pod_group, build_workload
 from ddpjob_operator.engine.owned import (
     NETWORK_POLICY,
@@ -39,9 +38,7 @@ class _Beside:
 
 
 def _policy_name(job: DDPJob) -> str | None:
-    # A job that an older operator started has it in its spec only.
-    chosen = job.status.network_policy or job.spec.network.policy
-    return None if chosen in {None, NetworkPolicy.DISABLED} else name_beside(job.ref)
+    return None if job.status.network.policy in {None, NetworkPolicy.DISABLED} else name_beside(job.ref)
 
 
 def _group_name(kind: OwnedKind) -> Callable[[DDPJob], str | None]:
@@ -56,7 +53,7 @@ def _group_name(kind: OwnedKind) -> Callable[[DDPJob], str | None]:
 # Policies first, so that no pod is open even for a moment.
 BESIDE: Mapping[OwnedKind, _Beside] = {
     NETWORK_POLICY: _Beside(_policy_name, lambda job, view: build_network_policy(job, view.snapshot.settings)),
-    SERVICE: _Beside(service_name, lambda job, _: build_service(job)),
+    SERVICE: _Beside(lambda job: job.status.network.service, lambda job, _: build_service(job)),
     WORKLOAD: _Beside(_group_name(POD_GROUP), lambda job, _: build_workload(job)),
     POD_GROUP: _Beside(_group_name(POD_GROUP), lambda job, _: build_pod_group(job)),
     VOLCANO_GROUP: _Beside(_group_name(VOLCANO_GROUP), lambda job, _: build_pod_group(job)),
@@ -96,14 +93,14 @@ def _named(one: str | PodGroup) -> str:
 def chosen(view: View) -> StatusChanges:
     """What of it is fixed for the coming attempts: what the job says, else what it started with.
 
-    One that started when there was no choice has no NetworkPolicy, nor has one where nobody can make any.
+    Where nobody can make a NetworkPolicy, it has none.
     """
-    open_to_all = view.started or NETWORK_POLICY not in view.snapshot.owned
-    first = NetworkPolicy.DISABLED if open_to_all else view.snapshot.settings.network_policy
-    return {"network_policy": view.spec.network.policy or view.status.network_policy or first}
+    possible = NETWORK_POLICY in view.snapshot.owned
+    first = view.snapshot.settings.network_policy if possible else NetworkPolicy.DISABLED
+    return {"policy": view.spec.network.policy or view.status.network.policy or first}
 
 
 def outdated(view: View) -> tuple[Delete, ...]:
     """What has to be replaced before the gang goes on: a NetworkPolicy opens the status port that there was."""
-    replaced = view.started and view.status.status_port != view.spec.network.status_port
+    replaced = view.started and view.status.network.status_port != view.spec.network.status_port
     return tuple(Delete(NETWORK_POLICY, name) for name in view.snapshot.owned.get(NETWORK_POLICY, ()) if replaced)

@@ -87,7 +87,7 @@ def ending(view: View) -> Verdict | None:
 
 def _as_known_now(view: View, entry: Entry | None, message: str) -> str:
     """The message of a decision, with the rank that is now known to have failed first."""
-    known = view.status.last_failure
+    known = view.status.last_incident
     if known is None or entry is None:
         return message
     before, now = told(Facts.of(known), view.called), told(entry.facts, view.called)

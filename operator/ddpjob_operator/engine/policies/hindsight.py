@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from ddpjob_operator.api import AvoidedNode, Cause, ConditionType, Incident
+from ddpjob_operator.api import AvoidedNodeName, Cause, ConditionType, Incident
 from ddpjob_operator.api.status import MAX_AVOIDED
 from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.incidents.evidence import attempt_told, facts_of, lost_with_its_node
@@ -13,34 +13,34 @@ from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import View
 
 AVOIDED_FOR = timedelta(hours=1)
-"""How long pods avoid a machine that was lost."""
+"""How long pods avoid a Kubernetes node that was lost."""
 
 
 def news(view: View) -> Entry | None:
     """The last incident by what is known of it now; None if the status already says the same."""
-    known = view.status.last_failure
+    known = view.status.last_incident
     return None if known is None else amended(view, enlightened(Facts.of(known), _said_since(view, known)))
 
 
 def hindsight(view: View, entry: Entry | None) -> StatusChanges:
     """The fields of the status that change by this news and by what else is known now; empty if there is nothing new.
 
-    A pod that was lost with its machine reports nothing: it is overdue. That explains the loss of a peer, and nothing
-    else: a pod that hangs while it stops is overdue as well.
+    A pod that was lost with its Kubernetes node reports nothing: it is overdue. That explains the loss of a peer, and
+    nothing else: a pod that hangs while it stops is overdue as well.
     """
     fields: StatusChanges = {}
-    silent = tuple(pod.machine for pod in view.overdue if pod.machine)
+    silent = tuple(pod.node_name for pod in view.overdue if pod.node_name)
     # They displace none: after the loss of a rack, each look would displace what the previous look had added.
     if avoided := avoiding(view, silent, at_most=MAX_AVOIDED - len(view.avoided)):
-        fields["avoided_nodes"] = avoided
+        fields["avoided_node_names"] = avoided
     return fields if entry is None else {**fields, **entry.recorded}
 
 
-def avoiding(view: View, names: tuple[str, ...], *, at_most: int = MAX_AVOIDED) -> tuple[AvoidedNode, ...]:
-    """The machines to avoid, with the first `at_most` new ones of these names, newest last; empty if none is new."""
+def avoiding(view: View, names: tuple[str, ...], *, at_most: int = MAX_AVOIDED) -> tuple[AvoidedNodeName, ...]:
+    """The Kubernetes nodes to avoid, with the first `at_most` new ones, the newest last; empty if none is new."""
     known = {one.node_name for one in view.avoided}
     new = [name for name in dict.fromkeys(names) if name not in known][:at_most]
-    added = (AvoidedNode(node_name=name, until=view.now + AVOIDED_FOR) for name in new)
+    added = (AvoidedNodeName(node_name=name, until=view.now + AVOIDED_FOR) for name in new)
     return (*view.avoided, *added)[-MAX_AVOIDED:] if new else ()
 
 
@@ -64,12 +64,12 @@ def _gang_of(view: View, known: Incident) -> tuple[Pod, ...]:
     said = view.status.condition(ConditionType.RESTARTING)
     if said is None or (said.status, said.reason) != ("True", known.cause):
         return ()
-    job, incarnations = view.snapshot.job, view.status.incarnations
+    job, incarnations = view.snapshot.job, view.status.bookkeeping.incarnations
     gang = range(incarnations.former, incarnations.default)
     if all(known.pod != pod_name(job, known.node, incarnation) for incarnation in gang):
         return ()
     # Reversed: of several incidents of one pod, the latest counts.
-    older = {one.pod: one.attempt for one in reversed(view.status.history[1:])}
+    older = {one.pod: one.attempt for one in reversed(view.status.incidents[1:])}
     ours = [
         pod
         for pod in view.snapshot.pods

@@ -47,7 +47,7 @@ def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
     wait = not view.succeeded and all(pod.active for pod in others) and any(pod.running for pod in others)
     possible = view.spec.restart.mode is RestartMode.IN_PLACE and view.supervised
     # The status names them one by one and has room for only so many; after that, all are replaced.
-    few = len(view.status.incarnations.replaced(nodes).exceptions) <= MAX_EXCEPTIONS
+    few = len(view.status.bookkeeping.incarnations.replaced(nodes).exceptions) <= MAX_EXCEPTIONS
     alone = possible and wait and few and all(_took_its_pod(view, failure) for failure in failures)
     return tuple(sorted(nodes)) if alone else ()
 
@@ -76,7 +76,7 @@ def lost_together(view: View, alone: tuple[int, ...], failures: list[Facts]) -> 
     if not all(_took_its_pod(view, failure) for failure in failures):
         return None
     nodes = {failure.node for failure in failures}
-    known, said = view.status.last_failure, view.status.condition(ConditionType.RESTARTING)
+    known, said = view.status.last_incident, view.status.condition(ConditionType.RESTARTING)
     if known is None or said is None or (said.status, said.reason) != ("True", known.cause):
         return None
     made = [pod.created_at for node, pod in view.current.items() if node in nodes]
@@ -105,8 +105,8 @@ def waits_in_vain(view: View) -> Verdict | None:
 
     Its replacement was decided before it was known that the rank would finish. Not if only rank 0 counts and is done.
     """
-    known = view.status.last_failure
-    exceptions = view.status.incarnations.exceptions
+    known = view.status.last_incident
+    exceptions = view.status.bookkeeping.incarnations.exceptions
     new = [view.current.get(one.node) for one in exceptions if one.node not in view.finished]
     if known is None or not view.finished or _rank_zero_is_done(view):
         return None
@@ -164,7 +164,7 @@ def _charge(view: View, said: Facts) -> Verdict:
 
 def _before(view: View, incident: Facts) -> Budget:
     """The budget before the incident; if two are reported at once, the time between them decides."""
-    last = view.status.last_failure
+    last = view.status.last_incident
     window = timedelta(seconds=view.spec.restart.window_seconds)
     heard_together = last is not None and not view.status.is_true(ConditionType.RUNNING)
     # Then the condition Running, which shows how long all was well, has not been written between the two.

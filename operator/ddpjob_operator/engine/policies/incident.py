@@ -85,7 +85,7 @@ def corrected(view: View) -> Verdict | None:
         return None
     if entry is not None and entry.judgement.action is RestartAction.FAIL:
         return fail(view, entry.facts.cause, told(entry.facts, view.called), **fields)
-    known, said = view.status.last_failure, view.status.condition(ConditionType.RESTARTING)
+    known, said = view.status.last_incident, view.status.condition(ConditionType.RESTARTING)
     if entry is None or known is None or said is None or said.reason != known.cause:
         return Verdict(updated(view, **fields), None)
     facts = entry.facts
@@ -108,7 +108,7 @@ def _failures(view: View) -> list[Facts]:
 
     And of those that run, but whose supervisors are missed.
     """
-    attempt, now, problems, noun = view.status.attempt, view.now, view.snapshot.machine_problems, view.noun
+    attempt, now, problems, noun = view.status.attempt, view.now, view.snapshot.kubernetes_node_problems, view.noun
     troubled = [pod for pod in view.restless.values() if _is_in_trouble(view, pod)]
     ends = [pod.exit.finished_at + TICK for pod in troubled if pod.exit and pod.exit.finished_at]
     # Those that have yet to end come after: as time passes they would, and with it another would be the first.
@@ -118,7 +118,7 @@ def _failures(view: View) -> list[Facts]:
         seconds = view.spec.finish_timeout_seconds
         found += [stalled(pod, attempt, now, seconds) for pod in view.current.values() if pod.active]
     if view.created:
-        job, incarnations = view.snapshot.job, view.status.incarnations
+        job, incarnations = view.snapshot.job, view.status.bookkeeping.incarnations
         gone = (lost_pod(present_pod_name(job, node), node, incarnations.of(node)) for node in view.missing)
         found += [facts_of(pod, attempt, now, noun=noun) for pod in gone]
     known, patience = {failure.node for failure in found}, MEMBER_LOST_AFTER.total_seconds()
@@ -180,7 +180,7 @@ def _avoiding(view: View, incident: Facts) -> StatusChanges:
     )
     lost = (incident.node_name,) if useless and incident.node_name else ()
     avoided = avoiding(view, lost)
-    return {"avoided_nodes": avoided} if avoided else {}
+    return {"avoided_node_names": avoided} if avoided else {}
 
 
 def _grace(view: View, incident: Facts) -> int | None:

@@ -72,7 +72,8 @@ def ungrouped(view: View) -> str:
     The template's own one is the template's matter.
     """
     asked = view.spec.scheduling
-    in_vain = asked is not None and (asked.scheduling_policy or asked.disruption_mode) and not view.status.pod_group
+    grouped = view.status.pod_group
+    in_vain = asked is not None and (asked.scheduling_policy or asked.disruption_mode) and not grouped
     return NO_POD_GROUP if in_vain else ""
 
 
@@ -86,7 +87,8 @@ def _waiting_for(view: View) -> str:
         return ""
     first = next((pod for pod in waiting if pod.waiting), waiting[0])
     alike = (
-        sum(pod.waiting == first.waiting and (pod.machine is None) == (first.machine is None) for pod in waiting) - 1
+        sum(pod.waiting == first.waiting and (pod.node_name is None) == (first.node_name is None) for pod in waiting)
+        - 1
     )
     more = f" and {alike} more" if alike else ""
     what = first.waiting or _silent(view, first)
@@ -108,19 +110,19 @@ def _volumes(view: View, pod: Pod) -> str:
 
 
 def _topology(view: View, pod: Pod) -> str:
-    """Which label the scheduler goes by if no node is close enough to the others: it may be that none has it."""
+    """Which label the scheduler goes by if no Kubernetes node is close enough: it may be that none has it."""
     topology = view.spec.topology
     if topology is None or topology.required is None or pod.waiting is None or "affinity" not in pod.waiting.message:
         return ""
-    return f" (spec.scheduling.topology: do nodes have the label {topology.required}?)"
+    return f" (spec.scheduling.topology: do Kubernetes nodes have the label {topology.required}?)"
 
 
 def _silent(view: View, pod: Pod) -> Waiting:
     """What a pod is waiting for if neither the scheduler nor its kubelet says why."""
-    if pod.machine is not None:
-        return Waiting(f"starting on node {pod.machine}")
+    if pod.node_name is not None:
+        return Waiting(f"starting on Kubernetes node {pod.node_name}")
     scheduler = view.spec.template["spec"].get("schedulerName", DEFAULT_SCHEDULER)
     if scheduler == DEFAULT_SCHEDULER:
-        return Waiting("waiting for a node")
+        return Waiting("waiting to be scheduled")
     queue = ", and does its queue exist" if scheduler == VOLCANO else ""  # Without one, Volcano says nothing at all.
     return Waiting(f"waiting for {scheduler}, which has said nothing: is it running{queue}?")

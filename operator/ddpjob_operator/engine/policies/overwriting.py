@@ -25,7 +25,7 @@ def overwriting(view: View) -> Verdict | None:
         node=0,
         cause=Cause.STARTED_OVER,
         pod=present_pod_name(view.snapshot.job, 0),
-        node_name=first.machine if first else None,
+        node_name=first.node_name if first else None,
         message=text_of(said),
         rank=0,
         step=progress.step,

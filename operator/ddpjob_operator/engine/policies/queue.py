@@ -139,7 +139,7 @@ def _given_back(own: KueueWorkload) -> Patch:
 
 
 def _unknown_flavor(view: View) -> Verdict | None:
-    """No pod is created of which it is not known on which machines it may run."""
+    """No pod is created before it is known on which Kubernetes nodes it may run."""
     problem = next((flavor.problem for flavor in view.snapshot.flavors.values() if flavor.problem), None)
     if problem is None or (view.created and not view.missing):
         return None

@@ -19,8 +19,8 @@ from .steps import budget, delete, give_back, restarting, short_grace, stamped, 
 from .verdict import Times, Verdict
 
 SETTLING = timedelta(seconds=5)
-"""How long to wait before growing onto a machine with room: a pod of this gang may just have left it, and the room
-may be reported before the pod's end is."""
+"""How long to wait before growing onto a Kubernetes node with room: a pod of this gang may just have left it, and
+the room may be reported before the pod's end is."""
 
 SLOWER = 3
 """Volumes and images take longer than scheduling: this many times scheduleTimeoutSeconds."""
@@ -54,7 +54,9 @@ def _shrunk(view: View) -> Verdict | None:
     if not view.is_due(shrink_time(view)):
         return None
     waited = view.spec.elastic.shrink_after_seconds if view.spec.elastic else 0
-    message = f"{view.placed} of {counted(view.nodes, 'pod')} found nodes within {waited} s: going on with those"
+    message = (
+        f"{view.placed} of {counted(view.nodes, 'pod')} could be scheduled within {waited} s: going on with those"
+    )
     return _with_nodes(view, view.placed, Reason.SHRUNK, message, grace=short_grace(view))
 
 
@@ -67,18 +69,20 @@ def _grown(view: View) -> Verdict | None:
 
 
 def given_back(view: View) -> Verdict | None:
-    """A gang that lacks machines, or cannot run on one, gives back those it holds and tries again after a while."""
+    """A gang whose pods are not all scheduled, or do not all run, gives back what it holds and tries again later."""
     if view.is_due(_gang_timeout(view)):
-        said = f"{view.placed} of {counted(view.nodes, 'pod')} found nodes"
+        said = f"{view.placed} of {counted(view.nodes, 'pod')} could be scheduled"
         return _give_back(view, f"{said} within {view.spec.schedule_timeout_seconds} s (scheduleTimeoutSeconds)")
     if not view.is_due(_stuck_time(view)):
         return None
     # Ranks that wait for rank 0 are not stuck because of their nodes. If all are stuck, it is no node's fault.
     blamed = [pod for pod in view.restless.values() if pod.active and not pod.running and not _waits_for_master(pod)]
-    avoided = avoiding(view, tuple(pod.machine for pod in blamed if pod.machine)) if len(blamed) < view.nodes else ()
+    avoided = (
+        avoiding(view, tuple(pod.node_name for pod in blamed if pod.node_name)) if len(blamed) < view.nodes else ()
+    )
     seconds = SLOWER * view.spec.schedule_timeout_seconds
     said = f"{awaited(view)}; not all were running within {seconds} s ({SLOWER} times scheduleTimeoutSeconds)"
-    kept_away: StatusChanges = {"avoided_nodes": avoided} if avoided else {}
+    kept_away: StatusChanges = {"avoided_node_names": avoided} if avoided else {}
     return _give_back(view, said, **kept_away)
 
 
@@ -98,16 +102,16 @@ def give_back_due(view: View) -> Times:
 
 
 def _gang_timeout(view: View) -> datetime | None:
-    """When a gang of which only some pods have machines gives them back.
+    """When a gang of which only some pods are scheduled gives back what it holds.
 
     A little later than was asked for, by an amount that differs from job to job and attempt to attempt: otherwise two
-    jobs that hold what the other one needs would let go at the same moment, and take the same machines again.
+    jobs that hold what the other one needs would let go at the same moment, and take the same Kubernetes nodes again.
     """
     return _since_first_place(view, _schedule_seconds(view)) if 0 < view.placed < view.nodes else None
 
 
 def _stuck_time(view: View) -> datetime | None:
-    """When a gang that has all its machines, but pods that do not get to run on them, gives all of them back as well.
+    """When a gang whose pods are all scheduled, but do not all get to run, gives back what it holds as well.
 
     Never while an init container of the template is running: what it fetches takes as long as it takes.
     """
@@ -124,7 +128,7 @@ def _schedule_seconds(view: View) -> float:
 
 
 def shrink_time(view: View) -> datetime | None:
-    """When an elastic gang goes on with those of its pods that have machines."""
+    """When an elastic gang goes on with those of its pods that are scheduled."""
     elastic = view.spec.elastic
     if elastic is None or not elastic.min_nodes <= view.placed < view.nodes:
         return None
@@ -132,7 +136,7 @@ def shrink_time(view: View) -> datetime | None:
 
 
 def _growth_time(view: View) -> datetime | None:
-    """When an elastic gang starts again with the reserves that have machines: soon if it is complete with them.
+    """When an elastic gang starts again with the reserves that are scheduled: soon if it is complete with them.
 
     Never once a node has finished: the others are about to.
     """
@@ -147,17 +151,17 @@ def _growth_time(view: View) -> datetime | None:
 
 
 def _since_first_place(view: View, seconds: float) -> datetime | None:
-    """So many seconds after the first pod got a machine: before that, the gang holds nothing.
+    """So many seconds after the first pod was scheduled: before that, the gang holds nothing.
 
     If a running gang is waiting for replacements, counted from when these were created, or refused.
     """
-    placed = (pod.scheduled_at or pod.created_at for pod in view.current.values() if pod.machine is not None)
+    placed = (pod.scheduled_at or pod.created_at for pod in view.current.values() if pod.node_name is not None)
     since = min((time for time in placed if time is not None), default=None)
-    for replaced in view.status.incarnations.exceptions:
+    for replaced in view.status.bookkeeping.incarnations.exceptions:
         pod = view.current.get(replaced.node)
         if since is None or (pod is None and view.snapshot.refusal is None):
             return None
-        if pod is None or pod.machine is None:
+        if pod is None or pod.node_name is None:
             since = max(since, (pod.created_at if pod else _since_restart(view)) or since)
     return after(since, seconds)
 
@@ -202,7 +206,7 @@ def _with_nodes(view: View, nodes: int, reason: Reason, message: str, *, grace: 
 def _sized(view: View, nodes: int) -> StatusChanges:
     unchanged: StatusChanges = {
         # What opens that port is replaced only after a suspension.
-        "status_port": view.status.status_port,
+        "status_port": view.status.network.status_port,
         # Nor does the job change otherwise if other resources count as GPUs by now.
         "procs_per_node": view.status.procs_per_node,
         "backend": view.status.backend,

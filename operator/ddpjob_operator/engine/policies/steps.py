@@ -111,7 +111,7 @@ def replace_alone(
     **changes: Unpack[StatusChanges],
 ) -> Verdict:
     """These nodes get new pods while the others wait for them; then all start again, with these fields of status."""
-    incarnations = view.status.incarnations.replaced(lost)
+    incarnations = view.status.bookkeeping.incarnations.replaced(lost)
     fixed: StatusChanges = {"incarnations": incarnations, "supervised": True, "backoff_until": until}
     again: StatusChanges = {**fixed, **changes}
     status = updated(view, *says, **again)
@@ -147,13 +147,13 @@ def waiting_to_end(view: View, count: int) -> str:
 
 def next_attempt(view: View) -> StatusChanges:
     """The gang starts again, every node with a new pod: former pods are those of smaller incarnations."""
-    incarnations = view.status.incarnations.renewed()
+    incarnations = view.status.bookkeeping.incarnations.renewed()
     return {
         "attempt": attempt_after(view),
         "incarnations": incarnations,
         "service": name_beside(view.snapshot.job.ref),
         "pod_group": _own_group(view, incarnations),
-        "avoided_nodes": view.avoided,
+        "avoided_node_names": view.avoided,
         # Until one answers: a gang whose supervisors cannot be reached would never count as running.
         "supervised": False,
     }
@@ -212,7 +212,7 @@ def creating(view: View, status: DDPJobStatus, nodes: Iterable[int]) -> tuple[Ac
 
 def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:
     """For a pod that joins a running gang: where to find the others, whatever DNS still remembers."""
-    if not status.supervised:
+    if not status.bookkeeping.supervised:
         return ()
     others = view.with_status(status).current.values()
     return tuple(pod.address for pod in others if pod.running and pod.address)[:MOST_PEERS]

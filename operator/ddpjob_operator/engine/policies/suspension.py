@@ -57,13 +57,13 @@ def _forestalled(view: View) -> StatusChanges:
 
     It costs nothing. A rank that ended because it was told to stop has not failed, nor has one that lost such a peer.
     """
-    known, attempt = view.status.last_failure, last_attempt(view)
+    known, attempt = view.status.last_incident, last_attempt(view)
     if known is not None and known.attempt >= attempt:
         return {}
     failed = [pod for pod in view.current.values() if pod.failed and pod.node not in view.finished]
     # If in doubt, a pod was told to: suspension must cost nothing.
     by_itself = [pod for pod in failed if pod.exit and not pod.was_told_before(pod.exit.finished_at)]
-    failures = [facts_of(pod, attempt, view.now, view.snapshot.machine_problems) for pod in by_itself]
+    failures = [facts_of(pod, attempt, view.now, view.snapshot.kubernetes_node_problems) for pod in by_itself]
     first = first_of(failures) if failures else None
     if first is None or first.cause in {Cause.STOPPED, Cause.PEER_LOST}:
         return {}

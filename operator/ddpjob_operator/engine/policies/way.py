@@ -20,16 +20,16 @@ one does: the Cluster Autoscaler looks every ten seconds for pods that lack node
 before it tries again those that are to get the nodes."""
 
 EVERYWHERE = frozenset({"cpu", "memory", "ephemeral-storage"})
-"""Resources that all nodes have."""
+"""Resources that all Kubernetes nodes have."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def gave_way(view: View) -> Verdict | None:
-    """A gang that holds nodes and can get no more for now gives way to one that comes first."""
+    """A gang that holds some Kubernetes nodes and can get no more gives way to one that comes first."""
     ahead = view.snapshot.ahead
     if ahead is None or not view.is_due(patience_ends(view)) or view.snapshot.scales_up:
         return None
-    found, wait = f"{view.placed} of {view.pods(view.nodes)} found nodes", _turn(view, ahead)
+    found, wait = f"{view.placed} of {view.pods(view.nodes)} could be scheduled", _turn(view, ahead)
     again = f"trying again when it comes first, or in {wait.total_seconds():.0f} s if nothing changes"
     message = f"{found}, with {counted(ahead.jobs, 'job')} ahead in line: giving back what it holds, and {again}"
     return give_back(view, Reason.GAVE_WAY, message, wait)
@@ -48,7 +48,7 @@ def patience_ends(view: View) -> datetime | None:
     lacking = lacking_nodes(view)
     if view.snapshot.ahead is None or not lacking or not view.placed or not all(map(_is_hopeless, lacking)):
         return None
-    if view.status.incarnations.exceptions or shrink_time(view) is not None:
+    if view.status.bookkeeping.incarnations.exceptions or shrink_time(view) is not None:
         return None
     times = (time for pod in view.current.values() for time in (pod.created_at, pod.scheduled_at))
     last = max((time for time in times if time is not None), default=None)
@@ -56,8 +56,8 @@ def patience_ends(view: View) -> datetime | None:
 
 
 def lacking_nodes(view: View) -> tuple[Pod, ...]:
-    """The present pods that wait for a node."""
-    return tuple(pod for pod in view.restless.values() if pod.machine is None)
+    """The present pods that are not scheduled yet."""
+    return tuple(pod for pod in view.restless.values() if pod.node_name is None)
 
 
 def _is_hopeless(pod: Pod) -> bool:
@@ -100,8 +100,8 @@ def in_line(view: View) -> InLine | None:
     return InLine(away=True) if _has_given_way(view) else None
 
 
-def kind_of_nodes(job: DDPJob) -> str:
-    """What kind of nodes a job asks for: jobs that ask for the same kind stand in one line."""
+def kind_of_kubernetes_nodes(job: DDPJob) -> str:
+    """What kind of Kubernetes nodes a job asks for: jobs that ask for the same kind stand in one line."""
     pod, resources = job.spec.template["spec"], job.spec.trainer.get("resources", {})
     affinity = pod.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED)
     asked = {*resources.get("requests", {}), *resources.get("limits", {})}

@@ -9,7 +9,7 @@ import pytest
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
 from ddpjob_operator.cluster.kube.forbidden import AGAIN_SECONDS
 from ddpjob_operator.cluster.kube.objects import NodeObject
-from ddpjob_operator.cluster.nodes import Nodes
+from ddpjob_operator.cluster.kubernetes_nodes import KubernetesNodes
 
 from .manifests import a_node
 
@@ -33,19 +33,19 @@ class Answering(ApiClient):
         return answer
 
 
-def problems(nodes: Nodes, *names: str) -> dict[str, str]:
+def problems(nodes: KubernetesNodes, *names: str) -> dict[str, str]:
     return asyncio.run(nodes.problems(names))
 
 
 def test_each_node_is_asked_and_one_that_is_well_or_gone_says_so() -> None:
     api = Answering(a=a_node(), b=None, c=a_node(ready="Unknown", message="silent"))
-    assert problems(Nodes(api), "a", "b", "c") == {"a": "", "b": "is gone", "c": "is not ready: silent"}
+    assert problems(KubernetesNodes(api), "a", "b", "c") == {"a": "", "b": "is gone", "c": "is not ready: silent"}
     assert api.asked == ["a", "b", "c"]
 
 
 def test_nothing_is_said_of_a_node_that_cannot_be_read_now() -> None:
     api = Answering(a=BUSY, b=None)
-    nodes = Nodes(api)
+    nodes = KubernetesNodes(api)
     assert problems(nodes, "a", "b") == {"b": "is gone"}
     api.answers["a"] = a_node()
     assert problems(nodes, "a") == {"a": ""}, "it is asked again"
@@ -53,7 +53,7 @@ def test_nothing_is_said_of_a_node_that_cannot_be_read_now() -> None:
 
 def test_an_operator_that_may_not_read_nodes_asks_once_in_a_while() -> None:
     api = Answering(a=FORBIDDEN)
-    nodes = Nodes(api)
+    nodes = KubernetesNodes(api)
     assert [problems(nodes, "a"), problems(nodes, "a")] == [{}, {}]
     assert api.asked == ["a"]
 
@@ -62,7 +62,7 @@ def test_an_operator_that_may_read_nodes_again_does_without_a_restart(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     api = Answering(a=FORBIDDEN)
-    nodes, now = Nodes(api), time.monotonic()
+    nodes, now = KubernetesNodes(api), time.monotonic()
     assert problems(nodes, "a") == {}
     api.answers["a"] = None
     monkeypatch.setattr(time, "monotonic", lambda: now + AGAIN_SECONDS / 2)
@@ -74,10 +74,12 @@ def test_an_operator_that_may_read_nodes_again_does_without_a_restart(
     api.answers["a"] = FORBIDDEN
     with caplog.at_level("INFO"):
         problems(nodes, "a")
-    assert [message[:33] for message in caplog.messages] == ["this operator may not read nodes:"], "it is news again"
+    assert [message[:44] for message in caplog.messages] == ["this operator may not read Kubernetes nodes:"], (
+        "it is news again"
+    )
 
 
-def domains(nodes: Nodes, *names: str) -> dict[str, str]:
+def domains(nodes: KubernetesNodes, *names: str) -> dict[str, str]:
     return asyncio.run(nodes.domains(names, "example.com/rack"))
 
 
@@ -87,11 +89,11 @@ def in_rack(rack: str) -> NodeObject:
 
 def test_a_node_is_where_its_label_says_and_one_without_it_or_that_is_gone_is_nowhere() -> None:
     api = Answering(a=in_rack("rack-1"), b=a_node(), c=None, d=BUSY)
-    assert domains(Nodes(api), "a", "b", "c", "d") == {"a": "rack-1", "b": "", "c": ""}, "d is asked again"
+    assert domains(KubernetesNodes(api), "a", "b", "c", "d") == {"a": "rack-1", "b": "", "c": ""}, "d is asked again"
 
 
 def test_for_an_operator_that_may_not_read_nodes_each_is_nowhere_and_it_asks_once() -> None:
     api = Answering(a=FORBIDDEN)
-    nodes = Nodes(api)
+    nodes = KubernetesNodes(api)
     assert [domains(nodes, "a"), domains(nodes, "a", "b")] == [{"a": ""}, {"a": "", "b": ""}]
     assert api.asked == ["a"]

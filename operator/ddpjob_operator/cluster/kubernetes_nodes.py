@@ -1,4 +1,4 @@
-"""Nodes, read when a pod disappears, to find out why, or when it has to know where it is.
+"""Kubernetes nodes, read when a pod disappears, to find out why, or when it has to know where it is.
 
 A watch on all of them would cost more than it is worth.
 """
@@ -16,8 +16,8 @@ from .kube.objects import NodeObject
 logger = logging.getLogger(__name__)
 
 
-class Nodes:
-    """What is wrong with nodes and where they are, if this operator may read them: the chart has an option for it."""
+class KubernetesNodes:
+    """What is wrong with Kubernetes nodes and where they are, where the chart lets this operator read them."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
@@ -46,7 +46,9 @@ class Nodes:
             found = await self._api.get(NODES, None, name)
         except ApiError as error:
             if error.status == HTTPStatus.FORBIDDEN and self._forbidden.refused():
-                logger.info("this operator may not read nodes: causes are told from pods alone, no rank moves closer")
+                logger.info(
+                    "this operator may not read Kubernetes nodes: pods alone tell causes, and no rank moves closer"
+                )
             return {}
         self._forbidden.permitted()
         return {name: found}
