@@ -19,9 +19,9 @@ from typing import Any
 
 from ddpjob_supervisor.gang.control import control_port
 from ddpjob_supervisor.gang.coordinator_service import CoordinatorService
-from ddpjob_supervisor.gang.follower import beat_seconds
 from ddpjob_supervisor.gang.judging import Limits
 from ddpjob_supervisor.gang.link import Link, LinkLostError, LocalLink, connect
+from ddpjob_supervisor.gang.membership import beat_seconds
 from ddpjob_supervisor.gang.messages import Beats, End, Failed, Hello, Idle, Start, Stop
 from ddpjob_supervisor.gang.rendezvous import RELEASE, Rendezvous
 from ddpjob_supervisor.gang.settings import Settings

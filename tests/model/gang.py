@@ -74,7 +74,7 @@ class Ranks:
 
 @dataclass
 class Supervisor:
-    """One pod's, as gang/follower.py has it."""
+    """One pod's, as gang/membership.py has it."""
 
     node: int
     incarnation: int

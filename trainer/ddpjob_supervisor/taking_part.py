@@ -14,8 +14,9 @@ from ddpjob_rank.running.program import Program
 
 from .gang.control import control_port
 from .gang.coordinator_service import CoordinatorService
-from .gang.follower import Follower
 from .gang.link import LocalLink
+from .gang.membership import Follower
+from .gang.node_attempt import Node
 from .gang.rendezvous import Rendezvous
 from .gang.secret import with_secret
 from .gang.settings import DISABLED, Settings, read_settings
@@ -28,6 +29,7 @@ from .page.server import Page
 from .page.status import Status
 from .preflight.findings import log, verdict
 from .preflight.running import preflight
+from .watch.heartbeats import Heartbeats
 from .watch.post_server import PostServer
 
 REQUESTS = (signal.SIGTERM, signal.SIGINT)
@@ -73,9 +75,9 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         posts = (
             await stack.enter_async_context(PostServer(directory)) if settings.in_a_job and settings.leads else None
         )
-        follower = Follower(
-            settings, program, starter, rendezvous, fit=fit, env=env, directory=directory, posts=posts
-        )
+        heartbeats = Heartbeats(directory, settings.processes)
+        node = Node(settings, program, starter, rendezvous, fit, env, directory, heartbeats, posts)
+        follower = Follower(node)
         service = CoordinatorService(settings) if settings.leads else None
         _listen_to_signals(follower, starter)
         status = Status(settings, follower, service, rendezvous, starter)

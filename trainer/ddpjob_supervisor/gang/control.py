@@ -10,8 +10,8 @@ from ddpjob_rank.errors import TrainerError
 from ddpjob_supervisor.listening import SILENT, Door, Places, listen_on
 
 from .coordinator_service import CoordinatorService
-from .follower import Follower
 from .link import NOT_DIRECT, LinkLostError, TcpLink, accepted, not_direct
+from .membership import Follower
 from .messages import FIRST_WITH_PROOF, PROTOCOL, Announce, Hello, History, Message, Refused, UnreadableError
 from .once import Once, shown
 from .proof import UnprovedError

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ddpjob_rank.console import warn
 
 from ddpjob_supervisor.gang.coordinator_service import CoordinatorService
-from ddpjob_supervisor.gang.follower import Follower
+from ddpjob_supervisor.gang.membership import Follower
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gang.states import Phase

@@ -7,16 +7,17 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 from ddpjob_rank.reporting.heartbeat import EMPTY, SLOTS, Record, encode
 from ddpjob_rank.running.program import Program
-from ddpjob_supervisor.gang import follower as module
-from ddpjob_supervisor.gang import local_ranks
-from ddpjob_supervisor.gang.follower import Follower, Membership, NodeRunning, beat_seconds
+from ddpjob_supervisor.gang import local_ranks, membership, node_attempt
+from ddpjob_supervisor.gang.exit_verdict import Membership, Verdict, of_ranks
 from ddpjob_supervisor.gang.link import LocalLink
+from ddpjob_supervisor.gang.membership import Follower, beat_seconds
 from ddpjob_supervisor.gang.messages import (
     Beats,
     End,
@@ -35,12 +36,14 @@ from ddpjob_supervisor.gang.messages import (
     Start,
     Stop,
 )
+from ddpjob_supervisor.gang.node_attempt import Node
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gpu.nvml import Nvml
 from ddpjob_supervisor.node.ranks import Launch, Rank, exit_code
 from ddpjob_supervisor.watch import nvidia_driver
 from ddpjob_supervisor.watch.blame import Observation
+from ddpjob_supervisor.watch.heartbeats import Heartbeats
 
 from tests.support.waiting import patience
 from tests.unit.supervisor.gpu.driver import Driver
@@ -108,20 +111,14 @@ def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follow:
         settings = Settings(processes=2, **place)
         fit = asyncio.create_task(asyncio.sleep(0))
         async with Sleepers() as sleepers, asyncio.timeout(patience(DEADLINE_SECONDS)):
-            follower = Follower(
-                settings,
-                Program(module=False, name="train.py"),
-                sleepers,
-                Rendezvous(settings),
-                fit=fit,
-                env=os.environ,
-                directory=tmp_path,
-            )
+            program, heartbeats = Program(module=False, name="train.py"), Heartbeats(tmp_path, 2)
+            node = Node(settings, program, sleepers, Rendezvous(settings), fit, os.environ, tmp_path, heartbeats)
+            follower = Follower(node)
             await scene(follower, sleepers)
-            if isinstance(follower._state, NodeRunning):
-                follower._state.task.cancel()
-                await asyncio.wait([follower._state.task])
-            follower._heartbeats.close()
+            if follower._running is not None:
+                follower._running.task.cancel()
+                await asyncio.wait([follower._running.task])
+            heartbeats.close()
 
     return lambda scene, **place: asyncio.run(play(scene, place))
 
@@ -144,8 +141,9 @@ def test_of_a_rank_that_has_ended_it_says_so(follow: Follow) -> None:
 
 def test_nothing_of_the_last_attempt_is_told_of_the_next(follow: Follow) -> None:
     async def scene(follower: Follower, _: Sleepers) -> None:
+        follower._handle(Start(1, 0, {}))
         told = encode(1, Record(rank=0, attempt=1, step=7), b"")
-        path, slot = follower._heartbeats.path(0), SLOTS[1]
+        path, slot = follower._node.heartbeats.path(0), SLOTS[1]
         path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
         assert [beat["step"] for beat in follower.beats()] == [7]
         follower._handle(Start(2, 0, {}))
@@ -158,15 +156,15 @@ def test_a_start_tells_where_the_others_are(follow: Follow) -> None:
     async def scene(follower: Follower, _: Sleepers) -> None:
         others = {"0": "10.0.0.1:29502", "1": "10.0.0.2:29502"}
         follower._handle(Start(1, 0, others))
-        assert follower._rendezvous.members == others, "they are told of a new rank 0"
+        assert follower._node.rendezvous.members == others, "they are told of a new rank 0"
 
     follow(scene)
 
 
 async def ranks_run(follower: Follower, attempt: int) -> None:
     def run() -> bool:
-        state = follower._state
-        return isinstance(state, NodeRunning) and state.start.attempt == attempt and len(state.ranks.pids) == 2
+        running = follower._running
+        return running is not None and running.start.attempt == attempt and len(running.ranks.pids) == 2
 
     while not run():  # noqa: ASYNC110  (nothing tells of a start)
         await asyncio.sleep(0.01)
@@ -220,7 +218,7 @@ def test_each_attempt_tells_each_of_its_ranks_what_is_its_own_and_says_why_it_be
         await asyncio.gather(*(rank.ended for rank in sleepers.ranks))
         told = sorted((one.env["DDPJOB_ATTEMPT"], one.env["LOCAL_RANK"]) for one in sleepers.launches)
         assert told == [(str(attempt), str(local)) for attempt in (1, 2, 3) for local in (0, 1)]
-        beats = {local: str(follower._heartbeats.path(local)) for local in (0, 1)}
+        beats = {local: str(follower._node.heartbeats.path(local)) for local in (0, 1)}
         assert beats[0] != beats[1]
         assert all(one.env["DDPJOB_HEARTBEAT"] == beats[int(one.env["LOCAL_RANK"])] for one in sleepers.launches)
 
@@ -320,7 +318,7 @@ def test_one_that_is_to_go_or_done_and_finds_no_coordinator_any_more_goes(
 
     monkeypatch.setattr(Rendezvous, "reach", reach)
     if not leaving:  # Who is to go waits for nobody.
-        monkeypatch.setattr(module, "DONE_SECONDS", 0.05)
+        monkeypatch.setattr(membership, "DONE_SECONDS", 0.05)
 
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         coordinator, following = links[0].other_end(), asyncio.create_task(follower.follow(0))
@@ -338,20 +336,19 @@ def test_one_that_is_to_go_or_done_and_finds_no_coordinator_any_more_goes(
     follow(scene)
 
 
-def test_where_nobody_leads_any_more_a_lost_peer_is_no_reason_beside_another(follow: Follow, tmp_path: Path) -> None:
-    async def scene(follower: Follower, _: Sleepers) -> None:
-        lost, failed = End(0, 1, 1.0, "PeerLost", "a peer"), End(1, 3, 2.0, "Application", "its own")
-        assert follower._verdict((lost, failed)) == 3
-        assert "its own" in (tmp_path / "report").read_text()
-
-    follow(scene)
+def test_where_nobody_leads_any_more_a_lost_peer_is_no_reason_beside_another(tmp_path: Path) -> None:
+    lost, failed = End(0, 1, 1.0, "PeerLost", "a peer"), End(1, 3, 2.0, "Application", "its own")
+    verdict = of_ranks((lost, failed))
+    assert verdict == Verdict(3, failed)
+    verdict.report(1, None, tmp_path / "report")
+    assert "its own" in (tmp_path / "report").read_text()
 
 
 def test_ranks_that_nothing_ends_do_not_keep_their_supervisor(
     follow: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "KILLED_SECONDS", 0.05)
-    monkeypatch.setattr(module, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(membership, "KILLED_SECONDS", 0.05)
+    monkeypatch.setattr(membership, "BEAT_SECONDS", 0.01)
     monkeypatch.setattr(Rank, "kill", lambda _: None)
 
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
@@ -373,12 +370,13 @@ def test_who_is_stopped_while_its_node_is_still_looked_at_need_not_wait_for_that
 ) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         coordinator = coordinators_end(follower)
-        follower._fit = asyncio.get_running_loop().create_task(asyncio.Event().wait())  # type: ignore[assignment]
+        looking: Any = asyncio.create_task(asyncio.Event().wait())
+        follower._node = replace(follower._node, fit=looking)
         follower._handle(Start(1, 0, {}))
         follower._handle(Stop(1))
         assert await coordinator.receive() == Idle(1, ())
         assert sleepers.ranks == []
-        follower._fit.cancel()
+        looking.cancel()
 
     follow(scene)
 
@@ -391,7 +389,7 @@ def test_that_a_rank_cannot_be_looked_at_is_told_and_not_taken_for_silence(
             raise PermissionError("no look at /proc")
         return Observation(process, "S")
 
-    monkeypatch.setattr(module, "collect", collect)
+    monkeypatch.setattr(node_attempt, "collect", collect)
 
     async def scene(follower: Follower, _: Sleepers) -> None:
         coordinator = await first_attempt(follower)
@@ -415,7 +413,7 @@ def test_the_ras_of_nccl_is_asked_on_one_node_before_what_was_found_is_told(
         addresses.append(address)
 
     monkeypatch.setenv("DDPJOB_BACKEND", backend)
-    monkeypatch.setattr(module, "collect_from_ras", asks)
+    monkeypatch.setattr(node_attempt, "collect_from_ras", asks)
 
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         coordinator = await first_attempt(follower)
@@ -462,16 +460,16 @@ def test_while_ranks_run_a_gpu_that_is_slowed_down_is_told_once_and_shown_with_i
 ) -> None:
     nvml = Nvml(Driver())
     monkeypatch.setattr(nvidia_driver, "nvml", lambda: nvml)
-    monkeypatch.setattr(module, "GPU_SECONDS", 0.01)
+    monkeypatch.setattr(membership, "GPU_SECONDS", 0.01)
 
     async def scene(follower: Follower, _: Sleepers) -> None:
         await first_attempt(follower)
         for process in range(2):
             told = encode(1, Record(rank=process, attempt=1, step=7), b"")
-            path, slot = follower._heartbeats.path(process), SLOTS[1]
+            path, slot = follower._node.heartbeats.path(process), SLOTS[1]
             path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
         watching = asyncio.create_task(follower._watch_gpus())
-        while not follower._slowed:  # noqa: ASYNC110  (nothing tells it)
+        while not follower._current or not follower._current._slowed:  # noqa: ASYNC110  (nothing tells it)
             await asyncio.sleep(0.01)
         assert [beat.get("slowed") for beat in follower.beats()] == [None, "GPU 1 is slowed down: it is too hot"]
         await asyncio.sleep(0.1)
@@ -509,7 +507,7 @@ def test_the_last_steps_are_told_before_the_end(follow: Follow) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         coordinator = await first_attempt(follower)
         told = encode(1, Record(rank=0, attempt=1, step=400), b"")
-        path, slot = follower._heartbeats.path(0), SLOTS[1]
+        path, slot = follower._node.heartbeats.path(0), SLOTS[1]
         path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
         for rank in sleepers.ranks:
             rank.ended.set_result(0)
@@ -548,7 +546,8 @@ def test_without_an_order_they_are_those_of_its_number_again(
     async def scene(follower: Follower, _: Sleepers) -> None:
         follower._handle(MOVED)
         follower._handle(Start(2, 0, {}))
-        assert [spec.rank for spec in follower._specs] == [2, 3]
+        assert follower._current is not None
+        assert follower._current.numbers == [2, 3]
 
     follow(scene, node=1, nodes=4)
     assert "attempt 2: node" not in capsys.readouterr().out

@@ -1,0 +1,84 @@
+"""The verdict at exit: with which code a node's supervisor leaves, and what it reports. Pure, but for that file.
+
+An operator may see the end of any pod first, so each report names the incident that ended the attempt.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from ddpjob_rank.errors import PeerLostError
+from ddpjob_rank.exit_codes import ExitCode
+from ddpjob_rank.failure.failure_report import Report, leave
+
+from .judging import INTERRUPTED, PEER_LOST
+from .messages import End, Incident
+
+
+class Membership(Enum):
+    """Who decides what this supervisor does once its ranks have ended."""
+
+    FOLLOWING = "following"
+    """The coordinator, which may have them started again."""
+    LEAVING = "leaving"
+    """It was told to stop, and leaves. If its ranks are done, the coordinator has to know that first."""
+    DISMISSED = "dismissed"
+    """Nobody leads any more, or this node is done: it leaves with its ranks' exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a supervisor leaves."""
+
+    code: int
+    failure: End | None = None
+    """What it reports; None: there is no failure to report."""
+    incident: Incident | None = None
+    """What ended the attempt everywhere, where the coordinator has said so."""
+
+    def report(self, attempt: int, node: int | None, file: Path | None) -> None:
+        """Leaves the failure report; `node` is the node's number where the rank does not show it."""
+        if self.failure is not None:
+            end, incident = self.failure, None if self.incident is None else self.incident.to_document()
+            parts = (end.rank, end.exit_code, end.cause, end.exception, end.message, end.step)
+            leave(Report(*parts, attempt, incident, node), file)
+
+
+def of_ranks(ends: Sequence[End]) -> Verdict:
+    """The verdict on a node's own ranks. The loss of a peer is no reason where there is another one."""
+    failures = (end for end in ends if end.cause)
+    failed = min(failures, key=lambda end: (end.cause == PEER_LOST, end.time), default=None)
+    if failed is not None:
+        return Verdict(failed.exit_code, failed)
+    codes = {end.exit_code for end in ends} or {INTERRUPTED}
+    return Verdict(ExitCode.SAVED_AND_STOPPED if INTERRUPTED in codes else max(codes))
+
+
+def of_incident(incident: Incident, node: int, rank: int, failed_first: str) -> Verdict:
+    """The verdict if the operator deals with an incident: each pod of the gang ends, and reports which rank it was.
+
+    Args:
+        incident: What ended the attempt.
+        node: This node.
+        rank: The first of its ranks.
+        failed_first: The rank that failed first, in words.
+    """
+    end = incident.end
+    if incident.node == node:
+        return Verdict(end.exit_code, end, incident)
+    message = f"{failed_first} failed: {end.cause}"
+    lost = End(rank, ExitCode.PEER_LOST, end.time, PeerLostError.cause, message, step=end.step)
+    return Verdict(ExitCode.PEER_LOST, lost, incident)
+
+
+def once_ended(membership: Membership, ends: Sequence[End], *, done: bool, connected: bool) -> Verdict | None:
+    """The verdict once all ranks of a node have ended, `done` or not; None: the coordinator has the next word."""
+    match membership:
+        case Membership.DISMISSED:
+            return of_ranks(ends)
+        case Membership.LEAVING if not done:
+            return of_ranks(ends)
+        case Membership.LEAVING if not connected:  # They are done, but nobody knows.
+            return Verdict(ExitCode.SAVED_AND_STOPPED)
+    return None

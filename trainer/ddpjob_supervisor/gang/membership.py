@@ -1,0 +1,345 @@
+"""A node's membership in the gang: it obeys the coordinator, which starts and ends attempts, until it may leave.
+
+    idle --Start--> an attempt runs --all its ranks have ended--> idle
+                     |   ^
+                     +---+ Start of a later attempt: the ranks of the former one are ended first
+
+What follows an attempt is up to the coordinator, as long as there is one: another attempt, or an exit
+(`exit_verdict`).
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ddpjob_rank.console import complain, say
+from ddpjob_rank.errors import PeerLostError
+from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
+from ddpjob_rank.failure.failure_report import report_path
+
+from ddpjob_supervisor.watch.beat import BeatFields
+
+from . import exit_verdict
+from .exit_verdict import Membership, Verdict
+from .judging import KILLED_SECONDS, is_well
+from .link import Link, LinkLostError
+from .messages import (
+    Beats,
+    End,
+    Examine,
+    Failed,
+    Farewell,
+    Finished,
+    Hello,
+    Idle,
+    Incident,
+    Leave,
+    Leaving,
+    Located,
+    Message,
+    Past,
+    Start,
+    Stop,
+    UnreadableError,
+)
+from .node_attempt import Node, NodeAttempt
+from .once import Once
+from .rendezvous import RELEASE
+from .ring import Ring, rank_in_words
+
+BEAT_SECONDS, BEAT_SECONDS_AT_MOST = 0.5, 2.0
+BEATS_PER_SECOND = 2000
+"""Of all ranks together: in a large gang each node reports less often. 4000 cost rank 0's supervisor 10 % of a core
+(bench/coordinator.py), on a node whose ranks need all of them."""
+
+DONE_SECONDS = 60.0
+"""Rank 0's pod is usually replaced within this time; if it is not, all ranks may be done."""
+
+GPU_SECONDS = 30.0
+"""Between two looks at whether GPUs are slowed down: heat comes and goes in minutes."""
+
+LOCATING_SECONDS, LOCATING_LOOK_SECONDS = 10.0, 0.05
+"""How long to wait for the topology domain while no rank could start anyway; usually it is there before."""
+
+
+class Follower:
+    """Runs this node's ranks through all attempts, until this supervisor has an exit code."""
+
+    def __init__(self, node: Node) -> None:
+        self.attempt = node.settings.attempt
+        self.past = Past()
+        """What the coordinator has reported about former attempts."""
+        self._node = node
+        self._settings = node.settings
+        self._current: NodeAttempt | None = None
+        """The present attempt or, while this node is idle, the last one."""
+        self._membership = Membership.FOLLOWING
+        self._link: Link | None = None
+        self._once = Once()
+        self._examining: asyncio.Task[None] | None = None
+        self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def hello(self, port: int) -> Hello:
+        """Its first message to the coordinator."""
+        settings, domain = self._settings, read_domain(self._settings.domain_file)
+        who = (settings.uid, settings.node, settings.incarnation, self.attempt, port, RELEASE)
+        return Hello(*who, sent=time.time(), domain=domain)
+
+    async def locate(self) -> None:
+        """Waits for the topology domain of this node, if it is to be known, while no rank could start anyway."""
+        if read_domain(self._settings.domain_file) != "":
+            return
+        ready = asyncio.ensure_future(self._node.starter.ready())
+        ready.add_done_callback(lambda task: task.cancelled() or task.exception())  # Who starts ranks meets it, too.
+        deadline = time.monotonic() + LOCATING_SECONDS
+        while read_domain(self._settings.domain_file) == "" and not ready.done() and time.monotonic() < deadline:
+            await asyncio.wait([ready], timeout=LOCATING_LOOK_SECONDS)
+
+    async def follow(self, port: int, local: Link | None = None) -> int:
+        """Takes part until all is done or given up; `local` connects to the coordinator if that is in this process.
+
+        `port` is where this supervisor listens.
+
+        Raises:
+            ConfigError: The coordinator does not accept this supervisor.
+            PeerLostError: Without an operator: the coordinator does not appear, or is gone.
+            PreflightError: This node is not fit for training.
+        """
+        self._node.fit.add_done_callback(self._fail_with)
+        tasks = [asyncio.create_task(one) for one in (self._listen(port, local), self._beat(), self._watch_gpus())]
+        waited: list[asyncio.Future[Any]] = [self._exit_code, *tasks]
+        try:
+            done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            return await self._exit_code
+        finally:
+            for task in (self._node.fit, *tasks):
+                task.cancel()
+            self._stop()
+            await self._ended(KILLED_SECONDS)
+            if self._link is not None:
+                await self._link.close()
+            self._node.heartbeats.close()
+
+    def request(self, number: signal.Signals) -> None:
+        """This node is told to stop: its ranks may save, and then it leaves."""
+        if self._membership is Membership.FOLLOWING:
+            self._membership = Membership.LEAVING
+        self._send(Leaving())
+        if (attempt := self._running) is not None and self._node.fit.done():
+            attempt.ranks.tell(number)
+        elif attempt is None and is_well(self._ends):
+            self._leave(Verdict(ExitCode.SAVED_AND_STOPPED))
+        else:
+            self._leave(Verdict(SIGNAL_BASE + number))
+
+    @property
+    def running(self) -> bool:
+        """Whether ranks of this node run."""
+        return self._running is not None
+
+    def beats(self) -> tuple[BeatFields, ...]:
+        """The last reports of its ranks."""
+        return () if self._current is None else self._current.beats()
+
+    @property
+    def _running(self) -> NodeAttempt | None:
+        return self._current if self._current is not None and self._current.runs else None
+
+    @property
+    def _ends(self) -> Sequence[End]:
+        """How the ranks of the last attempt have ended; empty: they run, or there was none."""
+        return () if self._current is None else self._current.ends or ()
+
+    # With the coordinator, or without it.
+
+    async def _listen(self, port: int, local: Link | None) -> None:
+        """Obeys the coordinator, and looks for it again when it is lost; without it no rank runs."""
+        while True:
+            link = self._link = local or await self._reach(port)
+            try:
+                while True:
+                    self._handle(await link.receive())
+            except (LinkLostError, UnreadableError):
+                self._link = None
+                await link.close()
+            if self._membership is Membership.DISMISSED:
+                return await asyncio.shield(asyncio.Future())
+            if self._membership is Membership.LEAVING:  # Its ranks are about to end, and may still save.
+                await self._ended()
+                self._leave(Verdict(ExitCode.SAVED_AND_STOPPED))  # It is done, but nobody knows.
+                continue
+            if self._settings.patience is not None:
+                self._leave_without_coordinator()
+            self._stop()
+            await self._ended()
+
+    def _leave_without_coordinator(self) -> None:
+        """The coordinator has disappeared, and nothing will bring it back.
+
+        Raises:
+            PeerLostError: The ranks of this node had not finished.
+        """
+        if not is_well(self._ends):
+            raise PeerLostError("rank 0's supervisor is gone, and its ranks with it")
+        self._leave(exit_verdict.of_ranks(self._ends))
+
+    async def _reach(self, port: int) -> Link:
+        """A connection to the coordinator; a node that is done gives up on it after a while."""
+        await self.locate()
+        try:
+            done = self._current is not None and self._current.done
+            async with asyncio.timeout(DONE_SECONDS if done else None):
+                return await self._node.rendezvous.reach(self.hello(port))
+        except TimeoutError:
+            self._leave(Verdict(ExitCode.DONE))
+            return await asyncio.Future()
+
+    async def _beat(self) -> None:
+        seconds = beat_seconds(self._settings.nodes * self._settings.processes)
+        while True:
+            await asyncio.sleep(seconds)
+            self._send(Beats(self.attempt) if self._running is None else self._running.message())
+
+    async def _watch_gpus(self) -> None:
+        while True:
+            await asyncio.sleep(GPU_SECONDS)
+            if self._running is not None:
+                await self._running.note_slowed_gpus(self._once)
+
+    def _send(self, message: Message) -> None:
+        if self._link is not None:
+            self._link.send(message)
+
+    def _handle(self, message: Message) -> None:
+        """Does what the coordinator says."""
+        attempt = self._running
+        match message:
+            case Start():
+                self._start(message)
+            case Stop(number) if attempt is not None and number == self.attempt and not attempt.ranks.told_to_stop:
+                attempt.ranks.stop()
+            case Examine(number) if attempt is not None and number == self.attempt:
+                self._examining = asyncio.create_task(attempt.examine(self._send))
+                self._examining.add_done_callback(self._fail_with)
+            case Leave(incident):
+                self._leave_with(incident)
+            case Farewell():
+                self._membership = Membership.DISMISSED
+                if attempt is None:
+                    self._leave(exit_verdict.of_ranks(self._ends))
+            case _:
+                pass  # A ping, or something about a former attempt.
+
+    # From attempt to attempt.
+
+    def _start(self, start: Start) -> None:
+        self._log_restart(start)
+        self._node.rendezvous.members = start.members
+        former = self._running
+        self._stop()  # As far as the coordinator knows, nothing runs; but two attempts must never meet on one node.
+        attempt = self._current = NodeAttempt(self._node, start, self._failed)
+        self.attempt, self.past = start.attempt, start.past
+        if not attempt.ring.is_plain:
+            ranks = ", ".join(map(str, attempt.numbers))
+            say(f"attempt {start.attempt}: node {self._settings.node} has rank {ranks}")
+        attempt.task = asyncio.create_task(self._run(attempt, former))
+        attempt.task.add_done_callback(self._fail_with)
+
+    def _log_restart(self, start: Start) -> None:
+        """Logs on every node why its ranks start again."""
+        before = start.past.incidents[-1] if start.past.incidents else None
+        if before is None or before.attempt != start.attempt - 1:
+            return
+        end = before.end
+        step = "" if end.step is None else f" at step {end.step}"
+        say(f"attempt {start.attempt} begins in place: {self._in_words(before)} failed{step}: {end.words}")
+
+    async def _run(self, attempt: NodeAttempt, former: NodeAttempt | None) -> None:
+        ends = await attempt.run(former)
+        if ends is not None and attempt is self._current:  # Otherwise nobody waits for its result.
+            attempt.ends = ends
+            self._report_ends(attempt, ends)
+
+    def _failed(self, attempt: NodeAttempt, end: End) -> None:
+        """A rank has failed: the others are ended everywhere, or here if nobody leads any more."""
+        if self._membership is not Membership.DISMISSED and self._link is not None:
+            self._send(Failed(attempt.start.attempt, end.cause, bool(end.waited)))
+        elif not attempt.ranks.told_to_stop:
+            attempt.ranks.stop()
+
+    def _report_ends(self, attempt: NodeAttempt, ends: Sequence[End]) -> None:
+        """All ranks of this node have ended. If all are done, the coordinator has to know, and says when to leave."""
+        start = attempt.start
+        for end in ends:
+            if end.cause and end.exception is None and end.exit_code > SIGNAL_BASE:
+                was = "was " if end.message.startswith("killed ") else "failed: "
+                complain(f"rank {end.rank} {was}{end.message}")
+        if last := attempt.beats():  # The last steps, and a checkpoint, may be newer than what was reported.
+            self._send(Beats(start.attempt, last))
+        if start.order is not None and (domain := read_domain(self._settings.domain_file)) is not None:
+            self._send(Located(domain))
+        progressed = any(beat.get("step") is not None for beat in last)
+        self._send(Finished(start.attempt) if attempt.done else Idle(start.attempt, tuple(ends), progressed))
+        connected = self._link is not None
+        verdict = exit_verdict.once_ended(self._membership, ends, done=attempt.done, connected=connected)
+        if verdict is not None:
+            self._leave(verdict)
+
+    def _stop(self) -> None:
+        if self._running is not None:
+            self._running.ranks.stop()
+
+    async def _ended(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  (it raises nothing)
+        """Waits until no rank runs."""
+        if self._running is not None:
+            await asyncio.wait([self._running.task], timeout=timeout)
+
+    # The end of this supervisor.
+
+    def _leave_with(self, incident: Incident) -> None:
+        """The operator deals with the incident. Without one, nobody else says what it was."""
+        if incident.node != self._settings.node and self._settings.patience is not None:
+            complain(f"node {incident.node} failed: {incident.end.words}")
+        rank = self._ring.first_rank(self._settings.node)
+        self._leave(exit_verdict.of_incident(incident, self._settings.node, rank, self._in_words(incident)))
+
+    def _leave(self, verdict: Verdict) -> None:
+        verdict.report(
+            self.attempt, None if self._ring.is_plain else self._settings.node, report_path(self._node.env)
+        )
+        if not self._exit_code.done():
+            self._exit_code.set_result(verdict.code)
+
+    @property
+    def _ring(self) -> Ring:
+        return self._node.ring() if self._current is None else self._current.ring
+
+    def _in_words(self, incident: Incident) -> str:
+        """Which rank failed first."""
+        return rank_in_words(incident.end.rank, incident.node, self._settings.processes)
+
+    def _fail_with(self, task: asyncio.Task[None]) -> None:
+        """A bug of ours ends this supervisor: otherwise the others would wait forever for its messages."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._exit_code.done():
+            self._exit_code.set_exception(error)
+
+
+def beat_seconds(processes: int) -> float:
+    """Time between two beats of a node, in a gang of this many processes."""
+    return min(max(BEAT_SECONDS, processes / BEATS_PER_SECOND), BEAT_SECONDS_AT_MOST)
+
+
+def read_domain(file: Path | None) -> str | None:
+    """The topology domain of this node; empty: it is not known yet. None: it is never to be known."""
+    if file is None:
+        return None
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,213 @@
+"""One attempt of a node's ranks: from the coordinator's Start until all have ended, and what they do meanwhile.
+
+They are started once those of the former attempt have ended, and this node is known to be fit.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ddpjob_rank.console import warn
+from ddpjob_rank.environment import Env
+from ddpjob_rank.exit_codes import ExitCode
+from ddpjob_rank.running.program import Program
+from msgspec import structs
+
+from ddpjob_supervisor.node.ranks import Starter, StartError
+from ddpjob_supervisor.node.strays import end_strays
+from ddpjob_supervisor.preflight.running import COLLECTIVE
+from ddpjob_supervisor.watch.beat import Beat, BeatFields
+from ddpjob_supervisor.watch.blame import Observation
+from ddpjob_supervisor.watch.heartbeats import Heartbeats
+from ddpjob_supervisor.watch.post_server import PostServer
+from ddpjob_supervisor.watch.stacks import collect, collect_from_ras
+
+from .judging import observation_of
+from .link import answers
+from .local_ranks import APPLICATION, LocalRanks, RankSpec, rank_specs
+from .messages import Beats, End, Examined, Failed, Message, Start
+from .once import Once
+from .rendezvous import Rendezvous
+from .ring import Ring
+from .settings import Settings
+
+STORE_SECONDS, STORE_LOOK_SECONDS = 0.25, 0.01
+"""Ranks that are forked with all their imports usually reach the store within a tenth of a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What all attempts of a node have in common."""
+
+    settings: Settings
+    program: Program
+    starter: Starter
+    rendezvous: Rendezvous
+    fit: asyncio.Task[None]
+    """The preflight of this node."""
+    env: Mapping[str, str]
+    directory: Path
+    heartbeats: Heartbeats
+    posts: PostServer | None = None
+
+    def ring(self, order: Sequence[int] | None = None) -> Ring:
+        """All nodes in this order, or by number."""
+        return Ring(range(self.settings.nodes) if order is None else order, self.settings.processes)
+
+
+class NodeAttempt:
+    """The ranks of a node in one attempt."""
+
+    task: asyncio.Task[None]
+    """Ends when they have ended, and the coordinator has been told."""
+
+    def __init__(self, node: Node, start: Start, on_failure: Callable[["NodeAttempt", End], None]) -> None:
+        """`on_failure` is called with the end of each rank that fails by itself."""
+        settings = node.settings
+        self.start = start
+        self.ring = node.ring(start.order)
+        self.ranks = LocalRanks(node.starter, lambda end: on_failure(self, end), settings.grace)
+        self.ends: Sequence[End] | None = None
+        """How each has ended; None: not all have."""
+        self._node = node
+        self._specs = rank_specs(node.env, self.ring.first_rank(settings.node), settings.processes, node.directory)
+        self._slowed: dict[int, str] = {}
+        for local in range(settings.processes):  # What was reported in the last attempt is not this one's.
+            node.heartbeats.reset(local)
+        if node.posts is not None:
+            node.posts.begin(start.attempt, lambda: node.heartbeats.read()[0])
+
+    @property
+    def numbers(self) -> list[int]:
+        """The ranks of this node."""
+        return [spec.rank for spec in self._specs]
+
+    @property
+    def runs(self) -> bool:
+        """Whether some rank runs, or is to be started."""
+        return self.ends is None
+
+    @property
+    def done(self) -> bool:
+        """Whether all have ended with 0, and there is nothing more to run."""
+        return not self.start.check and {end.exit_code for end in self.ends or ()} == {ExitCode.DONE}
+
+    async def run(self, former: "NodeAttempt | None") -> Sequence[End] | None:
+        """Runs all ranks until they have ended. None: this node is not fit, which ends its supervisor."""
+        if former is not None:
+            await asyncio.wait([former.task])
+        unwanted = asyncio.create_task(self.ranks.unwanted.wait())
+        # This node may still be in preflight, while the others gather.
+        await asyncio.wait([self._node.fit, unwanted], return_when=asyncio.FIRST_COMPLETED)
+        unwanted.cancel()
+        if not self._node.fit.done():
+            return ()
+        if self._node.fit.cancelled() or self._node.fit.exception() is not None:
+            return None
+        ends = await self._run()
+        await end_strays(self._node.starter.pids)
+        return ends
+
+    async def _run(self) -> Sequence[End]:
+        # Our trainer waits for rank 0 itself, once it has loaded its data.
+        if not self._node.settings.leads and not self._node.program.is_trainer:
+            await self._await_store()
+        specs = [self._with_attempt(local, spec) for local, spec in enumerate(self._specs)]
+        try:
+            program = COLLECTIVE if self.start.check else self._node.program
+            ends: Sequence[End] = await self.ranks.run(program, specs)
+        except StartError as error:
+            message, now = str(error), time.time()
+            ends = [End(spec.rank, ExitCode.APPLICATION_ERROR, now, APPLICATION, message) for spec in specs]
+        return [_with_step(*reported) for reported in zip(ends, self._reports(), strict=True)]
+
+    async def _await_store(self) -> None:
+        """Gives rank 0 a head start: if the store does not listen yet, a rank tries again only much later."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STORE_SECONDS):
+                while not await answers(self._node.rendezvous.master_addr, self.start.port):  # noqa: ASYNC110  (it is on another machine)
+                    await asyncio.sleep(STORE_LOOK_SECONDS)
+
+    def _with_attempt(self, local: int, spec: RankSpec) -> RankSpec:
+        """A spec with what is different in each attempt."""
+        node, start = self._node, self.start
+        env = {**spec.env, Env.ATTEMPT: str(start.attempt), Env.HEARTBEAT: str(node.heartbeats.path(local))}
+        if node.settings.master_addr:
+            env |= {Env.MASTER_ADDR: node.rendezvous.master_addr, Env.MASTER_PORT: str(start.port)}
+        seconds = start.past.mean_time_to_failure
+        if seconds is not None:
+            env[Env.MEAN_TIME_TO_FAILURE] = f"{max(1.0, seconds):.0f}"
+        if node.posts is not None and spec.rank == 0:
+            env |= node.posts.env(env)
+        return replace(spec, env=env)
+
+    def beats(self) -> tuple[BeatFields, ...]:
+        """The last reports of the ranks."""
+        transports = self.ranks.transports() if self.runs else {}
+        return tuple(
+            structs.replace(
+                beat,
+                rank=spec.rank,
+                attempt=self.start.attempt,
+                transport=transports.get(local),
+                slowed=self._slowed.get(local) if self.runs else None,
+            ).to_dict()
+            for local, (spec, beat) in enumerate(zip(self._specs, self._reports(), strict=True))
+            if beat is not None
+        )
+
+    def message(self) -> Beats:
+        """The last reports, and which ranks run."""
+        return Beats(self.start.attempt, self.beats(), tuple(self._specs[local].rank for local in self.ranks.pids))
+
+    def _reports(self) -> Sequence[Beat | None]:
+        """What each rank reports by its heartbeat, and rank 0's program by its posts."""
+        first, *others = self._node.heartbeats.read()
+        return [first if self._node.posts is None else self._node.posts.merged(first), *others]
+
+    async def note_slowed_gpus(self, once: Once) -> None:
+        """Notes which GPUs are slowed down: a straggler may be theirs."""
+        self._slowed = await self.ranks.slowed()
+        for local, why in self._slowed.items():
+            once.warn(f"rank {self._specs[local].rank}: {why}")
+
+    async def examine(self, send: Callable[[Message], None]) -> None:
+        """Examines what each stuck rank is doing; of one that has ended, only that is reported."""
+        observations, _, _ = await asyncio.gather(
+            asyncio.gather(*(self._examined(local, pid) for local, pid in self.ranks.pids.items())),
+            self._examine_devices(send),
+            self._ask_ras(),
+        )
+        # Some may have ended meanwhile.
+        ended = {self._specs[local].rank: end for local, end in self.ranks.ended.items()}
+        still = (observation for observation in observations if observation.rank not in ended)
+        send(Examined(self.start.attempt, (*still, *(observation_of(*rank) for rank in ended.items()))))
+
+    async def _examined(self, local: int, pid: int) -> Observation:
+        """What a rank is doing; if it cannot be examined, the observations of the others are still reported."""
+        rank = self._specs[local].rank
+        try:
+            return await collect(pid, rank, self._node.heartbeats.path(local), self.start.attempt)
+        except Exception as error:  # noqa: BLE001  (whatever it is, a rank that hangs is not to end the supervisor)
+            warn(f"cannot look at rank {rank}: {type(error).__name__}: {error}")
+            return Observation(rank)
+
+    async def _examine_devices(self, send: Callable[[Message], None]) -> None:
+        """If a rank is stuck on a broken GPU, that is why the gang stalls, whatever its ranks do."""
+        if (end := await self.ranks.broken_device()) is not None:
+            send(Failed(self.start.attempt, end.cause, end=end))
+
+    async def _ask_ras(self) -> None:
+        """NCCL's RAS knows all ranks, so it is asked on one node only."""
+        if self._node.settings.node == 0 and (address := self.ranks.ras_address):
+            await collect_from_ras(address, self.start.attempt)
+
+
+def _with_step(end: End, beat: Beat | None) -> End:
+    """The end with the last step that the rank reported, unless that was only counted, or the end has one."""
+    if not end.cause or end.step is not None or beat is None or beat.counted:
+        return end
+    return structs.replace(end, step=beat.step)
