@@ -11,7 +11,6 @@ NAMES = (
     "encodings.idna",
     "torch._dynamo",
     "ddpjob_trainer.main",
-    "ddpjob_trainer.recording.tensorboard",
     "ddpjob_supervisor.main",
     "ddpjob_supervisor.node.zygote",
     "ddpjob_trainer.train",

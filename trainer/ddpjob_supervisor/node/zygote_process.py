@@ -14,7 +14,6 @@ PRELOADED = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
 TRAINER_PRELOADED = (
     "ddpjob_trainer.main",
     "ddpjob_trainer.train",
-    "ddpjob_trainer.recording.tensorboard",
     "ddpjob_trainer.workloads.convnet",
     "ddpjob_trainer.workloads.mlp",
 )

@@ -25,8 +25,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--log-dir",
         type=Path,
-        help="where rank 0 writes metrics.jsonl and TensorBoard's event files"
-        f" (default: {METRICS} in --checkpoint-dir, where that is given)",
+        help=f"where rank 0 writes metrics.jsonl (default: {METRICS} in --checkpoint-dir, where that is given)",
     )
 
 

@@ -1,12 +1,12 @@
-"""What rank 0 records: each event goes to all files. If one cannot be written, training goes on without it.
+"""What rank 0 records, as JSON lines. If they cannot be written any more, training goes on without them.
 
-Each event is in its file when `add` returns, unless storage hangs: a run may end in any way, at any moment.
+Each event is in the file when `add` returns, unless storage hangs: a run may end in any way, at any moment.
 """
 
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ddpjob_rank.console import warn
 from ddpjob_rank.errors import ConfigError
@@ -19,29 +19,13 @@ RANKS = 64
 """How many ranks' times are recorded."""
 
 
-class MetricsWriter(Protocol):
-    """A file of events."""
-
-    path: Path
-
-    def write(self, event: Event) -> None:
-        """Adds an event, which is in the file when this returns.
-
-        Raises:
-            OSError: It cannot be written.
-        """
-
-    def close(self) -> None:
-        """Closes the file."""
-
-
 class Recorder:
     """Records the events of one start of a run; without a directory, none."""
 
     def __init__(self, directory: Path | None, attempt: int) -> None:
         self._directory = directory
         self._attempt = attempt
-        self._writers: list[MetricsWriter] = []
+        self._file: JsonLines | None = None
         self._queue: EventQueue | None = None
 
     def begin(self, step: int, facts: Mapping[str, Any]) -> None:
@@ -52,11 +36,9 @@ class Recorder:
         """
         if self._directory is None:
             return
-        from .tensorboard import EventFile  # noqa: PLC0415  Only here is its library needed.
-
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            self._writers = [JsonLines(self._directory), EventFile(self._directory, step)]
+            self._file = JsonLines(self._directory)
         except OSError as error:
             raise ConfigError(
                 f"the directory for metrics {self._directory} cannot be written: {error.strerror};"
@@ -73,21 +55,20 @@ class Recorder:
         self._queue.add(Event(word, time.time(), self._attempt, step, known))
 
     def _write(self, event: Event) -> None:
-        for writer in tuple(self._writers):
-            try:
-                writer.write(event)
-            except OSError as error:
-                self._writers.remove(writer)
-                writer.close()
-                warn(f"{writer.path} is no longer written: {error.strerror}. Training goes on without it")
+        if self._file is None:
+            return
+        try:
+            self._file.write(event)
+        except OSError as error:
+            warn(f"{self._file.path} is no longer written: {error.strerror}. Training goes on without it")
+            self._file.close()
+            self._file = None
 
     def close(self) -> None:
         """Nothing more will happen."""
         queue, self._queue = self._queue, None
-        if queue is None or not queue.close():
-            return
-        while self._writers:
-            self._writers.pop().close()
+        if queue is not None and queue.close() and self._file is not None:
+            self._file.close()
 
 
 def by_rank(seconds: Sequence[float]) -> dict[str, float]:

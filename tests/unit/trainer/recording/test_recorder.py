@@ -1,4 +1,4 @@
-"""What is recorded: as JSON lines and for TensorBoard, over several starts of a run, and where it cannot be."""
+"""What is recorded, over several starts of a run, and where it cannot be."""
 
 import json
 import math
@@ -17,20 +17,12 @@ from ddpjob_rank.recording.event import Event
 from ddpjob_rank.recording.json_lines import JsonLines
 from ddpjob_trainer.recording import event_queue
 from ddpjob_trainer.recording.recorder import RANKS, Recorder, by_rank
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.support.waiting import patience
 
 
 def lines(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-
-
-def scalars(directory: Path, tag: str) -> list[tuple[int, float]]:
-    """As TensorBoard shows them."""
-    events = EventAccumulator(str(directory))
-    events.Reload()
-    return [(event.step, event.value) for event in events.Scalars(tag)]
 
 
 @contextmanager
@@ -62,7 +54,6 @@ def test_a_loss_that_is_no_number_makes_no_line_that_is_no_json(tmp_path: Path) 
     with a_start(tmp_path) as recorder:
         recorder.add("progress", 1, loss=math.nan, seconds={"data": -math.inf})
     assert (lines(tmp_path)[-1]["loss"], lines(tmp_path)[-1]["seconds"]["data"]) == ("NaN", "-Infinity")
-    assert math.isnan(scalars(tmp_path, "train/loss")[0][1])
 
 
 def test_a_line_that_a_dying_writer_left_open_spoils_only_itself(tmp_path: Path) -> None:
@@ -74,38 +65,6 @@ def test_a_line_that_a_dying_writer_left_open_spoils_only_itself(tmp_path: Path)
         recorder.add("progress", 2, loss=0.5)
     written = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["event"] for line in (*written[:2], *written[3:])] == ["started", "progress"] * 2
-
-
-def test_tensorboard_shows_a_number_under_the_heading_of_its_event(tmp_path: Path) -> None:
-    with a_start(tmp_path, world_size=2) as recorder:
-        recorder.add("progress", 10, epoch=1, loss=0.5)
-        recorder.add("timed", 10, seconds={"data": 0.25}, rank_seconds={"0": 0.5, "1": 0.75})
-        recorder.add("evaluated", 20, accuracy=0.75)
-        recorder.add("saved", 20, checkpoint="/somewhere", seconds=1.0)
-    events = EventAccumulator(str(tmp_path))
-    events.Reload()
-    assert set(events.Tags()["scalars"]) == {
-        *("train/epoch", "train/loss", "eval/accuracy"),
-        *("time/seconds/data", "time/rank_seconds/0", "time/rank_seconds/1"),
-    }
-    assert scalars(tmp_path, "eval/accuracy") == [(20, 0.75)]
-
-
-def test_tensorboard_forgets_what_an_earlier_start_wrote_of_steps_that_were_trained_again(tmp_path: Path) -> None:
-    with a_start(tmp_path) as first:
-        for step in (10, 20, 30, 40):
-            first.add("progress", step, loss=1.0)
-    with a_start(tmp_path, attempt=2, step=20) as again:
-        for step in (30, 40, 50):
-            again.add("progress", step, loss=0.5)
-    assert scalars(tmp_path, "train/loss") == [(10, 1.0), (20, 1.0), (30, 0.5), (40, 0.5), (50, 0.5)]
-
-
-def test_starts_within_one_second_do_not_write_over_each_other(tmp_path: Path) -> None:
-    for attempt in range(9, 12):
-        with a_start(tmp_path, attempt, step=attempt) as recorder:
-            recorder.add("progress", attempt + 1, loss=float(attempt))
-    assert scalars(tmp_path, "train/loss") == [(10, 9.0), (11, 10.0), (12, 11.0)]
 
 
 def test_without_a_directory_nothing_is_recorded() -> None:
