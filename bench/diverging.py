@@ -16,7 +16,7 @@ from ddpjob_trainer.config import read_config
 from ddpjob_trainer.data.feeding import feeding
 from ddpjob_trainer.recording.position import Position
 from ddpjob_trainer.task import load_task
-from ddpjob_trainer.train import Trainer, build
+from ddpjob_trainer.train import Run, TrainingLoop, equip, lay_out, resume
 
 from bench import pairs
 from bench.table import Row
@@ -30,9 +30,9 @@ def rows(count: int) -> list[Row]:
     """For each model, by so many pairs of turns."""
     found = []
     for model, steps in STEPS.items():
-        looks, ignores = (a_trainer(model, choice) for choice in ("stop", "ignore"))
-        for trainer in (looks, ignores):
-            turn(trainer, steps)  # The first ones pay for what happens once.
+        looks, ignores = (a_loop(model, choice) for choice in ("stop", "ignore"))
+        for loop in (looks, ignores):
+            turn(loop, steps)  # The first ones pay for what happens once.
         seconds = pairs.in_turn(
             count,
             lambda looks=looks, steps=steps: turn(looks, steps),
@@ -43,28 +43,23 @@ def rows(count: int) -> list[Row]:
     return found
 
 
-def a_trainer(model: str, choice: str) -> Trainer:
+def a_loop(model: str, choice: str) -> TrainingLoop:
     """One of a world of one, whose steps are not printed."""
     flags = ["--workload", f"bench.models:{model}Bench", "--on-divergence", choice, "--log-every", "1000000"]
     config, world = read_config(flags, {}), World()
     torch.set_num_threads(1)
     task = load_task(config)
-    return build(
-        config=config,
-        world=world,
-        position=Position(),
-        stop=StopRequest(),
-        task=task,
-        feed_on=feeding(config, task, world),
-        device=torch.device("cpu"),
+    run = Run(
+        config=config, world=world, position=Position(), stop=StopRequest(), task=task, device=torch.device("cpu")
     )
+    return equip(resume(lay_out(run, feeding(config, task, world))))
 
 
-def turn(trainer: Trainer, steps: int) -> float:
+def turn(loop: TrainingLoop, steps: int) -> float:
     """CPU seconds of a step, by the trainer's own loop."""
-    if (trainer.feed.left(trainer.position.samples) or 0) < steps:
-        trainer.position.next_epoch()
+    if (loop.feed.left(loop.position.samples) or 0) < steps:
+        loop.position.next_epoch()
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         began = time.process_time()
-        replace(trainer, total_steps=trainer.position.step + steps).epoch()
+        replace(loop, total_steps=loop.position.step + steps).epoch()
         return (time.process_time() - began) / steps

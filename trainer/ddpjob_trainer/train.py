@@ -1,13 +1,16 @@
 """A run, read from top to bottom: it is built, and trains by epochs of steps; after each epoch it is evaluated.
 
-    train --> build --> Trainer.train --> epoch --> train_step
-                                   |          +---> report
-                                   |          +---> after_step: save, stop
-                                   +--> evaluate
+    train --> lay_out --> resume --> equip --> TrainingLoop.train --> epoch --> train_step
+                                                |                      +---> report
+                                                |                      +---> after_step: save, stop
+                                                +--> evaluate
 
 What a step computes is `train_step`. All else in the loop is a part with a room of its own: where batches come from
 (`data`), how the model is laid out (`model`), what all ranks agree on (`group`), what is saved (`checkpoint`), and
 what is told of it (`recording`).
+
+A run is built in three stages, each from what the former returns. Their order matters: each may draw random numbers,
+and every start of a run must draw the same.
 """
 
 import math
@@ -15,15 +18,18 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from ddpjob_rank.console import say
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.stopping import StoppedOnRequest, StopRequest
 from ddpjob_rank.world import World
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from .checkpoint.saving import Saver
+from .checkpoint.state import StateDict
 from .config import TrainConfig
 from .data.batches import Batches, shares_of
 from .data.data_identity import UNKNOWN
@@ -34,6 +40,7 @@ from .group.agreement import Agreement, Wish
 from .group.joining import process_group
 from .model import amp, exactness, modes
 from .model.buffers import without_trace
+from .model.compression import PowerSGD
 from .model.divergence import StepOutcome, Watch, finite_parameters
 from .model.evaluation import IncompleteError, evaluate
 from .model.learner import Learner, build_learner, check_optimizer
@@ -46,6 +53,18 @@ from .recording.reporter import Evaluation, Reporter
 from .recording.run_facts import facts
 from .recording.step_times import StepTimes
 from .task import Task, load_task
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """What is trained, in which process, and where."""
+
+    config: TrainConfig
+    world: World
+    position: Position
+    stop: StopRequest
+    task: Task
+    device: torch.device
 
 
 def train(config: TrainConfig, world: World, position: Position, stop: StopRequest) -> None:
@@ -63,11 +82,10 @@ def train(config: TrainConfig, world: World, position: Position, stop: StopReque
         reporting.reports_steps()  # From here on ranks wait for each other.
         device = modes.device_of_model(config.mode, device)  # noqa: PLW2901  (a GPU of this process's own choice)
         exactness.tell(device, leads=world.leads)
-        trainer = build(
-            config=config, world=world, position=position, stop=stop, task=task, feed_on=feed_on, device=device
-        )
+        run = Run(config=config, world=world, position=position, stop=stop, task=task, device=device)
+        loop = equip(resume(lay_out(run, feed_on)))
         stop.loop_begins()
-        trainer.train()
+        loop.train()
 
 
 def _set_threads(config: TrainConfig, world: World) -> None:
@@ -76,96 +94,118 @@ def _set_threads(config: TrainConfig, world: World) -> None:
         torch.set_num_threads(config.threads or max(1, torch.get_num_threads() // world.local_world_size))
 
 
-def build(
-    *,
-    config: TrainConfig,
-    world: World,
-    position: Position,
-    stop: StopRequest,
-    task: Task,
-    feed_on: Callable[[torch.device], Feed],
-    device: torch.device,
-) -> "Trainer":
-    """The model and everything around it, with the newest checkpoint restored.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaidOut:
+    """The first stage: data and model as at the first step of every run, with nothing of a checkpoint."""
 
-    The order matters: each part may draw random numbers, and every start of a run must draw the same.
-    """
+    run: Run
+    feed: Feed
+    test_data: Dataset[Any] | None
+    model: nn.Module
+    wrapped: nn.Module
+    compression: PowerSGD | None
+
+
+def lay_out(run: Run, feed_on: Callable[[torch.device], Feed]) -> LaidOut:
+    """Puts the model on its device, and joins it with those of the other processes."""
+    config, world, task, device = run.config, run.world, run.task, run.device
     feed, test_data = feed_on(modes.output_device(config.mode, device)), task.test_data()
     model = prepare_model(task.model(), config, world, device)
     wrapped, compression = wrap(model, config, world, device)
     seed_all(config.seed, world.rank, 0)
     if not world.alone:
         warm_up(wrapped, task, iter([feed.first()]), amp.autocast(config.computing.precision, device))
+    return LaidOut(run=run, feed=feed, test_data=test_data, model=model, wrapped=wrapped, compression=compression)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resumed:
+    """The second stage: where the run goes on and where it ends. The saved state is not restored yet."""
+
+    laid_out: LaidOut
+    recorder: Recorder
+    saver: Saver | None
+    saved: StateDict | None
+    """Of the newest checkpoint; None: the run begins."""
+    epochs: int | None
+    """None: only the steps end training."""
+    total_steps: int
+
+
+def resume(laid_out: LaidOut) -> Resumed:
+    """Moves the position to the newest checkpoint, if there is one."""
+    run, feed = laid_out.run, laid_out.feed
+    config, world = run.config, run.world
     recorder = Recorder(config.recording.directory if world.leads else None, config.attempt)
-    choice = config.optimisation.on_divergence
-    sound = finite_parameters(model) if world.leads and choice != "ignore" else frozenset()
+    watched = world.leads and config.optimisation.on_divergence != "ignore"
+    sound = finite_parameters(laid_out.model) if watched else frozenset()
     saver = None
     if config.checkpoint:
         data = feed.data() if world.leads else UNKNOWN
         saver = Saver(config, config.checkpoint, world, feed.global_batch, recorder, data=data, sound=sound)
-    saved = saver.resume(position) if saver else None
-    epochs = config.epochs or (None if feed.left() is None else task.epochs)
-    steps = total_steps(position, feed, epochs, config.max_steps)
+    saved = saver.resume(run.position) if saver else None
+    epochs = config.epochs or (None if feed.left() is None else run.task.epochs)
+    steps = total_steps(run.position, feed, epochs, config.max_steps)
+    return Resumed(laid_out=laid_out, recorder=recorder, saver=saver, saved=saved, epochs=epochs, total_steps=steps)
+
+
+def equip(resumed: Resumed) -> "TrainingLoop":
+    """The third stage: the optimizer and all that follows the steps, with the saved state restored."""
+    laid_out, steps, saver = resumed.laid_out, resumed.total_steps, resumed.saver
+    run, feed, wrapped = laid_out.run, laid_out.feed, laid_out.wrapped
+    config, world, position, task, device = run.config, run.world, run.position, run.task, run.device
     task.steps_per_epoch = feed.left() or steps
-    learner = build_learner(config, task, model, wrapped, compression=compression, total_steps=steps, device=device)
-    check_optimizer(learner.optimizer, model, aloud=world.leads)
+    learner = build_learner(
+        config, task, laid_out.model, wrapped, compression=laid_out.compression, total_steps=steps, device=device
+    )
+    check_optimizer(learner.optimizer, laid_out.model, aloud=world.leads)
     parts = config.optimisation.gradient_accumulation_steps
     shares = shares_of(feed.batch_size, parts)
-    if saver and saved:
-        saver.restore(learner, saved, position.step, device)
-    recorder.begin(position.step, facts(config, world, device, total_steps=steps, epochs=epochs))
+    if saver and resumed.saved:
+        saver.restore(learner, resumed.saved, position.step, device)
+    resumed.recorder.begin(position.step, facts(config, world, device, total_steps=steps, epochs=resumed.epochs))
     if world.leads and position.step >= steps:
         say(f"complete: all {steps} steps have been trained before")
     agreement, times = Agreement(world), StepTimes(wrapped, device, parts)
+    # A rank is named where several write into one log.
+    rank = world.rank if world.local_world_size > 1 else None
     progress = ProgressLines(
-        position,
-        epochs,
-        steps,
-        batch_size=feed.batch_size,
-        log_every=config.log_every,
-        # It is named where several ranks write into one log.
-        rank=world.rank if world.local_world_size > 1 else None,
+        position, resumed.epochs, steps, batch_size=feed.batch_size, log_every=config.log_every, rank=rank
     )
-    return Trainer(
-        config=config,
-        world=world,
-        task=task,
+    held_out = laid_out.test_data
+    return TrainingLoop(
+        run=run,
+        position=position,
         learner=learner,
         feed=feed,
         shares=shares,
-        test_data=None if test_data is None else loader(test_data, config, task, world, device),
-        epochs=epochs,
+        test_data=None if held_out is None else loader(held_out, config, task, world, device),
+        epochs=resumed.epochs,
         total_steps=steps,
-        position=position,
         saver=saver,
-        stop=stop,
         agreement=agreement,
         times=times,
-        watch=Watch(choice, world, scaled=learner.scaler is not None),
+        watch=Watch(config.optimisation.on_divergence, world, scaled=learner.scaler is not None),
         reporter=Reporter(
-            position, progress, recorder, times, agreement, world, learner.optimizer, feed.global_batch
+            position, progress, resumed.recorder, times, agreement, world, learner.optimizer, feed.global_batch
         ),
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trainer:
+class TrainingLoop:
     """All parts of a run, ready to train."""
 
-    config: TrainConfig
-    world: World
-    task: Task
+    run: Run
+    position: Position
     learner: Learner
     feed: Feed
     shares: tuple[float, ...]
     """What part of a step's samples each of its batches has."""
     test_data: Loader | None
     epochs: int | None
-    """None: only the steps end training."""
     total_steps: int
-    position: Position
     saver: Saver | None
-    stop: StopRequest
     agreement: Agreement
     times: StepTimes
     watch: Watch
@@ -194,7 +234,7 @@ class Trainer:
                 self.epoch()
             self.watch.look(own=self.position.step)
             result = self.evaluate()
-            if (broken := self.task.broken_samples(self.world)) is not None:
+            if (broken := self.run.task.broken_samples(self.run.world)) is not None:
                 self.reporter.skipped(broken)
             if self.complete or self.position.epoch == self.epochs:
                 break
@@ -212,12 +252,12 @@ class Trainer:
     def epoch(self) -> None:
         """Trains what is left of the epoch, or of the run if that ends earlier."""
         before = self.position.step
-        clip_grad_norm = self.config.optimisation.clip_grad_norm
+        clip_grad_norm = self.run.config.optimisation.clip_grad_norm
         self.learner.wrapped.train()
         with self.reporter.training():
             for step in self.feed.steps(self.position.epoch, self.position.samples, self.total_steps - before):
                 outcome = train_step(
-                    self.task,
+                    self.run.task,
                     self.learner,
                     step.batches,
                     weight=step.weight,
@@ -246,7 +286,7 @@ class Trainer:
         self.agreement.propose(self._wish, self.times.busy_seconds)
 
     def _wish(self) -> Wish:
-        if self.stop.made:
+        if self.run.stop.made:
             return Wish.STOP
         return self.saver.wish() if self.saver else Wish.NOTHING
 
@@ -270,10 +310,10 @@ class Trainer:
         try:
             result = evaluate(
                 learner.evaluated,
-                self.task,
+                self.run.task,
                 self.test_data,
                 autocast=learner.autocast,
-                world=self.world,
+                world=self.run.world,
                 batch_size=size,
                 goes_on=self._goes_on,
             )
@@ -289,7 +329,7 @@ class Trainer:
         """Whether this rank evaluates one more batch. A save that has become durable meanwhile is told now."""
         if self.saver:
             self.saver.settle()
-        return not self.stop.made
+        return not self.run.stop.made
 
     def save_if_due(self, decision: Wish, *, epoch_ends: bool) -> None:
         """Saves if all ranks agreed to, at the end of the run, and when it is due by the number of the step."""
