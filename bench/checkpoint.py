@@ -30,7 +30,7 @@ from ddpjob_trainer.checkpoint.saving import Saver
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.group.collectives import gather
 from ddpjob_trainer.model.learner import Learner
-from ddpjob_trainer.options.checkpoints import CheckpointConfig
+from ddpjob_trainer.options import CheckpointConfig
 from ddpjob_trainer.recording.position import Position
 from ddpjob_trainer.recording.recorder import Recorder
 from torch import nn

@@ -12,7 +12,7 @@ from ddpjob_rank.world import World
 from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.model.compression import PowerSGD, compress
 from ddpjob_trainer.model.parallel import parallel, prepare_model
-from ddpjob_trainer.options.communication import CommunicationConfig, Hook
+from ddpjob_trainer.options import CommunicationConfig, Hook
 from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor, nn
 

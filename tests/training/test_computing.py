@@ -10,7 +10,7 @@ import torch
 from ddpjob_rank.world import World
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.model.parallel import prepare_model
-from ddpjob_trainer.options.computing import ComputingConfig
+from ddpjob_trainer.options import ComputingConfig
 from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor, nn
 
@@ -104,7 +104,7 @@ def test_a_deterministic_run_computes_what_any_other_does_on_a_cpu(runs: Runs, t
 
 SETS = """
 import os, torch
-from ddpjob_trainer.options.computing import ComputingConfig
+from ddpjob_trainer.options import ComputingConfig
 from ddpjob_trainer.model.exactness import description, prepare
 
 prepare(ComputingConfig(deterministic={asked}))

@@ -15,7 +15,7 @@ from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.model.divergence import Gradients, StepOutcome, Watch, check_parameters, finite_parameters
 from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.model.parallel import averaged
-from ddpjob_trainer.options.optimisation import OnDivergence
+from ddpjob_trainer.options import OnDivergence
 from ddpjob_trainer.task import Task
 from ddpjob_trainer.train import train_step
 from torch import Tensor, nn

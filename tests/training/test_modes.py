@@ -6,7 +6,7 @@ from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
 from ddpjob_trainer.group.backend import device_of
 from ddpjob_trainer.model import modes
-from ddpjob_trainer.options.mode import ModeConfig
+from ddpjob_trainer.options import ModeConfig
 from torch import nn
 
 from tests.training.runs import Runs

@@ -15,7 +15,7 @@ from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.data.batches import divided, shares_of
 from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.model.parallel import averaged
-from ddpjob_trainer.options.optimisation import OptimisationConfig
+from ddpjob_trainer.options import OptimisationConfig
 from ddpjob_trainer.recording import step_times
 from ddpjob_trainer.recording.step_times import StepTimes
 from ddpjob_trainer.schedule import scheduled

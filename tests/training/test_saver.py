@@ -19,7 +19,7 @@ from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.data.data_identity import UNKNOWN, DataIdentity
 from ddpjob_trainer.group.agreement import Wish
 from ddpjob_trainer.model.learner import Learner
-from ddpjob_trainer.options.checkpoints import CheckpointConfig
+from ddpjob_trainer.options import CheckpointConfig
 from ddpjob_trainer.recording.position import Position
 from ddpjob_trainer.recording.recorder import Recorder
 from torch import nn

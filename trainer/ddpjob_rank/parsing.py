@@ -1,12 +1,18 @@
-"""Reading flags and variables: the kinds of values, and the message about one that is none of them."""
+"""Reading flags and variables: the kinds of values, and the message about one that is none of them.
+
+Flags are fields of dataclasses (`option`).
+"""
 
 import argparse
 import json
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, NoReturn
+from dataclasses import Field, field, fields
+from typing import Any, NoReturn, TypeVar
 
 from .environment import Env
 from .errors import ConfigError
+
+T = TypeVar("T")
 
 DIGITS = 18
 """So many fit into 64 bits, as which numbers are kept and exchanged."""
@@ -111,3 +117,50 @@ def _wanted(least: int, text: str) -> str | None:
     if len(text) > DIGITS and text.isdecimal():
         return f"a whole number of at most {DIGITS} digits"
     return None if text.isdecimal() and int(text) >= least else f"a whole number of at least {least}"
+
+
+def option(unset: Any, meaning: str, *flags: str, excludes: str = "", **argument: Any) -> Any:
+    """A field of a dataclass that a flag sets, by default that of the field's name.
+
+    Args:
+        unset: The field's value if the flag is not given.
+        meaning: The flag's help.
+        flags: Its names, if it has others.
+        excludes: Of the options that share this word at most one may be given.
+        argument: What else argparse's `add_argument` takes.
+    """
+    kind = {"action": "store_true"} if unset is False else {"default": unset}
+    told = {**kind, "help": meaning, **argument}
+    return field(default=unset, metadata={"flags": flags, "excludes": excludes, "argument": told})
+
+
+def add_options(parser: argparse.ArgumentParser, title: str, config: type[Any], *names: str) -> None:
+    """Adds the flags of a dataclass as a group; of only these fields, if some are named."""
+    group = parser.add_argument_group(title)
+    exclusive: dict[str, Any] = {"": group}
+    for one in _options(config):
+        if not names or one.name in names:
+            word = one.metadata["excludes"]
+            if word not in exclusive:
+                exclusive[word] = group.add_mutually_exclusive_group()
+            exclusive[word].add_argument(*_flags(one), **one.metadata["argument"])
+
+
+def chosen(config: type[T], flags: argparse.Namespace, **others: Any) -> T:
+    """A dataclass with what the flags say, and with these fields, which they do not say or not alone."""
+    said = {one.name: getattr(flags, _dest(one)) for one in _options(config) if one.name not in others}
+    return config(**said, **others)
+
+
+def _options(config: type[Any]) -> list[Field[Any]]:
+    return [one for one in fields(config) if "flags" in one.metadata]
+
+
+def _flags(one: Field[Any]) -> tuple[str, ...]:
+    return one.metadata["flags"] or (f"--{one.name.replace('_', '-')}",)
+
+
+def _dest(one: Field[Any]) -> str:
+    """As argparse names it: after the first long flag."""
+    long = next(flag for flag in _flags(one) if flag.startswith("--"))
+    return long.removeprefix("--").replace("-", "_")

@@ -11,7 +11,7 @@ from ddpjob_rank.errors import ConfigError
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from .options.optimisation import LR_GAMMA, LR_STEP_SIZE, OptimisationConfig, Schedule
+from .options import LR_GAMMA, LR_STEP_SIZE, OptimisationConfig, Schedule
 
 WARMUP_BEGINS = 0.01
 """The factor of the rate at which a warm-up begins."""

@@ -30,7 +30,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset
 
 from .config import TrainConfig
-from .options.optimisation import Schedule
+from .options import Schedule
 from .schedule import scheduled
 
 BUILT_IN = {

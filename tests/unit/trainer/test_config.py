@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 from ddpjob_rank.errors import ConfigError
 from ddpjob_trainer.config import TrainConfig, read_config
-from ddpjob_trainer.options.checkpoints import CheckpointConfig
-from ddpjob_trainer.options.group import GroupConfig
-from ddpjob_trainer.options.recording import RecordingConfig
+from ddpjob_trainer.options import CheckpointConfig, GroupConfig, RecordingConfig
 
 POD = {
     "DDPJOB_BACKEND": "gloo",

@@ -18,7 +18,7 @@ from ddpjob_trainer.data.data_identity import UNKNOWN
 from ddpjob_trainer.data.feed import Uneven
 from ddpjob_trainer.data.loader import Request, _Batches
 from ddpjob_trainer.model.learner import Learner
-from ddpjob_trainer.options.checkpoints import CheckpointConfig
+from ddpjob_trainer.options import CheckpointConfig
 from ddpjob_trainer.random_state import capture, seed_all, seed_sample
 from ddpjob_trainer.recording.recorder import Recorder
 from torch import Tensor, nn

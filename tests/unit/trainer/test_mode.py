@@ -3,7 +3,7 @@
 import pytest
 from ddpjob_rank.errors import ConfigError
 from ddpjob_trainer.config import read_config
-from ddpjob_trainer.options.mode import ModeConfig
+from ddpjob_trainer.options import ModeConfig
 
 
 def test_all_processes_train_together_unless_another_mode_is_named() -> None:

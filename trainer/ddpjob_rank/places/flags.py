@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ddpjob_rank.errors import ConfigError
-from ddpjob_rank.parsing import natural, positive
+from ddpjob_rank.parsing import chosen, natural, option, positive
 from ddpjob_rank.world import MAX_PORT
 
 PROOF = (
@@ -17,58 +17,49 @@ PROOF = (
 METHODS = "env://, tcp://HOST:PORT, or file:///PATH on a disk that all processes share"
 
 
+def _port(text: str) -> int:
+    port = positive(text)
+    if port > MAX_PORT:
+        raise argparse.ArgumentTypeError(f"{text} is no port: it is at most {MAX_PORT}")
+    return port
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlaceConfig:
     """What the command line says about this process's place. None stands for what environment or launcher say."""
 
-    nodes: int | None = None
-    procs_per_node: int | None = None
-    node_rank: int | None = None
-    rank: int | None = None
-    world_size: int | None = None
-    local_rank: int | None = None
-    master_addr: str | None = None
-    master_port: int | None = None
-    init_file: Path | None = None
-    """The file by which the processes find each other, instead of a port of rank 0's."""
-    secret_file: Path | None = None
-
-
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the group of these options."""
-    group = parser.add_argument_group("where it runs, without an operator")
-    group.add_argument("-n", "--nodes", "--nnodes", type=positive, metavar="N", help="number of nodes (default 1)")
-    group.add_argument(
-        "-g",
-        "--procs-per-node",
-        "--nproc-per-node",
-        "--nproc_per_node",
-        "--gpus",
+    nodes: int | None = option(
+        None, "number of nodes (default 1)", "-n", "--nodes", "--nnodes", type=positive, metavar="N"
+    )
+    procs_per_node: int | None = option(
+        None,
+        "processes to start on this node, as on each: one for each GPU, as a rule (default 1)",
+        *("-g", "--procs-per-node", "--nproc-per-node", "--nproc_per_node", "--gpus"),
         type=positive,
         metavar="N",
-        help="processes to start on this node, as on each: one for each GPU, as a rule (default 1)",
     )
-    group.add_argument(
-        "-nr", "--node-rank", "--node_rank", type=natural, metavar="N", help="this node's number, from 0"
+    node_rank: int | None = option(
+        None, "this node's number, from 0", "-nr", "--node-rank", "--node_rank", type=natural, metavar="N"
     )
-    group.add_argument(
-        "--master-addr", "--master_addr", metavar="HOST", help="name or address of node 0, which rank 0 runs on"
+    master_addr: str | None = option(
+        None, "name or address of node 0, which rank 0 runs on", "--master-addr", "--master_addr", metavar="HOST"
     )
-    group.add_argument(
-        "--master-port", "--master_port", type=_port, metavar="PORT", help="where rank 0 listens (default 29500)"
+    master_port: int | None = option(
+        None, "where rank 0 listens (default 29500)", "--master-port", "--master_port", type=_port, metavar="PORT"
     )
-    group.add_argument("--secret-file", type=Path, metavar="FILE", help=PROOF)
-    group.add_argument("--init-method", metavar="URL", help=f"how processes find each other: {METHODS}")
-    group.add_argument(
-        "--rank", type=natural, metavar="N", help="number of a process that is started individually, from 0"
+    secret_file: Path | None = option(None, PROOF, type=Path, metavar="FILE")
+    init_file: Path | None = option(None, f"how processes find each other: {METHODS}", "--init-method", metavar="URL")
+    """The file by which they do, instead of a port of rank 0's."""
+    rank: int | None = option(
+        None, "number of a process that is started individually, from 0", type=natural, metavar="N"
     )
-    group.add_argument("--world-size", type=positive, metavar="N", help="number of processes that have a --rank")
-    group.add_argument(
-        "--local-rank", "--local_rank", type=natural, metavar="N", help="torch.distributed.launch passes it"
+    world_size: int | None = option(None, "number of processes that have a --rank", type=positive, metavar="N")
+    local_rank: int | None = option(
+        None, "torch.distributed.launch passes it", "--local-rank", "--local_rank", type=natural, metavar="N"
     )
 
 
-def read(flags: argparse.Namespace) -> PlaceConfig:
+def read_place(flags: argparse.Namespace) -> PlaceConfig:
     """What the flags say.
 
     Raises:
@@ -78,18 +69,8 @@ def read(flags: argparse.Namespace) -> PlaceConfig:
     for flag, said, asked in (("--master-addr", flags.master_addr, addr), ("--master-port", flags.master_port, port)):
         if None not in (said, asked) and said != asked:
             raise ConfigError(f"{flag} is {said}, but --init-method is {flags.init_method}: name the master once")
-    return PlaceConfig(
-        nodes=flags.nodes,
-        procs_per_node=flags.procs_per_node,
-        node_rank=flags.node_rank,
-        rank=flags.rank,
-        world_size=flags.world_size,
-        local_rank=flags.local_rank,
-        master_addr=flags.master_addr or addr,
-        master_port=flags.master_port or port,
-        init_file=file,
-        secret_file=flags.secret_file,
-    )
+    addr, port = flags.master_addr or addr, flags.master_port or port
+    return chosen(PlaceConfig, flags, master_addr=addr, master_port=port, init_file=file)
 
 
 def _method(url: str) -> tuple[str | None, int | None, Path | None]:
@@ -109,10 +90,3 @@ def _method(url: str) -> tuple[str | None, int | None, Path | None]:
         case "file", False, False, path if len(path) > 1:
             return None, None, Path(path)
     raise ConfigError(f"--init-method {url}: it must be {METHODS}")
-
-
-def _port(text: str) -> int:
-    port = positive(text)
-    if port > MAX_PORT:
-        raise argparse.ArgumentTypeError(f"{text} is no port: it is at most {MAX_PORT}")
-    return port

@@ -23,7 +23,7 @@ from ddpjob_trainer.group.agreement import Wish
 from ddpjob_trainer.group.collectives import broadcast_file, gather
 from ddpjob_trainer.model.divergence import check_parameters
 from ddpjob_trainer.model.learner import Learner
-from ddpjob_trainer.options.checkpoints import AUTO, CheckpointConfig
+from ddpjob_trainer.options import AUTO, CheckpointConfig
 from ddpjob_trainer.recording.position import Position
 from ddpjob_trainer.recording.recorder import Recorder
 

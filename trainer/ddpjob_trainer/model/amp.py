@@ -9,7 +9,7 @@ from ddpjob_rank.errors import ConfigError
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from ddpjob_trainer.options.computing import Precision
+from ddpjob_trainer.options import Precision
 
 Autocast = Callable[[], AbstractContextManager[object]]
 """Makes a context in which the model and its loss are computed."""

@@ -14,7 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpjob_trainer.options.communication import CommunicationConfig
+from ddpjob_trainer.options import CommunicationConfig
 
 BEGINS_AFTER = 10
 """PowerSGD begins after one step in this many, as torch's documentation suggests: early gradients bear it badly."""

@@ -18,7 +18,7 @@ from ddpjob_rank.world import World
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ddpjob_trainer.options.optimisation import OnDivergence
+from ddpjob_trainer.options import OnDivergence
 
 NAMED_SAMPLES, NAMED_PARAMETERS = 32, 3
 

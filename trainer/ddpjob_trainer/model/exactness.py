@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from ddpjob_rank.console import say
 
-from ddpjob_trainer.options.computing import ComputingConfig
+from ddpjob_trainer.options import ComputingConfig
 
 WORKSPACE, FIXED = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 """cuBLAS computes the same bits only with a workspace of a fixed size (https://docs.nvidia.com/cuda/cublas/)."""

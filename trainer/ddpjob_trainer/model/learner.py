@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.options.optimisation import OnDivergence
+from ddpjob_trainer.options import OnDivergence
 from ddpjob_trainer.task import Task
 
 from . import amp

@@ -8,7 +8,7 @@ from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.machine import devices
 from torch import nn
 
-from ddpjob_trainer.options.mode import DATA_PARALLEL, ModeConfig
+from ddpjob_trainer.options import DATA_PARALLEL, ModeConfig
 
 
 def device_of_model(mode: ModeConfig, device: torch.device) -> torch.device:

@@ -17,8 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.options.communication import CommunicationConfig
-from ddpjob_trainer.options.mode import DATA_PARALLEL
+from ddpjob_trainer.options import DATA_PARALLEL, CommunicationConfig
 from ddpjob_trainer.random_state import undisturbed
 from ddpjob_trainer.task import Task
 
