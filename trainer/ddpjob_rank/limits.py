@@ -18,7 +18,7 @@ No rank may give up waiting for the others before that: it would look like the o
 silent one gets less, from the first step on.
 """
 
-from enum import StrEnum
+from enum import Enum
 
 JOINING_SECONDS = 600.0
 """How long those that have come wait for others, if nobody says how long: after that these count as lost."""
@@ -33,15 +33,15 @@ OTHER_AT_LEAST, OTHER_AT_MOST = 600.0, 3600.0
 ENOUGH_PAUSES = 10
 
 
-class Activity(StrEnum):
-    """What a gang is doing, as far as limits depend on it. The values end the sentence "no step finished …"."""
+class Activity(Enum):
+    """What a gang is doing, as far as limits depend on it."""
 
-    STARTING = "since the start"
-    TRAINING = "while training"
-    SAVING = "while saving"
-    EVALUATING = "while evaluating"
-    FINISHING = "after the last step"
-    OTHER = "while busy with something else"
+    STARTING = "starting"
+    TRAINING = "training"
+    SAVING = "saving"
+    EVALUATING = "evaluating"
+    FINISHING = "finishing"
+    OTHER = "other"
 
 
 class Patience:

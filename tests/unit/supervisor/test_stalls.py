@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from ddpjob_rank.limits import Activity, Patience
-from ddpjob_supervisor.watch.stalls import FoundStall, Stalls
+from ddpjob_supervisor.watch.stalls import Stalls
 
 Beats = dict[int, dict[str, Any]]
 
@@ -20,10 +20,8 @@ def both(*beats: Any) -> Beats:
     return dict(enumerate(beats * 2 if len(beats) == 1 else beats))
 
 
-def hang(
-    stalls: Stalls, beats: Callable[[float], Beats], begin: float, end: float
-) -> tuple[float, FoundStall] | None:
-    """Looks each half second at what comes so long after the beginning: when a stall was found, and which."""
+def hang(stalls: Stalls, beats: Callable[[float], Beats], begin: float, end: float) -> tuple[float, float] | None:
+    """Looks each half second at what comes so long after the beginning: when a stall was found, and how long."""
     for half in range(int(2 * (end - begin)) + 1):
         found = stalls.look(begin + half / 2, beats(half / 2))
         if found is not None:
@@ -45,16 +43,8 @@ def trained(timeout: float | None, *, steps: int = 20, every: float = 1.0, annou
 def test_a_stall_is_found_as_soon_as_the_set_time_has_passed_and_stays_found() -> None:
     stalls = trained(5.0)
     when, found = hang(stalls, lambda age: both(beat(20, age)), 100, 200) or (0.0, None)
-    assert (when, found) == (5.5, FoundStall(5.5, 5.0, Activity.TRAINING, 20))
-    assert found.message == "no step finished for 6 s while training (limit 5 s); the last was step 20"
+    assert (when, found) == (5.5, 5.5)
     assert stalls.look(200, both(beat(21, 0.0))) == found
-
-
-def test_no_step_is_named_where_steps_are_counted_anew() -> None:
-    stalls = trained(5.0)
-    _, found = hang(stalls, lambda age: both(beat(3, age, anew=True)), 100, 200) or (0.0, None)
-    assert found is not None
-    assert found.message == "no step finished for 6 s while training (limit 5 s)"
 
 
 def test_one_process_that_goes_on_is_enough() -> None:
@@ -131,7 +121,7 @@ def test_a_program_that_has_promised_to_report_its_steps_may_stall_before_it_kno
 def test_a_program_that_says_how_many_steps_it_will_do_may_stall_before_the_first() -> None:
     found = hang(Stalls(5.0), lambda _: both(beat(None, None, totalSteps=100)), 0, 1000)
     assert found
-    assert (found[0], found[1].message) == (600.5, "no step finished for 600 s since the start (limit 600 s)")
+    assert found == (600.5, 600.5)
 
 
 @pytest.mark.parametrize(

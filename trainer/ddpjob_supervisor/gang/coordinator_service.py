@@ -192,8 +192,8 @@ class CoordinatorService:
         if isinstance(coordinator.state, Running):
             stalled = self._stalls.look(now, self.beats())
             if stalled is not None:
-                warn(f"no rank has finished a step for {stalled.seconds:.0f} s: looking at what they do")
-                coordinator.found_stalled(self._now() - stalled.seconds, self._now())
+                warn(f"no rank has finished a step for {stalled:.0f} s: looking at what they do")
+                coordinator.found_stalled(self._now() - stalled, self._now())
                 self._act()
 
     def _look_for_nodes(self) -> None:

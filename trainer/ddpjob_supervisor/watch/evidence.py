@@ -5,13 +5,14 @@ import contextlib
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
+
+from .threads import in_thread
 
 ATTEMPTS_KEPT = 10
 WRITE_SECONDS = 0.25
@@ -33,22 +34,10 @@ async def keep_recording(dump: bytes, attempt: int, rank: int) -> None:
 
 
 async def _keep(content: bytes, attempt: int, name: str, what: str) -> None:
-    """Writes a file, if that does not take long.
-
-    The directory may be on the very server that made the gang hang. So a thread writes, and nothing waits for it for
-    long, not even the end of this process.
-    """
-    loop = asyncio.get_running_loop()
-    written = asyncio.Event()
-
-    def work() -> None:
-        _write(content, attempt, name, what)
-        with contextlib.suppress(RuntimeError):  # Nobody waits any more.
-            loop.call_soon_threadsafe(written.set)
-
-    threading.Thread(target=work, name="evidence", daemon=True).start()
+    """Writes a file. If that takes long, nothing waits for it: it may be on the server that made the gang hang."""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(written.wait(), WRITE_SECONDS)
+        async with asyncio.timeout(WRITE_SECONDS):
+            await in_thread(_write, content, attempt, name, what)
 
 
 def directories(env: Mapping[str, str]) -> Iterator[Path]:

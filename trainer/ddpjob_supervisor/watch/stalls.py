@@ -14,8 +14,6 @@ from ddpjob_rank.reporting.teller import ENDING, EVALUATION, STARTING, TRAINING
 
 from .beat import BeatDocument
 
-"""The last report of a process."""
-
 OLD_SECONDS = 5.0
 """A process that has said nothing new for so long is not heard any more."""
 
@@ -32,24 +30,6 @@ ACTIVITIES = {
     EVALUATION: Activity.EVALUATING,
     ENDING: Activity.FINISHING,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class FoundStall:
-    """No process has finished a step for longer than allowed."""
-
-    seconds: float
-    """For how long, when it was found."""
-    limit: float
-    doing: Activity
-    step: int | None
-    """The last one that any process has finished, if that is known."""
-
-    @property
-    def message(self) -> str:
-        """A sentence for people."""
-        last = "" if self.step is None else f"; the last was step {self.step}"
-        return f"no step finished for {self.seconds:.0f} s {self.doing} (limit {self.limit:.0f} s){last}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +62,10 @@ class Stalls:
         self._looked = self._since = self._announced = 0.0
         self._began = math.inf
         self._doing: Activity | None = None
-        self._found: FoundStall | None = None
+        self._stalled: float | None = None
 
-    def look(self, now: float, beats: Mapping[int, BeatDocument]) -> FoundStall | None:
-        """Takes the last beat of each process, new or not, and says whether the gang has stalled.
+    def look(self, now: float, beats: Mapping[int, BeatDocument]) -> float | None:
+        """Takes the last beat of each process, new or not. Returns for how many seconds the gang had stalled, if it has.
 
         Call it about once a second while an attempt runs; `now` is a monotonic time in seconds. It repeats what it
         has found until the next attempt, which begins with its first beat.
@@ -96,16 +76,16 @@ class Stalls:
         self._began = min(self._began, now)
         attempt = max((beat["attempt"] for beat in beats.values()), default=self._attempt)
         if attempt > self._attempt:
-            self._attempt, self._processes, self._doing, self._found = attempt, {}, None, None
+            self._attempt, self._processes, self._doing, self._stalled = attempt, {}, None, None
         present = {rank: beat for rank, beat in beats.items() if beat["attempt"] == self._attempt}
-        if self._found is not None or not present:
-            return self._found if present else None
+        if self._stalled is not None or not present:
+            return self._stalled if present else None
         first = min(present)
         for rank, beat in present.items():
             self._hear(rank, beat, now, learn=rank == first)
         self._note_announcements(now)
-        self._found = self._judge(now)
-        return self._found
+        self._stalled = self._judge(now)
+        return self._stalled
 
     def _hear(self, rank: int, beat: BeatDocument, now: float, *, learn: bool) -> None:
         known, age = self._processes.get(rank), beat.get("stepAge")
@@ -143,7 +123,7 @@ class Stalls:
             for process in processes
         )
 
-    def _judge(self, now: float) -> FoundStall | None:
+    def _judge(self, now: float) -> float | None:
         stepped = [process for process in self._processes.values() if process.finished is not None]
         answer = [process for process in stepped or self._processes.values() if now - process.heard < OLD_SECONDS]
         # If one saves, the others wait.
@@ -156,9 +136,7 @@ class Stalls:
         seconds = min(process.heard for process in answer) - max(
             self._since, *(process.finished or 0.0 for process in answer)
         )
-        limit = self._patience.seconds(doing)
-        if seconds <= limit:
+        if seconds <= self._patience.seconds(doing):
             return None
         self._patience.note_stall()
-        steps = (process.step for process in stepped if not process.beat.get("anew"))
-        return FoundStall(seconds, limit, doing, max(steps, default=None))
+        return seconds

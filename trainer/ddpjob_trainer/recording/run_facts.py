@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import platform
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ def facts(config: TrainConfig, world: World, device: torch.device, **more: Any) 
         "host": platform.node(),
         "platform": platform.platform(),
         "versions": _versions(device),
-        "options": _plain(config),
+        "options": dataclasses.asdict(config, dict_factory=_given),
         "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith(PREFIXES)},
     }
 
@@ -60,17 +59,6 @@ def _processor() -> str | None:
     return next(names, None)
 
 
-def _plain(config: Any) -> dict[str, Any]:
-    """A configuration as JSON, with its groups; what was left open is left out."""
-    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    return {name: _value(value) for name, value in fields.items() if value is not None}
-
-
-def _value(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return _plain(value)
-    if isinstance(value, Mapping):
-        return {str(name): _value(inner) for name, inner in value.items()}
-    if isinstance(value, tuple | list | frozenset | set):
-        return [_value(inner) for inner in value]
-    return value if isinstance(value, bool | int | float | str) else str(value)
+def _given(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Without what was left open."""
+    return {name: value for name, value in fields if value is not None}
