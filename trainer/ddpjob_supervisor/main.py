@@ -1,8 +1,12 @@
-"""`ddpjob-supervise`: runs the ranks of this node, in front of any PyTorch training program."""
+"""`ddpjob-supervise`: runs the ranks of this node, in front of any PyTorch training program.
+
+The zygote is started first: what it imports takes longest.
+"""
 
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -10,13 +14,13 @@ from ddpjob_rank.console import complain
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError, TrainerError
 from ddpjob_rank.failure.failure_report import clear, leave, report_of, report_path
+from ddpjob_rank.machine.storage import check_temporary
 from ddpjob_rank.parsing import Parser, unpack_variables
 from ddpjob_rank.places.flags import PROOF
-from ddpjob_rank.running.program import program_of
+from ddpjob_rank.running.program import Program, program_of
 from ddpjob_rank.stopping import leave_at_once
 
-from .node.imports import check_imports
-from .supervise import supervise
+from .node.zygote_process import PRELOADED, TRAINER_PRELOADED, start_zygote
 
 START_METHODS = ("warm", "cold")
 
@@ -29,8 +33,6 @@ def main() -> NoReturn:
         flags = _parser().parse_args()
         program = program_of(flags.program if flags.module is None else ["-m", *flags.module])
         program.check()
-        if not flags.preload:  # What it does to Python is unknown here.
-            check_imports(program)
         if flags.secret_file is not None:
             os.environ[Env.SECRET_FILE] = str(flags.secret_file)
         if flags.preload and flags.start_method == "cold":
@@ -40,6 +42,42 @@ def main() -> NoReturn:
         complain(str(error))
         leave(report_of(error, 0, None), report_path(os.environ))
         sys.exit(error.exit_code)
+
+
+def supervise(
+    program: Program,
+    start_method: str = "warm",
+    max_restarts: int | None = None,
+    preload: Sequence[str] = (),
+    patience: float | None = None,
+) -> int:
+    """Runs a program once for each process of this node, and returns the exit code for all.
+
+    `preload` names what the ranks import besides PyTorch: it is already imported when they are forked. `patience` is
+    how many seconds to wait for the other nodes if no operator starts them.
+
+    Raises:
+        ConfigError: The environment does not describe a place in a gang, or not one in the coordinator's.
+        StorageError: There is no directory for temporary files.
+        TrainerError: The control port is in use, this node is not fit for training, or others are gone.
+    """
+    check_temporary()
+    preloaded = (*PRELOADED, *(TRAINER_PRELOADED if program.is_trainer else ()), *preload)
+    zygote = None if start_method == "cold" else start_zygote(preloaded, program.directory)
+    try:
+        # Here, since these imports take as long as a tenth of the zygote's, which have begun.
+        import asyncio  # noqa: PLC0415
+
+        from .node.cold import Cold  # noqa: PLC0415
+        from .node.warm import Warm  # noqa: PLC0415
+        from .taking_part import settings_of, take_part  # noqa: PLC0415
+
+        starter = Cold() if zygote is None else Warm(preloaded, program.directory, zygote)
+        return asyncio.run(take_part(settings_of(os.environ, max_restarts, patience), program, starter, os.environ))
+    finally:
+        if zygote is not None:
+            zygote.kill()
+            zygote.wait()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -44,28 +44,19 @@ REAPING_SECONDS = 1.0
 WELL = frozenset({ExitCode.DONE, ExitCode.SAVED_AND_STOPPED})
 
 
-def run(
-    program: Program,
-    starter: Starter,
-    env: Mapping[str, str],
-    max_restarts: int | None = None,
-    patience: float | None = None,
-) -> int:
-    """Takes part as the environment says, and returns the exit code for all.
+def settings_of(env: Mapping[str, str], max_restarts: int | None, patience: float | None) -> Settings:
+    """This supervisor's place in its gang; what is given overrides the environment.
 
     Raises:
-        ConfigError: It does not describe a place in a gang, or not one in the coordinator's.
-        TrainerError: The control port is in use, this node is not fit for training, or others are gone.
+        ConfigError: The environment does not describe one.
     """
     settings = with_secret(read_settings(env, max_restarts), env)
-    if patience is not None and settings.patience is not None:
-        settings = replace(settings, patience=patience)
-    open_files.take_all()
-    return asyncio.run(take_part(settings, program, starter, env))
+    return settings if None in (patience, settings.patience) else replace(settings, patience=patience)
 
 
 async def take_part(settings: Settings, program: Program, starter: Starter, env: Mapping[str, str]) -> int:
     """Runs this node's ranks as a part of its gang, and returns the exit code for all."""
+    open_files.take_all()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(starter)  # First: what it imports takes longest.
         directory = stack.enter_context(private_directory())

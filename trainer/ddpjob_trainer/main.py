@@ -55,7 +55,7 @@ def main() -> None:
         config.mode.check_world(place.world_size)
         if isinstance(place, Node) or _is_alone_in_a_pod(os.environ):
             # Here, since a rank needs none of it.
-            from ddpjob_supervisor.supervise import supervise  # noqa: PLC0415
+            from ddpjob_supervisor.main import supervise  # noqa: PLC0415
 
             program = Program(module=True, name=TRAINER, arguments=tuple(argv))
             leave_at_once(supervise(program, patience=config.group.joining_seconds))

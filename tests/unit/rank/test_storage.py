@@ -12,7 +12,7 @@ from ddpjob_rank.failure.failure_report import report_of
 from ddpjob_rank.machine.storage import forbids
 from ddpjob_rank.manifests.manifest import Manifest
 from ddpjob_rank.running.program import Program
-from ddpjob_supervisor.supervise import supervise
+from ddpjob_supervisor.main import supervise
 from ddpjob_trainer.checkpoint import content
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 
@@ -95,7 +95,7 @@ def test_without_a_place_for_temporary_files_it_is_said_before_anything_is_start
 ) -> None:
     nowhere = FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
     monkeypatch.setattr(tempfile, "gettempdir", Mock(side_effect=nowhere))
-    monkeypatch.setattr("ddpjob_supervisor.supervise.start_zygote", Mock(side_effect=AssertionError))
+    monkeypatch.setattr("ddpjob_supervisor.main.start_zygote", Mock(side_effect=AssertionError))
     program = Program(module=False, name="train.py", arguments=())
     with pytest.raises(
         StorageError, match=r"^No usable .*\['/tmp'\]: set TMPDIR to a directory of yours that has room"

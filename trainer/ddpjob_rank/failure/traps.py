@@ -3,12 +3,15 @@
 PyTorch says what went wrong inside it, but not what to change.
 """
 
+import ast
+import importlib.util
 import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType, MethodType
 from typing import Any
 
@@ -113,7 +116,7 @@ PACKAGES = {
 def known(error: BaseException) -> TrainerError | None:
     """The error in one line, with its place and what to do about it; None: it is none of these."""
     if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:  # Else it is a part of one.
-        return not_there({error.name: _where(error)})
+        return _not_there(error, error.name)
     text = f"{error}\n{''.join(traceback.format_tb(error.__traceback__))}"
     for trap in TRAPS:
         if isinstance(error, trap.kind) and trap.says.search(text):
@@ -149,10 +152,44 @@ def _is_usage_error(error: object) -> bool:
     return any(name == "UsageError" and module.endswith("click.exceptions") for module, name in kinds)
 
 
-def not_there(modules: Mapping[str, str]) -> ConfigError:
-    """What to say about imported modules that are missing, each with the place of its import."""
+def _not_there(error: ModuleNotFoundError, name: str) -> ConfigError:
+    """What to say about this module, and about those that the same file would have missed next."""
+    file, _, line = _where(error).rpartition(":")
+    modules = {name: _where(error)}
+    for other, number in _imports_from(file, int(line)) if file else ():
+        if other in sys.modules or other in sys.stdlib_module_names:
+            continue
+        if _is_there(other):
+            break  # It may change where the next ones are looked for.
+        modules.setdefault(other, f"{file}:{number}")
     what = " or ".join(f"{name!r}{f', in {place}' if place else ''}" for name, place in modules.items())
     return ConfigError(f"No module named {what}: {_how_to_have([*modules])}")
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except Exception:  # noqa: BLE001  A finder of somebody's: what it cannot tell, nobody says.
+        return True
+
+
+def _imports_from(file: str, line: int) -> Iterator[tuple[str, int]]:
+    """The modules that a file imports from this line on, before it does anything else, and the lines."""
+    try:
+        body = ast.parse(Path(file).read_bytes()).body
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # The last two: an expression too deep.
+        return
+    for statement in body:
+        match statement:
+            case ast.stmt(lineno=number) if number < line:
+                continue
+            case ast.Import(names):
+                modules = [one.name for one in names]
+            case ast.ImportFrom(str(module), level=0):
+                modules = [module]
+            case _:
+                return
+        yield from ((module.partition(".")[0], statement.lineno) for module in modules)
 
 
 def _how_to_have(modules: Sequence[str]) -> str:

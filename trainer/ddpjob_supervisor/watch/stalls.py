@@ -65,7 +65,7 @@ class Stalls:
         self._stalled: float | None = None
 
     def look(self, now: float, beats: Mapping[int, BeatDocument]) -> float | None:
-        """Takes the last beat of each process, new or not. Returns for how many seconds the gang had stalled, if it has.
+        """Takes the last beat of each process, new or not. Returns for how many seconds the gang had stalled, if so.
 
         Call it about once a second while an attempt runs; `now` is a monotonic time in seconds. It repeats what it
         has found until the next attempt, which begins with its first beat.
