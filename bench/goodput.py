@@ -17,8 +17,8 @@ from itertools import cycle, islice
 from pathlib import Path
 
 import torch
+from ddpjob_examples.handwriting import load
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.workloads.handwriting import load
 
 from bench.jobs import Job, a_place, start
 from bench.notes import DEADLINE_SECONDS, LOOK_SECONDS, NotGoneOnError, Step

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from ddpjob_trainer.data.images import DEVIATION, MEAN, normalised
-from ddpjob_trainer.data.layout import image_classes
+from ddpjob_examples.images.image import DEVIATION, MEAN, normalised
+from ddpjob_examples.images.layout import image_classes
 from ddpjob_trainer.data.loader import Loader
 from ddpjob_trainer.data.order import Order
 from PIL import Image

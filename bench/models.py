@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from ddpjob_examples.convnet import ConvNet
+from ddpjob_examples.handwriting import load
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.task import Task
-from ddpjob_trainer.workloads.convnet import ConvNet
-from ddpjob_trainer.workloads.handwriting import load
 from torch import nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler

@@ -4,7 +4,7 @@ import os
 import time
 from typing import Any
 
-from ddpjob_trainer.workloads.convnet import ConvNetTask
+from ddpjob_examples.convnet import ConvNetTask
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler

@@ -28,7 +28,7 @@ TASK = f"""
 import os
 import time
 
-from ddpjob_trainer.workloads.mlp import MlpTask
+from ddpjob_examples.mlp import MlpTask
 
 
 class Noting(MlpTask):

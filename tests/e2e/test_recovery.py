@@ -17,7 +17,7 @@ from .work import CODE_MOUNT, LONG, a_training, logs, with_script
 TASK = """
 import time
 
-from ddpjob_trainer.workloads.mlp import MlpTask
+from ddpjob_examples.mlp import MlpTask
 
 
 class Slow(MlpTask):

@@ -15,7 +15,7 @@ from tests.support.waiting import patience
 TRAIN = (str(BIN / "ddpjob-train"), "--workload", "slow:Slow", "--data", "digits", "--epochs", "1000000")
 SLOW = """
 import time
-from ddpjob_trainer.workloads.mlp import MlpTask
+from ddpjob_examples.mlp import MlpTask
 
 class Slow(MlpTask):
     def loss(self, output, target):

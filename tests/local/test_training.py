@@ -144,7 +144,7 @@ def test_a_run_resumed_with_another_number_of_nodes_ends_at_the_same_weights_wit
 def test_an_error_in_the_training_code_is_told_with_its_step_and_its_last_line(here: Here) -> None:
     (here.directory / "broken.py").write_text(
         "import os\n"
-        "from ddpjob_trainer.workloads.convnet import ConvNetTask\n"
+        "from ddpjob_examples.convnet import ConvNetTask\n"
         "class Task(ConvNetTask):\n"
         "    calls = 0\n"
         "    def loss(self, output, target):\n"
@@ -176,7 +176,7 @@ def test_a_mistake_in_the_arguments_fails_at_once_with_exit_code_2(here: Here) -
 def test_a_run_that_diverges_ends_with_a_cause_of_its_own_and_is_not_tried_again(here: Here) -> None:
     (here.directory / "broken.py").write_text(
         "import os\n"
-        "from ddpjob_trainer.workloads.mlp import MlpTask\n"
+        "from ddpjob_examples.mlp import MlpTask\n"
         "class Task(MlpTask):\n"
         "    calls = 0\n"
         "    def loss(self, output, target):\n"

@@ -2,7 +2,7 @@
 
 import os
 
-from ddpjob_trainer.workloads.convnet import ConvNetTask
+from ddpjob_examples.convnet import ConvNetTask
 from torch import Tensor
 
 

@@ -35,7 +35,7 @@ TASK = f"""
 import time
 from pathlib import Path
 
-from ddpjob_trainer.workloads.convnet import ConvNetTask
+from ddpjob_examples.convnet import ConvNetTask
 from torch import nn
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from ddpjob_examples.convnet import ConvNetTask
+from ddpjob_examples.mlp import MlpTask
 from ddpjob_trainer.checkpoint import content, reading
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.task import Task
-from ddpjob_trainer.workloads.convnet import ConvNetTask
-from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 from torch.utils.data import Dataset, TensorDataset, random_split

@@ -14,8 +14,8 @@ NAMES = (
     "ddpjob_supervisor.main",
     "ddpjob_supervisor.node.zygote",
     "ddpjob_trainer.train",
-    "ddpjob_trainer.workloads.convnet",
-    "ddpjob_trainer.workloads.mlp",
+    "ddpjob_examples.convnet",
+    "ddpjob_examples.mlp",
     "tests.training.forking",
     "tests.training.ranks",
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from ddpjob_examples.mlp import MlpTask
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.reporting import heartbeat
 from ddpjob_rank.world import World
@@ -13,7 +14,6 @@ from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.model.compression import PowerSGD, compress
 from ddpjob_trainer.model.parallel import parallel, prepare_model
 from ddpjob_trainer.options import CommunicationConfig, Hook
-from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor, nn
 
 from tests.training.resuming import different, train_twice

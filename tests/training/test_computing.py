@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from ddpjob_examples.mlp import MlpTask
 from ddpjob_rank.world import World
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.model.parallel import prepare_model
 from ddpjob_trainer.options import ComputingConfig
-from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor, nn
 
 from tests.training.resuming import different, train_twice

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_trainer.workloads.mlp import MlpTask
+from ddpjob_examples.mlp import MlpTask
 from torch import Tensor
 
 from tests.training.runs import Runs

@@ -8,19 +8,19 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from ddpjob_examples.imagenet import ImageNetTask
+from ddpjob_examples.images import tar_index
+from ddpjob_examples.images.files import ImageFiles
+from ddpjob_examples.images.image import Images, normalised, pixels, to_test, to_train
+from ddpjob_examples.images.layout import image_classes
+from ddpjob_examples.images.shards import ImageShards
+from ddpjob_examples.images.tar_index import NAME as INDEX
+from ddpjob_examples.images.tar_index import TarIndex
 from ddpjob_operator.report.records import read
 from ddpjob_rank.errors import ConfigError, TrainerError
 from ddpjob_trainer.config import TrainConfig, read_config
-from ddpjob_trainer.data import tar_index
-from ddpjob_trainer.data.files import ImageFiles
-from ddpjob_trainer.data.images import Images, normalised, pixels, to_test, to_train
-from ddpjob_trainer.data.layout import image_classes
 from ddpjob_trainer.data.loader import Loader
 from ddpjob_trainer.data.order import Order
-from ddpjob_trainer.data.shards import ImageShards
-from ddpjob_trainer.data.tar_index import NAME as INDEX
-from ddpjob_trainer.data.tar_index import TarIndex
-from ddpjob_trainer.workloads.imagenet import ImageNetTask
 from PIL import Image
 
 from tests.training import pictures

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from ddpjob_trainer.workloads.linear import Model
+from ddpjob_examples.linear import Model
 
 from tests.training import ranks
 from tests.training.runs import Runs

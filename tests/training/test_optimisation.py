@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from ddpjob_examples.convnet import ConvNetTask
+from ddpjob_examples.mlp import MlpTask
 from ddpjob_rank.errors import ConfigError
 from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.data.batches import divided, shares_of
@@ -21,8 +23,6 @@ from ddpjob_trainer.recording.step_times import StepTimes
 from ddpjob_trainer.schedule import scheduled
 from ddpjob_trainer.task import Task
 from ddpjob_trainer.train import train_step
-from ddpjob_trainer.workloads.convnet import ConvNetTask
-from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ddpjob_examples.mlp import MlpTask
 from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.node.cold import Cold
 from ddpjob_supervisor.node.ranks import Launch
 from ddpjob_supervisor.node.warm import Warm
 from ddpjob_supervisor.watch.beat import Beat
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
-from ddpjob_trainer.workloads.mlp import MlpTask
 from torch import Tensor
 
 from tests.support.ports import hold_port

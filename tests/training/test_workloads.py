@@ -6,8 +6,8 @@ from statistics import mean
 
 import numpy as np
 import pytest
+from ddpjob_examples import handwriting
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.workloads import handwriting
 
 from tests.support.ports import hold_port
 from tests.support.waiting import patience

@@ -34,11 +34,11 @@ from .options import Schedule
 from .schedule import scheduled
 
 BUILT_IN = {
-    "convnet": "ddpjob_trainer.workloads.convnet:ConvNetTask",
-    "mlp": "ddpjob_trainer.workloads.mlp:MlpTask",
-    "random": "ddpjob_trainer.workloads.linear:RandomTask",
-    "imagenet": "ddpjob_trainer.workloads.imagenet:ImageNetTask",
-    "layers": "ddpjob_trainer.workloads.layers:LayersTask",
+    "convnet": "ddpjob_examples.convnet:ConvNetTask",
+    "mlp": "ddpjob_examples.mlp:MlpTask",
+    "random": "ddpjob_examples.linear:RandomTask",
+    "imagenet": "ddpjob_examples.imagenet:ImageNetTask",
+    "layers": "ddpjob_examples.layers:LayersTask",
 }
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ddpjob_examples.images.files import ImageFiles
+from ddpjob_examples.images.shards import ImageShards
 from ddpjob_trainer.data.data_identity import DataIdentity
-from ddpjob_trainer.data.files import ImageFiles
 from ddpjob_trainer.data.fingerprint import fingerprint
-from ddpjob_trainer.data.shards import ImageShards
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 

@@ -14,8 +14,8 @@ PRELOADED = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
 TRAINER_PRELOADED = (
     "ddpjob_trainer.main",
     "ddpjob_trainer.train",
-    "ddpjob_trainer.workloads.convnet",
-    "ddpjob_trainer.workloads.mlp",
+    "ddpjob_examples.convnet",
+    "ddpjob_examples.mlp",
 )
 """What a rank of `ddpjob-train` imports as well."""
 

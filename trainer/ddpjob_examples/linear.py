@@ -2,10 +2,9 @@
 
 import torch
 from ddpjob_rank.console import say
+from ddpjob_trainer.task import Task
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-
-from ddpjob_trainer.task import Task
 
 INPUTS, OUTPUTS = 5, 2
 SAMPLES = 90

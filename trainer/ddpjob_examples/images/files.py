@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 from ddpjob_rank.errors import ConfigError, TrainerError
+from ddpjob_trainer.data.fingerprint import of_files, spread
 
-from .fingerprint import of_files, spread
-from .images import EXTENSIONS, Encoded, Images, Transform
+from .image import EXTENSIONS, Encoded, Images, Transform
 
 
 class ImageFiles(Images):

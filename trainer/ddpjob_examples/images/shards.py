@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from ddpjob_rank.errors import ConfigError, TrainerError
+from ddpjob_trainer.data.fingerprint import of_files, spread
 from torch import Tensor
 
-from .fingerprint import of_files, spread
-from .images import Encoded, Images, Transform
+from .image import Encoded, Images, Transform
 from .tar_index import NAME as INDEX
 from .tar_index import image, read_index, split
 

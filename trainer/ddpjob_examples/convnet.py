@@ -1,10 +1,9 @@
 """A small convolutional network for handwritten digits: two convolutions and one linear layer."""
 
-from torch import Tensor, nn
-from torch.utils.data import TensorDataset
-
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.task import Task
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 from .handwriting import CLASSES, load
 

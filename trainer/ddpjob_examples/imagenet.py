@@ -6,14 +6,14 @@ from typing import Any
 
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
+from ddpjob_trainer.config import TrainConfig
+from ddpjob_trainer.group.collectives import all_gather
+from ddpjob_trainer.task import Task
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.data.images import Sample, normalised
-from ddpjob_trainer.data.layout import image_classes
-from ddpjob_trainer.group.collectives import all_gather
-from ddpjob_trainer.task import Task
+from ddpjob_examples.images.image import Sample, normalised
+from ddpjob_examples.images.layout import image_classes
 
 WITH_MORE_OUTPUTS = ("googlenet", "inception_v3")
 """In training they return more than one output unless they are told not to."""

@@ -2,10 +2,9 @@
 
 import torch
 from ddpjob_rank.console import say
+from ddpjob_trainer.task import Task
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
-
-from ddpjob_trainer.task import Task
 
 WIDTH = 3
 LAYERS = 3

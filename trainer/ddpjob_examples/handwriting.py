@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from ddpjob_rank.errors import ConfigError
+from ddpjob_trainer.config import TrainConfig
 from torch import Tensor
 from torch.utils.data import TensorDataset
-
-from ddpjob_trainer.config import TrainConfig
 
 CLASSES = 10
 HELD_OUT_EVERY = 5

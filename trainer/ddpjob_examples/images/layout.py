@@ -10,7 +10,7 @@ from pathlib import Path
 from ddpjob_rank.errors import ConfigError
 
 from .files import ImageFiles
-from .images import Images, to_test, to_train
+from .image import Images, to_test, to_train
 from .shards import ImageShards, shards_of
 
 TRAIN, VAL = "train", "val"

@@ -1,10 +1,9 @@
 """A perceptron with one hidden layer for handwritten digits."""
 
-from torch import nn
-from torch.utils.data import TensorDataset
-
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.task import Task
+from torch import nn
+from torch.utils.data import TensorDataset
 
 from .handwriting import CLASSES, load
 

@@ -21,7 +21,7 @@ import numpy as np
 from ddpjob_rank.console import counted, say
 from ddpjob_rank.errors import ConfigError
 
-from .images import EXTENSIONS
+from .image import EXTENSIONS
 
 NAME = ".ddpjob-index.npz"
 LABELS = (".cls", ".json")

@@ -1,0 +1,1 @@
+"""Images with classes on disk, as files or in shards."""

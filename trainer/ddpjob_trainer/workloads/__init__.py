@@ -1,1 +1,0 @@
-"""Built-in workloads: a model each, and the data of handwritten digits."""
