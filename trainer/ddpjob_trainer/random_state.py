@@ -59,9 +59,7 @@ def restore(state: dict[str, Any]) -> None:
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002  (as above)
     torch.set_rng_state(state["torch"])
     if state["cuda"] is not None and _on_gpu():
-        # Older checkpoints have one state, that of the process's own GPU.
-        saved = state["cuda"] if isinstance(state["cuda"], list) else [state["cuda"]]
-        for gpu, generator in zip(_gpus(), saved, strict=False):  # Perhaps there are more or fewer GPUs now.
+        for gpu, generator in zip(_gpus(), state["cuda"], strict=False):  # Perhaps there are more or fewer GPUs now.
             torch.cuda.set_rng_state(generator, gpu)
 
 

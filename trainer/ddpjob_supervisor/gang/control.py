@@ -12,7 +12,7 @@ from ddpjob_supervisor.listening import SILENT, Door, Places, listen_on
 from .coordinator_service import CoordinatorService
 from .link import NOT_DIRECT, LinkLostError, TcpLink, accepted, not_direct
 from .membership import Follower
-from .messages import FIRST_WITH_PROOF, PROTOCOL, Announce, Hello, History, Message, Refused, UnreadableError
+from .messages import PROTOCOL, Announce, Hello, History, Message, Refused, UnreadableError
 from .once import Once, shown
 from .proof import UnprovedError
 from .rendezvous import RELEASE, Rendezvous
@@ -101,9 +101,6 @@ class _Listener:
         try:
             async with asyncio.timeout(PROOF_SECONDS):
                 match await link.receive():
-                    case Hello(protocol=protocol) as hello if protocol < FIRST_WITH_PROOF:
-                        self._refuse_version(link, hello)
-                        raise LinkLostError
                     case Hello(nonce=nonce) | Announce(nonce=nonce):
                         return await link.ask_for_proof(nonce, self._settings.secret)
                     case _:

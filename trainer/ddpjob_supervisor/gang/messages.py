@@ -19,9 +19,6 @@ from ddpjob_supervisor.watch.blame import Observation
 PROTOCOL = 7
 """Raised with every change that an older supervisor could misunderstand."""
 
-FIRST_WITH_PROOF = 3
-"""Older ones do not understand a Challenge."""
-
 NAMED = 8
 """How many of the nodes that failed with the first one are named: no reader shows more."""
 

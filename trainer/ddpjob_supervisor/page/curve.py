@@ -1,14 +1,12 @@
 """Records a gang's progress over time, and what its program reported: `ddpjob report` draws curves from it."""
 
-import queue
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
 from ddpjob_rank.recording.event import Event
+from ddpjob_rank.recording.event_file import EventFile
 from ddpjob_rank.recording.json_lines import JsonLines
 
 from .progress import Progress
@@ -19,7 +17,6 @@ POINT_SECONDS = 1.0
 SHARE = 0.001
 """A point is this much further than the one before, so that the longest run has about ten thousand of them."""
 
-MOST_WAITING = 1000
 CLOSING_SECONDS = 0.5
 
 
@@ -83,44 +80,20 @@ class Curve:
 
 @contextmanager
 def recording(directory: Path | None) -> Iterator[Curve]:
-    """A curve whose points go into a file, the last one included; without a directory, nowhere."""
-    keeper = Keeper(directory)
-    curve = Curve(keeper.write)
+    """A curve whose points go into a file, the last one included; without a directory, nowhere.
+
+    The directory may be on a server that hangs: the gang never waits for it.
+    """
+    if directory is None:
+        yield Curve(lambda _: None)
+        return
+    file = EventFile(lambda: _opened(directory), patience=0.0, closing=CLOSING_SECONDS)
+    curve = Curve(file.add)
     yield curve
     curve.flush()
-    keeper.close()
+    file.close()
 
 
-class Keeper:
-    """Appends events to the file. The directory may be on a server that hangs, so a separate thread writes."""
-
-    def __init__(self, directory: Path | None) -> None:
-        self._directory = directory
-        self._waiting: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def write(self, event: Event) -> None:
-        """Queues it for writing. Nobody waits for it, and it is dropped if there is no room."""
-        if self._directory is None or self._waiting.qsize() >= MOST_WAITING:
-            return
-        self._waiting.put(event)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, args=[self._directory], name="curve", daemon=True)
-            self._thread.start()
-
-    def close(self) -> None:
-        """Waits a little for everything to be written."""
-        if self._thread is not None:
-            self._waiting.put(None)
-            self._thread.join(CLOSING_SECONDS)
-
-    def _work(self, directory: Path) -> None:
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            lines = JsonLines(directory, NAME)
-            while event := self._waiting.get():
-                lines.write(event)
-            lines.close()
-        except OSError as error:
-            self._directory = None
-            warn(f"{directory / NAME} is no longer written: {error.strerror}. Training goes on without it")
+def _opened(directory: Path) -> JsonLines:
+    directory.mkdir(parents=True, exist_ok=True)
+    return JsonLines(directory, NAME)

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddpjob_rank.console import warn
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.recording.event import Event
+from ddpjob_rank.recording.event_file import EventFile
 from ddpjob_rank.recording.json_lines import JsonLines
 
-from .event_queue import EventQueue
+PATIENCE_SECONDS, CLOSING_SECONDS = 0.1, 5.0
+"""How long training waits for an event, and the end of a run for all."""
 
 RANKS = 64
 """How many ranks' times are recorded."""
@@ -25,8 +26,7 @@ class Recorder:
     def __init__(self, directory: Path | None, attempt: int) -> None:
         self._directory = directory
         self._attempt = attempt
-        self._file: JsonLines | None = None
-        self._queue: EventQueue | None = None
+        self._file: EventFile | None = None
 
     def begin(self, step: int, facts: Mapping[str, Any]) -> None:
         """Training is about to start after this step; what earlier starts recorded of later steps no longer counts.
@@ -38,37 +38,26 @@ class Recorder:
             return
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            self._file = JsonLines(self._directory)
+            lines = JsonLines(self._directory)
         except OSError as error:
             raise ConfigError(
                 f"the directory for metrics {self._directory} cannot be written: {error.strerror};"
                 " name another one with --log-dir"
             ) from error
-        self._queue = EventQueue(self._write)
+        self._file = EventFile(lambda: lines, patience=PATIENCE_SECONDS, closing=CLOSING_SECONDS)
         self.add("started", step, **facts)
 
     def add(self, word: str, step: int, /, **values: Any) -> None:
         """Something has happened after this step. Values are JSON's; None is left out."""
-        if self._queue is None:
-            return
-        known = {name: value for name, value in values.items() if value is not None}
-        self._queue.add(Event(word, time.time(), self._attempt, step, known))
-
-    def _write(self, event: Event) -> None:
-        if self._file is None:
-            return
-        try:
-            self._file.write(event)
-        except OSError as error:
-            warn(f"{self._file.path} is no longer written: {error.strerror}. Training goes on without it")
-            self._file.close()
-            self._file = None
+        if self._file is not None:
+            known = {name: value for name, value in values.items() if value is not None}
+            self._file.add(Event(word, time.time(), self._attempt, step, known))
 
     def close(self) -> None:
         """Nothing more will happen."""
-        queue, self._queue = self._queue, None
-        if queue is not None and queue.close() and self._file is not None:
-            self._file.close()
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
 
 def by_rank(seconds: Sequence[float]) -> dict[str, float]:

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.recording import event_file
 from ddpjob_rank.recording.event import Event
 from ddpjob_rank.recording.json_lines import JsonLines
-from ddpjob_trainer.recording import event_queue
+from ddpjob_trainer.recording import recorder as module
 from ddpjob_trainer.recording.recorder import RANKS, Recorder, by_rank
 
 from tests.support.waiting import patience
@@ -115,7 +116,7 @@ def test_training_goes_on_while_storage_hangs_and_nothing_is_lost(
         write(file, event)
 
     monkeypatch.setattr(JsonLines, "write", wait_and_write)
-    monkeypatch.setattr(event_queue, "WARNING_SECONDS", 0.0)
+    monkeypatch.setattr(event_file, "WARNING_SECONDS", 0.0)
     with a_start(tmp_path) as recorder:
         began = time.monotonic()
         for step in range(1, 1001):
@@ -129,8 +130,8 @@ def test_training_goes_on_while_storage_hangs_and_nothing_is_lost(
 def test_what_cannot_be_written_in_the_end_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(event_queue, "MOST", 5)
-    monkeypatch.setattr(event_queue, "CLOSING_SECONDS", 0.1)
+    monkeypatch.setattr(event_file, "MOST", 5)
+    monkeypatch.setattr(module, "CLOSING_SECONDS", 0.1)
     hangs = threading.Event()
     with a_start(tmp_path) as recorder:
         monkeypatch.setattr(JsonLines, "write", lambda *_: hangs.wait())
