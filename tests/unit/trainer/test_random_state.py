@@ -46,11 +46,3 @@ def test_the_generators_of_all_gpus_go_on_where_they_were(monkeypatch: pytest.Mo
 def test_a_process_that_has_another_gpu_now_goes_on_with_its_own_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     assert restored(Gpus(7, 8, 9, own=2), Gpus(0, 0), monkeypatch) == [9, 7]
     assert restored(Gpus(7, own=0), Gpus(0, 0, own=1), monkeypatch) == [0, 7]
-
-
-def test_a_checkpoint_with_one_state_is_of_the_processs_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus = Gpus(0, 0, own=1)
-    for name in ("is_initialized", "device_count", "current_device", "get_rng_state", "set_rng_state"):
-        monkeypatch.setattr(torch.cuda, name, getattr(gpus, name))
-    random_state.restore(random_state.capture() | {"cuda": torch.tensor([7])})
-    assert [int(one) for one in gpus.states] == [0, 7]

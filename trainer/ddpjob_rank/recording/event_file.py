@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from queue import SimpleQueue
 
 from ddpjob_rank.console import counted, warn
@@ -20,16 +21,17 @@ MOST = 10_000
 class EventFile:
     """Takes events in their order; one that `add` has waited for is in the file whatever becomes of the process."""
 
-    def __init__(self, make: Callable[[], JsonLines], *, patience: float, closing: float) -> None:
+    def __init__(self, path: Path, make: Callable[[], JsonLines], *, patience: float, closing: float) -> None:
         """The file is made for the first event, if it is not there yet.
 
         Args:
-            make: Opens the file, in the thread.
+            path: The file, for people.
+            make: Opens it, in the thread.
             patience: Seconds to wait for an event to be written, which usually takes microseconds. Once it took
                 longer, no other is waited for until all have been written.
             closing: Seconds to wait in the end for those that are not written yet.
         """
-        self._make, self._patience, self._closing = make, patience, closing
+        self._path, self._make, self._patience, self._closing = path, make, patience, closing
         self._events: SimpleQueue[Event | None] = SimpleQueue()
         self._idle = threading.Event()
         self._idle.set()
@@ -75,10 +77,7 @@ class EventFile:
                 if self._events.empty():
                     self._idle.set()
         except OSError as error:
-            warn(
-                f"{error.filename or (lines and lines.path)} is no longer written: {error.strerror}."
-                " Training goes on without it"
-            )
+            warn(f"{self._path} is no longer written: {error.strerror}. Training goes on without it")
             self._broken = True
             self._idle.set()
         if lines is not None:

@@ -87,7 +87,7 @@ def recording(directory: Path | None) -> Iterator[Curve]:
     if directory is None:
         yield Curve(lambda _: None)
         return
-    file = EventFile(lambda: _opened(directory), patience=0.0, closing=CLOSING_SECONDS)
+    file = EventFile(directory / NAME, lambda: _opened(directory), patience=0.0, closing=CLOSING_SECONDS)
     curve = Curve(file.add)
     yield curve
     curve.flush()

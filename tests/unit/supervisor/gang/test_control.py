@@ -118,20 +118,6 @@ def test_another_version_is_told_so(capsys: pytest.CaptureFixture[str], *, leads
     assert said.startswith("warning: a supervisor that calls itself node 1 was refused: its version 9.0\\x1b[2J")
 
 
-def test_a_version_that_knows_no_proof_is_refused_in_its_own_words() -> None:
-    async def test() -> None:
-        async with a_port() as address:
-            link = await connect(address)
-            link.send(replace(HELLO, protocol=2, release="0.0.9"))
-            refused = await link.receive()
-            assert isinstance(refused, Refused)
-            assert refused.for_good
-            assert "its version 0.0.9 (protocol 2) cannot work with" in refused.why
-            await link.close()
-
-    asyncio.run(test())
-
-
 def test_a_member_of_the_same_job_is_welcome() -> None:
     async def test() -> None:
         async with a_port() as address:
