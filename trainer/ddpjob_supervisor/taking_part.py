@@ -16,7 +16,7 @@ from .gang.control import control_port
 from .gang.coordinator_service import CoordinatorService
 from .gang.link import LocalLink
 from .gang.membership import Follower
-from .gang.node_attempt import Node
+from .gang.node_attempt import NodeSetup
 from .gang.rendezvous import Rendezvous
 from .gang.secret import with_secret
 from .gang.settings import DISABLED, Settings, read_settings
@@ -67,7 +67,7 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
             await stack.enter_async_context(PostServer(directory)) if settings.in_a_job and settings.leads else None
         )
         heartbeats = Heartbeats(directory, settings.processes)
-        node = Node(settings, program, starter, rendezvous, fit, env, directory, heartbeats, posts)
+        node = NodeSetup(settings, program, starter, rendezvous, fit, env, directory, heartbeats, posts)
         follower = Follower(node)
         service = CoordinatorService(settings) if settings.leads else None
         _listen_to_signals(follower, starter)

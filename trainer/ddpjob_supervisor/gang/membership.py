@@ -45,7 +45,7 @@ from .messages import (
     Stop,
     UnreadableError,
 )
-from .node_attempt import Node, NodeAttempt
+from .node_attempt import NodeAttempt, NodeSetup
 from .once import Once
 from .rendezvous import RELEASE
 from .ring import Ring, rank_in_words
@@ -68,7 +68,7 @@ LOCATING_SECONDS, LOCATING_LOOK_SECONDS = 10.0, 0.05
 class Follower:
     """Runs this node's ranks through all attempts, until this supervisor has an exit code."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeSetup) -> None:
         self.attempt = node.settings.attempt
         self.past = Past()
         """What the coordinator has reported about former attempts."""

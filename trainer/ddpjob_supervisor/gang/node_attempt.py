@@ -39,7 +39,7 @@ STORE_SECONDS, STORE_LOOK_SECONDS = 0.25, 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeSetup:
     """What all attempts of a node have in common."""
 
     settings: Settings
@@ -64,7 +64,7 @@ class NodeAttempt:
     task: asyncio.Task[None]
     """Ends when they have ended, and the coordinator has been told."""
 
-    def __init__(self, node: Node, start: Start, on_failure: Callable[["NodeAttempt", End], None]) -> None:
+    def __init__(self, node: NodeSetup, start: Start, on_failure: Callable[["NodeAttempt", End], None]) -> None:
         """`on_failure` is called with the end of each rank that fails by itself."""
         settings = node.settings
         self.start = start

@@ -36,7 +36,7 @@ from ddpjob_supervisor.gang.messages import (
     Start,
     Stop,
 )
-from ddpjob_supervisor.gang.node_attempt import Node
+from ddpjob_supervisor.gang.node_attempt import NodeSetup
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gpu.nvml import Nvml
@@ -112,7 +112,7 @@ def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follow:
         fit = asyncio.create_task(asyncio.sleep(0))
         async with Sleepers() as sleepers, asyncio.timeout(patience(DEADLINE_SECONDS)):
             program, heartbeats = Program(module=False, name="train.py"), Heartbeats(tmp_path, 2)
-            node = Node(settings, program, sleepers, Rendezvous(settings), fit, os.environ, tmp_path, heartbeats)
+            node = NodeSetup(settings, program, sleepers, Rendezvous(settings), fit, os.environ, tmp_path, heartbeats)
             follower = Follower(node)
             await scene(follower, sleepers)
             if follower._running is not None:
