@@ -198,7 +198,7 @@ def test_a_job_of_another_manager_stays_its_own(api: Plant, after: Values) -> No
         ("managedBy", "the operator leaves the job alone"),
         ("activeDeadlineSeconds", "active for this long"),
         ("startDeadlineSeconds", "without all its ranks ever having run"),
-        ("scheduleTimeoutSeconds", "gives them back"),
+        ("scheduleTimeoutSeconds", "gives back what it holds"),
         ("ttlSecondsAfterFinished", "deleted, with all that belongs to it"),
         ("cleanPodPolicy", "ENUM:"),
         ("successPolicy", "RankZero"),
