@@ -214,6 +214,7 @@ def test_a_clock_that_is_certainly_off_is_warned_of_and_never_more(seen: Skew, s
 
 NO_DRIVER = "Found no NVIDIA driver on your system"
 LISTED = {"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2,GPU-3,GPU-4"}
+SHARED = {"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-1"}
 
 
 @pytest.mark.parametrize(
@@ -231,6 +232,7 @@ LISTED = {"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2,GPU-3,GPU-4"}
         ({"NPROC_PER_NODE": "4", "NVIDIA_VISIBLE_DEVICES": "all"}, Seen(2), False, "or backend gloo"),
         ({"NPROC_PER_NODE": "8", **LISTED}, Seen(4), False, "use fewer processes per node"),
         ({"NPROC_PER_NODE": "4", **LISTED}, Seen(3), True, "this container was given 4: have the node looked at"),
+        ({"NPROC_PER_NODE": "2", **SHARED}, Seen(1), False, "use fewer processes per node, or backend gloo"),
     ],
     ids=[
         "no driver",
@@ -240,6 +242,7 @@ LISTED = {"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2,GPU-3,GPU-4"}
         "all of too few",
         "asked for too few",
         "one broke",
+        "two shares of one",
     ],
 )
 def test_a_node_needs_a_gpu_for_each_process(env: dict[str, str], seen: Seen, said: str, *, retry: bool) -> None:

@@ -47,7 +47,7 @@ def gpus(env: Mapping[str, str], seen: Seen) -> Iterator[Finding]:
 
 def _given(env: Mapping[str, str]) -> int:
     named = env.get(VISIBLE_DEVICES, "")
-    return 0 if named in NOT_NAMED else len(named.split(","))
+    return 0 if named in NOT_NAMED else len(set(named.split(",")))  # Of one that is shared, each share is named.
 
 
 def health(gpus: Sequence[Gpu]) -> Iterator[Finding]:
