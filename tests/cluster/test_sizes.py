@@ -181,3 +181,13 @@ def test_the_template_of_a_running_job_cannot_be_changed_and_the_message_says_ho
     template = {"spec": {"containers": [{"name": "trainer", "image": "another"}]}}
     with pytest.raises(ApiError, match=r"may change only while the job is suspended: set spec\.suspend first"):
         team.change(template=template)
+
+
+def test_a_job_has_a_process_for_each_unit_of_what_the_administrator_counts_as_gpus(unattended: Plant) -> None:
+    team, job = Team(unattended), a_job()
+    job["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"example.com/gpu.shared": 2}}
+    with team.operator("--gpu-resource=example.com/gpu.shared"):
+        team.apply(job)
+        pods = unattended.wait("the pods", team.pods)
+    assert {(variable(pod, Env.NPROC_PER_NODE), variable(pod, Env.BACKEND)) for pod in pods} == {("2", "nccl")}
+    assert team.status()["procsPerNode"] == 2
