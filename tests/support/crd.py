@@ -10,16 +10,16 @@ from tests.support.api_client import ApiError
 CRD = Path(__file__).parents[2] / "deploy" / "crd.yaml"
 
 
-def install_crd(plant: Plant) -> None:
+def install_crd(plant: Plant, crd: Path = CRD, version: str = API_VERSION) -> None:
     """As a user does it."""
-    plant.kubectl("apply", "-f", CRD)
+    plant.kubectl("apply", "-f", crd)
     # Not `kubectl wait`: it fails where the CRD is so new that it has no conditions yet.
-    plant.wait("the CRD to be served", lambda: _served(plant))
+    plant.wait("the CRD to be served", lambda: _served(plant, version))
 
 
-def _served(plant: Plant) -> bool:
+def _served(plant: Plant, version: str) -> bool:
     """Whether jobs can be listed; for a moment after the type is known they cannot."""
     try:
-        return plant.get(f"/apis/{API_VERSION}/ddpjobs") is not None
+        return plant.get(f"/apis/{version}/ddpjobs") is not None
     except ApiError:
         return False

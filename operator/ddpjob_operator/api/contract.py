@@ -9,7 +9,7 @@ from enum import IntEnum
 GROUP = "ddpjob.dev"
 VERSION = "v1alpha2"
 FORMER_VERSION = "v1alpha1"
-"""Objects of this version exist on clusters that are upgraded. Nobody can read or write them by it any more."""
+"""Objects of this version exist on clusters that are upgraded. Nobody can write by it any more."""
 API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "DDPJob"
 

@@ -7,9 +7,8 @@ everything in place, no references), with the rules that compare fields written 
 from collections.abc import Callable
 from typing import Any
 
-from .contract import FORMER_VERSION, GROUP, KIND, MAX_CONTAINERS, MAX_ENV, VERSION
-from .model import is_empty
-from .rules import FIXED, RULES
+from .contract import API_VERSION, FORMER_VERSION, GROUP, KIND, MAX_CONTAINERS, MAX_ENV, VERSION
+from .rules import FIXED, IS_FORMER, RULES, Rule
 from .schema import job_schema, status_schema
 from .status import UNSEEN
 
@@ -25,7 +24,7 @@ STATUS_IS_WRITTEN = (
     "self.status.message != oldSelf.status.message)"
 )
 """In CEL: only at the write of a status may one change, and a new one has another message as a rule. To compare two
-templates takes longer than all else that a status costs, and there they cannot differ."""
+specs takes longer than all else that a status costs, and there they cannot differ."""
 
 COLUMNS = (
     ("State", ".status.state", "string", 0),
@@ -82,14 +81,25 @@ def crd() -> dict[str, Any]:
                     "schema": {"openAPIV3Schema": _root()},
                 },
                 {
-                    # A cluster whose objects were stored in it refuses a CRD without it.
+                    # Served for the garbage collector alone: pods that were made under it name it as their owner's.
                     "name": FORMER_VERSION,
-                    "served": False,
+                    "served": True,
                     "storage": False,
-                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                    "deprecated": True,
+                    "schema": {"openAPIV3Schema": _unwritten()},
                 },
             ],
         },
+    }
+
+
+def _unwritten() -> dict[str, Any]:
+    """The schema of a version by which nobody can write any more."""
+    refusal = {"rule": "false", "message": f"{GROUP}/{FORMER_VERSION} is not written any more; write {API_VERSION}"}
+    return {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "x-kubernetes-validations": [refusal],
     }
 
 
@@ -117,7 +127,7 @@ def _root() -> dict[str, Any]:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": spec,
-            "status": _without(structural(said, said["$defs"]), _is_needless) | ATOMIC | {"default": UNSEEN},
+            "status": _without(structural(said, said["$defs"]), _is_default) | ATOMIC | {"default": UNSEEN},
         },
     }
     _rules(root)
@@ -153,9 +163,9 @@ def _without(schema: Any, left_out: Callable[[str, Any], bool]) -> Any:
     return {key: _without(one, left_out) for key, one in schema.items() if not left_out(key, one)}
 
 
-def _is_needless(keyword: str, value: Any) -> bool:
-    """Whether it is a default that a status is written without: the API server would fill it in again."""
-    return keyword == "default" and is_empty(value)
+def _is_default(keyword: str, value: Any) -> bool:
+    """Whether it is one, of a status: whoever reads it knows them. A field of that name has a schema."""
+    return keyword == "default" and not (isinstance(value, dict) and "type" in value)
 
 
 def _is_description(keyword: str, value: Any) -> bool:
@@ -188,14 +198,18 @@ def _rules(root: dict[str, Any]) -> None:
     """Adds the rules that compare fields, each at a place from which CEL sees everything it compares."""
     for rule in RULES:
         if rule.cel:
-            field = rule.path.removeprefix(rule.at) if rule.at else ""  # The API server's own metadata has no fields.
-            said = {"rule": rule.cel, "message": rule.said} | ({"fieldPath": field} if field else {})
+            said = {"rule": rule.cel, "message": rule.said} | _field_path(rule)
             _at(root, rule.at).setdefault("x-kubernetes-validations", []).append(said)
     for fixed in FIXED:
-        at, field = (root, fixed.path) if fixed.path == TEMPLATE else (root["properties"]["spec"], fixed.field)
-        unless = f"{STATUS_IS_WRITTEN} || " if fixed.path == TEMPLATE else ""
-        said = {"rule": f"{unless}{fixed.cel(field)}", "message": fixed.said, "fieldPath": f".{field}"}
-        at["x-kubernetes-validations"].append(said)
+        unless = [STATUS_IS_WRITTEN, *[IS_FORMER] * fixed.while_suspended]
+        said = {"rule": " || ".join([*unless, fixed.cel(fixed.path)]), "message": fixed.said}
+        root["x-kubernetes-validations"].append(said | {"fieldPath": f".{fixed.path}"})
+
+
+def _field_path(rule: Rule) -> dict[str, str]:
+    """Where the API server says that the rule is broken, seen from where it stands."""
+    path = f".{rule.path}".removeprefix(f".{rule.at}" * bool(rule.at)).removesuffix("[]")
+    return {"fieldPath": path} if path and not path.startswith(".metadata") else {}  # Which has no fields of its own.
 
 
 def _at(schema: dict[str, Any], path: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import ConfigDict
 
 from .contract import API_VERSION, KIND
+from .former import as_read, is_former
 from .model import Model, without_nulls
 from .ownership import JobRef
 from .spec import DDPJobSpec
@@ -41,7 +42,10 @@ class DDPJob(Model):
         `nulls`: whether there may be any.
         """
         known = without_nulls(document) if nulls else document
-        return cls.model_validate({key: known[key] for key in cls.model_fields if key in known})
+        parts = {key: known[key] for key in cls.model_fields if key in known}
+        if is_former(parts.get("status") or {}):
+            parts["spec"], parts["status"] = as_read(parts["spec"], parts["status"])
+        return cls.model_validate(parts)
 
     def with_status(self, status: DDPJobStatus) -> "DDPJob":
         """The same job with this status."""

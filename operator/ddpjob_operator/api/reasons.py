@@ -44,6 +44,8 @@ class Reason(StrEnum):
     """The job names a queue, and the cluster has no Kueue, or does not let the operator use it."""
     FLAVOR_UNKNOWN = "FlavorUnknown"
     """The queue has admitted the job with a ResourceFlavor that the operator cannot read."""
+    FORMER_VERSION = "FormerVersion"
+    """A release with a former version of the type began the job, and this one cannot go on with it."""
     UNBLOCKED = "Unblocked"
     """Nothing is in the way any more."""
 
@@ -139,6 +141,7 @@ PASSES: dict[str, bool] = {
     Reason.INVALID: False,
     Reason.QUEUE_UNAVAILABLE: False,
     Reason.FLAVOR_UNKNOWN: False,
+    Reason.FORMER_VERSION: False,
 }
 """Of each reason to be blocked: whether that can pass without a person who changes something. The reasons of Kueue's
 for which a job is blocked are not here: for these, waiting does not help."""
@@ -173,6 +176,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.QUEUE_UNAVAILABLE: "Have Kueue installed, or remove the label `kueue.x-k8s.io/queue-name` from the job. "
     "The operator looks again every five minutes.",
     Reason.FLAVOR_UNKNOWN: "Give the operator the right that the message names (`rbac.kueue` in the chart).",
+    Reason.FORMER_VERSION: "Delete the job, and create it again in the words of this version; the page on versions "
+    "has the steps.",
     Reason.UNBLOCKED: NOTHING,
     Reason.QUEUE_ENTERED: "Nothing. If it lasts, see whether Kueue is running.",
     Reason.QUEUE_CHANGED: NOTHING,

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, PlainSerializer
 from pydantic_core import CoreSchema, core_schema
 
 from .causes import Cause
-from .contract import MAX_NODES
+from .contract import FORMER_VERSION, MAX_NODES, VERSION
 from .model import Model, is_empty
 from .restart import RestartAction
 from .spec import Backend, NetworkPolicy
@@ -22,7 +22,7 @@ Time = Annotated[
 """A time as Kubernetes' MicroTime: with whole seconds, a backoff of one second could be lost."""
 
 
-UNSEEN = {"observedGeneration": -1}
+UNSEEN = {"observedGeneration": -1, "state": "Pending"}
 """The status of a job that no operator has looked at yet: tools that wait for it (kstatus) would else take it for one
 that is as it should be."""
 
@@ -410,6 +410,9 @@ class Bookkeeping(_Said):
     Its fields may change in any release; programs should not rely on them.
     """
 
+    version: Annotated[str, Field(max_length=16)] = VERSION
+    """The version of the type in which the job was begun. One that lives and was begun in a former one is left
+    alone."""
     incarnations: Incarnations = Incarnations()
     """Distinguishes the present pods from previous ones."""
     budget: Budget = Budget()
@@ -531,6 +534,11 @@ class DDPJobStatus(_Said):
     def last_incident(self) -> Incident | None:
         """The newest incident, if there was any."""
         return self.incidents[0] if self.incidents else None
+
+    @property
+    def former(self) -> bool:
+        """Whether a release with a former version of the type began the job."""
+        return self.bookkeeping.version in {FORMER_VERSION, ""}
 
     @property
     def ending(self) -> bool:

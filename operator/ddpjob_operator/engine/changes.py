@@ -36,6 +36,7 @@ class BookkeepingChanges(TypedDict, total=False):
     suspend_time: datetime | None
     last_completed_time: datetime | None
     steps: Steps
+    version: str
 
 
 class NetworkChanges(TypedDict, total=False):

@@ -121,10 +121,10 @@ def completed(
         display=_displayed(status, counted),
         **_finished(view, status),
     )
-    return _with_kstatus(view, status)
+    return with_kstatus(view, status)
 
 
-def _with_kstatus(view: View, status: DDPJobStatus) -> DDPJobStatus:
+def with_kstatus(view: View, status: DDPJobStatus) -> DDPJobStatus:
     """The status with the condition for tools that wait, if one is true: it says what the status says."""
     others, kind = tuple(one for one in status.conditions if one.type not in KSTATUS), kstatus(status)
     if kind is None:

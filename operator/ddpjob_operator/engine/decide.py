@@ -8,6 +8,7 @@ from .afterwards import AFTERWARDS, Step
 from .conditions import REPORTED, events
 from .decision import Decision
 from .kstatus import CONDITIONS as KSTATUS
+from .left_alone import left_alone
 from .policies import CHAIN, Policy, Verdict
 from .policies.way import in_line
 from .questions import unmet
@@ -23,6 +24,8 @@ def decide(
     Reads no clock and keeps no memory: the same snapshot gives the same decision, and when nothing is left to do for
     a job, the decision is empty.
     """
+    if (former := left_alone(snapshot)) is not None:
+        return former
     view = View(snapshot)
     if needs := unmet(view):
         return Decision(needs=needs)

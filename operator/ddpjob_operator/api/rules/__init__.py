@@ -4,6 +4,6 @@
 """
 
 from .record import FIXED_FOR_EVER, WHILE_SUSPENDED, Fixed, Rule
-from .spec_rules import FIXED, RULES
+from .spec_rules import FIXED, IS_FORMER, RULES
 
-__all__ = ["FIXED", "FIXED_FOR_EVER", "RULES", "WHILE_SUSPENDED", "Fixed", "Rule"]
+__all__ = ["FIXED", "FIXED_FOR_EVER", "IS_FORMER", "RULES", "WHILE_SUSPENDED", "Fixed", "Rule"]

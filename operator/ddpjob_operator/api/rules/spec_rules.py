@@ -3,6 +3,7 @@
 from ddpjob_operator.api.causes import Cause
 from ddpjob_operator.api.contract import (
     CONTRACT_VARIABLES,
+    FORMER_VERSION,
     GPU_RESOURCES,
     GROUP,
     MAX_CONTAINERS,
@@ -38,6 +39,9 @@ def _few_gpus(amount: str) -> str:
     return f"(type({amount}) == int ? {amount} >= 0 && {amount} <= {MAX_PROCS_PER_NODE} : {small})"
 
 
+IS_FORMER = f"self.?status.?bookkeeping.?version.orValue('') == '{FORMER_VERSION}'"
+"""In CEL: the spec is of a former version of the type, where fields had other types. The job never runs again."""
+
 # The API server checks all rules at each write of a job, even of its status. A rule at a field that is not set costs
 # nothing, but each step of a path in CEL costs a copy of the schemas of all fields that could be there, 43 in a pod:
 # so `at` is as deep as it can be, at best a single value.
@@ -55,8 +59,8 @@ RULES: tuple[Rule, ...] = (
         "a restart rule without anything to match",
         f"matches nothing; give one of {', '.join(checks.RULE_MATCHES)}",
         checks.matching_rules,
-        " || ".join(f"has(self.{field})" for field in checks.RULE_MATCHES),
-        RESTART_RULES,
+        f"{IS_FORMER} || !has(self.spec.restart.rules) || self.spec.restart.rules.all(rule, "
+        f"{' || '.join(f'has(rule.{field})' for field in checks.RULE_MATCHES)})",
     ),
     Rule(
         f"{RESTART_RULES}.action",
@@ -151,8 +155,9 @@ RULES: tuple[Rule, ...] = (
         "more than one interval",
         f"{{given}}at most one of {', '.join(checks.INTERVALS)} is allowed",
         checks.one_interval,
-        f"[{', '.join(f'has(self.{field})' for field in checks.INTERVALS)}].filter(given, given).size() <= 1",
-        "spec.checkpoint",
+        f"{IS_FORMER} || !has(self.spec.checkpoint) || "
+        f"[{', '.join(f'has(self.spec.checkpoint.{field})' for field in checks.INTERVALS)}]"
+        ".filter(given, given).size() <= 1",
     ),
     Rule(
         "spec.restart.backoffSeconds",
