@@ -206,8 +206,8 @@ def test_status_tells_the_history_and_what_is_left_of_the_time(here: Here) -> No
     lines = [" ".join(line.split()) for line in said.splitlines()]
     assert any(line.startswith("Deadline: in 2h1") for line in lines), said
     assert "Decided: RestartFree by spec.restart.rules[0]" in lines
-    history = lines[lines.index("History:") + 1]
-    assert history.endswith("attempt 1 rank 0 Application: exit code 3 (RestartFree by spec.restart.rules[0])")
+    incident = lines[lines.index("Incidents:") + 1]
+    assert incident.endswith("attempt 1 rank 0 Application: exit code 3 (RestartFree by spec.restart.rules[0])")
     run.terminate()
     run.communicate(timeout=patience(60))
     assert "ttlSecondsAfterFinished" not in here.says("status", "told")[1]

@@ -14,7 +14,7 @@ from .phrases import age, world
 from .screen import Screen
 
 NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEEDED, Reason.CRASH_LOOP})
-"""Ends of jobs whose last failure would have been answered by one more restart."""
+"""Ends of jobs whose last incident would have been answered by one more restart."""
 
 
 def describe(screen: Screen, job: DDPJob, now: datetime, made: datetime | None = None, **more: str) -> None:
@@ -29,11 +29,11 @@ def describe(screen: Screen, job: DDPJob, now: datetime, made: datetime | None =
         **_training(job, now),
         **_left(job, now),
         "Age": age(made or job.status.start_time, now),
-        **_last_failure(job),
+        **_last_incident(job),
     }
     for name, value in lines.items():
         screen.print(f"{name + ':':<14}{one_line(str(value))}")
-    for heading, rows in {"History": _history(job, now), "Conditions": _conditions(job, now)}.items():
+    for heading, rows in {"Incidents": _incidents(job, now), "Conditions": _conditions(job, now)}.items():
         for index, row in enumerate(rows):
             screen.print(f"{heading}:\n  {one_line(row)}" if index == 0 else f"  {one_line(row)}")
 
@@ -136,7 +136,7 @@ def _until(time: datetime, now: datetime) -> str:
     return duration(max(0, int((time - now).total_seconds())))
 
 
-def _last_failure(job: DDPJob) -> dict[str, object]:
+def _last_incident(job: DDPJob) -> dict[str, object]:
     """Which rank failed first the last time, and what decided about it."""
     incident = job.status.last_incident
     if incident is None:
@@ -149,12 +149,12 @@ def _last_failure(job: DDPJob) -> dict[str, object]:
     failed = job.status.condition(ConditionType.FAILED)
     no_more = incident.action is not RestartAction.FAIL and failed is not None and failed.reason in NO_MORE
     return {
-        "Last failure": f"{incident.who}{code}{step}: {incident.cause}: {incident.message}{more}",
+        "Incident": f"{incident.who}{code}{step}: {incident.cause}: {incident.message}{more}",
         "Decided": f"{_decision(incident)}{f', but {failed.reason}' if no_more and failed else ''}",
     }
 
 
-def _history(job: DDPJob, now: datetime) -> Iterator[str]:
+def _incidents(job: DDPJob, now: datetime) -> Iterator[str]:
     """One line for each incident, the newest first."""
     width = max((len(incident.who) for incident in job.status.incidents), default=0)
     for incident in job.status.incidents:

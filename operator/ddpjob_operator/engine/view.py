@@ -343,7 +343,7 @@ class View:
         return pod.active and not self.lost(pod)
 
     def lost(self, pod: Pod) -> bool:
-        """Whether a deleted pod is overdue: its node does not answer."""
+        """Whether a deleted pod is overdue: its Kubernetes node does not answer."""
         return pod.gone_by is not None and self.is_due(pod.gone_by + LOST_AFTER)
 
     @cached

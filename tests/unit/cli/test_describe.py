@@ -170,7 +170,7 @@ SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
             "who failed first, and the others",
             {},
             {"incidents": [failure(1, step=7, consequences=1, message="no")]},
-            "Last failure: rank 1, exit code 7, after step 7: Application: no; 1 more rank failed with it",
+            "Incident: rank 1, exit code 7, after step 7: Application: no; 1 more rank failed with it",
         ),
         ("that a default decided", {}, {"incidents": [failure(1)]}, "Decided: Restart by default"),
         ("which rule decided", {}, {"incidents": [failure(1, **RULED)]}, "Decided: Fail by spec.restart.rules[2]"),
@@ -203,19 +203,19 @@ def test_of_a_finished_job_it_does_not_tell_how_it_goes_on(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["Progress", "Checkpoint", *NOT_NOW, "Backoff", "Deadline", "Avoids", "Last failure", "Decided", "History"],
+    ["Progress", "Checkpoint", *NOT_NOW, "Backoff", "Deadline", "Avoids", "Incident", "Decided", "Incidents"],
 )
 def test_what_there_is_nothing_to_tell_of_has_no_line(name: str) -> None:
     past = {"backoffUntil": moment(-9), "avoidedNodeNames": [{"nodeName": "a", "until": moment(-9)}]}
     assert [line for line in told({}, past) if line.startswith(name)] == []
 
 
-def test_the_history_has_a_line_for_each_incident_the_newest_first() -> None:
+def test_each_incident_has_a_line_the_newest_first() -> None:
     lost = {"cause": "NodeLost", "message": "node b: gone", "action": "RestartFree", "node": 0, "rank": 0}
     lines = told({}, {"incidents": [failure(2, **lost, time=moment(-30)), failure(1, **RULED, rank=15)]})
-    start = lines.index("History:")
+    start = lines.index("Incidents:")
     assert lines[start : start + 3] == [
-        "History:",
+        "Incidents:",
         "30s attempt 2 rank 0 NodeLost: node b: gone (RestartFree by default)",
         "90s attempt 1 rank 15 (node 1) Application: ValueError: no (Fail by spec.restart.rules[2])",
     ]

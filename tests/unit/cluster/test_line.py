@@ -118,7 +118,7 @@ def test_who_is_told(happens: Callable[[], Lines], told: list[Key]) -> None:
 MOVED: dict[str, tuple[Callable[[], Lines], float]] = {
     "the first came": (lambda: Lines().comes(A, at=1, age=2), 1),
     "not when it was looked at again": (lambda: Lines().comes(A, at=1, age=2).comes(A, at=5, age=2), 1),
-    "nor when one behind it came, found nodes or left": (
+    "nor when one behind it came, was scheduled or left": (
         lambda: Lines().comes(A, at=1, age=2).comes(B, at=5, age=1).comes(B, HALF, at=6, age=1).goes(B, at=7),
         1,
     ),

@@ -9,7 +9,7 @@ from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, Refused
 
 POLL_SECONDS = 0.5
 DEADLINE_SECONDS = 600.0
-"""Pods get their grace period; if it takes longer than this, a node does not answer."""
+"""Pods get their grace period; if it takes longer than this, a Kubernetes node does not answer."""
 UNSEEN = "; you may not see pods here, so this does not wait for them to end"
 
 

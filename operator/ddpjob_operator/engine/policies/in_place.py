@@ -83,7 +83,7 @@ def lost_together(view: View, alone: tuple[int, ...], failures: list[Facts]) -> 
     there = len(made) == len(nodes) and all(
         at is not None and at + RESOLUTION <= said.last_transition_time for at in made
     )
-    # A lost node stalls the others, which may be noticed before the loss is.
+    # A lost Kubernetes node stalls the others, which may be noticed before the loss is.
     held_up = known.cause is Cause.STALLED and known.node in nodes
     if not there or not (held_up or known.cause in TAKEN_AWAY | {Cause.PEER_LOST}):
         return None
