@@ -4,11 +4,14 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from ddpjob_operator.api import Budget, DDPJobStatus, Incident
+from ddpjob_operator.api import Budget, DDPJobStatus, Incarnations, Incident, Steps
 from ddpjob_operator.engine.changes import PARTS, BookkeepingChanges, EveryChange, NetworkChanges, changed
+from ddpjob_operator.engine.decide import _is_minor
 from ddpjob_operator.engine.incidents.facts import Facts
 from ddpjob_operator.engine.incidents.judgement import Judgement
 from pydantic import BaseModel
+
+from .builders import START
 
 
 def fields(*models: type[BaseModel]) -> dict[str, set[str]]:
@@ -45,6 +48,21 @@ def test_a_change_stands_in_the_part_in_which_its_field_is_and_leaves_the_rest_o
     assert (status.network.master_port, status.network.status_port) == (29500, 29501)
     same = changed(status, supervised=True)
     assert same.bookkeeping is status.bookkeeping, "each decision says so"
+
+
+@pytest.mark.parametrize(
+    ("change", "minor"),
+    [
+        ({"supervised": True, "steps": Steps(furthest=7), "last_completed_time": START}, True),
+        ({"budget": Budget(used=1)}, False),
+        ({"incarnations": Incarnations(default=1)}, False),
+        ({"suspend_time": START}, False),
+    ],
+    ids=["what is heard or seen again", "what was paid", "whose pods there are", "since when it stops"],
+)
+def test_what_the_operator_must_not_forget_is_written_at_once(change: BookkeepingChanges, *, minor: bool) -> None:
+    status = DDPJobStatus()
+    assert _is_minor(status, changed(status, **change)) is minor
 
 
 def test_facts_and_judgement_have_no_field_in_common() -> None:
