@@ -3,7 +3,10 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from ddpjob_operator.api.former_words import FORMER_WORDS, FormerWord
+from ddpjob_operator.api.schema import job_schema
+from jsonschema import Draft202012Validator
 
 from .documents import a_file, complaint, complaints
 
@@ -52,6 +55,11 @@ def test_a_former_word_is_refused_once_with_what_is_written_now(word: FormerWord
 @each_word
 def test_the_page_on_versions_has_a_row_for_it(word: FormerWord) -> None:
     assert f"| `{word.old}` | {word.new} |" in PAGE.read_text()
+
+
+@each_word
+def test_the_type_does_not_know_it(word: FormerWord) -> None:
+    assert not Draft202012Validator(job_schema()).is_valid(yaml.safe_load(FILES[word.old][0]))
 
 
 def test_former_words_are_told_together_and_beside_every_other_mistake() -> None:
