@@ -4,7 +4,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from ddpjob_operator.api import DDPJob, DDPJobSpec, DDPJobStatus
+from ddpjob_operator.api import BadInputError, DDPJob, DDPJobSpec, DDPJobStatus
+from ddpjob_operator.api.contract import FORMER_VERSION
 from ddpjob_operator.api.rules import FIXED
 from ddpjob_operator.engine import Event
 
@@ -19,8 +20,13 @@ def open_job(run: RunDirectory, wanted: DDPJob, gpus: list[str], tell: Tell, *, 
 
     An unfinished job goes on; one that failed starts again, from the checkpoints that it left. One that succeeded is
     returned as it is: finished means finished. `fresh` forgets whatever there was.
+
+    Raises:
+        BadInputError: a release with a former version of the type began it, and it has not finished.
     """
     known = run.load()
+    if known is not None:
+        _check_version(run, known)
     if known is not None and fresh:
         stop_job(run, known, gpus, tell)
         _forget(run)
@@ -34,6 +40,15 @@ def open_job(run: RunDirectory, wanted: DDPJob, gpus: list[str], tell: Tell, *, 
         return known
     _set_aside(run, known)
     return _new(wanted)
+
+
+def _check_version(run: RunDirectory, known: DDPJob) -> None:
+    if known.status.former and not known.status.finished:
+        name = run.root.name
+        raise BadInputError(
+            f"{name} was begun by a release with {FORMER_VERSION} of the type, and this one cannot go on with it. "
+            f"What it saved is in {run.root}. Once you have what you need of that, remove the run: ddpjob rm {name}"
+        )
 
 
 def _choose_directory(run: RunDirectory, tell: Tell, *, anew: bool) -> None:
@@ -75,7 +90,12 @@ def stops_first(known: DDPJobSpec, wanted: DDPJobSpec) -> bool:
 
 
 def stop_job(run: RunDirectory, known: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:
-    """The job after suspension: its processes have saved and ended. The caller holds the run directory's lock."""
+    """The job after suspension: its processes have saved and ended. The caller holds the run directory's lock.
+
+    Raises:
+        BadInputError: a release with a former version of the type began it, and it has not finished.
+    """
+    _check_version(run, known)
     suspended = known.spec.model_copy(update={"suspend": True})
     runner = Runner(run, known.model_copy(update={"spec": suspended}), gpus, tell)
     runner.run()
