@@ -138,8 +138,9 @@ lock: $(READY) ## Resolve the dependencies again, into requirements/
 	for image in operator trainer; do
 	  compile pyproject.toml --extra $$image --constraint requirements/dev.txt --output-file requirements/$$image.txt
 	done
-	# Not in the environment: the one test that wants it installs it beside that.
+	# Not in the environment: the tests that want it install it beside that. The older one is the oldest that gets our callback.
 	compile --constraint requirements/dev.txt --output-file requirements/transformers.txt - <<< 'transformers>=5'
+	compile --output-file requirements/transformers-4.41.txt - <<< 'transformers==4.41.0'
 	# Old ones, likewise: without what of CUDA they can do without to be imported and to compute on CPUs.
 	for torch in $(OLD_TORCHES); do
 	  compile $(addprefix --no-emit-package ,$(NOT_ON_CPUS)) --output-file requirements/torch-$${torch%.*}.txt - <<< "torch==$$torch"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.local.here import BIN, Here
-from tests.support.hugging_face import install_transformers
+from tests.support.hugging_face import NEWEST, OLDEST, install_transformers
 from tests.support.trainers import DATA, HUGGING_FACE, LIGHTNING, TOLD
 
 pytestmark = pytest.mark.full("tests/unit/rank/test_integrations has what the libraries call; here are the libraries")
@@ -47,12 +47,18 @@ for epoch in tqdm(range(3)):
 """
 
 
-@pytest.fixture(scope="module")
-def transformers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=[NEWEST, OLDEST])
+def transformers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where it is installed."""
     directory = tmp_path_factory.mktemp("transformers")
-    install_transformers(directory)
+    install_transformers(directory, request.param)
     return directory
+
+
+ANNOUNCED = """
+from ddpjob_rank.reporting import report
+print("evaluations announced:", report._current.record.announces)
+"""
 
 
 def progress(here: Here, script: str, **env: str) -> dict[str, Any]:
@@ -80,6 +86,7 @@ def test_a_strangers_script_fills_its_jobs_progress(here: Here, script: str, tol
 
 
 def test_hugging_faces_trainer_fills_its_jobs_progress_by_itself(here: Here, transformers: Path) -> None:
-    seen = progress(here, HUGGING_FACE, PYTHONPATH=str(transformers))
+    seen = progress(here, HUGGING_FACE + ANNOUNCED, PYTHONPATH=str(transformers))
     assert (TOLD | {"percent": 100}).items() <= seen.items(), json.dumps(seen)
     assert 0 < seen["loss"] < 3
+    assert "evaluations announced: 1" in here.ddpjob("logs", "any")[1]

@@ -191,7 +191,7 @@ STRANGERS = {
     "fine_tune": Stranger(
         "fine_tune.py",
         'Hugging Face\'s `Trainer`: `save_strategy="epoch"`, and from `get_last_checkpoint` on',
-        "runs; it posts its steps, their number, epoch and loss by itself; goes on from its last checkpoint",
+        "runs; its steps are reported, with their number, epoch and loss; goes on from its last checkpoint",
         "fine_tune.py -n 2 -- EPOCHS",
         r"epoch (\d+) begins",
     ),

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from tests.plant.build import uv
 
-LOCK = Path(__file__).parents[2] / "requirements" / "transformers.txt"
+REQUIREMENTS = Path(__file__).parents[2] / "requirements"
+NEWEST, OLDEST = "transformers.txt", "transformers-4.41.txt"
 
 
-def install_transformers(directory: Path) -> None:
+def install_transformers(directory: Path, lock: str = NEWEST) -> None:
     """Installs it beside the environment, for PYTHONPATH."""
-    words = ["pip", "install", "--quiet", "--python", sys.executable, "--require-hashes", "--requirement", str(LOCK)]
-    subprocess.run([uv() or "uv", *words, "--target", str(directory)], check=True)
+    words = ["pip", "install", "--quiet", "--python", sys.executable, "--require-hashes", "--requirement"]
+    subprocess.run([uv() or "uv", *words, str(REQUIREMENTS / lock), "--target", str(directory)], check=True)

@@ -35,10 +35,10 @@ class Data(torch.utils.data.Dataset):
 sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 arguments = TrainingArguments(
     "out", use_cpu=True, disable_tqdm=True, logging_steps=5, save_strategy="no",
-    num_train_epochs=3, per_device_train_batch_size=10,
+    num_train_epochs=3, per_device_train_batch_size=10, eval_strategy="epoch",
 )
 model = BertForSequenceClassification(BertConfig(vocab_size=100, **sizes))
-Trainer(model=model, args=arguments, train_dataset=Data()).train()
+Trainer(model=model, args=arguments, train_dataset=Data(), eval_dataset=Data()).train()
 """
 TOLD = {"step": 60, "totalSteps": 60, "epoch": 3}
 """What the job's status has of each in the end."""

@@ -30,7 +30,6 @@ from .page.status import Status
 from .preflight.findings import log, verdict
 from .preflight.running import preflight
 from .watch.heartbeats import Heartbeats
-from .watch.post_server import PostServer
 
 REQUESTS = (signal.SIGTERM, signal.SIGINT)
 PR_SET_CHILD_SUBREAPER = 36
@@ -63,11 +62,8 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         rendezvous = Rendezvous(settings)
         fit = asyncio.create_task(_try_this_node(settings, starter, env))
         stack.callback(fit.cancel)
-        posts = (
-            await stack.enter_async_context(PostServer(directory)) if settings.in_a_job and settings.leads else None
-        )
         heartbeats = Heartbeats(directory, settings.processes)
-        node = NodeSetup(settings, program, starter, rendezvous, fit, env, directory, heartbeats, posts)
+        node = NodeSetup(settings, program, starter, rendezvous, fit, env, directory, heartbeats)
         follower = Follower(node)
         service = CoordinatorService(settings) if settings.leads else None
         _listen_to_signals(follower, starter)

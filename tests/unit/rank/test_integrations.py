@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from ddpjob_rank.reporting import hugging_face
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
 
 from tests.unit.rank.told import a_rank, beat_of
@@ -100,3 +101,59 @@ def test_what_accelerate_logs_is_told(accelerate: Any, heartbeats: Heartbeats) -
     assert told.metrics == {"accuracy": 0.75}
     tracker.log({"train_loss": 0.25})
     assert (beat_of(heartbeats).step, beat_of(heartbeats).loss) == (120, 0.25)
+
+
+@pytest.fixture
+def hugging_face_callback(heartbeats: Heartbeats, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ARG001
+    """What transformers makes of the one that it finds in its list; it answers to no event by itself."""
+    library: Any = ModuleType(hugging_face.TRAINER)
+    library.DEFAULT_CALLBACKS, library.TrainerCallback = [], type("TrainerCallback", (), {})
+    monkeypatch.setitem(sys.modules, hugging_face.TRAINER, library)
+    hugging_face.install()
+    (callback,) = library.DEFAULT_CALLBACKS
+    assert issubclass(callback, library.TrainerCallback)
+    return callback()
+
+
+def at(step: int, epoch: float | None = None, total: int = 400) -> Any:
+    return SimpleNamespace(global_step=step, max_steps=total, epoch=epoch)
+
+
+def test_hugging_faces_steps_epoch_loss_and_evaluations_are_told(
+    hugging_face_callback: Any, heartbeats: Heartbeats
+) -> None:
+    callback = hugging_face_callback
+    callback.on_train_begin(None, at(0), None, model=None)
+    callback.on_step_end(None, at(120, 1.2), None, model=None)
+    callback.on_log(
+        None, at(120), None, logs={"loss": 0.5, "grad_norm": 2.0, "epoch": 1.2, "note": "warm"}, model=None
+    )
+    told = beat_of(heartbeats)
+    assert (told.step, told.total_steps, told.epoch, told.loss, told.reports) == (120, 400, 2, 0.5, True)
+    assert told.metrics == {"grad_norm": 2.0}
+    callback.on_prediction_step(None, at(120), None, eval_dataloader=None)
+    assert (beat_of(heartbeats).activity, beat_of(heartbeats).announces) == ("evaluation", True)
+    callback.on_evaluate(None, at(120), None, metrics={})
+    assert beat_of(heartbeats).activity == "training"
+
+
+@pytest.mark.parametrize(("done", "epoch"), [(0.01, 1), (1.0, 1), (1.0 + 1e-9, 1), (1.01, 2), (None, None)])
+def test_hugging_faces_epochs_are_counted_from_1(
+    hugging_face_callback: Any, heartbeats: Heartbeats, done: float | None, epoch: int | None
+) -> None:
+    hugging_face_callback.on_step_end(None, at(1, done, total=-1), None)
+    assert beat_of(heartbeats).epoch == epoch
+
+
+def test_a_release_of_transformers_without_a_list_of_callbacks_is_left_as_it_is(
+    heartbeats: Heartbeats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, hugging_face.TRAINER, ModuleType(hugging_face.TRAINER))
+    hugging_face.install()
+    assert heartbeats.read() == [None]
+
+
+def test_outside_a_job_transformers_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DDPJOB_HEARTBEAT", raising=False)
+    hugging_face.install()
+    assert not [finder for finder in sys.meta_path if getattr(finder, "_name", "") == hugging_face.TRAINER]

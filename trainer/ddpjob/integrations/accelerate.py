@@ -3,11 +3,9 @@
 from typing import Any
 
 from accelerate.tracking import GeneralTracker
+from ddpjob_rank.reporting.report import FIELDS
 
 from ddpjob import report
-
-OTHERS = frozenset({"step", "epoch", "total", "samples", "activity", "checkpoint"})
-"""What has another meaning for `report`, or may count from another number here."""
 
 
 class DDPJobTracker(GeneralTracker):  # type: ignore[misc]  # Types of Accelerate are not looked at.
@@ -32,5 +30,5 @@ class DDPJobTracker(GeneralTracker):  # type: ignore[misc]  # Types of Accelerat
         """`Accelerator.log` was called."""
         numbers: dict[str, Any] = {name: value for name, value in values.items() if isinstance(value, int | float)}
         loss = numbers.pop("loss", numbers.pop("train_loss", None))
-        own = {name: value for name, value in numbers.items() if name not in OTHERS}
+        own = {name: value for name, value in numbers.items() if name not in FIELDS}
         report(step=step, loss=loss, **own)

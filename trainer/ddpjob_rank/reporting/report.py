@@ -17,6 +17,9 @@ from ddpjob_rank.environment import Env
 from .heartbeat import AS_ASKED, COUNTED, COUNTED_ANEW, FROM_CHECKPOINT, LARGEST, NOTHING_SAVED
 from .teller import ENDING, Teller, warn_once
 
+FIELDS = frozenset({"step", "epoch", "total", "loss", "samples", "activity", "checkpoint", "resumed"})
+"""What has a meaning of its own here. Other numbers of these names would be taken for it."""
+
 TAKE_OVER_SECONDS = 5.0
 """How often a process checks whether the one that has written so far is gone."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from ddpjob_rank.environment import Env
 from ddpjob_rank.importing import once_imported
 
-from . import bars_seen, steps_seen
+from . import bars_seen, hugging_face, steps_seen
 
 SPAWN = "multiprocessing.spawn"
 BEGIN = f"""\
@@ -32,6 +32,7 @@ def begin() -> None:
     """What a spawned process does first."""
     steps_seen.install()
     bars_seen.install()
+    hugging_face.install()
     install()
 
 

@@ -20,7 +20,7 @@ from ddpjob_rank.failure.failure_report import known_failure, leave, report_of, 
 from ddpjob_rank.failure.whose import starts_programs
 from ddpjob_rank.machine.parent_death import die_with
 from ddpjob_rank.machine.scheduling import run_as_batch
-from ddpjob_rank.reporting import bars_seen, request, spawned, steps_seen
+from ddpjob_rank.reporting import bars_seen, hugging_face, request, spawned, steps_seen
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.stopping import leave_at_once
 
@@ -46,6 +46,7 @@ def become(program: Program) -> NoReturn:
     run_as_batch(os.environ.get(Env.BACKEND))
     steps_seen.install()
     bars_seen.install()
+    hugging_face.install()
     spawned.install()
     answering.install()
     try:

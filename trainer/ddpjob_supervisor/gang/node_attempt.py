@@ -22,7 +22,6 @@ from ddpjob_supervisor.preflight.running import COLLECTIVE
 from ddpjob_supervisor.watch.beat import Beat, BeatFields
 from ddpjob_supervisor.watch.blame import Observation
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
-from ddpjob_supervisor.watch.post_server import PostServer
 from ddpjob_supervisor.watch.stacks import collect, collect_from_ras
 
 from .judging import observation_of
@@ -51,7 +50,6 @@ class NodeSetup:
     env: Mapping[str, str]
     directory: Path
     heartbeats: Heartbeats
-    posts: PostServer | None = None
 
     def ring(self, order: Sequence[int] | None = None) -> Ring:
         """All nodes in this order, or by number."""
@@ -77,8 +75,6 @@ class NodeAttempt:
         self._slowed: dict[int, str] = {}
         for local in range(settings.processes):  # What was reported in the last attempt is not this one's.
             node.heartbeats.reset(local)
-        if node.posts is not None:
-            node.posts.begin(start.attempt, lambda: node.heartbeats.read()[0])
 
     @property
     def numbers(self) -> list[int]:
@@ -122,7 +118,7 @@ class NodeAttempt:
         except StartError as error:
             message, now = str(error), time.time()
             ends = [End(spec.rank, ExitCode.APPLICATION_ERROR, now, APPLICATION, message) for spec in specs]
-        return [_with_step(*reported) for reported in zip(ends, self._reports(), strict=True)]
+        return [_with_step(*reported) for reported in zip(ends, self._node.heartbeats.read(), strict=True)]
 
     async def _await_store(self) -> None:
         """Gives rank 0 a head start: if the store does not listen yet, a rank tries again only much later."""
@@ -140,8 +136,6 @@ class NodeAttempt:
         seconds = start.past.mean_time_to_failure
         if seconds is not None:
             env[Env.MEAN_TIME_TO_FAILURE] = f"{max(1.0, seconds):.0f}"
-        if node.posts is not None and spec.rank == 0:
-            env |= node.posts.env(env)
         return replace(spec, env=env)
 
     def beats(self) -> tuple[BeatFields, ...]:
@@ -155,18 +149,13 @@ class NodeAttempt:
                 transport=transports.get(local),
                 slowed=self._slowed.get(local) if self.runs else None,
             ).to_dict()
-            for local, (spec, beat) in enumerate(zip(self._specs, self._reports(), strict=True))
+            for local, (spec, beat) in enumerate(zip(self._specs, self._node.heartbeats.read(), strict=True))
             if beat is not None
         )
 
     def message(self) -> Beats:
         """The last reports, and which ranks run."""
         return Beats(self.start.attempt, self.beats(), tuple(self._specs[local].rank for local in self.ranks.pids))
-
-    def _reports(self) -> Sequence[Beat | None]:
-        """What each rank reports by its heartbeat, and rank 0's program by its posts."""
-        first, *others = self._node.heartbeats.read()
-        return [first if self._node.posts is None else self._node.posts.merged(first), *others]
 
     async def note_slowed_gpus(self, once: Once) -> None:
         """Notes which GPUs are slowed down: a straggler may be theirs."""
