@@ -95,6 +95,12 @@ def _compared(one: Path, other: Path) -> str:
     return f"{len(ours)} tensors equal in every bit"
 
 
+def _save(machine: Machine, directory: Path) -> str:
+    run = machine.runs(directory, scripts.SAVE)
+    assert run.code == 0, run.output
+    return _figures(run)
+
+
 def _beside_a_bare_loop(machine: Machine, directory: Path) -> str:
     """Alternating, since machines drift; once without a GPU, where it is only seen to work."""
     shares = []
@@ -122,6 +128,7 @@ PLAN = (
     Trial("a rank is killed: restart in place", _kill),
     Trial("a rank hangs: it is named", _hang, processes=2),
     Trial("resumed at half the way with --deterministic", _resume),
+    Trial("a save beside torch.save", _save),
     Trial("our loop beside a bare DDP loop", _beside_a_bare_loop, seconds=120),
 )
 

@@ -60,6 +60,13 @@ class Machine:
         port = ["--master-port", str(hold_port())]
         return self._run(directory, [sys.executable, "-m", "ddpjob_trainer", "-g", count, *port, *flags], {})
 
+    def runs(self, directory: Path, script: str) -> Run:
+        """A plain script in one process."""
+        directory.mkdir(parents=True, exist_ok=True)
+        file = directory / "alone.py"
+        file.write_text(script)
+        return self._run(directory, [sys.executable, str(file), self.backend], {})
+
     def supervises(self, directory: Path, script: str, **env: str) -> Run:
         """A plain script in all processes, under a supervisor that may restart them in place."""
         file = directory / "train.py"
