@@ -60,7 +60,7 @@ def test_it_names_a_user_without_rights_and_the_user_has_a_name(image: Image) ->
 def test_only_the_code_is_in_the_layer_that_changes_with_it(image: Image) -> None:
     *_, dependencies, code = (layer for layer in own_layers(image) if files(layer))
     packages = {file.name.split("-")[0] for file in code.glob(f"{SITE_PACKAGES}/*")}
-    parts = {"examples", "operator", "rank", "supervisor", "trainer"}
+    parts = {"examples", "operator", "preflight", "rank", "supervisor", "trainer"}
     assert packages == {"ddpjob", *(f"ddpjob_{part}" for part in parts)}
     assert not list(dependencies.glob(f"{SITE_PACKAGES}/ddpjob*"))
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from ddpjob_preflight import collective, exchange
+from ddpjob_preflight.collective import MARGIN_SECONDS, PAIRS_SHARE
+from ddpjob_preflight.exchange import Group, sum_over
+from ddpjob_preflight.plan import Outcome
 from ddpjob_rank.world import World
 from ddpjob_supervisor.node.cold import Cold
 from ddpjob_supervisor.node.warm import Warm
 from ddpjob_supervisor.preflight.findings import Finding, Level
-from ddpjob_supervisor.preflight.full import collective, exchange
-from ddpjob_supervisor.preflight.full.collective import MARGIN_SECONDS, PAIRS_SHARE
-from ddpjob_supervisor.preflight.full.exchange import Group, sum_over
-from ddpjob_supervisor.preflight.full.plan import Outcome
 from ddpjob_supervisor.preflight.running import preflight
 
 from tests.support.ports import hold_port

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ddpjob_supervisor.preflight.full import collective
-from ddpjob_supervisor.preflight.full.plan import Kind, Outcome, PlanStep
+from ddpjob_preflight import collective
+from ddpjob_preflight.plan import Kind, Outcome, PlanStep
 
 from tests.training.faults.holds import reach
 

@@ -9,7 +9,7 @@ from ddpjob_rank.failure import failure_report as failure
 
 CONTRACT = json.loads((Path(__file__).parents[1] / "golden" / "contract.json").read_text())
 TRAINER = Path(environment.__file__).parents[1]
-SOURCES = [path for package in TRAINER.glob("ddpjob_[erst]*") for path in package.rglob("*.py")]
+SOURCES = [path for package in TRAINER.glob("ddpjob_[eprst]*") for path in package.rglob("*.py")]
 TORCHRUNS_OWN = {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"}
 TORCHS_OWN = {"OMP_NUM_THREADS", "CXX"}
 SLURMS_OWN = {"SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"}

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from ddpjob_preflight.pairing import ALL_PAIRS_UP_TO, rounds
+from ddpjob_preflight.plan import WRONG, WRONGLY, Kind, Outcome, PlanStep, Shape, plan
 from ddpjob_supervisor.preflight.findings import Finding, Level, verdict
-from ddpjob_supervisor.preflight.full.pairing import ALL_PAIRS_UP_TO, rounds
-from ddpjob_supervisor.preflight.full.plan import WRONG, WRONGLY, Kind, Outcome, PlanStep, Shape, plan
 
 MIB = 1 << 20
 FINE = Outcome(seconds=0.016, size=16 * MIB)

@@ -1,7 +1,7 @@
 """Whose code a file is, by its path: a library's, ours or, if neither, the program's."""
 
 LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ")
-OURS = ("/ddpjob_rank/", "/ddpjob_supervisor/", "/ddpjob_trainer/", "/ddpjob_examples/")
+OURS = ("/ddpjob_rank/", "/ddpjob_supervisor/", "/ddpjob_trainer/", "/ddpjob_examples/", "/ddpjob_preflight/")
 STARTERS = ("/ddpjob_rank/running/", "/ddpjob_supervisor/")
 
 

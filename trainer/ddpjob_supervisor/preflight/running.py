@@ -20,10 +20,10 @@ from .findings import Finding, Level
 from .gpus import Seen, gpus, health
 from .names import name
 
-COLLECTIVE = Program(module=True, name=f"{__package__}.full.collective")
+COLLECTIVE = Program(module=True, name="ddpjob_preflight.collective")
 """What the ranks of a gang run to test machines and network together: the rest of the full preflight."""
 
-COUNTING = f"{__package__}.counting"
+COUNTING = "ddpjob_preflight.counting"
 
 LOOK_SECONDS = 30.0
 """A file system that takes longer is of no use for checkpoints."""

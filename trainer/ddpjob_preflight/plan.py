@@ -10,7 +10,6 @@ from enum import StrEnum
 from statistics import median
 
 from ddpjob_rank.failure.device_words import broken_device
-
 from ddpjob_supervisor.preflight.findings import Finding, Level
 
 from .pairing import Pair, rounds

@@ -11,9 +11,8 @@ from ddpjob_rank.errors import PeerLostError
 from ddpjob_rank.failure.failure_report import last_line
 from ddpjob_rank.places.master import await_rank_0
 from ddpjob_rank.world import World
-from torch.distributed.distributed_c10d import Store
-
 from ddpjob_supervisor.preflight.findings import PreflightError
+from torch.distributed.distributed_c10d import Store
 
 from .plan import Outcome
 

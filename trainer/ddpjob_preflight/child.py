@@ -13,7 +13,6 @@ from typing import NoReturn, Self
 
 from ddpjob_rank.failure.failure_report import last_line
 from ddpjob_rank.machine.parent_death import die_with
-
 from ddpjob_supervisor.node.ranks import exit_code
 
 from .plan import NO_END, Outcome

@@ -1,4 +1,4 @@
-"""Counts the GPUs that a process of this node sees: `python -m ddpjob_supervisor.preflight.counting FILE`.
+"""Counts the GPUs that a process of this node sees: `python -m ddpjob_preflight.counting FILE`.
 
 Run like a rank, since looking at GPUs may leave traces in a process: the zygote must have none.
 """
@@ -10,8 +10,7 @@ from pathlib import Path
 
 import torch
 from ddpjob_rank.failure.failure_report import last_line
-
-from .gpus import Seen
+from ddpjob_supervisor.preflight.gpus import Seen
 
 
 def main() -> None:

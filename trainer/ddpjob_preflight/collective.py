@@ -1,4 +1,4 @@
-"""The full preflight of a gang, run as its ranks are: `python -m ddpjob_supervisor.preflight.full.collective`.
+"""The full preflight of a gang, run as its ranks are: `python -m ddpjob_preflight.collective`.
 
 Rank 0 leads the others through the plan by a store; each trial runs in a child, so that a rank survives whatever
 hangs in it. It ends with 0 if all is well. If not, the ranks of the nodes at fault end with 201 or 202 and a failure
@@ -22,7 +22,6 @@ from ddpjob_rank.failure.failure_report import leave, report_of, report_path
 from ddpjob_rank.parsing import Parser
 from ddpjob_rank.stopping import leave_at_once
 from ddpjob_rank.world import Node, World, read_world
-
 from ddpjob_supervisor.preflight.findings import Finding, Level, PreflightError, log, verdict
 
 from .child import Child
