@@ -68,8 +68,7 @@ def supervise(
         # Here, since these imports take as long as a tenth of the zygote's, which have begun.
         import asyncio  # noqa: PLC0415
 
-        from .node.cold import Cold  # noqa: PLC0415
-        from .node.warm import Warm  # noqa: PLC0415
+        from .node.starters import Cold, Warm  # noqa: PLC0415
         from .taking_part import settings_of, take_part  # noqa: PLC0415
 
         starter = Cold() if zygote is None else Warm(preloaded, program.directory, zygote)

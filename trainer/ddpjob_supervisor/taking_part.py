@@ -22,7 +22,7 @@ from .gang.secret import with_secret
 from .gang.settings import DISABLED, Settings, read_settings
 from .node import open_files
 from .node.directory import private_directory
-from .node.ranks import Starter
+from .node.starters import Starter
 from .node.strays import reap_strays
 from .page.curve import directory_of, recording
 from .page.server import Page

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeGuard, get_args, get_origin, get_type_hints
+from typing import Any, TypeGuard
+
+import msgspec
 
 from ddpjob_rank.machine.regular_file import ABSENT, NotRegularError, read_regular
 
@@ -71,8 +73,9 @@ class Manifest:
         if not self.lineage:
             raise ValueError("its lineage is empty")
         counts = (self.step, self.epoch, self.samples, self.size, self.seed or 0, self.dataLength or 0)
-        if min(*counts, *self.lineage) < 0:
-            raise ValueError("a number in it is negative")
+        numbers = (*counts, *self.lineage, self.worldSize, self.globalBatchSize)
+        if not 0 <= min(numbers) <= max(numbers) < GREATEST:
+            raise ValueError("a number in it is negative or out of range")
 
     @property
     def attempt(self) -> int:
@@ -96,10 +99,6 @@ class Manifest:
         later attempt has gone back behind that step.
         """
         return self.writer, self.step
-
-
-KINDS = get_type_hints(Manifest)
-"""Each field's type."""
 
 
 def checkpoints_in(directory: Path) -> list[Path]:
@@ -147,9 +146,8 @@ def _manifest_of(written: bytes) -> Manifest:
     if fields["format"] != FORMAT:
         raise NewerError(f"its format is {fields['format']}, this version reads {FORMAT}")
     try:
-        known = {name: _typed(name, fields[name], kind) for name, kind in KINDS.items() if name in fields}
-        return Manifest(**known)
-    except (ValueError, TypeError) as error:
+        return msgspec.convert(fields, Manifest)
+    except msgspec.ValidationError as error:
         raise BrokenError(f"{MANIFEST} is damaged ({error})") from error
 
 
@@ -164,21 +162,6 @@ def _ours(fields: object) -> TypeGuard[dict[str, Any]]:
     return (
         isinstance(fields, dict) and fields.get("program", PROGRAM) == PROGRAM and type(fields.get("format")) is int
     )
-
-
-def _typed(name: str, value: Any, kind: Any) -> Any:
-    """A value as its field has it.
-
-    Raises:
-        ValueError: It is of another type, or a number that nothing can be.
-    """
-    if (listed := get_origin(kind) is tuple) and isinstance(value, list):
-        return tuple(_typed(name, one, get_args(kind)[0]) for one in value)
-    if listed or type(value) not in (get_args(kind) or (kind,)):
-        raise ValueError(f"its {name} is of another type")
-    if isinstance(value, int) and abs(value) >= GREATEST:
-        raise ValueError(f"its {name} is out of range")
-    return value
 
 
 def extended(lineage: Sequence[int], attempt: int, newest: int) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ import asyncio
 import os
 import socket
 from collections.abc import Iterable
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -40,46 +39,6 @@ class LinkLostError(Exception):
     """The other side is gone, or no longer sends anything."""
 
 
-class Link(Protocol):
-    """Messages to and from one other supervisor, in order."""
-
-    @property
-    def here(self) -> str:
-        """This end of the connection, as `host:port`; empty: it is within this process."""
-
-    @property
-    def there(self) -> str:
-        """The other end."""
-
-    @property
-    def peer_host(self) -> str:
-        """The other side's address."""
-
-    def send(self, message: Message, line: bytes = b"") -> None:
-        """Says something; that the other side is gone is found out by `receive`.
-
-        `line` is what `to_line` makes of it, where that is known already.
-        """
-
-    async def receive(self) -> Message:
-        """What the other says next.
-
-        Raises:
-            LinkLostError: Nothing more will come.
-            UnreadableError: It is no message.
-        """
-
-    async def close(self) -> None:
-        """Ends the connection once all is sent."""
-
-
-def send_all(links: Iterable[Link], message: Message) -> None:
-    """Sends the same to many, and encodes it only once: a Start names all nodes, and goes to each of them."""
-    line = to_line(message)
-    for link in links:
-        link.send(message, line)
-
-
 class TcpLink:
     """Over the control port."""
 
@@ -111,7 +70,10 @@ class TcpLink:
         return plain(str(host)), port
 
     def send(self, message: Message, line: bytes = b"") -> None:
-        """Says something; that the other side is gone is found out by `receive`."""
+        """Says something; that the other side is gone is found out by `receive`.
+
+        `line` is what `to_line` makes of it, where that is known already.
+        """
         if not self._writer.is_closing():
             line = line or to_line(message)
             self._writer.write(self._ours.sealed(line) if self._ours else line)
@@ -284,6 +246,7 @@ class LocalLink:
     """Between rank 0's supervisor as the coordinator, and as a member."""
 
     here = there = peer_host = ""
+    """It has no ends that anybody could see."""
 
     def __init__(self) -> None:
         self._there: asyncio.Queue[Message | None] = asyncio.Queue()
@@ -313,3 +276,14 @@ class LocalLink:
     async def close(self) -> None:
         """Ends the connection."""
         self._there.put_nowait(None)
+
+
+Link = TcpLink | LocalLink
+"""Messages to and from one other supervisor, in order."""
+
+
+def send_all(links: Iterable[Link], message: Message) -> None:
+    """Sends the same to many, and encodes it only once: a Start names all nodes, and goes to each of them."""
+    line = to_line(message)
+    for link in links:
+        link.send(message, line)

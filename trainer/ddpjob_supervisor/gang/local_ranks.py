@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from ddpjob_supervisor.gpu.nccl_words import CAUSES, Ending, NcclWords
 from ddpjob_supervisor.gpu.signs import Counter, Fact, Meaning
-from ddpjob_supervisor.node.ranks import Launch, Rank, Starter
+from ddpjob_supervisor.node.ranks import Launch, Rank
+from ddpjob_supervisor.node.starters import Starter
 from ddpjob_supervisor.watch import nvidia_driver
 from ddpjob_supervisor.watch.last_words import LastWords
 

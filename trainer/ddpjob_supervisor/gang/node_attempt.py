@@ -16,7 +16,8 @@ from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.running.program import Program
 from msgspec import structs
 
-from ddpjob_supervisor.node.ranks import Starter, StartError
+from ddpjob_supervisor.node.ranks import StartError
+from ddpjob_supervisor.node.starters import Starter
 from ddpjob_supervisor.node.strays import end_strays
 from ddpjob_supervisor.preflight.running import COLLECTIVE
 from ddpjob_supervisor.watch.beat import Beat, BeatFields

@@ -19,7 +19,7 @@ class Cold:
     def __init__(self) -> None:
         self._waiting: set[asyncio.Task[None]] = set()
         self.pids: set[int] = set()
-        self.zygote = None
+        self.zygote: int | None = None
 
     async def ready(self) -> None:
         """Returns at once."""

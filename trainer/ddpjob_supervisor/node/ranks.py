@@ -1,4 +1,4 @@
-"""Starting ranks: what a rank gets, and what every way of starting ranks has to offer."""
+"""A rank: what it gets, and how it is ended."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, Self
 
 from ddpjob_rank.errors import TrainerError
 from ddpjob_rank.exit_codes import SIGNAL_BASE
@@ -64,40 +63,6 @@ class Rank:
             for kill in (os.killpg, os.kill):  # One that was just forked has no session of its own yet.
                 with contextlib.suppress(ProcessLookupError):
                     kill(self.pid, signal.SIGKILL)
-
-
-class Starter(Protocol):
-    """A way of starting ranks; within its context it is ready."""
-
-    @property
-    def zygote(self) -> int | None:
-        """The process from which ranks are forked, if there is one."""
-
-    @property
-    def pids(self) -> set[int]:
-        """Processes that it waits for itself."""
-
-    async def __aenter__(self) -> Self:
-        """Gets ready."""
-
-    async def __aexit__(self, *_: object) -> None:
-        """Releases everything that it holds."""
-
-    async def ready(self) -> None:
-        """Waits until a rank can be started without delay.
-
-        Raises:
-            ConfigError: None can ever be.
-            StartError: None can be.
-        """
-
-    async def start(self, launch: Launch) -> Rank:
-        """Starts one.
-
-        Raises:
-            ConfigError: None can ever be started.
-            StartError: It could not be started.
-        """
 
 
 class StartError(TrainerError):

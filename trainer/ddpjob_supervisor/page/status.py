@@ -12,7 +12,7 @@ from ddpjob_supervisor.gang.membership import Follower
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gang.states import Phase
-from ddpjob_supervisor.node.ranks import Starter
+from ddpjob_supervisor.node.starters import Starter
 from ddpjob_supervisor.watch.beat import BeatDocument
 
 from .curve import Curve

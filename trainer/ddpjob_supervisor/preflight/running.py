@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 from ddpjob_rank.environment import NCCL, Env
 from ddpjob_rank.running.program import Program
 
-from ddpjob_supervisor.node.ranks import Launch, Starter
+from ddpjob_supervisor.node.ranks import Launch
+from ddpjob_supervisor.node.starters import Starter
 from ddpjob_supervisor.watch import nvidia_driver
 from ddpjob_supervisor.watch.threads import in_thread
 
