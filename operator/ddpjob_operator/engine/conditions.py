@@ -129,8 +129,11 @@ def with_kstatus(view: View, status: DDPJobStatus) -> DDPJobStatus:
     others, kind = tuple(one for one in status.conditions if one.type not in KSTATUS), kstatus(status)
     if kind is None:
         return status if len(others) == len(status.conditions) else changed(status, conditions=others)
+    known = status.condition(kind)
+    if known is not None and view.status.finished:
+        return status  # It says how the job has ended, whatever is asked for since.
     say = Say(kind, value=True, reason=status.reason or status.state, message=status.message)
-    return changed(status, conditions=(*others, _condition(view, say, status.condition(kind))))
+    return changed(status, conditions=(*others, _condition(view, say, known)))
 
 
 def _displayed(status: DDPJobStatus, ready: str) -> DisplayStatus:

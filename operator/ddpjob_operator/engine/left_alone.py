@@ -5,7 +5,7 @@ from ddpjob_operator.api.contract import FORMER_VERSION
 from ddpjob_operator.api.reasons import Reason
 
 from .changes import changed
-from .conditions import Say, events, with_conditions, with_kstatus
+from .conditions import Say, events, state_of, with_conditions, with_kstatus
 from .decision import Decision
 from .snapshot import Snapshot
 from .view import View
@@ -36,5 +36,11 @@ def left_alone(snapshot: Snapshot) -> Decision | None:
 def _told(view: View, status: DDPJobStatus) -> DDPJobStatus:
     say = Say(ConditionType.BLOCKED, value=True, reason=Reason.FORMER_VERSION, message=MESSAGE)
     generation = view.snapshot.job.metadata.generation
-    told = changed(status, observed_generation=generation, reason=Reason.FORMER_VERSION, message=MESSAGE)
-    return with_kstatus(view, with_conditions(view, told, say))
+    told = changed(
+        with_conditions(view, status, say),
+        observed_generation=generation,
+        state=state_of(status),
+        reason=Reason.FORMER_VERSION,
+        message=MESSAGE,
+    )
+    return with_kstatus(view, told)

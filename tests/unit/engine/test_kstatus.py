@@ -119,3 +119,11 @@ def test_argo_cds_script_goes_by_conditions_that_there_are() -> None:
     }
     fields = {field.alias or name for name, field in DDPJobStatus.model_fields.items()}
     assert set(re.findall(r"\bstatus\.(\w+)", script)) <= fields
+
+
+def test_how_a_job_has_failed_does_not_change_with_what_is_asked_for_since() -> None:
+    moment = a_job(nodes=1, restart={"maxRestarts": 0}).running().fails(0).settled()
+    assert moment.status.finished
+    then = moment.asks(suspend=True).settled()
+    assert then.status.observed_generation > moment.status.observed_generation
+    assert then.status.conditions == moment.status.conditions

@@ -1,42 +1,52 @@
 """What is decided about jobs that a release with v1alpha1 has begun."""
 
-from dataclasses import replace
+from ddpjob_operator.engine.left_alone import MESSAGE
 
-from ddpjob_operator.api import ConditionType, DDPJobStatus
-from ddpjob_operator.engine import Snapshot, decide
-
-from .builders import Moment, a_job
+from .builders import Moment, a_job, told
+from .tables import Table, rows, verdict
 
 
-def begun_before(moment: Moment) -> Snapshot:
+@told
+def begun_before(moment: Moment) -> Moment:
     """The moment, if a release with the former version had brought it about."""
-    snapshot = moment.snapshot
-    books = snapshot.job.status.bookkeeping.model_copy(update={"version": ""})
-    return with_status(snapshot, snapshot.job.status.model_copy(update={"bookkeeping": books}))
+    status = moment.status
+    books = status.bookkeeping.model_copy(update={"version": ""})
+    return moment.but(job=moment.snapshot.job.with_status(status.model_copy(update={"bookkeeping": books})))
 
 
-def with_status(snapshot: Snapshot, status: DDPJobStatus | None) -> Snapshot:
-    assert status is not None
-    return replace(snapshot, job=snapshot.job.with_status(status))
+two = a_job(nodes=2).running()
+TABLE: Table = {
+    "nothing is done to a job that runs": (begun_before(two), "", "Running", MESSAGE),
+    "nor once a rank has failed": (begun_before(two.fails(1)), "", "Running", MESSAGE),
+    "nor once all have finished": (begun_before(two.succeeds(0, 1)), "", "Running", MESSAGE),
+    "nor if its pods are gone": (begun_before(two.vanishes(0, 1)), "", "Running", MESSAGE),
+    "nor if it is suspended": (begun_before(two.asks(suspend=True)), "", "Running", MESSAGE),
+    "nor if it is resumed": (
+        begun_before(two.asks(suspend=True).settled().gone().settled().asks(suspend=False)),
+        *("", "Suspended", MESSAGE),
+    ),
+    "one that has finished stays so": (
+        begun_before(two.succeeds(0, 1).settled()),
+        "",
+        "Succeeded",
+        "2 nodes finished",
+    ),
+}
 
 
-def test_nothing_is_done_to_a_job_that_lives_and_it_says_so_once() -> None:
-    for moment in (a_job(nodes=2).running(), a_job(nodes=2).running().fails(1), a_job(suspend=True).settled()):
-        snapshot = begun_before(moment)
-        first = decide(snapshot)
-        assert (first.actions, [event.reason for event in first.events]) == ((), ["Blocked"])
-        assert first.status is not None
-        assert first.status.reason == "FormerVersion"
-        assert first.status.state == snapshot.job.status.state
-        assert decide(with_status(snapshot, first.status)).empty
+@rows(TABLE)
+def test_a_job_that_was_begun_before(moment: Moment, expected: tuple[str, str, str]) -> None:
+    assert verdict(moment) == expected
 
 
-def test_one_that_has_finished_is_written_anew_without_a_word_and_ends_as_all_others_do() -> None:
-    snapshot = begun_before(a_job(nodes=1, ttlSecondsAfterFinished=0).running().succeeds(0).settled())
-    assert snapshot.job.status.finished
-    first = decide(snapshot)
-    assert (first.actions, first.events) == ((), ())
-    assert first.status is not None
-    assert first.status.is_true(ConditionType.COMPLETE)
-    then = decide(with_status(snapshot, first.status))
-    assert [type(action).__name__ for action in then.actions] == ["DeleteJob"]
+def test_it_says_once_that_it_is_left_alone() -> None:
+    moment = begun_before(two)
+    assert [event.reason for event in moment.decision.events] == ["Blocked"]
+    assert moment.decided().decision.empty
+
+
+def test_one_that_had_finished_is_written_anew_without_a_word_and_goes_in_time_as_all_others() -> None:
+    moment = begun_before(a_job(nodes=1, ttlSecondsAfterFinished=0).running().succeeds(0).decided())
+    assert moment.status.finished
+    assert moment.decision.events == ()
+    assert [type(action).__name__ for action in moment.decided().decision.actions] == ["DeleteJob"]
