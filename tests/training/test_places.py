@@ -155,7 +155,7 @@ def test_on_one_machine_another_user_takes_no_place_in_a_gang(
     words = [shutil.copy(script[0], elsewhere), str(script[1])]
     stranger = fork_supervisor(*SUPERVISE, words, environment, elsewhere, elsewhere / "screen", before=be_another)
     try:
-        first.wait_for("knocks at the control port, and was not let in: it does not prove that it is of this job\n")
+        first.wait_for("was refused at the control port: it does not prove that it is of this job\n")
     finally:
         stranger.kill()
         stranger.wait()

@@ -13,8 +13,8 @@ from ddpjob_rank.world import World
 from ddpjob_trainer.checkpoint import saving, writer
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 from ddpjob_trainer.checkpoint.saving import Saver
-from ddpjob_trainer.checkpoint.snapshot import Snapshots
 from ddpjob_trainer.checkpoint.state import StateDict
+from ddpjob_trainer.checkpoint.writer import Snapshots
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.data.data_identity import UNKNOWN, DataIdentity
 from ddpjob_trainer.group.agreement import Wish

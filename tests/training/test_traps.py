@@ -159,7 +159,9 @@ def test_a_data_set_that_lacks_samples_it_counts_is_told_whoever_fetches_them(ru
 
 def test_parameters_that_the_optimizer_leaves_out_are_named_once(runs: Runs) -> None:
     run = runs.train(2, "--workload", "tests.training.traps:OptimizesAPart")
-    assert "the optimizer has not these parameters of the model, which never change: 0.weight, 0.bias" in run.errors()
+    assert (
+        "these parameters of the model are not in the optimizer, and never change: 0.weight, 0.bias" in run.errors()
+    )
     assert run.errors(1) == ""
 
 

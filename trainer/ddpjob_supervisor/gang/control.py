@@ -86,9 +86,9 @@ class _Listener:
         except LinkLostError:
             pass  # It is gone again.
         except UnprovedError as error:
-            self._once.warn(f"{host} knocks at the control port, and was not let in: {error}", about=f"{host} knocks")
+            self._once.warn(f"{host} was refused at the control port: {error}", about=f"{host} refused")
         except UnreadableError as error:
-            self._once.warn(f"{host} talks to the control port, and is not understood: {error}", about=host)
+            self._once.warn(f"{host} sent what is no message to the control port: {error}", about=host)
         finally:
             await link.close()
 

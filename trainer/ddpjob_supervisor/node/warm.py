@@ -128,14 +128,14 @@ class _Zygote:
         try:
             with contextlib.suppress(OSError):  # It has ended with requests unread.
                 while (line := await reader.readline()).endswith(b"\n"):
-                    self._heed(json.loads(line))
+                    self._handle(json.loads(line))
         finally:
             self._process.kill()
             await in_thread(self._process.wait)
             self._writer.close()
-            self._fall()
+            self._mark_ended()
 
-    def _heed(self, said: dict[str, Any]) -> None:
+    def _handle(self, said: dict[str, Any]) -> None:
         match said:
             case {"ready": True}:
                 self._decided.set()
@@ -151,7 +151,7 @@ class _Zygote:
             case {"pid": pid, "status": status} if pid in self._ranks:  # Else something preloaded had started it.
                 self._ranks.pop(pid).ended.set_result(exit_code(os.waitstatus_to_exitcode(status)))
 
-    def _fall(self) -> None:
+    def _mark_ended(self) -> None:
         self.ended = True
         self._decided.set()
         for asked in self._asked.values():

@@ -14,11 +14,11 @@ from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gang.states import Phase
 from ddpjob_supervisor.node.starters import Starter
 from ddpjob_supervisor.watch.beat import BeatDocument
+from ddpjob_supervisor.watch.procfs import proportional_set_size
 
 from .curve import Curve
 from .document import PROCESSES, Document, Gang, Memory, document
 from .progress import GangProgress
-from .pss import proportional_set_size
 from .starting_over import Beginnings, Interval
 from .stragglers import Comparison
 

@@ -10,13 +10,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from ddpjob_rank.manifests.manifest import Manifest
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from ddpjob_trainer.model.divergence import check_parameters
 
 from . import state
 from .checkpoint_directory import Checkpoints
-from .snapshot import Snapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,28 @@ class Written:
     manifest: Manifest
     seconds: float
     """Seconds that it took to write."""
+
+
+class Snapshots:
+    """Copies of a state in CPU memory, each in the memory of the previous one."""
+
+    def __init__(self) -> None:
+        on_gpu = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+        self._stager = DefaultStager(
+            StagingOptions(
+                use_pinned_memory=on_gpu,
+                use_non_blocking_copy=on_gpu,
+                use_shared_memory=False,
+                # The copy itself is short; a step must not change what has not been copied yet.
+                use_async_staging=False,
+            )
+        )
+
+    def take(self, current: state.StateDict) -> state.StateDict:
+        """A copy of a state as it is now. It holds until the next one is taken."""
+        copy = self._stager.stage(current)
+        assert isinstance(copy, dict), "staging is not asynchronous"
+        return copy
 
 
 class Writer:

@@ -29,7 +29,9 @@ def predict(directory: Path, flags: Sequence[str]) -> None:
     """
     model = trained.load(directory)
     config = model.config(flags)
-    config = replace(config, images=replace(config.images, skip_broken=False))  # What is told of one is of that one.
+    config = replace(
+        config, images=replace(config.images, skip_broken=False)
+    )  # A prediction must be of the sample that it names.
     task = trained.task_of(config)
     data = task.test_data()
     if data is None and task.train_loader(rank=0, world_size=1) is not None:

@@ -146,6 +146,6 @@ def check_optimizer(optimizer: Optimizer, model: nn.Module, *, aloud: bool) -> N
         )
     if left_out and aloud:
         warn(
-            f"the optimizer has not these parameters of the model, which never change: {listed(left_out, NAMED)}; if"
+            f"these parameters of the model are not in the optimizer, and never change: {listed(left_out, NAMED)}; if"
             " that is meant, requires_grad_(False) spares the work for their gradients"
         )

@@ -168,7 +168,7 @@ def test_whoever_is_not_understood_is_warned_of_once(capsys: pytest.CaptureFixtu
 
     asyncio.run(test())
     (said,) = capsys.readouterr().err.splitlines()
-    assert re.match(r"warning: 127\.0\.0\.1 talks to the control port, and is not understood: b'GET /\\x1b", said)
+    assert re.match(r"warning: 127\.0\.0\.1 sent what is no message to the control port: b'GET /\\x1b", said)
 
 
 def test_who_is_not_understood_after_proof_is_warned_of_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,7 +184,7 @@ def test_who_is_not_understood_after_proof_is_warned_of_too(capsys: pytest.Captu
             await link.close()
 
     asyncio.run(test())
-    assert "was not let in: it does not prove that it is of this job" in capsys.readouterr().err
+    assert "was refused at the control port: it does not prove that it is of this job" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("leads", [True, False])
@@ -200,7 +200,7 @@ def test_who_knows_the_uid_and_not_the_secret_is_told_nothing_and_named(
 
     asyncio.run(test())
     assert capsys.readouterr().err.splitlines() == [
-        "warning: 127.0.0.1 knocks at the control port, and was not let in: it does not prove that it is of this job"
+        "warning: 127.0.0.1 was refused at the control port: it does not prove that it is of this job"
     ]
 
 

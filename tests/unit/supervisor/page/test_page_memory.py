@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ddpjob_supervisor.page.pss import proportional_set_size
+from ddpjob_supervisor.watch.procfs import proportional_set_size
 
 
 @pytest.mark.parametrize(

@@ -388,7 +388,7 @@ def test_it_listens_where_it_is_told_to(listen: str | None) -> None:
 def test_nothing_is_imported_for_it_before_it_starts_and_nothing_of_torch_at_all() -> None:
     script = """
 import asyncio, sys
-from ddpjob_supervisor.page import document, progress, pss, server, stragglers
+from ddpjob_supervisor.page import document, progress, server, stragglers
 assert "aiohttp" not in sys.modules and "prometheus_client" not in sys.modules
 async def serve():
     async with server.Page(0, "127.0.0.1", dict) as page:
