@@ -1,11 +1,14 @@
 """The picture of the rooms in CONTRIBUTING.md, drawn from what they import."""
 
+import tomllib
+from pathlib import Path
+
 import grimp
 
-PARTS = {
-    "Operator and command": ("ddpjob_operator",),
-    "In the pod": ("ddpjob", "ddpjob_rank", "ddpjob_supervisor", "ddpjob_trainer"),
-}
+PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+OPERATOR = "ddpjob_operator"
+PACKAGES: set[str] = {*tomllib.loads(PYPROJECT.read_text("utf-8"))["tool"]["importlinter"]["root_packages"]}
+PARTS = {"Operator and command": (OPERATOR,), "In the pod": tuple(sorted(PACKAGES - {OPERATOR}))}
 """What is drawn in one frame: of one package its subpackages, of several the packages themselves."""
 
 
