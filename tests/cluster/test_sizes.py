@@ -106,7 +106,7 @@ def test_an_elastic_job_goes_on_with_fewer_nodes_and_grows_when_one_comes(
 
 
 @pytest.mark.usefixtures("fifth")
-def test_an_elastic_job_that_may_not_look_out_for_a_place_says_so_and_goes_on(fake: Plant, team: Team) -> None:
+def test_an_elastic_job_that_may_not_grow_says_so_and_goes_on(fake: Plant, team: Team) -> None:
     team.apply(elastic())
     running(team, 4)
     scout = fake.wait("a pod to look out for a place", lambda: next(filter(looks_out, team.pods()), None))

@@ -54,7 +54,7 @@ def run(*commands: Sequence[str]) -> tuple[list[int], Cost]:
                 program.returncode = codes[pid] = os.waitstatus_to_exitcode(status)
                 if file:
                     _show(file)
-    _bury()
+    _reap_orphans()
     return [codes[pid] for pid in programs], Cost(time.monotonic() - begun, _cpu() - used)
 
 
@@ -65,7 +65,7 @@ def _show(file: IO[bytes]) -> None:
     sys.stdout.flush()
 
 
-def _bury() -> None:
+def _reap_orphans() -> None:
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

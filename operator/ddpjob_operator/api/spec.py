@@ -24,7 +24,7 @@ from .numbers import PositiveSeconds, Seconds
 from .restart import Restart
 from .scheduling import Scheduling, Topology
 
-MANAGER = f"{GROUP}/operator"
+CONTROLLER_NAME = f"{GROUP}/operator"
 """What a missing `managedBy` stands for."""
 MANAGED_BY_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
@@ -200,7 +200,7 @@ class DDPJobSpec(Model):
     @property
     def ours(self) -> bool:
         """Whether it is this operator that manages the job."""
-        return self.managed_by in {None, MANAGER}
+        return self.managed_by in {None, CONTROLLER_NAME}
 
     @property
     def trainer(self) -> JsonObject:

@@ -50,7 +50,7 @@ LONGEST_NAME = 253
 Conditions = Mapping[str, StatusCondition]
 """A pod's conditions by their type."""
 
-NOTHING = StatusCondition("")
+NO_CONDITION = StatusCondition("")
 NO_TRAINER = ContainerStatus()
 
 
@@ -135,7 +135,7 @@ def pod_of(seen: PodObject) -> Pod | None:
 def pod_group_of(seen: PodGroupObject) -> PodGroup:
     """The PodGroup. Once its pods were placed the scheduler says no more, whatever becomes of them."""
     conditions = {condition.type: condition for condition in seen.status.conditions}
-    placed = conditions.get("PodGroupInitiallyScheduled", NOTHING)
+    placed = conditions.get("PodGroupInitiallyScheduled", NO_CONDITION)
     return PodGroup(
         name=seen.metadata.name,
         waiting=Waiting(placed.reason, placed.message) if placed.status == "False" else None,
@@ -146,7 +146,7 @@ def pod_group_of(seen: PodGroupObject) -> PodGroup:
 def volcano_group_of(seen: PodGroupObject) -> PodGroup:
     """A PodGroup of Volcano's, whose condition Unschedulable stays true when its pods are placed."""
     conditions = {condition.type: condition for condition in seen.status.conditions}
-    said, waits = conditions.get("Unschedulable", NOTHING), seen.status.phase in {"", "Pending", "Inqueue"}
+    said, waits = conditions.get("Unschedulable", NO_CONDITION), seen.status.phase in {"", "Pending", "Inqueue"}
     return PodGroup(
         name=seen.metadata.name,
         waiting=Waiting(said.reason, said.message) if said.status == "True" and waits else None,
@@ -163,8 +163,8 @@ def queue_of(labels: Mapping[str, str]) -> Queue | None:
 def kueue_workload_of(seen: KueueWorkloadObject) -> KueueWorkload:
     """A job's place in a queue. While Kueue evicts it, what it was admitted with still stands there."""
     spec, conditions = seen.spec, {condition.type: condition for condition in seen.status.conditions}
-    reserved, admitted = (conditions.get(one, NOTHING) for one in ("QuotaReserved", "Admitted"))
-    evicted, is_reserved = conditions.get("Evicted", NOTHING), reserved.status == "True"
+    reserved, admitted = (conditions.get(one, NO_CONDITION) for one in ("QuotaReserved", "Admitted"))
+    evicted, is_reserved = conditions.get("Evicted", NO_CONDITION), reserved.status == "True"
     is_evicted = evicted.status == "True" and is_reserved
     # One that is deactivated before it was ever looked at has no other condition.
     why = evicted if is_evicted or not reserved.type else admitted if is_reserved else reserved
@@ -179,8 +179,8 @@ def kueue_workload_of(seen: KueueWorkloadObject) -> KueueWorkload:
         admission=_admission(seen) if admitted.status == "True" else None,
         evicted=is_evicted,
         waiting=Waiting(why.reason, why.message) if why.reason else None,
-        ready=conditions.get("PodsReady", NOTHING).status == "True",
-        finished=conditions.get("Finished", NOTHING).status == "True",
+        ready=conditions.get("PodsReady", NO_CONDITION).status == "True",
+        finished=conditions.get("Finished", NO_CONDITION).status == "True",
         deleting=seen.metadata.deletion_timestamp is not None,
     )
 
@@ -237,12 +237,12 @@ def _within(moment: datetime | None) -> datetime | None:
 
 
 def _scheduled_at(conditions: Conditions) -> datetime | None:
-    scheduled = conditions.get("PodScheduled", NOTHING)
+    scheduled = conditions.get("PodScheduled", NO_CONDITION)
     return _within(scheduled.last_transition_time) if scheduled.status == "True" else None
 
 
 def _disruption(conditions: Conditions) -> Disruption | None:
-    said = conditions.get("DisruptionTarget", NOTHING)
+    said = conditions.get("DisruptionTarget", NO_CONDITION)
     return Disruption(said.reason, said.message) if said.status == "True" else None
 
 
@@ -252,7 +252,7 @@ def _sandbox_lost(state: ContainerState, conditions: Conditions) -> bool:
     The sandbox is also removed after the trainer's own end, so the node's timestamps, in whole seconds, have to prove
     it.
     """
-    sandbox, ran = conditions.get("PodReadyToStartContainers", NOTHING), state.running or state.terminated
+    sandbox, ran = conditions.get("PodReadyToStartContainers", NO_CONDITION), state.running or state.terminated
     lost_at = sandbox.last_transition_time if sandbox.status == "False" else None
     if lost_at is None or ran is None or ran.started_at is None or ran.started_at >= lost_at:
         return False
@@ -289,7 +289,7 @@ def _failed_init(name: str, ended: ContainerStateTerminated) -> Exit:
 
 def _waiting(status: PodStatus, state: ContainerState, conditions: Conditions) -> Waiting | None:
     """Why the trainer does not run yet, if the pod says so."""
-    scheduled = conditions.get("PodScheduled", NOTHING)
+    scheduled = conditions.get("PodScheduled", NO_CONDITION)
     if scheduled.status == "False":
         return Waiting(scheduled.reason, scheduled.message)
     inits = status.init_container_statuses
@@ -301,7 +301,7 @@ def _waiting(status: PodStatus, state: ContainerState, conditions: Conditions) -
         if running == WAIT_CONTAINER:
             return Waiting(WAITING_FOR_MASTER)
         return Waiting(f"init container {running} runs", busy=True)
-    sandbox = conditions.get("PodReadyToStartContainers", NOTHING)
+    sandbox = conditions.get("PodReadyToStartContainers", NO_CONDITION)
     return Waiting(VOLUMES_AND_NETWORK) if sandbox.status == "False" else None
 
 

@@ -5,13 +5,18 @@ A watch on all of them would cost more than it is worth.
 
 import asyncio
 import logging
+import time
 from collections.abc import Collection
 from http import HTTPStatus
 
 from .conversion import node_problem
 from .kube.api_client import NODES, ApiClient, ApiError
-from .kube.forbidden import Forbidden
 from .kube.objects import NodeObject
+
+AGAIN_SECONDS = 60.0
+"""How long it is not tried again where it is forbidden: roles are changed while we run."""
+
+FORBIDDEN = "this operator may not read Kubernetes nodes"
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +26,7 @@ class KubernetesNodes:
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
-        self._forbidden = Forbidden()
+        self._forbidden_until = 0.0
 
     async def problems(self, names: Collection[str]) -> dict[str, str]:
         """For each node, what is wrong with it, in a sentence; empty if nothing is. Unknown ones are left out."""
@@ -30,13 +35,17 @@ class KubernetesNodes:
     async def domains(self, names: Collection[str], key: str) -> dict[str, str]:
         """For each node, the value of this label; empty if it has none, or may not be read. Others are left out."""
         found = await self._read(names)
-        if self._forbidden.there():
+        if self._forbidden:
             return dict.fromkeys(names, "")
         return {name: node.metadata.labels.get(key, "") if node else "" for name, node in found.items()}
 
+    @property
+    def _forbidden(self) -> bool:
+        return time.monotonic() < self._forbidden_until
+
     async def _read(self, names: Collection[str]) -> dict[str, NodeObject | None]:
         """Each node that can be read now; None if it is gone."""
-        if self._forbidden.there():
+        if self._forbidden:
             return {}
         answers = await asyncio.gather(*(self._node(name) for name in names))
         return {name: node for answer in answers for name, node in answer.items()}
@@ -45,10 +54,10 @@ class KubernetesNodes:
         try:
             found = await self._api.get(NODES, None, name)
         except ApiError as error:
-            if error.status == HTTPStatus.FORBIDDEN and self._forbidden.refused():
-                logger.info(
-                    "this operator may not read Kubernetes nodes: pods alone tell causes, and no rank moves closer"
-                )
+            if error.status == HTTPStatus.FORBIDDEN:
+                if not self._forbidden_until:
+                    logger.info("%s: pods alone tell causes, and no rank moves closer", FORBIDDEN)
+                self._forbidden_until = time.monotonic() + AGAIN_SECONDS
             return {}
-        self._forbidden.permitted()
+        self._forbidden_until = 0.0
         return {name: found}

@@ -34,7 +34,7 @@ from ddpjob_operator.engine import (
     kind_of_kubernetes_nodes,
 )
 
-from .autoscalers import Autoscalers
+from .autoscalers import adds_a_node
 from .conversion import queue_of, ref_of
 from .kube.api_client import DDPJOBS, PODS, ApiClient, ApiError
 from .kube.objects import JobObject
@@ -183,7 +183,6 @@ class Reconciler:
         self._writer = Writer(api, store, queue.alone, self._apart)
         self._kubernetes_nodes = KubernetesNodes(api)
         self._flavors = Flavors(api)
-        self._autoscalers = Autoscalers(api)
         self._lines = WaitingLines(queue.mark)
         self._memories: dict[Key, _Memory] = {}
 
@@ -437,7 +436,7 @@ class Reconciler:
         if needs.witness:
             found = replace(found, witness=self._witnesses.attend(key, stored.uid, needs.witness))
         if needs.scale_up:
-            found = replace(found, scales_up=await self._autoscalers.add_a_node_for(key[0], needs.scale_up))
+            found = replace(found, scales_up=await adds_a_node(self._api, key[0], needs.scale_up))
         return found
 
     def _listen_no_more(self, key: Key, snapshot: Snapshot) -> None:

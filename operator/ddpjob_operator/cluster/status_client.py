@@ -3,12 +3,9 @@
 Any program may listen where a supervisor would. So only a small, timely JSON answer counts as one.
 """
 
-import asyncio
 import errno
 import os
-import socket
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -53,21 +50,6 @@ def a_session() -> aiohttp.ClientSession:
     )
 
 
-async def knock(asked: Asked) -> None:
-    """Finds out whether anything listens, for a fraction of what a question takes.
-
-    Raises:
-        UnheardError: nothing does. What else may be wrong, a question tells.
-    """
-    with suppress(OSError), socket.socket(socket.AF_INET6 if ":" in asked.address else socket.AF_INET) as one:
-        one.setblocking(False)
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await asyncio.get_running_loop().sock_connect(one, (asked.address, asked.port))
-        except ConnectionRefusedError:
-            raise _refused(asked) from None
-
-
 async def ask(session: aiohttp.ClientSession, asked: Asked, mark: str, wait: float) -> Answer:
     """Asks a supervisor; with the mark of its last answer it answers on news, or after `wait` seconds.
 
@@ -93,13 +75,9 @@ async def ask(session: aiohttp.ClientSession, asked: Asked, mark: str, wait: flo
     except (aiohttp.ClientError, OSError) as error:
         number = error.errno if isinstance(error, OSError) else None
         if number == errno.ECONNREFUSED:
-            raise _refused(asked) from None
+            raise UnheardError("refused", f"nothing listens on {address}") from None
         why = os.strerror(number) if number else str(error) or type(error).__name__
         raise UnheardError("silent", f"{address} does not answer: {why}") from None
-
-
-def _refused(asked: Asked) -> UnheardError:
-    return UnheardError("refused", f"nothing listens on {where(asked)}")
 
 
 def where(asked: Asked) -> str:

@@ -14,7 +14,7 @@ from ddpjob_operator.engine import Asked, Heard, heard_of, is_news, unheard
 
 from .serve.log import about
 from .serve.metrics import STATUS_READS
-from .status_client import UnheardError, a_session, ask, knock, where
+from .status_client import UnheardError, a_session, ask, where
 from .store import Key
 from .workqueue import WorkQueue
 
@@ -147,8 +147,6 @@ class Supervisors:
         async with self._turns:
             wait = READ_SECONDS * min(1.0, OPEN_QUESTIONS / len(self._supervisors))
             try:
-                if supervisor.refused:  # Usually nothing listens yet; to ask a thousand such pods took 1 % of a core.
-                    await knock(supervisor.asked)
                 answer = await ask(self._session, supervisor.asked, supervisor.mark, wait)
                 heard = heard_of(
                     answer.document, self._time(), uid=supervisor.job_uid, pod=pod, last=supervisor.heard

@@ -12,7 +12,7 @@ from ddpjob_operator.api import DDPJob, DDPJobStatus
 from .manifests.children import build_pod, build_reserve
 from .manifests.names import present_pod_name
 from .owned import OwnedKind
-from .snapshot import NOTHING, Manifest, Needs, Placement
+from .snapshot import NO_NEEDS, Manifest, Needs, Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Decision:
     """Whether nothing in the status is urgent: it may be written a little later, together with what comes next."""
     in_line: InLine | None = None
     """How the job stands in line for nodes from now on; None: it lacks none."""
-    needs: Needs = NOTHING
+    needs: Needs = NO_NEEDS
     """What has to be found out first; if anything, the rest of the decision is empty."""
 
     @property

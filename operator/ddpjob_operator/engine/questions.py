@@ -90,6 +90,8 @@ def _nodes_in_question(view: View) -> frozenset[str]:
     if view.winds_down:
         return frozenset()
     lost = members_lost(view)
-    taken = {pod.node_name for pod in view.restless.values() if pod.deleting and (pod.active or pod.disruption)}
+    taken = {
+        pod.node_name for pod in view.current_unsteady.values() if pod.deleting and (pod.active or pod.disruption)
+    }
     unheard = {pod.node_name for pod in (view.current[node] for node in lost) if pod.active}
     return frozenset(sorted(filter(None, taken | unheard))[:MOST_MACHINES])

@@ -38,16 +38,6 @@ class Waiting:
     busy: bool = False
     """Whether one of the pod's own init containers is running: what it fetches may take a while."""
 
-    @property
-    def for_a_node(self) -> bool:
-        """Whether the scheduler has tried, and found no node."""
-        return self.reason == "Unschedulable"
-
-    @property
-    def gated(self) -> bool:
-        """Whether somebody keeps the scheduler from trying."""
-        return self.reason == "SchedulingGated"
-
     def __str__(self) -> str:
         return ": ".join(part for part in (self.reason, self.message) if part)
 
@@ -288,7 +278,7 @@ class Needs:
     """Whether an autoscaler adds a node for the pod with this uid."""
 
     def __bool__(self) -> bool:
-        return self != NOTHING
+        return self != NO_NEEDS
 
     def __or__(self, more: "Needs") -> "Needs":
         return Needs(
@@ -302,7 +292,7 @@ class Needs:
         )
 
 
-NOTHING = Needs()
+NO_NEEDS = Needs()
 
 NOTHING_MADE: Mapping[OwnedKind, tuple[Any, ...]] = {kind: () for kind in OWNED if kind.named and not kind.feature}
 """Of what each cluster has."""
@@ -345,7 +335,7 @@ class Snapshot:
     """What rank 0's supervisor reported last; None if it was never asked, or has never answered."""
     witness: Heard | None = None
     """What another supervisor of the present gang reports of itself, if rank 0's is silent."""
-    answered: Needs = NOTHING
+    answered: Needs = NO_NEEDS
     """Which of these a decision needed and has been asked for, with or without an answer."""
 
     def has(self, kind: OwnedKind) -> bool | None:

@@ -170,7 +170,7 @@ class View:
         return tuple(pod for pod in self.snapshot.pods if not pod.steady)
 
     @cached
-    def restless(self) -> dict[int, Pod]:
+    def current_unsteady(self) -> dict[int, Pod]:
         """Those of them that are the present attempt's, by node."""
         own = (pod for pod in self.unsteady if self.current.get(pod.node) is pod)
         return {pod.node: pod for pod in sorted(own, key=_node)}
@@ -252,12 +252,12 @@ class View:
     def placed(self) -> int:
         """How many of the nodes have a pod that is scheduled, or no longer need one."""
         gone = len(self.finished - self.current.keys())
-        return gone + len(self.current) - sum(pod.node_name is None for pod in self.restless.values())
+        return gone + len(self.current) - sum(pod.node_name is None for pod in self.current_unsteady.values())
 
     @cached
     def running(self) -> int:
         """How many of the present pods run."""
-        return len(self.current) - sum(not (pod.running and pod.active) for pod in self.restless.values())
+        return len(self.current) - sum(not (pod.running and pod.active) for pod in self.current_unsteady.values())
 
     @cached
     def heard_running(self) -> int:
@@ -297,12 +297,12 @@ class View:
 
         One that was seen to end before anybody told it to has finished, whatever becomes of its pod.
         """
-        return self.status.completed() | {node for node, pod in self.restless.items() if pod.succeeded}
+        return self.status.completed() | {node for node, pod in self.current_unsteady.items() if pod.succeeded}
 
     @property
     def finish_times(self) -> tuple[datetime, ...]:
         """When they did, as far as that is known; always includes when the last one did."""
-        ends = (pod.exit.finished_at for pod in self.restless.values() if pod.succeeded and pod.exit)
+        ends = (pod.exit.finished_at for pod in self.current_unsteady.values() if pod.succeeded and pod.exit)
         return tuple(end for end in (self.status.bookkeeping.last_completed_time, *ends) if end is not None)
 
     @property

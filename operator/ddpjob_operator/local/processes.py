@@ -179,7 +179,7 @@ class Pods:
         for pod in self._all():
             never_started = not pod.started and not pod.deleting
             if pod.lost or (never_started and not starting and pod.lock.holder() is None):
-                self._bury(pod)
+                self._remove(pod)
             elif never_started:
                 self._start(pod, read_json(pod.directory / "process.json")["env"])
             elif not pod.ended:
@@ -235,7 +235,7 @@ class Pods:
         for pod in self._all():
             never_started = pod.deleting and not pod.started and pod.lock.holder() is None
             if pod.directory.name in ended or pod.lost or never_started:
-                self._bury(pod)
+                self._remove(pod)
                 self._changed()
 
     def _signal(self, pod: LocalPod) -> None:
@@ -246,7 +246,7 @@ class Pods:
     def _all(self) -> list[LocalPod]:
         return [LocalPod(file.parent) for file in sorted(self._run.pods.glob("*/pod.json"))]
 
-    def _bury(self, pod: LocalPod) -> None:
+    def _remove(self, pod: LocalPod) -> None:
         """Ends what may be left of a pod's processes, then forgets it; its log stays."""
         labels = pod.manifest["metadata"]["labels"]
         left = {

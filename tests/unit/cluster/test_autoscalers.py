@@ -1,16 +1,12 @@
-"""What autoscalers say about a pod that lacks a node, and an operator that may not hear it."""
+"""What autoscalers say about a pod that lacks a node."""
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
-from ddpjob_operator.cluster.autoscalers import Autoscalers
+from ddpjob_operator.cluster.autoscalers import adds_a_node
 from ddpjob_operator.cluster.kube.api_client import EVENTS, ApiClient, ApiError
-from ddpjob_operator.cluster.kube.forbidden import AGAIN_SECONDS
 from ddpjob_operator.cluster.kube.objects import EventObject, ObjectMeta
-
-FORBIDDEN = ApiError(403, "Forbidden", "events is forbidden")
 
 
 class Telling(ApiClient):
@@ -27,8 +23,8 @@ class Telling(ApiClient):
         return [EventObject(ObjectMeta(), reason=reason) for reason in self.reasons], 1
 
 
-def adds(autoscalers: Autoscalers, namespace: str = "team") -> bool:
-    return asyncio.run(autoscalers.add_a_node_for(namespace, "pod-uid"))
+def adds(api: ApiClient) -> bool:
+    return asyncio.run(adds_a_node(api, "team", "pod-uid"))
 
 
 @pytest.mark.parametrize(
@@ -43,40 +39,14 @@ def adds(autoscalers: Autoscalers, namespace: str = "team") -> bool:
 )
 def test_whether_a_node_is_added(reasons: tuple[str, ...], expected: bool) -> None:  # noqa: FBT001  A table.
     api = Telling(*reasons)
-    assert adds(Autoscalers(api)) is expected
+    assert adds(api) is expected
     assert api.asked == [(EVENTS, "team", {"fields": "involvedObject.uid=pod-uid"})]
 
 
-def test_an_operator_that_may_not_list_events_asks_once_in_a_while_and_takes_it_for_no() -> None:
-    api = Telling(error=FORBIDDEN)
-    autoscalers = Autoscalers(api)
-    assert [adds(autoscalers), adds(autoscalers)] == [False, False]
-    assert len(api.asked) == 1
-
-
-def test_a_namespace_whose_events_may_not_be_listed_says_nothing_of_others(caplog: pytest.LogCaptureFixture) -> None:
-    api = Telling("TriggeredScaleUp", error=FORBIDDEN)
-    autoscalers = Autoscalers(api)
-    with caplog.at_level("INFO"):
-        assert not adds(autoscalers)
-    assert caplog.messages[0].startswith("namespace team: this operator may not list events")
-    api.error = None
-    assert (adds(autoscalers), adds(autoscalers, "another")) == (False, True)
-
-
-def test_an_operator_that_may_list_events_again_does_without_a_restart(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    api, now = Telling("TriggeredScaleUp"), time.monotonic()
-    autoscalers = Autoscalers(api)
-    with caplog.at_level("INFO"):
-        for minutes, error, told in ((0, FORBIDDEN, 1), (1, FORBIDDEN, 1), (2, None, 1), (3, FORBIDDEN, 2)):
-            monkeypatch.setattr(time, "monotonic", lambda seconds=minutes * (AGAIN_SECONDS + 1): now + seconds)
-            api.error = error
-            assert (adds(autoscalers), len(caplog.messages)) == (error is None, told)
+def test_an_operator_that_may_not_list_events_takes_it_for_no() -> None:
+    assert not adds(Telling("TriggeredScaleUp", error=ApiError(403, "Forbidden", "events is forbidden")))
 
 
 def test_no_answer_is_none() -> None:
-    autoscalers = Autoscalers(Telling(error=ApiError(0, "NoAnswer", "no answer")))
     with pytest.raises(ApiError, match="no answer"):
-        adds(autoscalers)
+        adds(Telling(error=ApiError(0, "NoAnswer", "no answer")))

@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
-from ddpjob_operator.cluster.kube.forbidden import AGAIN_SECONDS
 from ddpjob_operator.cluster.kube.objects import NodeObject
-from ddpjob_operator.cluster.kubernetes_nodes import KubernetesNodes
+from ddpjob_operator.cluster.kubernetes_nodes import AGAIN_SECONDS, KubernetesNodes
 
 from .manifests import a_node
 

@@ -5,12 +5,11 @@ import contextlib
 import gzip
 import json
 import socket
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from aiohttp import web
-from ddpjob_operator.cluster.status_client import Answer, UnheardError, a_session, ask, knock
+from ddpjob_operator.cluster.status_client import Answer, UnheardError, a_session, ask
 from ddpjob_operator.engine import LARGEST_ANSWER, Asked
 
 from tests.support import virtual_time
@@ -133,33 +132,15 @@ def test_what_is_no_answer_is_told_in_a_sentence(handler: Handler, result: str, 
     assert "\n" not in said
 
 
-@pytest.mark.parametrize("question", [answer_of, knock], ids=["a question", "a knock"])
-def test_where_nothing_listens_the_answer_is_refused(question: Callable[[Asked], Awaitable[Any]]) -> None:
+def test_where_nothing_listens_the_answer_is_refused() -> None:
     async def play() -> None:
         async with serving(Supervisor().handle) as asked:
             pass
-        await question(asked)
+        await answer_of(asked)
 
     with pytest.raises(UnheardError, match=r"nothing listens on 127.0.0.1:\d+") as unheard:
         virtual_time.run(play())
     assert unheard.value.result == "refused"
-
-
-def test_a_knock_says_nothing_of_what_listens_and_waits_five_seconds_for_what_keeps_silent() -> None:
-    async def play() -> tuple[float, float]:
-        now = asyncio.get_running_loop().time
-        async with serving(Supervisor().handle) as asked:
-            began = now()
-            await knock(asked)
-            answered = now() - began
-        with nothing_accepting() as asked:
-            began = now()
-            await knock(asked)
-        return answered, now() - began
-
-    answered, silent = virtual_time.run(play())
-    assert answered < 1
-    assert 5 <= silent < 6
 
 
 def test_where_no_connection_comes_about_that_is_said_whatever_the_wait() -> None:

@@ -11,7 +11,6 @@ from unittest.mock import DEFAULT, Mock
 import pytest
 from aiohttp import web
 from ddpjob_operator.cluster import supervisors
-from ddpjob_operator.cluster.status_client import Answer, ask
 from ddpjob_operator.cluster.supervisors import Supervisors, _Supervisor
 from ddpjob_operator.cluster.workqueue import WorkQueue
 from ddpjob_operator.engine import Asked, Heard
@@ -129,11 +128,11 @@ def test_a_server_that_does_not_wait_is_not_asked_again_before_its_time() -> Non
 def test_a_pod_that_has_news_all_the_time_does_not_keep_the_operator_busy() -> None:
     marks = iter(range(10**6))
 
-    async def restless(_: web.Request) -> web.StreamResponse:
+    async def always_changing(_: web.Request) -> web.StreamResponse:
         return web.json_response(Supervisor().document, headers={"ETag": f'"{next(marks)}"'})
 
     async def play(desk: Desk, stack: AsyncExitStack) -> None:
-        await desk.hears(await stack.enter_async_context(serving(restless)))
+        await desk.hears(await stack.enter_async_context(serving(always_changing)))
         await asyncio.sleep(9.0)
         assert next(marks) == 21 + 4, "so many at once, and then one in two seconds"
 
@@ -168,15 +167,7 @@ def test_where_no_supervisor_is_that_is_known_and_looked_at_once() -> None:
     played(play)
 
 
-def test_where_nothing_listened_no_question_is_asked_until_something_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    questions = list[float]()
-
-    async def counted(*given: Any) -> Answer:
-        questions.append(asyncio.get_running_loop().time())
-        return await ask(*given)
-
-    monkeypatch.setattr(supervisors, "ask", counted)
-
+def test_where_nothing_listened_it_is_asked_less_often_until_something_does() -> None:
     async def play(desk: Desk, stack: AsyncExitStack) -> None:
         supervisor = Supervisor()
         async with serving(supervisor.handle) as asked:
@@ -186,7 +177,7 @@ def test_where_nothing_listened_no_question_is_asked_until_something_does(monkey
         assert desk.supervisors._supervisors[KEY].failures == 5
         await stack.enter_async_context(serving(supervisor.handle, asked.port))
         heard = await desk.hears(asked, lambda heard: not heard.error)
-        assert (heard.attempt, supervisor.asked, len(questions)) == (1, 1, 2)
+        assert (heard.attempt, supervisor.asked) == (1, 1)
 
     played(play)
 

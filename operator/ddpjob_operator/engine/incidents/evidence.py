@@ -95,7 +95,7 @@ NO_SUCH_IMAGE = (
 """A registry's words, in any case, for errors that trying again does not fix; if it does not answer, the kubelet
 tries again."""
 NO_CONTAINER = frozenset({"CreateContainerConfigError", "CreateContainerError"})
-PATIENCE = timedelta(seconds=60)
+CONTAINER_TIMEOUT = timedelta(seconds=60)
 """How long a container may wait for an object that does not exist yet: a ConfigMap that is applied after the job."""
 
 
@@ -237,7 +237,7 @@ def lacks_image(pod: Pod) -> bool:
 def unstartable_at(pod: Pod) -> datetime | None:
     """When a pod counts as unable to start that lacks something else, unless it starts before."""
     waits = pod.waiting is not None and pod.active and pod.waiting.reason in NO_CONTAINER
-    return pod.scheduled_at + PATIENCE if waits and pod.scheduled_at is not None else None
+    return pod.scheduled_at + CONTAINER_TIMEOUT if waits and pod.scheduled_at is not None else None
 
 
 def _taken_away(pod: Pod, problems: Mapping[str, str]) -> tuple[Cause, str] | None:

@@ -70,7 +70,7 @@ def first_of(failures: list[Facts]) -> Facts:
     return _with_consequences(known, nodes, at_least=known.consequences)
 
 
-def enlightened(known: Facts, later: list[Facts]) -> Facts:
+def with_later_reports(known: Facts, later: list[Facts]) -> Facts:
     """A known incident in the light of what other pods of its attempt have reported since.
 
     Pods that stopped only because they were told to are not part of it.

@@ -3,7 +3,7 @@
 The disruption budget and the place in a queue come and go by rules of their own (`drains.py`, `queue.py`).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ddpjob_operator.api import DDPJob, NetworkPolicy
@@ -61,33 +61,19 @@ BESIDE: Mapping[OwnedKind, _Beside] = {
 
 
 def set_right(view: View, job: DDPJob) -> tuple[Action, ...]:
-    """Creates what is missing beside the pods of a job, and deletes what is not wanted any more."""
-    return (*_missing(view, job), *_surplus(view, job))
-
-
-def _missing(view: View, job: DDPJob) -> Iterator[Create]:
-    for kind, wanted, there in _possible(view):
-        name = wanted.name(job)
-        if name is not None and name not in map(_named, there):
-            yield Create(kind, wanted.build(job, view))
-
-
-def _surplus(view: View, job: DDPJob) -> Iterator[Delete]:
-    for kind, wanted, there in _possible(view):
-        name = wanted.name(job)
-        goes = (_named(one) for one in there if not (isinstance(one, PodGroup) and one.deleting))
+    """Creates what is missing beside the pods of a job, then deletes what is not wanted any more."""
+    creates, deletes = list[Create](), list[Delete]()
+    for kind, wanted in BESIDE.items():
+        if kind not in view.snapshot.owned:  # Nobody can make one here.
+            continue
+        name, there = wanted.name(job), view.snapshot.owned[kind]
+        names = {one if isinstance(one, str) else one.name for one in there}
+        ending = {one.name for one in there if isinstance(one, PodGroup) and one.deleting}
+        if name is not None and name not in names:
+            creates.append(Create(kind, wanted.build(job, view)))
         if "delete" in kind.verbs:
-            yield from (Delete(kind, one) for one in sorted(goes) if one != name)
-
-
-def _possible(view: View) -> Iterator[tuple[OwnedKind, _Beside, tuple[str | PodGroup, ...]]]:
-    """The kinds of which the operator can make any, with what there is."""
-    owned = view.snapshot.owned
-    return ((kind, wanted, owned[kind]) for kind, wanted in BESIDE.items() if kind in owned)
-
-
-def _named(one: str | PodGroup) -> str:
-    return one if isinstance(one, str) else one.name
+            deletes += (Delete(kind, surplus) for surplus in sorted(names - ending - {name}))
+    return (*creates, *deletes)
 
 
 def chosen(view: View) -> StatusChanges:

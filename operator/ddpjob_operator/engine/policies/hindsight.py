@@ -6,7 +6,7 @@ from ddpjob_operator.api import AvoidedNodeName, Cause, ConditionType, Incident
 from ddpjob_operator.api.status import MAX_AVOIDED
 from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.incidents.evidence import attempt_told, facts_of, lost_with_its_node
-from ddpjob_operator.engine.incidents.facts import Facts, enlightened
+from ddpjob_operator.engine.incidents.facts import Facts, with_later_reports
 from ddpjob_operator.engine.incidents.ledger import Entry, amended, was_answered
 from ddpjob_operator.engine.manifests.names import pod_name
 from ddpjob_operator.engine.snapshot import Pod
@@ -19,7 +19,7 @@ AVOIDED_FOR = timedelta(hours=1)
 def news(view: View) -> Entry | None:
     """The last incident by what is known of it now; None if the status already says the same."""
     known = view.status.last_incident
-    return None if known is None else amended(view, enlightened(Facts.of(known), _said_since(view, known)))
+    return None if known is None else amended(view, with_later_reports(Facts.of(known), _said_since(view, known)))
 
 
 def hindsight(view: View, entry: Entry | None) -> StatusChanges:
@@ -47,7 +47,7 @@ def avoiding(view: View, names: tuple[str, ...], *, at_most: int = MAX_AVOIDED) 
 def _said_since(view: View, known: Incident) -> list[Facts]:
     """What the other pods of the failed attempt have reported since."""
     attempt, now = known.attempt, view.now
-    present = (pod for node, pod in view.restless.items() if node not in view.finished)
+    present = (pod for node, pod in view.current_unsteady.items() if node not in view.finished)
     pods = _gang_of(view, known) if was_answered(view) else tuple(present)
     later = [facts_of(pod, attempt, now, by_us=True) for pod in pods if pod.failed]
     if known.cause is Cause.PEER_LOST:

@@ -46,7 +46,7 @@ def incident(view: View) -> Verdict | None:
 def incident_due(view: View) -> Times:
     """When a pod that cannot start, does not finish, or no longer answers counts as failed."""
     yield _finish_timeout(view)
-    yield from (unstartable_at(pod) for pod in view.restless.values())
+    yield from (unstartable_at(pod) for pod in view.current_unsteady.values())
     yield from lost_at(view).values()
 
 
@@ -109,7 +109,7 @@ def _failures(view: View) -> list[Facts]:
     And of those that run, but whose supervisors are missed.
     """
     attempt, now, problems, noun = view.status.attempt, view.now, view.snapshot.kubernetes_node_problems, view.noun
-    troubled = [pod for pod in view.restless.values() if _is_in_trouble(view, pod)]
+    troubled = [pod for pod in view.current_unsteady.values() if _is_in_trouble(view, pod)]
     ends = [pod.exit.finished_at + TICK for pod in troubled if pod.exit and pod.exit.finished_at]
     # Those that have yet to end come after: as time passes they would, and with it another would be the first.
     later = max([now, *ends])
@@ -144,7 +144,7 @@ def _with_who_left(view: View, first: Facts) -> Facts:
 def _blamed(view: View, found: list[Facts]) -> list[Facts]:
     """The failures of nodes that others report as the first to fail, and whose own pods have not ended yet."""
     known = {failure.node for failure in found}
-    said = (incident_told(pod, view.now) for pod in view.restless.values() if pod.failed)
+    said = (incident_told(pod, view.now) for pod in view.current_unsteady.values() if pod.failed)
     named = {one.node: one for one in said if one is not None and one.node not in known}
     waiting = (one for node, one in named.items() if node in view.current and view.current[node].active)
     return [with_pod(view, one) for one in waiting]

@@ -82,7 +82,7 @@ def _waiting_for(view: View) -> str:
     group = view.pod_group
     if group is not None and group.waiting is not None and not view.placed:
         return f"no room for the gang yet: {group.waiting}{_lacking(view, group.waiting)}"
-    waiting = [pod for pod in view.restless.values() if not pod.running and pod.active]
+    waiting = [pod for pod in view.current_unsteady.values() if not pod.running and pod.active]
     if not waiting:
         return ""
     first = next((pod for pod in waiting if pod.waiting), waiting[0])

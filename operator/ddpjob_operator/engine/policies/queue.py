@@ -45,7 +45,7 @@ UNREADY = ("PodsReady", False, "WaitForStart", "Not all pods are ready or succee
 
 FLAVOR_RECHECK = timedelta(seconds=10)
 
-STOPPED = (ConditionType.CREATED, ConditionType.RUNNING, ConditionType.RESTARTING)
+RUN_CONDITIONS = (ConditionType.CREATED, ConditionType.RUNNING, ConditionType.RESTARTING)
 
 
 def queued(view: View) -> Verdict | None:
@@ -104,7 +104,7 @@ def _words(why: Waiting) -> tuple[str, str]:
 
 
 def _halted(view: View, why: Waiting) -> DDPJobStatus:
-    says = (Say(kind, value=False, reason=Reason.QUEUED, message=str(why)) for kind in STOPPED)
+    says = (Say(kind, value=False, reason=Reason.QUEUED, message=str(why)) for kind in RUN_CONDITIONS)
     return updated(view, RESUMED, *says, **halted(view))
 
 

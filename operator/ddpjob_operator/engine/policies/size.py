@@ -10,7 +10,6 @@ from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.decision import Action, CreatePod
 from ddpjob_operator.engine.incidents.price import JITTER, in_a_row, share
 from ddpjob_operator.engine.manifests.init_containers import WAITING_FOR_MASTER
-from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import View, after
 
 from .hindsight import avoiding
@@ -76,7 +75,8 @@ def given_back(view: View) -> Verdict | None:
     if not view.is_due(_stuck_time(view)):
         return None
     # Ranks that wait for rank 0 are not stuck because of their nodes. If all are stuck, it is no node's fault.
-    blamed = [pod for pod in view.restless.values() if pod.active and not pod.running and not _waits_for_master(pod)]
+    waiting = [pod for pod in view.current_unsteady.values() if pod.active and not pod.running]
+    blamed = [pod for pod in waiting if pod.waiting is None or pod.waiting.reason != WAITING_FOR_MASTER]
     avoided = (
         avoiding(view, tuple(pod.node_name for pod in blamed if pod.node_name)) if len(blamed) < view.nodes else ()
     )
@@ -115,7 +115,7 @@ def _stuck_time(view: View) -> datetime | None:
 
     Never while an init container of the template is running: what it fetches takes as long as it takes.
     """
-    waiting = [pod for pod in view.restless.values() if pod.active and not pod.running]
+    waiting = [pod for pod in view.current_unsteady.values() if pod.active and not pod.running]
     if not waiting or view.placed < view.nodes or any(pod.waiting and pod.waiting.busy for pod in waiting):
         return None
     last = max((pod.scheduled_at for pod in view.current.values() if pod.scheduled_at), default=None)
@@ -171,11 +171,7 @@ def _since_restart(view: View) -> datetime | None:
     return said.last_transition_time if said else None
 
 
-def _waits_for_master(pod: Pod) -> bool:
-    return pod.waiting is not None and pod.waiting.reason == WAITING_FOR_MASTER
-
-
-def look_out(view: View) -> tuple[Action, ...]:
+def reconcile_reserves(view: View) -> tuple[Action, ...]:
     """Creates the reserves of a gang that is smaller than it may be, and deletes those that are too many.
 
     One that has failed is not recreated in this attempt, and none is wanted any more once a node has finished.

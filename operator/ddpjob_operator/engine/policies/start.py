@@ -15,7 +15,7 @@ from ddpjob_operator.engine.view import View
 
 from .drains import unprotected
 from .obstacles import in_the_way, no_image, so_many_run, starts_again, ungrouped
-from .size import lacking, look_out
+from .size import lacking, reconcile_reserves
 from .steps import creating, delete, ends_due, grace_between, short_grace, stop, waiting_to_end
 from .verdict import Times, Verdict
 from .way import wait_ends
@@ -109,7 +109,7 @@ def under_way(view: View) -> Verdict | None:
     obstacle = in_the_way(view) if lacking(view) else None
     if obstacle is not None:
         message = f"{message}; the gang cannot grow: {obstacle.message}"
-    return Verdict(status, message, (*late, *look_out(view)), blocked=obstacle)
+    return Verdict(status, message, (*late, *reconcile_reserves(view)), blocked=obstacle)
 
 
 def _finished(view: View) -> str:

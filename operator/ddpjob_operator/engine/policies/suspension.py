@@ -17,7 +17,7 @@ from .steps import budget, delete, last_attempt, start, waiting_to_end
 from .verdict import Verdict
 
 RESUMED = Say(ConditionType.SUSPENDED, value=False, reason=Reason.JOB_RESUMED, message="Resumed")
-STOPPED = tuple(
+NOT_RUNNING = tuple(
     Say(kind, value=False, reason=Reason.SUSPENDED, message="Suspended")
     for kind in (ConditionType.CREATED, ConditionType.RUNNING, ConditionType.RESTARTING)
 )
@@ -30,12 +30,12 @@ def suspended(view: View) -> Verdict | None:
     fields = halted(view)
     if view.active:
         message = f"Waiting for {view.pods(len(view.active))} to save and stop"
-        return Verdict(updated(view, *STOPPED, **fields), message, delete(view, view.active, grace=None))
+        return Verdict(updated(view, *NOT_RUNNING, **fields), message, delete(view, view.active, grace=None))
     message = "Nothing runs until the job is resumed"
     if view.started and view.spec.checkpoint and (lost := lost_with_pods(view.spec)):
         message = f"{message}; then it starts over: {lost}"
     said = Say(ConditionType.SUSPENDED, value=True, reason=Reason.JOB_SUSPENDED, message=message)
-    return Verdict(updated(view, *STOPPED, said, **fields), message)
+    return Verdict(updated(view, *NOT_RUNNING, said, **fields), message)
 
 
 def halted(view: View) -> StatusChanges:

@@ -19,6 +19,9 @@ TURN_SECONDS = 15
 one does: the Cluster Autoscaler looks every ten seconds for pods that lack nodes, and the scheduler may take as long
 before it tries again those that are to get the nodes."""
 
+UNSCHEDULABLE, GATED = "Unschedulable", "SchedulingGated"
+"""Reasons of a pod without a node: the scheduler has tried and found none; somebody keeps it from trying."""
+
 EVERYWHERE = frozenset({"cpu", "memory", "ephemeral-storage"})
 """Resources that all Kubernetes nodes have."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -46,7 +49,9 @@ def patience_ends(view: View) -> datetime | None:
     A gang that has run and waits for single pods keeps what it holds, and so does one that is about to shrink.
     """
     lacking = lacking_nodes(view)
-    if view.snapshot.ahead is None or not lacking or not view.placed or not all(map(_is_hopeless, lacking)):
+    # The scheduler says that only others can make room for these pods, and nobody does yet.
+    hopeless = all(pod.waiting and pod.waiting.reason == UNSCHEDULABLE and not pod.nominated for pod in lacking)
+    if view.snapshot.ahead is None or not lacking or not view.placed or not hopeless:
         return None
     if view.status.bookkeeping.incarnations.exceptions or shrink_time(view) is not None:
         return None
@@ -57,12 +62,7 @@ def patience_ends(view: View) -> datetime | None:
 
 def lacking_nodes(view: View) -> tuple[Pod, ...]:
     """The present pods that are not scheduled yet."""
-    return tuple(pod for pod in view.restless.values() if pod.node_name is None)
-
-
-def _is_hopeless(pod: Pod) -> bool:
-    """Whether the scheduler says that only others can make room for a pod, and nobody does yet."""
-    return pod.waiting is not None and pod.waiting.for_a_node and not pod.nominated
+    return tuple(pod for pod in view.current_unsteady.values() if pod.node_name is None)
 
 
 def wait_ends(view: View) -> datetime | None:
@@ -95,7 +95,7 @@ def in_line(view: View) -> InLine | None:
     """How a job stands in line for nodes; not at all if it is ending, or something else keeps it from running."""
     if view.winds_down or view.status.is_true(ConditionType.BLOCKED):
         return None
-    if not all(pod.waiting is not None and pod.waiting.gated for pod in lacking_nodes(view)):
+    if not all(pod.waiting is not None and pod.waiting.reason == GATED for pod in lacking_nodes(view)):
         return InLine(found=view.placed)
     return InLine(away=True) if _has_given_way(view) else None
 
