@@ -98,7 +98,8 @@ def pod_of(seen: PodObject) -> Pod | None:
     if place is None:
         return None
     node, incarnation = place
-    state = _trainer(status).state
+    trainers = (one for one in status.container_statuses if one.name == TRAINER_CONTAINER)
+    state = next(trainers, NO_TRAINER).state
     ended = _exit(status, state)
     running = state.running is not None and ended is None
     conditions = {condition.type: condition for condition in status.conditions}
@@ -303,7 +304,3 @@ def _waiting(status: PodStatus, state: ContainerState, conditions: Conditions) -
         return Waiting(f"init container {running} runs", busy=True)
     sandbox = conditions.get("PodReadyToStartContainers", NO_CONDITION)
     return Waiting(VOLUMES_AND_NETWORK) if sandbox.status == "False" else None
-
-
-def _trainer(status: PodStatus) -> ContainerStatus:
-    return next((one for one in status.container_statuses if one.name == TRAINER_CONTAINER), NO_TRAINER)

@@ -132,7 +132,7 @@ async def _operator(registry: kopf.OperatorRegistry, choose: Choose) -> None:
 def _registry(tell: Callable[[kopf.RawEvent], None]) -> kopf.OperatorRegistry:
     """Only a low-level handler: it writes nothing to the objects, and every event reaches it."""
     registry = kopf.OperatorRegistry()
-    kopf.on.login(registry=registry)(_login)
+    kopf.on.login(registry=registry)(lambda **_: credentials())
 
     @kopf.on.event(GROUP, VERSION, "ddpjobs", registry=registry)
     async def seen(event: kopf.RawEvent, **_: object) -> None:
@@ -171,7 +171,3 @@ class _NothingToKeep(kopf.ProgressStorage):
 
     def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
         return essence
-
-
-def _login(**_: object) -> kopf.ConnectionInfo:
-    return credentials()

@@ -7,7 +7,6 @@ told when that changes.
 The lines are kept in memory alone: a process that has just begun to lead has them once each job has had a look.
 """
 
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
@@ -28,16 +27,6 @@ class Place(NamedTuple):
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class _First:
-    """The first in a line."""
-
-    key: Key
-    how: InLine
-    since: datetime = field(compare=False)
-    """When it became the first, or last found a node or lost one."""
-
-
 class WaitingLines:
     """The jobs that lack nodes."""
 
@@ -45,8 +34,8 @@ class WaitingLines:
         """`mark` queues a look at a job for which it matters that another one is the first now."""
         self._mark = mark
         self._places: dict[Key, tuple[Place, InLine]] = {}
-        self._firsts: dict[str, _First] = {}
-        """By the kind of nodes."""
+        self._firsts: dict[str, tuple[Key, InLine, datetime]] = {}
+        """By the kind of nodes, with the time at which it became the first, or last found a node or lost one."""
 
     def __bool__(self) -> bool:
         return bool(self._places)
@@ -54,7 +43,7 @@ class WaitingLines:
     def ahead(self, key: Key, place: Place) -> Ahead | None:
         """The jobs ahead of one that has, or would have, this place."""
         jobs = sum(one.kind == place.kind and one < place for other, (one, _) in self._places.items() if other != key)
-        return Ahead(jobs, self._firsts[place.kind].since) if jobs else None
+        return Ahead(jobs, self._firsts[place.kind][2]) if jobs else None
 
     def priority(self, key: Key) -> int:
         """The priority of a job's pods as it was last known."""
@@ -76,14 +65,15 @@ class WaitingLines:
 
     def _update(self, kind: str, now: datetime) -> None:
         """If another one is the first now, the former may have to give way, and the new one may come back."""
-        former = self._firsts.pop(kind, None)
+        former, how_before, since = self._firsts.pop(kind, (None, None, now))
         line = [(place, key) for key, (place, _) in self._places.items() if place.kind == kind]
         if not line:
             return
-        _, key = min(line)
-        first = _First(key, self._places[key][1], now)
-        self._firsts[kind] = former if former == first else first
-        if former is not None and former.key in self._places and former.key != key:
-            self._mark(former.key)
-        if former != first and first.how.away:
-            self._mark(key)
+        _, first = min(line)
+        how = self._places[first][1]
+        moved = (former, how_before) != (first, how)
+        self._firsts[kind] = first, how, now if moved else since
+        if former in self._places and former != first:
+            self._mark(former)
+        if moved and how.away:
+            self._mark(first)

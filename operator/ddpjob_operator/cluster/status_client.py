@@ -67,7 +67,10 @@ async def ask(session: aiohttp.ClientSession, asked: Asked, mark: str, wait: flo
             if response.status != HTTPStatus.OK:
                 raise UnheardError("unreadable", f"{address} answers with HTTP status {response.status}")
             content = await _read(response, address)
-            return Answer(_parsed(content, address), _mark(response))
+            document = document_of(content)
+            if document is None:
+                raise UnheardError("unreadable", f"the answer of {address} is not a status: {content[:40]!r}")
+            return Answer(document, _mark(response))
     except aiohttp.ConnectionTimeoutError:
         raise UnheardError("silent", f"no connection to {address} within {CONNECT_SECONDS:.0f} s") from None
     except TimeoutError:
@@ -101,10 +104,3 @@ def _mark(response: aiohttp.ClientResponse) -> str:
     """The answer's mark in a form that can be sent back."""
     mark = response.headers.get("ETag", "")
     return mark if len(mark) <= LONGEST_MARK and mark.isascii() and mark.isprintable() else ""
-
-
-def _parsed(content: bytes, address: str) -> Mapping[str, Any]:
-    document = document_of(content)
-    if document is None:
-        raise UnheardError("unreadable", f"the answer of {address} is not a status: {content[:40]!r}")
-    return document

@@ -183,11 +183,7 @@ def events(before: DDPJobStatus, after: DDPJobStatus) -> tuple[Event, ...]:
     }
     if ConditionType.RUNNING in news:
         news.pop(ConditionType.CREATED, None)
-    return tuple(map(_event, news.values()))
-
-
-def _event(condition: Condition) -> Event:
-    return Event(condition.type in WARNINGS, condition.type, condition.message)
+    return tuple(Event(one.type in WARNINGS, one.type, one.message) for one in news.values())
 
 
 def with_conditions(view: View, status: DDPJobStatus, *says: Say) -> DDPJobStatus:

@@ -202,12 +202,10 @@ class _Clock:
             return None
         try:
             time = datetime.fromisoformat(value)
-            return time.astimezone(UTC) + self.behind if time.tzinfo and self._is_near(time) else None
+            is_near = time.tzinfo is not None and self.at - BACK <= time <= self.at + AHEAD
+            return time.astimezone(UTC) + self.behind if is_near else None
         except (ValueError, OverflowError):
             return None
-
-    def _is_near(self, time: datetime) -> bool:
-        return self.at - BACK <= time <= self.at + AHEAD
 
 
 def _clock(now: Any, at: datetime) -> _Clock:

@@ -254,7 +254,7 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
     return {
         # If this very decision starts the gang again, the report is from the previous gang.
         "supervised": status.bookkeeping.supervised or (same_gang and heard is not None),
-        "progress": progress if runs or progress is None else _without_end_in_sight(progress),
+        "progress": progress if runs or progress is None else progress.model_copy(update={"eta_seconds": None}),
         "steps": status.bookkeeping.steps if ahead else _steps(view),
         "checkpoint": _checkpoint(view, status, last_checkpoint),
         "stragglers": stragglers,
@@ -288,7 +288,3 @@ def _stragglers(view: View, heard: Heard) -> tuple[Straggler, ...]:
     return tuple(
         Straggler(node=one.node, node_name=names.get(one.node), slowdown=one.slowdown) for one in heard.stragglers
     )
-
-
-def _without_end_in_sight(progress: Progress) -> Progress:
-    return progress.model_copy(update={"eta_seconds": None})

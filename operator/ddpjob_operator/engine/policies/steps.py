@@ -96,7 +96,8 @@ def start_again(
 
 def give_back(view: View, reason: Reason, message: str, wait: timedelta, **changes: Unpack[StatusChanges]) -> Verdict:
     """A gang that never came up gives back the nodes that it holds, at no cost, and tries again after a while."""
-    verdict = start_again(view, not_up(reason, message), message, grace=short_grace(view), wait=wait, **changes)
+    says = restarting(reason, message, came_up=False)
+    verdict = start_again(view, says, message, grace=short_grace(view), wait=wait, **changes)
     return replace(verdict, events=(Event(warning=True, reason=reason, message=message),))
 
 
@@ -119,20 +120,11 @@ def replace_alone(
     return Verdict(status, message, delete(view, left, grace=grace), wake_at=until)
 
 
-def restarting(reason: str, message: str) -> tuple[Say, ...]:
-    """The conditions of a gang that is to start again."""
-    return _once_more(reason, message, restarting=True)
-
-
-def not_up(reason: str, message: str) -> tuple[Say, ...]:
-    """The conditions of a gang that never came up, and tries again."""
-    return _once_more(reason, message, restarting=False)
-
-
-def _once_more(reason: str, message: str, *, restarting: bool) -> tuple[Say, ...]:
-    to_come = "To be created for the next attempt" if restarting else message
+def restarting(reason: str, message: str, *, came_up: bool = True) -> tuple[Say, ...]:
+    """The conditions of a gang that is to start again; one that never came up only tries again."""
+    to_come = "To be created for the next attempt" if came_up else message
     return (
-        Say(ConditionType.RESTARTING, value=restarting, reason=reason, message=message),
+        Say(ConditionType.RESTARTING, value=came_up, reason=reason, message=message),
         Say(ConditionType.RUNNING, value=False, reason=reason, message=message),
         Say(ConditionType.CREATED, value=False, reason=reason, message=to_come),
     )
