@@ -124,7 +124,7 @@ def test_a_job_is_submitted_looked_at_and_deleted(user: User) -> None:
         0,
         [
             f"digits: 2 nodes x 1 process, submitted to namespace {user.namespace} of context plant",
-            f"Suspended, preempted or restarted with new pods, it starts over: {LOST}",
+            f"If it is suspended, preempted or restarted with new pods, it starts over: {LOST}",
             f"Watch it with: ddpjob logs digits -n {user.namespace} --follow",
             f"Stop it with: ddpjob delete digits -n {user.namespace}",
         ],
@@ -181,7 +181,7 @@ def test_as_a_plugin_of_kubectl_it_is_the_same(user: User) -> None:
 
 def test_a_dry_run_says_what_would_be_made_and_makes_nothing(user: User) -> None:
     code, said = user.call("submit", "--dry-run", EXAMPLE)
-    assert (code, "would get a Service and 2 pods; nothing was made" in said) == (0, True), said
+    assert (code, "would get a Service and 2 pods; nothing was created" in said) == (0, True), said
     assert user.job() is None
 
 
@@ -228,7 +228,7 @@ def test_namespaces_that_differ_or_do_not_exist_are_named(user: User) -> None:
     assert user.call("submit", file) == (2, expected)
     user.namespace = "elsewhere"
     code, said = user.call("submit", file)
-    assert (code, "make it with: kubectl create namespace elsewhere" in said) == (2, True), said
+    assert (code, "create it with: kubectl create namespace elsewhere" in said) == (2, True), said
 
 
 def test_waiting_tells_what_becomes_of_the_job_and_ends_with_its_success(user: User) -> None:
@@ -318,7 +318,7 @@ def test_a_job_gets_another_number_of_nodes(user: User) -> None:
     user.call("submit", EXAMPLE)
     assert user.call("scale", "digits", "--nodes", "3") == (0, "digits: scaled from 2 to 3 nodes\n")
     user.say("Running", state="Running", message="3 nodes running", attempt=1)
-    said = f"digits: scaled from 3 to 1 node; its pods stop, and as many start over: {LOST}\n"
+    said = f"digits: scaled from 3 to 1 node; its pods stop, and new ones start over: {LOST}\n"
     assert user.call("scale", "digits", "--nodes", "1") == (0, said)
     assert user.job()["spec"]["nodes"] == 1
     assert user.call("scale", "digits", "--nodes", "1") == (0, "digits: has 1 node already\n")

@@ -79,7 +79,7 @@ def test_a_script_goes_to_the_cluster_with_its_code_which_stays_as_long_as_a_job
     assert said.splitlines()[:4] == [
         "packed 2 files, 13 bytes: model.py, train.py",
         "not packed, since it may hold secrets (1): .env",
-        "To send one all the same: --include FILE. What only the job should know belongs in a Secret",
+        "To send one anyway: --include FILE. Values that only the job should know belong in a Secret",
         f"train: 2 nodes x 8 processes, submitted to namespace {engineer.namespace} of context plant",
     ]
     ((name, first),) = engineer.codes().items()
@@ -142,15 +142,15 @@ def _suspended() -> dict[str, Any]:
 def test_what_is_refused_makes_nothing_and_is_told_in_one_line(engineer: Engineer) -> None:
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "jobs-only"}}
     bind(engineer, role | {"rules": [{"apiGroups": ["ddpjob.dev"], "resources": ["*"], "verbs": ["*"]}]})
-    forbidden = "code travels in a ConfigMap, and the cluster of context plant does not allow it: "
+    forbidden = "cannot store the code in a ConfigMap: the cluster of context plant does not allow it: "
     code, said = engineer.submit("train.py")
     assert (code, said.count("error: "), forbidden in said) == (1, 1, True), said
     mistakes = {
         ("missing.py",): "there is no missing.py in ",
-        ("train.py", "--memory", "lots"): "--memory lots: must be a quantity",
+        ("train.py", "--memory", "lots"): "--memory lots: must be a Kubernetes quantity",
         ("train.py", "--volume", "data"): "--volume data: must be CLAIM:/path",
         ("train.py", "--source", "missing"): "--source missing: there is no such folder",
-        ("train.py", "-o", "yaml"): "-o yaml prints what would be made; add --dry-run",
+        ("train.py", "-o", "yaml"): "-o yaml works only with --dry-run; add it",
         ("train.py", "--nodes", "0"): "--nodes: 0 is too small; it must be at least 1",
         ("--", "torchrun", "train.py"): "train.py would stay on this machine",
     }

@@ -88,7 +88,7 @@ def test_a_script_reads_and_writes_files_where_ddpjob_run_is_called_and_finds_th
     elsewhere = replace(here, directory=here.directory / "elsewhere")
     code, output = elsewhere.ddpjob("run", file, "--run-dir", here.directory / "ddpjob-runs")
     assert code == 0, output
-    assert f"the ranks work in {here.directory}, where this run was started first" in output
+    assert f"the ranks run in {here.directory}, where this run was first started" in output
     assert [f"[rank {rank}] goes on" in output for rank in range(2)] == [True, True]
 
 

@@ -19,7 +19,7 @@ def supervise() -> None:
         if library.startswith("ddpjob"):
             raise
         complain(
-            f"{sys.executable} lacks {library}: ddpjob was installed without its extra cli; install it as"
-            " ddpjob[cli], from where it came"
+            f"{sys.executable} lacks {library}: ddpjob was installed without its extra cli; install"
+            " ddpjob[cli] from the same source"
         )
         sys.exit(ExitCode.BAD_INPUT)

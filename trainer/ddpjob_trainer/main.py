@@ -107,8 +107,8 @@ def _explain(
         error = known_failure(error, f" in {position.activity} at step {position.step}") or error
     if isinstance(error, ModuleNotFoundError) and error.name in LIBRARIES:
         error = ConfigError(
-            f"{sys.executable} lacks {error.name}: ddpjob was installed without its extra trainer; install it as"
-            " ddpjob[trainer], from where it came"
+            f"{sys.executable} lacks {error.name}: ddpjob was installed without its extra trainer; install"
+            " ddpjob[trainer] from the same source"
         )
     if not isinstance(error, TrainerError):
         traceback.print_exception(error)

@@ -29,7 +29,7 @@ OF_A_PROGRAM = (
 """How these are called with one."""
 
 COMPLETION = """\
-Print what lets a shell complete commands, flags and names of jobs.
+Print a script with which a shell completes commands, flags and names of jobs.
 
   bash:  echo 'source <(ddpjob completion bash)' >> ~/.bashrc
   zsh:   echo 'source <(ddpjob completion zsh)' >> ~/.zshrc
@@ -133,7 +133,7 @@ def _program(command: argparse.ArgumentParser, target: str, meaning: str) -> Non
         "--checkpoint",
         type=_path,
         metavar="DIR",
-        help="what DDPJOB_CHECKPOINT_DIR says (default: a directory of the run)",
+        help="where to save checkpoints: the ranks' DDPJOB_CHECKPOINT_DIR (default: a directory of the run)",
     )
 
 
@@ -171,7 +171,7 @@ def _submit(command: argparse.ArgumentParser) -> None:
     )
     program.add_argument("--name", metavar="NAME", help="the job's name (default: after the script)")
     program.add_argument(
-        "--source", type=_path, metavar="DIR", help="send this folder, without what its .gitignore names"
+        "--source", type=_path, metavar="DIR", help="send this folder, except for what its .gitignore excludes"
     )
     program.add_argument(
         "--include",
@@ -186,15 +186,17 @@ def _submit(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="REQUIREMENT",
-        help="a package to install beside those of the image, such as 'einops>=0.8' (can be repeated)",
+        help="a package to install in addition to those of the image, such as 'einops>=0.8' (can be repeated)",
     )
     program.add_argument(
-        "-r", "--requirements", type=_path, metavar="FILE", help="install what this requirements file names"
+        "-r",
+        "--requirements",
+        type=_path,
+        metavar="FILE",
+        help="install the packages that this requirements file lists",
     )
-    program.add_argument(
-        "--image", metavar="IMAGE", help="the pods' image (default: the one that the administrator has set)"
-    )
-    program.add_argument("--cpu", metavar="QUANTITY", help="processors of each node, such as 4 or 500m")
+    program.add_argument("--image", metavar="IMAGE", help="the pods' image (default: the administrator's choice)")
+    program.add_argument("--cpu", metavar="QUANTITY", help="CPUs of each node, such as 4 or 500m")
     program.add_argument("--memory", metavar="QUANTITY", help="memory of each node, such as 16Gi")
     program.add_argument(
         "--volume",
@@ -211,11 +213,13 @@ def _submit(command: argparse.ArgumentParser) -> None:
         help="mount the files of an image; Kubernetes 1.35 or later (can be repeated)",
     )
     program.add_argument(
-        "--checkpoint", metavar="CLAIM:/PATH", help="claim for checkpoints; /PATH is what DDPJOB_CHECKPOINT_DIR says"
+        "--checkpoint",
+        metavar="CLAIM:/PATH",
+        help="claim for checkpoints, mounted at /PATH, the ranks' DDPJOB_CHECKPOINT_DIR",
     )
-    program.add_argument("--queue", metavar="NAME", help="queue of Kueue's that is to admit the job")
+    program.add_argument("--queue", metavar="NAME", help="Kueue queue that admits the job")
     command.add_argument(
-        "--replace", action="store_true", help="if the job exists: suspend it, change it, and let it go on"
+        "--replace", action="store_true", help="if the job exists: suspend it, change it and resume it"
     )
     command.add_argument("--wait", action="store_true", help="show what happens to it until it ends")
     command.add_argument("--dry-run", action="store_true", help="let the API server check it; create nothing")
@@ -230,7 +234,7 @@ def _status(command: argparse.ArgumentParser) -> None:
     shown = command.add_mutually_exclusive_group()
     shown.add_argument("-o", "--output", choices=["json"], help="print the whole object")
     shown.add_argument(
-        "-w", "--watch", action="store_true", help="a line for each job, and again whenever it has changed"
+        "-w", "--watch", action="store_true", help="print a line for each job, and another one whenever it changes"
     )
     command.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")
     _either(command)
@@ -245,9 +249,7 @@ def _logs(command: argparse.ArgumentParser) -> None:
         "--since", type=_seconds, metavar="DURATION", help="only what is newer, such as 90s or 1h30m (cluster only)"
     )
     command.add_argument("--timestamps", action="store_true", help="each line with its time (cluster only)")
-    command.add_argument(
-        "--raw", action="store_true", help="to a terminal too as it was written, with what a terminal would obey"
-    )
+    command.add_argument("--raw", action="store_true", help="pass control characters on to a terminal too")
     attempt = command.add_mutually_exclusive_group()
     attempt.add_argument("-p", "--previous", action="store_true", help="of the previous attempt")
     attempt.add_argument("--attempt", type=_whole, metavar="N", help="of this attempt, if its logs still exist")
@@ -334,7 +336,7 @@ def _stop(command: argparse.ArgumentParser) -> None:
 def _rm(command: argparse.ArgumentParser) -> None:
     command.description = (
         "Remove runs on this machine that are not running: their directories, with the logs and the checkpoints in"
-        " them. A directory of your own that --checkpoint has named stays."
+        " them. A directory that you have named with --checkpoint stays."
     )
     _each_named(command, "a run (can be repeated)", completion.runs)
     _machine(command)
@@ -347,7 +349,9 @@ def _change(command: argparse.ArgumentParser) -> None:
 
 def _scale(command: argparse.ArgumentParser) -> None:
     _named(command, "the job")
-    command.add_argument("--nodes", type=_whole, required=True, metavar="N", help="how many it should have")
+    command.add_argument(
+        "--nodes", type=_whole, required=True, metavar="N", help="how many nodes the job should have"
+    )
     _either(command)
 
 
@@ -359,7 +363,7 @@ def _delete(command: argparse.ArgumentParser) -> None:
         nargs="?",
         const="true",
         default="true",
-        help="until nothing of it is left (default: true)",
+        help="wait until all of it is gone (default: true)",
     )
     _either(command)
 
@@ -395,16 +399,16 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "validate": ("check the DDPJobs of YAML files, and start nothing", _validate),
     "submit": ("run a DDPJob on a cluster", _submit),
     "status": ("say what a job is doing and why", _status),
-    "logs": ("print what the ranks have written", _logs),
+    "logs": ("print the ranks' output", _logs),
     "report": ("write a report of a run as one HTML page", _report),
     "ls": ("list the runs on this machine, wherever their directories are", _ls),
-    "stop": ("let runs on this machine save and stop, and keep them", _stop),
+    "stop": ("stop runs on this machine once they have saved, and keep them", _stop),
     "rm": ("remove runs on this machine, with the logs and checkpoints in their directories", _rm),
-    "suspend": ("let a job on a cluster save and stop, and keep it", _change),
-    "resume": ("let a suspended job on a cluster go on", _change),
+    "suspend": ("stop a job on a cluster once it has saved, and keep it", _change),
+    "resume": ("resume a suspended job on a cluster", _change),
     "scale": ("change the number of nodes of a job on a cluster", _scale),
-    "delete": ("remove jobs from a cluster with all that belongs to them, or runs as rm does", _delete),
-    "completion": ("print what lets a shell complete commands, flags and names of jobs", _completion),
+    "delete": ("delete jobs from a cluster with all that belongs to them, or runs as rm does", _delete),
+    "completion": ("print a script with which a shell completes commands, flags and names of jobs", _completion),
     "version": ("print the versions of this command, and of a cluster's operator and CRD", _version),
 }
 """What each command does, and its arguments."""

@@ -60,9 +60,7 @@ def _check_stands_somewhere() -> None:
     try:
         Path.cwd()
     except OSError as error:
-        raise BadInputError(
-            f"the directory that you are in cannot be used ({error.strerror}); cd to another"
-        ) from None
+        raise BadInputError(f"cannot use the current directory ({error.strerror}); cd to another one") from None
 
 
 def each(arguments: argparse.Namespace) -> list[argparse.Namespace]:

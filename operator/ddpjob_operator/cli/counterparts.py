@@ -40,6 +40,6 @@ def _how_to_resize(run: RunDirectory) -> str:
     """A run without a file goes on as it was started."""
     begun = run.begun
     if program := begun.get("program"):
-        return f"start another run of {program}, with --nodes: this one goes on as it was started"
+        return f"start another run of {program}, with --nodes: this one keeps the nodes that it was started with"
     file = begun.get("file", "FILE")
-    return f"edit nodes in {file}, and call: {itself()} run {file}"
+    return f"edit nodes in {file}, and run: {itself()} run {file}"

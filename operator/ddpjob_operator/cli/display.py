@@ -35,7 +35,7 @@ LAST_SECONDS = 5.0
 BLOCKED_SECONDS = 3.0
 """If none of the output is taken for longer than this, nobody reads it: the terminal or the pipe's reader stands
 still."""
-CUT_SHORT = Text("ddpjob: the rest of what was written is only in the logs", "yellow")
+CUT_SHORT = Text("ddpjob: the rest of the output is only in the logs", "yellow")
 HEADINGS = {"epoch": "epoch", "step": "step", "loss": "loss", "samples_per_second": "samples/s", "eta_seconds": "ETA"}
 """By the name of the field that stands below. A program's other fields have their own names."""
 

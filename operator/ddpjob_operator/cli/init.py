@@ -20,12 +20,12 @@ HEAD = """\
 COMMENTS = {
     "nodes": "Each node gets one pod; on this machine a pod is a process.",
     "procsPerNode": "Training processes per node: one per GPU, as a rule.",
-    "restart": "How many failures are answered by a restart of all ranks, within an hour of healthy running.",
-    "checkpoint": "Ranks find this directory in DDPJOB_CHECKPOINT_DIR; to save and to load is the script's own.\n"
-    "On a cluster give it a volume, or it goes with its pod.",
+    "restart": "How many times all ranks are restarted after a failure, within an hour of healthy running.",
+    "checkpoint": "Ranks find this directory in DDPJOB_CHECKPOINT_DIR; the script itself saves and loads.\n"
+    "On a cluster mount a volume there, or it is lost with its pod.",
     "template": "A Kubernetes pod template.",
-    "image": "On a cluster: what has your script and what it imports. On this machine it is not used.",
-    "command": "What each node runs. ddpjob-supervise in place of python starts ranks again where they fail.",
+    "image": "On a cluster: an image with your script and its imports. On this machine it is not used.",
+    "command": "What each node runs. ddpjob-supervise in place of python restarts ranks in place when they fail.",
     "args": "The script's own arguments.",
     "env": "Variables for the ranks.",
 }

@@ -26,8 +26,8 @@ def main() -> None:
         if str(error.name).startswith("ddpjob"):
             raise
         print(
-            f"error: {sys.executable} lacks {error.name}: ddpjob was installed without its extra cli; install it as"
-            " ddpjob[cli], from where it came",
+            f"error: {sys.executable} lacks {error.name}: ddpjob was installed without its extra cli; "
+            "install ddpjob[cli] from the same source",
             file=sys.stderr,
         )
         sys.exit(BAD_INPUT)

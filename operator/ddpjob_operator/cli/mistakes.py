@@ -79,7 +79,7 @@ def of_names(words: Sequence[str]) -> str | None:
     own = [name, *rest[1:]] if slash else rest[1:]
     if kind not in KINDS or not own or own[0].startswith("-"):
         return None
-    return f"kubectl names a kind, and ddpjob only the job; here that is: {_line(command, *own)}"
+    return f"kubectl takes a kind and a name, ddpjob only the job's name: {_line(command, *own)}"
 
 
 def of_words(words: Sequence[str], unknown: Sequence[str], target: str | None, program: Sequence[str] | None) -> str:
@@ -96,7 +96,7 @@ def of_words(words: Sequence[str], unknown: Sequence[str], target: str | None, p
         return f"unrecognized arguments: {said}; see: {itself()} {words[0]} --help"
     script = next((word for word in (target, *unknown) if word.endswith(".py")), target)
     if script.endswith(FILES):
-        return f"unrecognized arguments: {said}; {script} says what is run: edit it instead"
+        return f"unrecognized arguments: {said}; {script} says what to run: edit it instead"
     own = [word for word in words if word in {target, *unknown} and word != script]
     ours = [word for word in words if word not in {script, *own}]
     right = _line(*ours, script, "--", *own, *after)
@@ -107,7 +107,7 @@ def of_foreign(words: Sequence[str], ours: Sequence[str], program: Sequence[str]
     """What to say about words that correspond to `ours`."""
     foreign = [word for word in words if word not in ours]
     right = _line(*ours, *(["--", *program] if program is not None else []))
-    return f"unrecognized arguments: {' '.join(foreign)}; here that is: {right}"
+    return f"unrecognized arguments: {' '.join(foreign)}; with ddpjob it is: {right}"
 
 
 def in_our_words(words: Sequence[str]) -> list[str]:

@@ -40,7 +40,7 @@ def exit_code(status: DDPJobStatus) -> int:
 def going_on(command: str, status: DDPJobStatus) -> list[str]:
     """How to go on with a run that was stopped, in lines; the last one is the command."""
     unknown = status.attempt and status.checkpoint is None
-    start_over = ["No checkpoint is known of: unless the script itself finds what it has saved, it starts over."]
+    start_over = ["No checkpoint is known: the script starts over, unless it finds by itself what it has saved."]
     return [*(start_over if unknown else []), f"Go on with: {command}"]
 
 

@@ -112,8 +112,8 @@ def check_can_run(document: dict[str, Any]) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     if program == SUPERVISE and importlib.util.find_spec("torch") is None:
         raise BadInputError(
-            f"{sys.executable} lacks torch: ddpjob runs scripts with the Python it is installed for; install it in"
-            " the environment that has your torch, or torch in this one"
+            f"{sys.executable} lacks torch: ddpjob runs scripts with its own Python; install ddpjob in the "
+            "environment that has your torch, or torch in this one"
         )
     if shutil.which(program, path=path) is None:
         raise BadInputError(f"{shlex.quote(program)}: no such program on PATH")
@@ -161,7 +161,7 @@ def _check_script(target: str, words: list[str]) -> None:
     if file.is_symlink() and not file.exists():
         raise BadInputError(f"{file} is a link to {file.readlink()}, which does not exist")
     if str(file) == "-" or "://" in target or _is_read_once(file):
-        raise BadInputError(f"{target} is not a file; save what it gives to one, and name that")
+        raise BadInputError(f"{target} is not a regular file; save its content to one, and name that")
     if not file.exists():
         raise BadInputError(f"there is no {file} in {Path.cwd()}{_hint(file, words)}")
     try:
@@ -188,9 +188,11 @@ def _check_stands_alone(file: Path, text: ast.Module) -> None:
         parts = Path(os.path.relpath(file)).with_suffix("").parts
         seen = len(parts) > 1 and all(part.isidentifier() for part in parts)
         how = (
-            f"run it as: -m {'.'.join(parts)}" if seen else "run it with -m, from where that package can be imported"
+            f"run it as: -m {'.'.join(parts)}"
+            if seen
+            else "run it with -m, from a directory where its package can be imported"
         )
-        raise BadInputError(f"{file} imports from its package in line {relative.lineno}; {how}")
+        raise BadInputError(f"{file} has a relative import in line {relative.lineno}; {how}")
 
 
 def _hint(file: Path, words: list[str]) -> str:

@@ -17,7 +17,7 @@ def remove(runs: Path, name: str) -> int:
     run = find_run(runs, name)
     root, lock = run.root.absolute(), run.lock
     if root.is_symlink():
-        raise BadInputError(f"{root} is a link to {root.resolve()}; remove what it leads to, and then the link")
+        raise BadInputError(f"{root} is a link to {root.resolve()}; remove its target, then the link")
     if not run.lock_file.exists():
         raise BadInputError(f"{root} is not a run directory: nothing has run in it")
     if run.running or not lock.acquire():

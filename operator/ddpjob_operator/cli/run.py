@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace, runs: Path) -> int:
 
 def _wanted(arguments: argparse.Namespace, runs: Path, gpus: list[str]) -> Wanted:
     if arguments.output and not arguments.dry_run:
-        raise BadInputError(f"-o {arguments.output} prints what would run; add --dry-run")
+        raise BadInputError(f"-o {arguments.output} works only with --dry-run; add it")
     if arguments.resume is not None:
         return _former(arguments, runs)
     if not program.is_program(arguments):
@@ -120,7 +120,7 @@ def _wanted(arguments: argparse.Namespace, runs: Path, gpus: list[str]) -> Wante
 
 def _in_file(arguments: argparse.Namespace) -> Wanted:
     file = Path(arguments.target)
-    program.refuse_options(arguments, program.OPTIONS, f"is for scripts; {file} says what is run: edit it instead")
+    program.refuse_options(arguments, program.OPTIONS, f"is for scripts; {file} says what to run: edit it instead")
     manifest = read(file)
     return Wanted(manifest.job, manifest.document, manifest.others, file)
 
@@ -144,7 +144,7 @@ def _going_on(directory: RunDirectory) -> DDPJob:
     """
     job = directory.load()
     if job is None:
-        raise BadInputError(f"{directory.root.name} is not there any more")
+        raise BadInputError(f"{directory.root.name} no longer exists")
     return job.model_copy(update={"spec": job.spec.model_copy(update={"suspend": False})})
 
 
@@ -304,7 +304,7 @@ def _say_what_starts(screen: Screen, job: DDPJob, backend: str, directory: RunDi
 
 
 def _say_how_to_look(screen: Screen, name: str, directory: RunDirectory) -> None:
-    screen.print(f"It runs in the background; what is said of it goes to {file_path(directory.output)}")
+    screen.print(f"It runs in the background; its output goes to {file_path(directory.output)}")
     screen.print(f"Watch it with: {itself()} logs {name} --follow")
     screen.print(f"Stop it with: {itself()} stop {name}")
 

@@ -9,7 +9,8 @@ from .progress import LoggedProgress
 from .screen import Screen
 
 NO_NCCL = (
-    "The script asks for NCCL, which needs a GPU for each rank; this job runs with gloo. Let the script ask the job:"
+    "The script asks for NCCL, which needs a GPU for each rank; this job runs with gloo. Have the script "
+    "use the job's:"
     ' init_process_group(os.environ["DDPJOB_BACKEND"])'
 )
 

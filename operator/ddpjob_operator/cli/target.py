@@ -43,7 +43,9 @@ def on_cluster(arguments: argparse.Namespace) -> bool:
     """
     here, there = given(arguments, LOCAL_FLAGS), given(arguments, CLUSTER_FLAGS)
     if here and there:
-        raise BadInputError(f"{here[0]} is for runs on this machine and {there[0]} for a cluster; give one of them")
+        raise BadInputError(
+            f"{here[0]} is for runs on this machine and {there[0]} for a cluster; give only one of them"
+        )
     if here or there:
         return bool(there)
     if called_by_kubectl():
@@ -76,7 +78,7 @@ def _check_only_here(arguments: argparse.Namespace) -> None:
         there = error
     runs = run_directory(arguments)
     if isinstance(there, Exception):
-        said = f"whether the cluster has it too is not known: {visible(str(there))}"
+        said = f"cannot tell whether the cluster has it too: {visible(str(there))}"
         print(f"On this machine ({runs}); {said}", file=sys.stderr)
     elif there is not None:
         both = f"{arguments.name} is a run on" if arguments.name else "there are runs on"

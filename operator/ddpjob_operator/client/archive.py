@@ -61,8 +61,9 @@ def too_large(sizes: dict[str, int], how: str) -> BadInputError:
     largest = sorted(sizes, key=lambda name: -sizes[name])[:NAMED]
     named = ", ".join(f"{name} ({readable(sizes[name])})" for name in largest)
     return BadInputError(
-        f"the code is {readable(sum(sizes.values()))} {how}, and {readable(MOST_BYTES)} can travel with a job; "
-        f"the largest: {named}. Name in .gitignore what the job does not need, put data on a volume "
+        f"the code is {readable(sum(sizes.values()))} {how}, but a job can carry only "
+        f"{readable(MOST_BYTES)}; the largest files: {named}. Exclude in .gitignore what the job does not "
+        "need, put data on a volume "
         "(--volume CLAIM:/data), or put the code into an image (--image, or --image-volume IMAGE:/code)"
     )
 

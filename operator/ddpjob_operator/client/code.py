@@ -115,8 +115,8 @@ class Code:
             if found.get("binaryData") != wanted["binaryData"] or not found.get("immutable"):
                 name, flags = wanted["metadata"]["name"], f"-n {self.cluster.namespace}"
                 raise BadInputError(
-                    f"ConfigMap {name} has the name of this code and holds something else; "
-                    f"remove it: kubectl delete configmap {name} {flags}"
+                    f"ConfigMap {name}, in which this code is to be stored, holds something else; delete "
+                    f"it: kubectl delete configmap {name} {flags}"
                 )
             return found, False
 
@@ -174,9 +174,9 @@ class Code:
             if error.reason == "AlreadyExists":
                 return None
             if error.forbidden:
-                raise ClusterError(f"code travels in a ConfigMap, and {error}") from None
+                raise ClusterError(f"cannot store the code in a ConfigMap: {error}") from None
             if error.details.get("kind") == "namespaces":
-                hint = f"make it with: kubectl create namespace {self.cluster.namespace}"
+                hint = f"create it with: kubectl create namespace {self.cluster.namespace}"
                 raise BadInputError(f"no namespace {self.cluster.namespace} in {self.cluster}; {hint}") from None
             raise
 

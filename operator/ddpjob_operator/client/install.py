@@ -46,7 +46,7 @@ SECRETS: list[str] = []
 LEAST_SECRET = 6
 """Characters; something shorter, such as a user's name, may be a part of any word."""
 
-NO_PIP = "there is neither pip in the image, nor ensurepip, nor uv; --image names one that has, or has the packages"
+NO_PIP = "the image has no pip, ensurepip or uv; choose with --image one that has any of them, or has the packages"
 
 
 def main(directory: str, words: list[str]) -> None:
@@ -54,7 +54,7 @@ def main(directory: str, words: list[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # Otherwise a container's first process ignores it.
     began, path, own = time.monotonic(), os.environ.pop("PYTHONPATH", ""), f"{directory}/site"
     if path and own not in path.split(os.pathsep):
-        _fail(f"the image has PYTHONPATH={path}, which that of the packages replaces: add --env PYTHONPATH={path}")
+        _fail(f"installing packages replaces the image's PYTHONPATH={path}; to keep it: --env PYTHONPATH={path}")
     _say(f"installing {' '.join(words)}")
     filled = [_filled_in(word) for word in words]
     python = _environment(Path(directory))
@@ -64,7 +64,7 @@ def main(directory: str, words: list[str]) -> None:
     if code:
         _fail(*_why(said))
     new = sorted(_installed(own) - before)
-    what = ", ".join(f"{name} {version}" for name, version in new) or "nothing: the image has it all"
+    what = ", ".join(f"{name} {version}" for name, version in new) or "nothing, since the image has everything,"
     _say(f"installed {what} in {time.monotonic() - began:.1f} s")
 
 

@@ -46,7 +46,7 @@ class Jobs:
             if error.reason == "AlreadyExists":
                 raise ExistsError(f"{name} exists already in namespace {namespace}") from None
             if error.details.get("kind") == "namespaces":
-                hint = f"make it with: kubectl create namespace {namespace}"
+                hint = f"create it with: kubectl create namespace {namespace}"
                 raise BadInputError(f"no namespace {namespace} in {self.cluster}; {hint}") from None
             if error.code in WRONG:
                 raise BadInputError(f"the API server refuses {name}: {error.said}") from None
@@ -64,7 +64,7 @@ class Jobs:
         while True:
             found = self.get(name)
             if found["metadata"]["uid"] != uid:
-                raise BadInputError(f"{name} is not there any more")
+                raise BadInputError(f"{name} no longer exists")
             body = {**found, "metadata": _merged(found["metadata"], document["metadata"]), "spec": document["spec"]}
             try:
                 return self._call("PUT", self._path(name), body, query)
@@ -156,7 +156,7 @@ class Jobs:
             self._call("PATCH", path, {**precondition, "spec": spec}, {"fieldValidation": "Strict"})
         except RefusedError as error:
             if error.missing or error.code == HTTPStatus.CONFLICT:
-                raise BadInputError(f"{name} is not there any more") from None
+                raise BadInputError(f"{name} no longer exists") from None
             if error.code in WRONG:
                 raise BadInputError(f"the API server refuses to change {name}: {error.said}") from None
             raise
@@ -280,7 +280,10 @@ def as_job(document: Document) -> DDPJob:
         return DDPJob.from_dict(document)
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
-        message = f"{document['metadata']['name']} has what this version of ddpjob does not know: {fields}. Update it"
+        message = (
+            f"{document['metadata']['name']} has fields that this version of ddpjob does not know: {fields}. "
+            "Update ddpjob"
+        )
         raise ClusterError(message) from None
 
 

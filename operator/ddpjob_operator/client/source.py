@@ -107,7 +107,9 @@ def read_folder(folder: Path, include: Collection[Path] = ()) -> Source:
     _check_holds_no_secret({folder / name: file for name, file in files.items() if name not in included})
     source.files.extend(files.values())
     if not source.files:
-        raise BadInputError(f"{folder} has no file that could travel: it is empty, or all of it is ignored or secret")
+        raise BadInputError(
+            f"{folder} has no file to send: it is empty, or all its files are ignored or may hold secrets"
+        )
     return source
 
 
@@ -118,9 +120,9 @@ def _included(path: Path, folder: Path) -> str:
     except FileNotFoundError:
         raise BadInputError(f"--include {path}: there is no such file") from None
     except ValueError:
-        raise BadInputError(f"--include {path}: it is not in {folder}, which --source names") from None
+        raise BadInputError(f"--include {path}: it is not in the --source folder {folder}") from None
     if not path.is_file():
-        raise BadInputError(f"--include {path}: it is not a file; name each file that is to travel")
+        raise BadInputError(f"--include {path}: it is not a file; name each file to send")
     return name
 
 
@@ -132,9 +134,9 @@ def _check_holds_no_secret(files: dict[Path, File]) -> None:
     more = f"\n  and {len(seen) - SHOWN} more places" if len(seen) > SHOWN else ""
     first, *_ = seen[0]
     raise BadInputError(
-        "what is sent can be read by all who may read ConfigMaps, and this looks secret:"
+        "everyone who may read ConfigMaps can read what is sent, and this looks secret:"
         + "".join(f"\n  {path}, line {line}: {kind}" for path, line, kind in seen[:SHOWN])
-        + f"{more}\nPut it into a Secret, or name the file in .gitignore; to send it all the same: --include {first}"
+        + f"{more}\nPut it into a Secret, or exclude the file in .gitignore; to send it anyway: --include {first}"
     )
 
 
@@ -184,7 +186,7 @@ def _why_not(path: Path, root: Path, *, is_folder: bool) -> str:
         return "a link to no file"
     there = target.relative_to(root).as_posix()
     if names_secrets(there) or _matches(USELESS, target, root, is_folder=False):
-        return "a link to what does not travel"
+        return "a link to a file that is not sent"
     return "" if target.is_file() else "no regular file"
 
 

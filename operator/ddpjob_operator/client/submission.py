@@ -90,7 +90,9 @@ def _wait_until_stopped(jobs: Jobs, job: Document, tell: Callable[[str], None]) 
             raise ClusterError(f"{job['metadata']['name']} was deleted")
         status = as_job(seen).status
         if status.finished:
-            raise ClusterError(f"{job['metadata']['name']} has {status.state.lower()} meanwhile, and stays as it was")
+            raise ClusterError(
+                f"{job['metadata']['name']} has {status.state.lower()} in the meantime, so it was not changed"
+            )
         seen_to = status.observed_generation >= seen["metadata"]["generation"]
         if seen_to and status.is_true(ConditionType.SUSPENDED):
             return

@@ -17,7 +17,7 @@ def unpack(archive: str, directory: str) -> None:
         entries = packed.infolist()
         size = sum(entry.file_size for entry in entries)  # No entry yields more than it says.
         if size > MOST_BYTES:
-            sys.exit(f"the code has {size} bytes unpacked, and {MOST_BYTES} are allowed")
+            sys.exit(f"the code unpacks to {size} bytes; at most {MOST_BYTES} are allowed")
         for entry in entries:
             path = packed.extract(entry, directory)  # It drops what would lead outside, and makes no links.
             if not entry.is_dir():

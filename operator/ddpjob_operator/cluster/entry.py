@@ -19,7 +19,7 @@ def main() -> None:
             raise
         print(  # noqa: T201  A program's last word.
             f"ddpjob-operator: {sys.executable} lacks {error.name}: ddpjob was installed without its extra operator;"
-            " install it as ddpjob[operator], from where it came",
+            " install ddpjob[operator] from the same source",
             file=sys.stderr,
         )
         sys.exit(BAD_INPUT)

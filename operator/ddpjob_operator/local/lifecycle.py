@@ -46,8 +46,9 @@ def _check_version(run: RunDirectory, known: DDPJob) -> None:
     if known.status.former and not known.status.finished:
         name = run.root.name
         raise BadInputError(
-            f"{name} was begun by a release with {FORMER_VERSION} of the type, and this one cannot go on with it. "
-            f"What it saved is in {run.root}. Once you have what you need of that, remove the run: ddpjob rm {name}"
+            f"{name} was started by a release with {FORMER_VERSION} of the DDPJob type, and this release "
+            f"cannot go on with it. Its files are in {run.root}. Copy what you need, then remove the run: "
+            f"ddpjob rm {name}"
         )
 
 
@@ -57,10 +58,10 @@ def _choose_directory(run: RunDirectory, tell: Tell, *, anew: bool) -> None:
     if known == here:
         return
     if known is not None and known.is_dir():
-        tell(_notice(f"the ranks work in {known}, where this run was started first; --fresh starts one here"))
+        tell(_notice(f"the ranks run in {known}, where this run was first started; to start one here: --fresh"))
         return
     if known is not None:
-        tell(_notice(f"the ranks work in {here}: {known}, where this run was started first, is not there any more"))
+        tell(_notice(f"the ranks run in {here}, because {known}, where this run was first started, no longer exists"))
     run.work_in(here)
 
 

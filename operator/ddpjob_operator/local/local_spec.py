@@ -37,14 +37,14 @@ def differences(spec: DDPJobSpec) -> Iterator[str]:
     if spec.suspend:
         yield "suspend is true in the file: nothing runs until it says false"
     if not spec.ours:
-        yield f"managedBy is not heeded on this machine: ddpjob run brings the job forward, not {spec.managed_by}"
+        yield f"managedBy has no effect on this machine: ddpjob run manages the job, not {spec.managed_by}"
     if spec.ttl_seconds_after_finished is not None:
         yield "ttlSecondsAfterFinished does nothing on this machine: the run directory is yours to remove"
     if spec.clean_pod_policy is CleanPodPolicy.NONE:
-        yield "cleanPodPolicy None is Running on this machine: no process is left behind when the job has finished"
+        yield "cleanPodPolicy None acts as Running on this machine: no process outlives the job"
     if spec.elastic is not None:
         yield "elastic does nothing on this machine: there is always room for all nodes"
     if spec.scheduling is not None:
-        yield "scheduling does nothing on this machine: all nodes have their place here"
+        yield "scheduling does nothing on this machine: all nodes run here"
     if spec.disruption is not DisruptionPolicy.ALLOW:
         yield "disruption does nothing on this machine: nobody drains it"

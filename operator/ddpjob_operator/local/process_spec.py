@@ -98,12 +98,12 @@ def _directory(container: Manifest, machine: Machine, paths: "_Paths") -> Path:
         return here
     if not here.is_absolute():
         raise BadInputError(
-            f"spec.template.spec.containers[trainer].workingDir: {wanted!r} must be an absolute path, as a container "
-            f"needs it; here that would be {machine.work / here}"
+            f"spec.template.spec.containers[trainer].workingDir: {wanted!r} must be an absolute path, since "
+            f"a container needs one; here: {machine.work / here}"
         )
     if here.is_dir():
         return here
-    paths.notices.append(f"workingDir {wanted} is not on this machine; the ranks work in {machine.work}")
+    paths.notices.append(f"workingDir {wanted} does not exist on this machine; the ranks run in {machine.work}")
     return machine.work
 
 

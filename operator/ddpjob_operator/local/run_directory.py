@@ -165,7 +165,7 @@ class RunDirectory:
             document: dict[str, Any] | None = read_json(self.job_file)
             return None if document is None else DDPJob.from_dict(document)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
-            what = f"{self.job_file} is damaged, or of another version: it holds no DDPJob"
+            what = f"{self.job_file} is damaged or from another version: it holds no DDPJob"
             own = self.lock_file.exists()  # Else it may be a directory of anything.
             raise BadInputError(f"{what}. Remove the run with: ddpjob rm {self.root.name}" if own else what) from None
 

@@ -122,7 +122,7 @@ class Runner:
             self._notice(f"{why}; the ranks are told to stop, and the next ddpjob run sees how they end")
             self._pods.terminate()
             return True
-        self._notice(f"{why}; trying again until it can be written. What runs goes on")
+        self._notice(f"{why}; retrying until it can be written. The ranks go on")
         return False
 
     def interrupt(self) -> None:
@@ -178,7 +178,7 @@ class Runner:
 
     def _heed_interrupts(self) -> None:
         if self._stopping and not self._job.spec.suspend:
-            self._notice("stopping; once more to stop at once")
+            self._notice("stopping; interrupt again to stop at once")
             self._replace(spec=self._job.spec.model_copy(update={"suspend": True}))
         if self._interrupts > 1:
             self._pods.kill()

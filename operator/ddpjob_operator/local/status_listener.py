@@ -38,7 +38,7 @@ class _Poller:
                 document, present = self._answer(mark)
                 heard = heard_of(document, datetime.now(UTC), uid=self.job_uid, pod=self.asked.pod)
                 if heard is None:
-                    raise ValueError("its answer is no status of this job")  # noqa: TRY301
+                    raise ValueError("its answer is not a status of this job")  # noqa: TRY301
             except (OSError, ValueError, http.client.HTTPException) as error:
                 self._note(self._unheard(error))
                 pause = RETRIES[min(failures, len(RETRIES) - 1)]
@@ -67,7 +67,7 @@ class _Poller:
 
     def _unheard(self, error: Exception) -> Heard:
         why = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-        said = f"rank 0's supervisor at {self.asked.address}:{self.asked.port} is not heard: {why}"
+        said = f"rank 0's supervisor at {self.asked.address}:{self.asked.port} gives no status: {why}"
         return unheard(self.heard, said, datetime.now(UTC), pod=self.asked.pod)
 
     def _note(self, heard: Heard) -> None:

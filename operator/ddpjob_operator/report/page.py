@@ -192,7 +192,8 @@ def _advice(job: DDPJob | None) -> str:
         return "No step has been seen yet."
     if job.spec.supervisor or job.status.bookkeeping.supervised:
         return (
-            "No step has been seen. A program that steps no optimizer of PyTorch tells them by ddpjob.report(step=…)."
+            "No step has been seen. A program without a PyTorch optimizer reports its steps with "
+            "ddpjob.report(step=…)."
         )
     return "Steps are seen under ddpjob-supervise, or where the program prints: progress step=1 loss=0.5"
 

@@ -50,7 +50,7 @@ def find(directory: Path) -> RunData:
     records = next(known, None)
     if job is None and records is None:
         listed = ", ".join(str(file) for some in files.values() for file in some)
-        raise BadInputError(f"no line of {listed} says when a run started: nothing is known of one")
+        raise BadInputError(f"no line of {listed} says when a run started, so there is nothing to report")
     name = job.metadata.name if job else directory.resolve().name
     stuck = stacks(directory, _checkpoints(run))
     return RunData(name, job, records or Records(), run.lock.holder() is not None, stuck)

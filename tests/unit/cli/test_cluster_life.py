@@ -11,7 +11,7 @@ from ddpjob_operator.client import Document, Jobs
 from tests.unit.client.api import a_job
 
 SPEC = {"nodes": 2, "template": {"spec": {"containers": [{"name": "trainer", "image": "x"}]}}}
-ANOTHERS = "example.com/queue brings the job forward (managedBy); the operator of DDPJob leaves it alone"
+ANOTHERS = "example.com/queue manages this job (managedBy); the DDPJob operator leaves it alone"
 WAITS = {"state": "Pending", "message": "no node has room"}
 RUNS = {"state": "Running", "message": "2 nodes running"}
 

@@ -11,13 +11,14 @@ from ddpjob_operator.local import RunDirectory
 RUNNING = {
     "suspend": "let it save and stop with: ddpjob stop mine",
     "resume": "process {pid} is running it",
-    "scale": "to change its size, stop it with: ddpjob stop mine; then edit nodes in a.yaml, and call:"
-    " ddpjob run a.yaml",
+    "scale": (
+        "to change its size, stop it with: ddpjob stop mine; then edit nodes in a.yaml, and run: ddpjob run a.yaml"
+    ),
 }
 IDLE = {
     "suspend": "no ddpjob run is in charge of it now; let it go on with: ddpjob run --resume mine",
     "resume": "let it go on with: ddpjob run --resume mine",
-    "scale": "to change its size, edit nodes in a.yaml, and call: ddpjob run a.yaml",
+    "scale": "to change its size, edit nodes in a.yaml, and run: ddpjob run a.yaml",
 }
 
 
@@ -45,5 +46,5 @@ def test_a_run_that_has_no_file_is_told_of_none(tmp_path: Path) -> None:
     run.create()
     run.job_file.touch()
     run.begin(program="train.py")
-    instead = "start another run of train.py, with --nodes: this one goes on as it was started"
+    instead = "start another run of train.py, with --nodes: this one keeps the nodes that it was started with"
     assert refused(run, "scale") == f"to change its size, {instead}"

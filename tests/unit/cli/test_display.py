@@ -133,7 +133,7 @@ def test_after_a_stop_a_slow_reader_gets_the_end_and_is_told_that_it_is_not_all(
         file.close()
         reader.join()
     *_, event, last = read.decode().splitlines()
-    assert (event, last) == ("ddpjob: stopping", "ddpjob: the rest of what was written is only in the logs")
+    assert (event, last) == ("ddpjob: stopping", "ddpjob: the rest of the output is only in the logs")
 
 
 class Lost(io.StringIO):

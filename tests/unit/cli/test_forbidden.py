@@ -25,7 +25,7 @@ def test_a_job_is_deleted_by_whoever_may_delete_it_also_if_they_may_not_see_its_
     assert wait() == 0
     assert ("DELETE", f"{JOBS}/digits") in [request[:2] for request in asked]
     assert capsys.readouterr().out.splitlines() == [
-        "digits: deleting it; you may not see pods here, so this does not wait for them to end",
+        "digits: deleting it; you may not list pods here, so ddpjob does not wait for them to end",
         "digits: deleted",
     ]
 
@@ -52,7 +52,7 @@ def test_who_may_not_list_the_jobs_of_all_namespaces_is_told_what_that_takes_and
     with pytest.raises(ClusterError) as refused:
         status(jobs, None, as_json=False, everywhere=True)
     assert str(refused.value) == (
-        "the cluster of context here does not let you see the jobs of all namespaces: that takes the right to"
-        " list ddpjobs in the whole cluster (a ClusterRoleBinding to ddpjob-view)."
-        " Those of one: ddpjob status -n NAMESPACE"
+        "the cluster of context here does not let you see the jobs of all namespaces: you need the right "
+        "to list ddpjobs in the whole cluster (a ClusterRoleBinding to ddpjob-view). For one namespace: "
+        "ddpjob status -n NAMESPACE"
     )

@@ -27,7 +27,7 @@ def test_a_submission_says_what_will_be_lost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], *, dry_run: bool
 ) -> None:
     file = tmp_path / "job.yaml"
-    said = f"Suspended, preempted or restarted with new pods, it starts over: {LOST}\n"
+    said = f"If it is suspended, preempted or restarted with new pods, it starts over: {LOST}\n"
     for job, shown in ((a_job(), True), (a_job(volume=CLAIM), False)):
         file.write_text(json.dumps(job))
         submit(a_cluster(job), parse(["submit", str(file), *(["--dry-run"] if dry_run else [])]))
@@ -43,8 +43,8 @@ def test_a_suspension_promises_to_save_only_where_something_is_kept(capsys: pyte
 
 def test_so_does_another_size(capsys: pytest.CaptureFixture[str]) -> None:
     for job, said in (
-        (a_job(volume=CLAIM), "save, and start again as many"),
-        (a_job(), "stop, and as many start over"),
+        (a_job(volume=CLAIM), "save and stop, and new ones go on"),
+        (a_job(), "stop, and new ones start over"),
     ):
         scale(jobs_of(job | {"status": {"attempt": 1}}, {})[0], "digits", 2)
         assert f"digits: scaled from 1 to 2 nodes; its pods {said}" in capsys.readouterr().out

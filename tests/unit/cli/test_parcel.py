@@ -59,7 +59,7 @@ def test_the_digest_of_the_code_is_on_the_job_and_on_the_code() -> None:
 def test_a_script_that_travels_alone_and_needs_what_stays_says_how_to_send_it() -> None:
     assert submitted("src/train.py").told == (
         "packed 1 file, 48 bytes: train.py",
-        "src/train.py imports model, which is beside it and stays; to send the folder: --source src",
+        "src/train.py imports model from its folder, which is not sent; to send it: --source src",
     )
     assert submitted("src/train.py --source src").told == ("packed 2 files, 48 bytes: model.py, train.py",)
 
@@ -71,10 +71,10 @@ def test_what_may_hold_secrets_is_counted_and_named_and_listed_whole_on_demand()
     brief = submitted("src/train.py --source src --env HF_TOKEN=x --env OMP_NUM_THREADS=1").told
     assert brief[1:] == (
         "not packed, since they may hold secrets (7): 0.key, 1.key, 2.key, 3.key, 4.key and 2 more",
-        "To send one all the same: --include FILE. What only the job should know belongs in a Secret",
+        "To send one anyway: --include FILE. Values that only the job should know belong in a Secret",
         "not packed: out (a link that leads outside)",
         "All of them: --dry-run",
-        "all who may see the job can read HF_TOKEN; put what they should not into a Secret",
+        "everyone who may see the job can read HF_TOKEN; put secret values into a Secret",
     )
     whole = submitted("src/train.py --source src --dry-run --include src/3.key").told
     assert "3.key" in whole[0]
@@ -119,23 +119,23 @@ def test_gpus_become_processes_of_a_launcher_too() -> None:
 
 
 MISTAKES = {
-    "elsewhere.py --source src": "elsewhere.py is not in src, which --source names",
+    "elsewhere.py --source src": "elsewhere.py is not in the --source folder src",
     "missing.py": "there is no missing.py in ",
-    "-- torchrun elsewhere.py": "elsewhere.py would stay on this machine; to send it with its folder: --source .",
+    "-- torchrun elsewhere.py": "elsewhere.py would not be sent; to send it with its folder: --source .",
     "src/train.py --checkpoint /ckpt": "--checkpoint /ckpt: must be CLAIM:/path",
     "src/train.py --env SEED": "--env SEED: must be NAME=VALUE",
     "src/train.py --name Train": "--name: 'Train' must be at most 52 lower-case letters",
-    "src/train.py --pip=-rlocked.txt": "--pip -rlocked.txt: options of pip go into a file",
+    "src/train.py --pip=-rlocked.txt": "--pip -rlocked.txt: put pip's options into a file",
     "src/train.py --pip ./src": "--pip ./src: must be a package as pip takes it",
-    "src/train.py --pip a@https://me:x@example.com/a.whl": "--pip has an address with a password; write ${NAME} for",
+    "src/train.py --pip a@https://me:x@example.com/a.whl": "--pip has an address with a password; write ${NAME} in",
     "src/train.py --pip=-ihttps://me:x@example.com": "--pip has an address with a password",
     "src/train.py --pip a@https://${token}@example.com/a.whl": "--pip has an address with a password",
-    "src/train.py -r secret.txt": "--requirements secret.txt has an address with a password; write ${NAME} for it",
+    "src/train.py -r secret.txt": "--requirements secret.txt has an address with a password; write ${NAME} in",
     "src/train.py -r missing.txt": "cannot read missing.txt: No such file or directory",
-    "src/train.py -r parts.txt": "parts.txt names more.txt, which would stay here; to send the folder: --source .",
-    "src/train.py --source src -r parts.txt": "parts.txt is not in src, which --source names",
+    "src/train.py -r parts.txt": "parts.txt names more.txt, which would not be sent; to send the folder: --source .",
+    "src/train.py --source src -r parts.txt": "parts.txt is not in the --source folder src",
     "src/train.py --source src -r src/no.txt": "--requirements src/no.txt: there is no such file",
-    "src/train.py --source src -r src/.env": "--requirements src/.env: it does not travel: .gitignore",
+    "src/train.py --source src -r src/.env": "--requirements src/.env: it would not be sent: .gitignore",
     "src/train.py --gpus-per-node 100": "must be a whole number of GPUs, at most 64",
 }
 

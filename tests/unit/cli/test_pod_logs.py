@@ -20,7 +20,7 @@ FAILURE = {
     "cause": "Stalled",
     "message": "has not finished 30 s after the other ranks (finishTimeoutSeconds)",
 }
-GONE = "ddpjob: the pod of rank 0, which failed first, is gone, and its log with it\n"
+GONE = "ddpjob: rank 0 failed first, but its pod is gone, and its log with it\n"
 
 
 FAILED = {

@@ -15,15 +15,15 @@ from ddpjob_operator.cli.cluster.pod_options import PodOptions, checkpoint_on, w
 from ddpjob_operator.client.archive import File, pack
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
-    "a quantity that is none": ({"memory": "16 GB"}, "--memory 16 GB: must be a quantity as Kubernetes has it"),
-    "less than nothing": ({"cpu": "-1"}, "--cpu -1: must be a quantity"),
+    "a quantity that is none": ({"memory": "16 GB"}, "--memory 16 GB: must be a Kubernetes quantity"),
+    "less than nothing": ({"cpu": "-1"}, "--cpu -1: must be a Kubernetes quantity"),
     "fewer GPUs than none": ({"gpus_per_node": -1}, "--gpus-per-node -1: must not be less than 0"),
     "more GPUs than a node may have": ({"gpus_per_node": 65}, "must be a whole number of GPUs, at most 64"),
     "a volume without a place": ({"volumes": ["data"]}, "--volume data: must be CLAIM:/path"),
     "a volume at no absolute path": ({"volumes": ["data:here"]}, "--volume data:here: must be CLAIM:/path"),
     "a volume of nothing": ({"volumes": [":/data"]}, "--volume :/data: must be CLAIM:/path"),
     "an image without a place": ({"image_volumes": ["code:1"]}, "--image-volume code:1: must be IMAGE:/path"),
-    "two volumes at one place": ({"volumes": ["a:/data", "b:/data"]}, "/data is where two volumes are to be mounted"),
+    "two volumes at one place": ({"volumes": ["a:/data", "b:/data"]}, "two volumes cannot be mounted at /data"),
     "a queue that is no label": ({"queue": "no label!"}, "--queue no label!: must be the name of a queue"),
 }
 

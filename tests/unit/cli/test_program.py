@@ -104,10 +104,13 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         (f"run train.py --checkpoint {LONG}", f"File name too long: {LONG}"),
         ("run nested.py", "nested.py has an expression that is nested too deeply for Python"),
         ("run typo.py", "typo.py is not Python: line 2: '(' was never closed"),
-        ("run package/model/fit.py", "fit.py imports from its package in line 2; run it as: -m package.model.fit"),
+        ("run package/model/fit.py", "fit.py has a relative import in line 2; run it as: -m package.model.fit"),
         (
             "run alone.py",
-            "alone.py imports from its package in line 1; run it with -m, from where that package can be imported",
+            (
+                "alone.py has a relative import in line 1; run it with -m, from a directory where its package "
+                "can be imported"
+            ),
         ),
         ("run train.py --lr 1", "--lr 1; the script's own go after --: ddpjob run train.py -- --lr 1"),
         ("run train.py data -- -v", "data; the script's own go after --: ddpjob run train.py -- data -v"),
@@ -117,15 +120,15 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("run train.py --checkpoint ''", "argument --checkpoint: must not be empty"),
         ("run train.py --run-dir ''", "argument --run-dir: must not be empty"),
         ("rm train ''", "argument NAME: must not be empty"),
-        ("run /dev/stdin", "/dev/stdin is not a file; save what it gives to one, and name that"),
-        ("run pipe.py", "pipe.py is not a file; save what it gives to one, and name that"),
+        ("run /dev/stdin", "/dev/stdin is not a regular file; save its content to one, and name that"),
+        ("run pipe.py", "pipe.py is not a regular file; save its content to one, and name that"),
         (
             "run control.yaml",
             "control.yaml is not YAML: unacceptable character #x0007: special characters are not allowed in",
         ),
         (
             "status --local --run-dir taken",
-            "taken/train/job.json is damaged, or of another version: it holds no DDPJob. Remove the run with:",
+            "taken/train/job.json is damaged or from another version: it holds no DDPJob. Remove the run with:",
         ),
         ("run -- nosuchprogram", "nosuchprogram: no such program on PATH"),
         ("run train.py --nodes 0", "--nodes: 0 is too small; it must be at least 1"),
@@ -137,18 +140,21 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("run -m train.py", "-m train.py: a script is named without -m, and a module without .py"),
         ("run -m package.tarin", "-m package.tarin: there is no module package.tarin in {here}"),
         ("run -m package.model", "-m package.model is a package without __main__; name a module in it"),
-        ("run train.py -o yaml", "-o yaml prints what would run; add --dry-run"),
+        ("run train.py -o yaml", "-o yaml works only with --dry-run; add it"),
         ("run --lr 1 train.py", "--lr 1; the script's own go after --: ddpjob run train.py -- --lr 1"),
         ("run -n 2 train.py --lr=1", "after --: ddpjob run -n 2 train.py -- --lr=1"),
-        ("run --nproc_per_node 2 train.py", "--nproc_per_node; here that is: ddpjob run --procs-per-node 2 train.py"),
-        ("run --nnodes=2 train.py -- -v", "--nnodes=2; here that is: ddpjob run --nodes=2 train.py -- -v"),
-        ("run --node_rank 0 train.py", "--node_rank 0; here that is: ddpjob run train.py"),
+        (
+            "run --nproc_per_node 2 train.py",
+            "--nproc_per_node; with ddpjob it is: ddpjob run --procs-per-node 2 train.py",
+        ),
+        ("run --nnodes=2 train.py -- -v", "--nnodes=2; with ddpjob it is: ddpjob run --nodes=2 train.py -- -v"),
+        ("run --node_rank 0 train.py", "--node_rank 0; with ddpjob it is: ddpjob run train.py"),
         (
             "run --standalone --master-port=1 train.py",
-            "--standalone --master-port=1; here that is: ddpjob run train.py",
+            "--standalone --master-port=1; with ddpjob it is: ddpjob run train.py",
         ),
-        ("run --gpus 2 train.py", "--gpus; here that is: ddpjob run --procs-per-node 2 train.py"),
-        ("submit --nnodes 2 train.py", "--nnodes; here that is: ddpjob submit --nodes 2 train.py"),
+        ("run --gpus 2 train.py", "--gpus; with ddpjob it is: ddpjob run --procs-per-node 2 train.py"),
+        ("submit --nnodes 2 train.py", "--nnodes; with ddpjob it is: ddpjob submit --nodes 2 train.py"),
         (
             "run --nnodes 2 train.py --lr 1",
             "--lr 1; the script's own go after --: ddpjob run --nodes 2 train.py -- --lr 1",
@@ -178,10 +184,10 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ),
         ("run link.py", "link.py is a link to nowhere.py, which does not exist"),
         ("run binary.py", "binary.py is not Python: line 1: (unicode error) 'utf-8' codec can't decode byte 0xff"),
-        ("run -", "- is not a file; save what it gives to one, and name that"),
+        ("run -", "- is not a regular file; save its content to one, and name that"),
         (
             "run https://a.example/job.yaml",
-            "https://a.example/job.yaml is not a file; save what it gives to one, and",
+            "https://a.example/job.yaml is not a regular file; save its content to one, and",
         ),
         ("run -m ..train", "-m ..train: must be the name of a module, such as package.train"),
         ("run model.pt", "cannot read model.pt: it is not UTF-8 text"),
@@ -201,8 +207,8 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("run nameless.yaml", "line 4: metadata.name: is missing: Name of the job"),
         ("run container.yaml", "needs a container named trainer, which runs the training; it has main"),
         ("run image.yaml", "containers[trainer].command: is missing; on this machine there is no image"),
-        ("run job.yaml --lr 1", "--lr 1; job.yaml says what is run: edit it instead"),
-        ("run job.yaml wrong.yaml", "wrong.yaml; job.yaml says what is run: edit it instead"),
+        ("run job.yaml --lr 1", "--lr 1; job.yaml says what to run: edit it instead"),
+        ("run job.yaml wrong.yaml", "wrong.yaml; job.yaml says what to run: edit it instead"),
         ("train.py", "there is no command train.py; to run it: ddpjob run train.py"),
         ("-n 2 train.py", "the command comes first: ddpjob run -n 2 train.py"),
         ("-n team status digits", "the command comes first: ddpjob status -n team digits"),
@@ -217,28 +223,28 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("status nothing --run-dir taken", "no run named nothing under taken; there is train"),
         (
             "status --local --cluster",
-            "--local is for runs on this machine and --cluster for a cluster; give one of them",
+            "--local is for runs on this machine and --cluster for a cluster; give only one of them",
         ),
         ("status --kubeconfig nowhere", "no kubeconfig nowhere; name a file that exists"),
         ("status --kubeconfig job.yaml", "job.yaml names no context; is it a kubeconfig?"),
         ("status --kubeconfig kube --context there", "no context named there in kube; did you mean here?"),
         ("logs digits --local", "no runs under ddpjob-runs; start one with: ddpjob run FILE"),
-        ("logs ddp/digits -f", "kubectl names a kind, and ddpjob only the job; here that is: ddpjob logs digits -f"),
+        ("logs ddp/digits -f", "kubectl takes a kind and a name, ddpjob only the job's name: ddpjob logs digits -f"),
         ("logs digits -c trainer", "-c trainer; leave it out: the only logs are those of the container trainer"),
         ("logs digits --tail x", "argument --tail: x is not a number of lines; -1 means all"),
         ("logs digits -p --attempt 1", "argument --attempt: not allowed with argument -p/--previous"),
         ("delete", "the following arguments are required: NAME; see: ddpjob delete --help"),
-        ("delete ddp digits", "kubectl names a kind, and ddpjob only the job; here that is: ddpjob delete digits"),
+        ("delete ddp digits", "kubectl takes a kind and a name, ddpjob only the job's name: ddpjob delete digits"),
         ("delete digits --all", "--all; leave it out: name each of them"),
         ("rm -rf digits", "-rf; leave it out: nothing here needs it"),
         ("stop nothing", "no runs under ddpjob-runs; start one with: ddpjob run FILE"),
-        ("scale digits --replicas 2", "--replicas; here that is: ddpjob scale digits --nodes 2"),
+        ("scale digits --replicas 2", "--replicas; with ddpjob it is: ddpjob scale digits --nodes 2"),
         ("scale digits", "the following arguments are required: --nodes; see: ddpjob scale --help"),
         ("init train.py -o package", "package exists already; remove it, or choose another with --output"),
         ("init train.py -o nowhere/x.yaml", "cannot write nowhere/x.yaml: No such file or directory; choose another"),
         ("validate package", "cannot read package: Is a directory"),
-        ("run job.yaml --nodes 2", "--nodes is for scripts; job.yaml says what is run: edit it instead"),
-        ("run job.yaml -- --lr 1", "-- is for scripts; job.yaml says what is run: edit it instead"),
+        ("run job.yaml --nodes 2", "--nodes is for scripts; job.yaml says what to run: edit it instead"),
+        ("run job.yaml -- --lr 1", "-- is for scripts; job.yaml says what to run: edit it instead"),
         ("run --resume train", "no runs under ddpjob-runs; start one with: ddpjob run"),
         ("run train.py --resume train", "train.py cannot be given with --resume"),
         ("run --resume train -n 2", "--nodes cannot be given with --resume"),
@@ -349,7 +355,7 @@ def test_in_a_directory_that_was_removed_nothing_is_done(
     monkeypatch.chdir("gone")
     (directory / "gone").rmdir()
     assert call(monkeypatch, *words.split()) == 2
-    said = "error: the directory that you are in cannot be used (No such file or directory); cd to another\n"
+    said = "error: cannot use the current directory (No such file or directory); cd to another one\n"
     assert capsys.readouterr().err == said
 
 
@@ -363,5 +369,5 @@ def test_a_run_whose_file_is_damaged_hides_no_others(
     said = capsys.readouterr()
     assert [line.split()[0] for line in said.out.splitlines()] == ["NAME", "digits"]
     assert said.err.startswith(
-        f"warning: {directory}/taken/train/job.json is damaged, or of another version: it holds no DDPJob."
+        f"warning: {directory}/taken/train/job.json is damaged or from another version: it holds no DDPJob."
     )

@@ -60,7 +60,7 @@ def test_a_directory_that_is_a_link_is_left_to_whoever_made_it(
     train.root.rename(tmp_path / "scratch")
     train.root.symlink_to(tmp_path / "scratch")
     assert call(parse(["rm", "train"])) == 2
-    said = f"is a link to {tmp_path}/scratch; remove what it leads to, and then the link\n"
+    said = f"is a link to {tmp_path}/scratch; remove its target, then the link\n"
     assert capsys.readouterr().err.endswith(said)
     assert (tmp_path / "scratch" / "job.json").exists()
 

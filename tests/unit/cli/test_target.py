@@ -90,7 +90,7 @@ def test_a_cluster_that_does_not_answer_keeps_nobody_from_a_run_of_this_machine(
     monkeypatch.setattr(cluster, "where_there", lambda _: done.wait())
     assert asked("status", "digits") is False
     done.set()
-    said = f"On this machine ({tmp_path}/runs); whether the cluster has it too is not known: it has not answered"
+    said = f"On this machine ({tmp_path}/runs); cannot tell whether the cluster has it too: it has not answered"
     assert capsys.readouterr().err.startswith(said)
 
 

@@ -72,8 +72,8 @@ def test_a_job_is_scaled_where_the_right_to_scale_is_enough() -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "words"),
     [
-        (GONE, BadInputError, "digits is not there any more"),
-        (ANOTHER, BadInputError, "digits is not there any more"),
+        (GONE, BadInputError, "digits no longer exists"),
+        (ANOTHER, BadInputError, "digits no longer exists"),
         (refused(400), BadInputError, "the API server refuses to change digits: no"),
         (refused(422), BadInputError, "the API server refuses to change digits: no"),
         (refused(403), RefusedError, "the cluster of context here refuses: no"),
@@ -255,6 +255,6 @@ def test_once_past_what_was_told_a_log_is_told_whole_though_its_clock_goes_back(
 def test_a_job_of_a_newer_version_is_no_traceback() -> None:
     newer = a_job() | {"spec": {"template": {"spec": {"containers": []}}, "color": "red"}}
     with pytest.raises(
-        ClusterError, match=r"^digits has what this version of ddpjob does not know: spec\.color\. Update"
+        ClusterError, match=r"^digits has fields that this version of ddpjob does not know: spec\.color\. Update"
     ):
         as_job(newer)

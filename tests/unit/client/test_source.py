@@ -145,7 +145,7 @@ def test_links_travel_as_the_files_that_they_lead_to_and_only_within_the_folder(
     assert sorted(file.name for file in source.files) == ["a.py", "in.py", "sub/b.py"]
     assert source.left_out == {
         ".env": "may hold secrets",
-        "env.txt": "a link to what does not travel",
+        "env.txt": "a link to a file that is not sent",
         "loop": "a link to no file",
         "nowhere": "a link to no file",
         "out": "a link that leads outside",
@@ -315,7 +315,7 @@ def test_what_is_too_large_is_named_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(BadInputError) as error:
         pack(read_folder(tmp_path).files)
     assert str(error.value).startswith(
-        "the code is 3.001 MiB packed, and 1 MiB can travel with a job; the largest: weights.bin (3.001 MiB), "
+        "the code is 3.001 MiB packed, but a job can carry only 1 MiB; the largest files: weights.bin (3.001 MiB), "
     )
     assert "--volume CLAIM:/data" in str(error.value)
 
@@ -345,7 +345,7 @@ def test_what_is_no_folder_or_holds_nothing_is_told(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="there is no such folder"):
         read_folder(tmp_path / "missing")
     put(tmp_path, ".env")
-    with pytest.raises(BadInputError, match="has no file that could travel"):
+    with pytest.raises(BadInputError, match="has no file to send"):
         read_folder(tmp_path)
     with pytest.raises(BadInputError, match=r"cannot read .*missing.py: No such file"):
         read_file(tmp_path / "missing.py")

@@ -117,7 +117,7 @@ def test_what_has_the_codes_name_and_is_something_else_is_never_run() -> None:
     for found in (foreign, there() | {"immutable": False}):
         jobs, _ = jobs_of({}, THERE, THERE, found)
         with pytest.raises(
-            BadInputError, match=f"ConfigMap {NAME} has the name of this code and holds something else"
+            BadInputError, match=f"ConfigMap {NAME}, in which this code is to be stored, holds something else"
         ):
             send(jobs, JOB, CODE)
 

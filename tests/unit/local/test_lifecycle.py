@@ -64,7 +64,7 @@ def test_the_ranks_work_where_the_run_was_started_first_wherever_it_goes_on(
     opened_in: Opened, tmp_path: Path
 ) -> None:
     assert opened_in("one") == (tmp_path / "one", [])
-    said = f"the ranks work in {tmp_path}/one, where this run was started first; --fresh starts one here"
+    said = f"the ranks run in {tmp_path}/one, where this run was first started; to start one here: --fresh"
     assert opened_in("two") == (tmp_path / "one", [said])
     assert opened_in("one") == (tmp_path / "one", [])
     where, said_now = opened_in("two", fresh=True)
@@ -78,7 +78,8 @@ def test_where_that_directory_is_gone_they_work_where_the_run_goes_on_and_that_i
     opened_in("one")
     (tmp_path / "one").rename(tmp_path / "moved")
     said = (
-        f"the ranks work in {tmp_path}/moved: {tmp_path}/one, where this run was started first, is not there any more"
+        f"the ranks run in {tmp_path}/moved, because {tmp_path}/one, where this run was first started, no "
+        "longer exists"
     )
     assert opened_in("moved") == (tmp_path / "moved", [said])
     assert opened_in("moved") == (tmp_path / "moved", [])

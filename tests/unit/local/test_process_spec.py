@@ -79,7 +79,7 @@ CODE = {"volumes": [{"name": "code", "persistentVolumeClaim": {"claimName": "cod
 
 def test_a_working_directory_that_no_container_could_have_is_refused_here_too(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
-    right = f"must be an absolute path, as a container needs it; here that would be {tmp_path}/src"
+    right = f"must be an absolute path, since a container needs one; here: {tmp_path}/src"
     with pytest.raises(BadInputError, match=re.escape(f"containers[trainer].workingDir: 'src' {right}")):
         translated(tmp_path, container={"workingDir": "src"})
 
@@ -90,7 +90,11 @@ def test_a_working_directory_that_no_container_could_have_is_refused_here_too(tm
         ({}, ".", ""),
         ({"workingDir": ""}, ".", ""),
         ({"workingDir": "{here}/src"}, "src", ""),
-        ({"workingDir": "{here}/app"}, ".", "workingDir {here}/app is not on this machine; the ranks work in {here}"),
+        (
+            {"workingDir": "{here}/app"},
+            ".",
+            "workingDir {here}/app does not exist on this machine; the ranks run in {here}",
+        ),
         ({"workingDir": "/code/lib", **MOUNTED}, "run/volumes/code/lib", "workingDir /code/lib: /code is {here}/run"),
     ],
     ids=["none", "empty", "one that is here", "one of an image", "of a volume"],

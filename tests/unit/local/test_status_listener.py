@@ -75,10 +75,10 @@ def test_it_hears_a_supervisor_and_its_news() -> None:
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (status(job="another"), "its answer is no status of this job"),
+        (status(job="another"), "its answer is not a status of this job"),
         ((404, b"", ""), "it answers with HTTP status 404"),
-        ((200, b"<html>", ""), "its answer is no status of this job"),
-        ((200, b"[" * 100_000, ""), "its answer is no status of this job"),
+        ((200, b"<html>", ""), "its answer is not a status of this job"),
+        ((200, b"[" * 100_000, ""), "its answer is not a status of this job"),
         ((200, b" " * 10**6, ""), "its answer is larger than 256 KiB"),
     ],
     ids=["another job", "no page", "a page", "too deep", "too large"],
@@ -111,7 +111,7 @@ def test_where_nothing_listens_that_is_said() -> None:
     changed.get(timeout=patience(30))
     heard = listener.attend(UID, asked)
     assert heard is not None
-    assert heard.error == f"rank 0's supervisor at 127.0.0.1:{asked.port} is not heard: Connection refused"
+    assert heard.error == f"rank 0's supervisor at 127.0.0.1:{asked.port} gives no status: Connection refused"
     listener.attend(UID, None)
 
 

@@ -51,7 +51,7 @@ def a_page(directory: Path, command: list[str]) -> str:
     ("command", "advice"),
     [
         (["ddpjob-train"], "No step has been seen yet."),
-        (["/opt/bin/ddpjob-supervise", "train.py"], "tells them by ddpjob.report(step=…)."),
+        (["/opt/bin/ddpjob-supervise", "train.py"], "reports its steps with ddpjob.report(step=…)."),
         (["python", "train.py"], "under ddpjob-supervise, or where the program prints: progress step=1"),
     ],
 )

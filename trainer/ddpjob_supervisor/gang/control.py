@@ -104,7 +104,7 @@ class _Listener:
                     case Hello(nonce=nonce) | Announce(nonce=nonce):
                         return await link.ask_for_proof(nonce, self._settings.secret)
                     case _:
-                        raise UnprovedError("these are no first words")
+                        raise UnprovedError("its first message is not valid here")
         except TimeoutError:
             raise UnprovedError(f"it has proved nothing for {PROOF_SECONDS:.0f} s") from None
         finally:
@@ -135,4 +135,4 @@ class _Listener:
                 link.send(History(self._follower.attempt, self._follower.past))
                 await self._rendezvous.announced(first, link.peer_host)
             case _:
-                link.send(Refused("these are no first words", for_good=False))
+                link.send(Refused("its first message is not valid here", for_good=False))

@@ -54,7 +54,7 @@ def scale(jobs: Jobs, name: str, nodes: int) -> int:
         raise BadInputError(f"--nodes {nodes} is too small; to stop a job and keep it: {itself()} suspend {name}")
     document, job = unfinished(jobs, name)
     if job.spec.nodes == nodes:
-        print(f"{name}: has {counted(nodes, 'node')} already")
+        print(f"{name}: already has {counted(nodes, 'node')}")
         return 0
     jobs.scale(document, nodes)
     print(f"{name}: scaled from {job.spec.nodes} to {counted(nodes, 'node')}{_what_it_does(job)}")
@@ -66,7 +66,11 @@ def _what_it_does(job: DDPJob) -> str:
     if job.spec.suspend or not job.status.attempt:
         return ""
     lost = lost_with_pods(job.spec)
-    return f"; its pods stop, and as many start over: {lost}" if lost else "; its pods save, and start again as many"
+    return (
+        f"; its pods stop, and new ones start over: {lost}"
+        if lost
+        else "; its pods save and stop, and new ones go on"
+    )
 
 
 def unfinished(jobs: Jobs, name: str) -> tuple[Document, DDPJob]:
@@ -79,5 +83,5 @@ def unfinished(jobs: Jobs, name: str) -> tuple[Document, DDPJob]:
     job = as_job(document)
     if job.status.finished:
         command = f"{itself()} delete {name} -n {job.metadata.namespace}"
-        raise BadInputError(f"{name} has {job.status.state.lower()}, for good. To run it again, first: {command}")
+        raise BadInputError(f"{name} has {job.status.state.lower()} for good. To run it again, first: {command}")
     return document, job

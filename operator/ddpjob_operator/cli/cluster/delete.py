@@ -10,7 +10,7 @@ from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, Refused
 POLL_SECONDS = 0.5
 DEADLINE_SECONDS = 600.0
 """Pods get their grace period; if it takes longer than this, a Kubernetes node does not answer."""
-UNSEEN = "; you may not see pods here, so this does not wait for them to end"
+UNSEEN = "; you may not list pods here, so ddpjob does not wait for them to end"
 
 
 def delete(jobs: Jobs, name: str, *, wait: bool) -> int | Rest:

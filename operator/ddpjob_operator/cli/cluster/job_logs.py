@@ -48,7 +48,7 @@ def _miss_first(job: DDPJob, pods: list[JobPod]) -> None:
     if not job.status.finished or first is None or first.cause in NEVER_RAN:
         return
     if first.node not in {pod.node for pod in pods}:
-        _say(f"the pod of {called(job)} {first.node}, which failed first, is gone, and its log with it")
+        _say(f"{called(job)} {first.node} failed first, but its pod is gone, and its log with it")
 
 
 def _left(job: DDPJob, pods: list[JobPod], which: Which) -> list[JobPod]:

@@ -68,8 +68,9 @@ def _allowed(jobs: Jobs, *, everywhere: bool) -> Iterator[None]:
         if not (everywhere and error.forbidden):
             raise
         raise ClusterError(
-            f"{jobs.cluster} does not let you see the jobs of all namespaces: that takes the right to list ddpjobs in"
-            f" the whole cluster (a ClusterRoleBinding to ddpjob-view). Those of one: {itself()} status -n NAMESPACE"
+            f"{jobs.cluster} does not let you see the jobs of all namespaces: you need the right to list "
+            "ddpjobs in the whole cluster (a ClusterRoleBinding to ddpjob-view). For one namespace: "
+            f"{itself()} status -n NAMESPACE"
         ) from None
 
 

@@ -12,7 +12,7 @@ from ddpjob_operator.engine import Event, events
 WAITING = frozenset({State.PENDING, State.QUEUED, State.STARTING, State.RESTARTING, State.SUSPENDING})
 SETTLED_SECONDS = 3.0
 """A message that has stood this long is what the job waits for; others pass too fast to be read."""
-UNNOTICED = "no operator has taken note of the job yet; is one installed and running?"
+UNNOTICED = "no operator has seen the job yet; is one installed and running?"
 UNNOTICED_SECONDS = 10.0
 """An operator takes note of a job within a second, even while another takes over the lead."""
 
@@ -21,7 +21,7 @@ def unnoticed(job: DDPJob) -> str:
     """Why nothing is known of a job yet."""
     if job.spec.ours:
         return UNNOTICED
-    return f"{job.spec.managed_by} brings the job forward (managedBy); the operator of DDPJob leaves it alone"
+    return f"{job.spec.managed_by} manages this job (managedBy); the DDPJob operator leaves it alone"
 
 
 class Life:

@@ -49,23 +49,27 @@ def within(file: Path, folder: Path) -> str:
     try:
         return file.resolve().relative_to(folder.resolve()).as_posix()
     except ValueError:
-        raise BadInputError(f"{file} is not in {folder}, which --source names; name a folder that it is in") from None
+        raise BadInputError(
+            f"{file} is not in the --source folder {folder}; name a folder that contains it"
+        ) from None
 
 
 def _check(text: str) -> None:
     _check_password(text, "--pip")  # First: what follows says the text.
     if text.startswith("-"):
-        raise BadInputError(f"--pip {text}: options of pip go into a file, which --requirements names")
+        raise BadInputError(f"--pip {text}: put pip's options into a file, and name it with --requirements")
     if not REQUIREMENT.fullmatch(text):
         raise BadInputError(
-            f"--pip {text}: must be a package as pip takes it, such as 'einops>=0.8', and no path here"
+            f"--pip {text}: must be a package as pip takes it, such as 'einops>=0.8', not a path on this machine"
         )
 
 
 def _check_password(text: str, what: str) -> None:
     """Anyone who may read jobs and ConfigMaps could read it."""
     if PASSWORD.search(text):
-        raise BadInputError(f"{what} has an address with a password; write ${{NAME}} for it, a variable of the pods")
+        raise BadInputError(
+            f"{what} has an address with a password; write ${{NAME}} in its place, and set that variable in the pods"
+        )
 
 
 def _alone(path: Path, include: list[Path]) -> File:
@@ -73,7 +77,7 @@ def _alone(path: Path, include: list[Path]) -> File:
     for line in file.content.decode(errors="replace").splitlines():
         if other := ELSEWHERE.match(line):
             raise BadInputError(
-                f"{path} names {other[1]}, which would stay here; to send the folder: --source {path.parent}"
+                f"{path} names {other[1]}, which would not be sent; to send the folder: --source {path.parent}"
             )
     return file
 
@@ -85,7 +89,7 @@ def _travelling(path: Path, folder: Path, source: Source) -> File:
         why = (
             "there is no such file"
             if not path.is_file()
-            else "it does not travel: .gitignore names it, or it may hold secrets; --include sends it all the same"
+            else "it would not be sent: .gitignore excludes it, or it may hold secrets; --include sends it anyway"
         )
         raise BadInputError(f"--requirements {path}: {why}")
     return found

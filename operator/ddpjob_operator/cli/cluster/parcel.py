@@ -47,7 +47,7 @@ def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
         BadInputError: there is no such program, it is too large to send, or an option is wrong.
     """
     if given.include and given.source is None and given.target is None:
-        raise BadInputError("--include names files of the folder that --source sends; name the folder too")
+        raise BadInputError("--include is for files of the --source folder; add --source FOLDER")
     folder = read_folder(given.source, given.include) if given.source is not None else None
     entrypoint = _entrypoint(given)
     program_here = folder or (read_file(Path(given.target), given.include) if given.target is not None else None)
@@ -100,7 +100,7 @@ def _check_travels(words: Sequence[str], source: Path | None) -> None:
     """A script that a command names is here; it is in the pod only if its folder is sent."""
     here = [word for word in words if word.endswith(".py") and not Path(word).is_absolute() and Path(word).is_file()]
     if here and source is None:
-        raise BadInputError(f"{here[0]} would stay on this machine; to send it with its folder: --source .")
+        raise BadInputError(f"{here[0]} would not be sent; to send it with its folder: --source .")
 
 
 def _packed(source: Source, *, whole: bool) -> Iterator[str]:
@@ -113,7 +113,7 @@ def _packed(source: Source, *, whole: bool) -> Iterator[str]:
     if secret:
         named = _named(secret, FIRST, whole=whole)
         yield f"not packed, since {'they' if len(secret) > 1 else 'it'} may hold secrets ({len(secret)}): {named}"
-        yield "To send one all the same: --include FILE. What only the job should know belongs in a Secret"
+        yield "To send one anyway: --include FILE. Values that only the job should know belong in a Secret"
     if others:
         yield f"not packed: {_named(others, FIRST, whole=whole)}"
     if not whole and max(len(secret), len(others)) > FIRST:
@@ -128,7 +128,7 @@ def _named(names: Sequence[str], most: int, *, whole: bool) -> str:
 def _readable(env: Sequence[str]) -> Iterator[str]:
     """Which variables everybody sees who may see the job."""
     if seen := [name for name in (one.partition("=")[0] for one in env) if SECRET_NAME.search(name)]:
-        yield f"all who may see the job can read {', '.join(seen)}; put what they should not into a Secret"
+        yield f"everyone who may see the job can read {', '.join(seen)}; put secret values into a Secret"
 
 
 def _beside(given: argparse.Namespace) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _beside(given: argparse.Namespace) -> Iterator[str]:
     there = [name for name in sorted(_imported(script)) if _is_module(script.parent / name)]
     if there:
         names = ", ".join(there)
-        yield f"{script} imports {names}, which is beside it and stays; to send the folder: --source {script.parent}"
+        yield f"{script} imports {names} from its folder, which is not sent; to send it: --source {script.parent}"
 
 
 def _imported(script: Path) -> set[str]:

@@ -122,7 +122,7 @@ def _resources(wanted: PodOptions) -> Json | None:
     """The same as request and as limit: what a pod may use is what the scheduler has reserved for it."""
     for flag, amount in (("--cpu", wanted.cpu), ("--memory", wanted.memory)):
         if amount is not None and not QUANTITY.fullmatch(amount):
-            raise BadInputError(f"{flag} {amount}: must be a quantity as Kubernetes has it, such as 4, 500m or 16Gi")
+            raise BadInputError(f"{flag} {amount}: must be a Kubernetes quantity, such as 4, 500m or 16Gi")
     if wanted.gpus_per_node is not None and wanted.gpus_per_node < 0:
         raise BadInputError(f"--gpus-per-node {wanted.gpus_per_node}: must not be less than 0")
     asked = _set(cpu=wanted.cpu, memory=wanted.memory) | ({GPU: wanted.gpus_per_node} if wanted.gpus_per_node else {})
@@ -148,7 +148,7 @@ def _mounts(wanted: PodOptions) -> Iterator[Json]:
 
 def _check_places(paths: list[str]) -> None:
     if twice := sorted({path for path in paths if paths.count(path) > 1}):
-        raise BadInputError(f"{twice[0]} is where two volumes are to be mounted; choose another path for one of them")
+        raise BadInputError(f"two volumes cannot be mounted at {twice[0]}; choose another path for one of them")
 
 
 def _mounted(wanted: PodOptions) -> Iterator[tuple[str, Json, str]]:

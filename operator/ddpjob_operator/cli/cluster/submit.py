@@ -58,7 +58,7 @@ def submit(cluster: Cluster, given: argparse.Namespace) -> int:
         ClusterError: the cluster does not do its part.
     """
     if given.output and not given.dry_run:
-        raise BadInputError(f"-o {given.output} prints what would be made; add --dry-run")
+        raise BadInputError(f"-o {given.output} works only with --dry-run; add it")
     cluster, parcel = _parcel(cluster, given)
     jobs, screen = Jobs(cluster), Screen()
     job = DDPJob.from_dict(parcel.document)
@@ -75,7 +75,7 @@ def submit(cluster: Cluster, given: argparse.Namespace) -> int:
     where = f"namespace {cluster.namespace} of context {cluster.context}"
     if made is None:
         screen.print(f"{job.metadata.name}: {size}, can be submitted to {where}")
-        screen.print(f"It would get a Service and {counted(job.spec.nodes, 'pod')}; nothing was made")
+        screen.print(f"It would get a Service and {counted(job.spec.nodes, 'pod')}; nothing was created")
         _warn_of_losses(screen, job)
         return 0
     screen.print(f"{job.metadata.name}: {size}, submitted to {where}")
@@ -97,7 +97,9 @@ def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parce
     metadata = {**manifest.document["metadata"], "namespace": cluster.namespace}
     if annotations := metadata.get("annotations"):  # A copy of a finished job is to run.
         metadata["annotations"] = {key: text for key, text in annotations.items() if key != FINISHED}
-    others = (f"{kind} in {file} is not submitted; make it with: kubectl apply -f {file}" for kind in manifest.others)
+    others = (
+        f"{kind} in {file} is not submitted; create it with: kubectl apply -f {file}" for kind in manifest.others
+    )
     return cluster, Parcel({**manifest.document, "metadata": metadata}, None, tuple(others), file)
 
 
@@ -120,7 +122,7 @@ def _brought(jobs: Jobs, parcel: Parcel, given: argparse.Namespace, screen: Scre
         return replace(jobs, found, parcel.document, parcel.code, screen.print)
     except KeyboardInterrupt:
         resume = f"{itself()} resume {name} -n {jobs.cluster.namespace}"
-        screen.print(f"\n{name} is perhaps suspended; call this again or, to go on as before: {resume}")
+        screen.print(f"\n{name} may still be suspended; repeat this command or, to go on as before: {resume}")
         raise
 
 
@@ -135,7 +137,7 @@ def _printed(parcel: Parcel, output: str) -> str:
 
 def _refuse_options(given: argparse.Namespace, file: Path) -> None:
     """What a file says cannot also be given as an option."""
-    why = f"is for programs; {file} says what is run: edit it instead"
+    why = f"is for programs; {file} says what to run: edit it instead"
     if given.file_too and given.target is not None:
         raise BadInputError(f"--filename {why}")
     program.refuse_options(given, ("program", *OF_A_PROGRAM), why)
@@ -153,7 +155,7 @@ def _instead(file: Path | None, job: DDPJob) -> str:
 def _warn_of_losses(screen: Screen, job: DDPJob) -> None:
     """Keeping checkpoints on a cluster is up to the user, but we say so before hours of training are lost."""
     if lost := lost_with_pods(job.spec):
-        screen.print(f"Suspended, preempted or restarted with new pods, it starts over: {lost}")
+        screen.print(f"If it is suspended, preempted or restarted with new pods, it starts over: {lost}")
 
 
 def _in_namespace(cluster: Cluster, manifest: Manifest, given: str | None) -> Cluster:
