@@ -378,10 +378,10 @@ def test_a_job_that_somebody_else_brings_forward_says_so(user: User) -> None:
     file = user.directory / "queued.yaml"
     file.write_text(yaml.safe_dump(document))
     waiting = user.start("submit", "--wait", file)
-    user.reads("ddpjob: example.com/queue brings the job forward (managedBy)")
+    user.reads("ddpjob: example.com/queue manages this job (managedBy)")
     waiting.send_signal(signal.SIGINT)
     assert waiting.wait(patience(60)) == 130
-    assert "example.com/queue brings the job forward (managedBy)" in user.call("status", "digits")[1]
+    assert "example.com/queue manages this job (managedBy)" in user.call("status", "digits")[1]
 
 
 def test_previous_logs_are_those_of_the_pods_that_are_kept(user: User) -> None:

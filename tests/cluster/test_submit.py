@@ -78,7 +78,7 @@ def test_a_script_goes_to_the_cluster_with_its_code_which_stays_as_long_as_a_job
     assert code == 0, said
     assert said.splitlines()[:4] == [
         "packed 2 files, 13 bytes: model.py, train.py",
-        "not packed, since it may hold secrets (1): .env",
+        "not packed, because it may hold secrets (1): .env",
         "To send one anyway: --include FILE. Values that only the job should know belong in a Secret",
         f"train: 2 nodes x 8 processes, submitted to namespace {engineer.namespace} of context plant",
     ]
@@ -152,7 +152,7 @@ def test_what_is_refused_makes_nothing_and_is_told_in_one_line(engineer: Enginee
         ("train.py", "--source", "missing"): "--source missing: there is no such folder",
         ("train.py", "-o", "yaml"): "-o yaml works only with --dry-run; add it",
         ("train.py", "--nodes", "0"): "--nodes: 0 is too small; it must be at least 1",
-        ("--", "torchrun", "train.py"): "train.py would stay on this machine",
+        ("--", "torchrun", "train.py"): "train.py would not be sent",
     }
     for words, expected in mistakes.items():
         code, said = engineer.submit(*words)

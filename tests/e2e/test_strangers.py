@@ -74,7 +74,7 @@ def test_a_stranger_changes_nothing_in_a_job_whether_or_not_he_knows_its_uid(
         assert told.splitlines() == ["cut off"] * 8
     else:
         assert not {"Welcome", "History", "Elsewhere"} & set(told.replace('"', " ").split())
-        assert all("was refused at the control port" in log for log in logs_of_pods(team, "digits"))
+        assert all("refused a connection to the control port from" in log for log in logs_of_pods(team, "digits"))
     real.wait("training to go on", lambda: step_of(team) > before, SOON)
     status = team.status()
     assert (status["attempt"], status["restarts"], status.get("incidents", [])) == (1, 0, []), json.dumps(status)

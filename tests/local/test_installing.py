@@ -93,7 +93,7 @@ def test_what_the_image_lacks_is_installed_beside_what_it_has(image: Image) -> N
     assert not image.report.exists()
 
     _, log = image.install("torch", "pip")  # As of a pod that starts once more.
-    assert log.splitlines()[-1].startswith("installed nothing, since the image has everything, in "), log
+    assert log.splitlines()[-1].startswith("installed nothing (the image has everything) in "), log
     assert not (image.packages / "site" / "ddpjobtiny.py").exists()
 
 

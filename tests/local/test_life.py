@@ -152,7 +152,7 @@ def test_what_is_left_of_a_finished_job(here: Here, policy: str, left: list[str]
     code, output = here.ddpjob("run", file)
     assert (code, pods(here, "left"), here.processes("left")) == (3, left, []), output
     assert here.log("left", 1) == ""
-    assert ("cleanPodPolicy None is Running on this machine" in output) == (policy == "None")
+    assert ("cleanPodPolicy None acts as Running on this machine" in output) == (policy == "None")
 
 
 def test_fields_that_mean_nothing_here_are_named_and_do_no_harm(here: Here) -> None:
@@ -160,7 +160,7 @@ def test_fields_that_mean_nothing_here_are_named_and_do_no_harm(here: Here) -> N
     file = here.job("other", sys.executable, "-c", "print('ran')", nodes=2, scheduleTimeoutSeconds=1, **spec)
     code, output = here.ddpjob("run", file)
     assert code == 0, output
-    for field in ("managedBy is not heeded", "ttlSecondsAfterFinished does nothing", "elastic does nothing"):
+    for field in ("managedBy has no effect", "ttlSecondsAfterFinished does nothing", "elastic does nothing"):
         assert output.count(f"ddpjob: {field} on this machine") == 1, output
     assert here.status("other")["state"] == "Succeeded"
     assert "other has succeeded already" in here.ddpjob("run", file)[1]
@@ -257,7 +257,7 @@ def test_what_ended_while_the_disk_was_full_is_seen_once_there_is_room(here: Her
     run = run_on_a_full_disk(here)
     (here.directory / "done").touch()
     assert run.stdout is not None
-    said = f"No space left on device: {here.run('full')}/job.json; trying again until it can be written"
+    said = f"No space left on device: {here.run('full')}/job.json; retrying until it can be written"
     assert any(said in line for line in run.stdout)
     (here.directory / "full").unlink()
     output, _ = run.communicate(timeout=patience(60))

@@ -106,7 +106,9 @@ class Stream(IterableDataset[int]):
 
 
 def test_a_stream_is_told_from_a_data_set_with_what_to_do() -> None:
-    with pytest.raises(ConfigError, match="Stream cannot be indexed: give batches of it by the task's train_loader"):
+    with pytest.raises(
+        ConfigError, match="Stream cannot be indexed: have the task's train_loader return its batches"
+    ):
         sample_count(Stream())
 
 

@@ -169,7 +169,7 @@ def test_synchronised_batch_normalisation_is_refused_on_a_cpu() -> None:
     ("flags", "message"),
     [
         (["--static-graph", "--find-unused-parameters"], "not allowed with argument"),
-        (["--powersgd-rank", "2"], "--powersgd-rank is of --comm-hook powersgd, which is not asked for"),
+        (["--powersgd-rank", "2"], "--powersgd-rank needs --comm-hook powersgd"),
         (["--comm-hook", "powersgd", "--precision", "fp16"], "use --precision bf16"),
         (["--bucket-cap-mb", "0"], "'0' is not a number above 0"),
         (["--model-ema-decay", "1"], "'1' is not a number from 0 to less than 1"),

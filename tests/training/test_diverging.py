@@ -312,10 +312,10 @@ class Elsewhere(torch.optim.SGD):
     [
         (
             Counting,
-            "Counting cannot be left out, since it keeps a number that changes from step to step in its groups",
+            "Counting cannot be left out, because it keeps a number that changes from step to step in its groups",
         ),
-        (Noting, "Noting cannot be left out, since it keeps its step as a int"),
-        (Elsewhere, "Elsewhere cannot be left out, since it keeps its step on the meta"),
+        (Noting, "Noting cannot be left out, because it keeps its step as a int"),
+        (Elsewhere, "Elsewhere cannot be left out, because it keeps its step on the meta"),
     ],
 )
 def test_an_optimizer_that_counts_elsewhere_is_refused_by_name(kind: type[Optimizer], what: str) -> None:

@@ -51,7 +51,7 @@ class Taken(MlpTask):
 def test_a_metric_with_the_name_of_another_number_is_one_clear_error(runs: Runs, size: int) -> None:
     run = runs.start(size, "--workload", f"{__name__}:Taken", "--max-steps", 1)
     assert run.end() == [2] * size, run.story()
-    assert run.errors().startswith("error: Taken.metrics names one samples, as the run calls a number of its own")
+    assert run.errors().startswith("error: Taken.metrics has a metric named samples, a name that the run uses itself")
 
 
 class Held(MlpTask):

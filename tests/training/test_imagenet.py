@@ -228,7 +228,7 @@ def test_a_broken_image_is_named_once_whichever_worker_meets_it(
     warnings = capfd.readouterr().err.splitlines()
     assert len(warnings) == 3
     assert warnings[0].startswith("warning: the image 00007 in ")
-    assert warnings[0].endswith("; the next one that can be takes its place")
+    assert warnings[0].endswith("; the next image that can be decoded takes its place")
 
 
 def test_what_a_worker_has_met_its_rank_knows(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_only_what_cannot_be_decoded_is_skipped(tmp_path: Path) -> None:
         files[1]
     shards = skipping(pictures.as_shards, tmp_path / "shards")
     (tmp_path / "shards" / "train" / "train-0000.tar").write_bytes(bytes(1000))
-    with pytest.raises(ConfigError, match=r"train-0000.tar is not what it was"):
+    with pytest.raises(ConfigError, match=r"train-0000.tar has changed at byte"):
         shards[0]
 
 
@@ -309,7 +309,7 @@ def spoil(directory: Path, kind: str) -> None:
         ("an empty class", "train/emu has no images: no file in it ends with .jpg"),
         ("a class missing in val", "class cat stands in "),
         ("a broken image", "val/cat/00001.jpg cannot be decoded: "),
-        ("no image", "val/cat/00001.jpg cannot be decoded: it is no image"),
+        ("no image", "val/cat/00001.jpg cannot be decoded: it is not an image"),
     ],
 )
 def test_a_mistake_in_the_files_is_one_clear_error(tmp_path: Path, kind: str, message: str) -> None:
@@ -349,9 +349,7 @@ def test_a_shard_that_changes_under_a_run_is_told(tmp_path: Path) -> None:
     train = pictures.as_shards(tmp_path) / "train"
     data = ImageShards(train, to_test(64))
     (train / "train-0000.tar").write_bytes(bytes(1000))
-    with pytest.raises(
-        ConfigError, match=r"train-0000.tar is not what it was when its samples were found, at byte 0"
-    ):
+    with pytest.raises(ConfigError, match=r"train-0000.tar has changed at byte 0 since its samples were indexed"):
         data[0]
 
 
@@ -364,7 +362,7 @@ def test_any_classification_model_of_torchvision_is_one(tmp_path: Path, arch: st
 
 def test_another_name_is_told_with_those_that_are_like_it(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match="--arch resnet19 is no classification model of torchvision: such as resnet1"
+        ConfigError, match="--arch resnet19 is not a classification model of torchvision: such as resnet1"
     ):
         task_of(pictures.as_files(tmp_path, 1, 1), "--arch", "resnet19").model()
 

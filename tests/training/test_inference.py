@@ -63,7 +63,7 @@ def test_without_samples_held_out_those_of_the_training_are_asked_and_it_says_so
     runs: Runs, checkpoints: Path
 ) -> None:
     run = runs.command("predict", checkpoints)
-    assert "--workload random holds no samples out: these are its training set" in run.output()
+    assert "--workload random has no held-out samples: these are from its training set" in run.output()
     assert len(json.loads(run.value("prediction", "output"))) == 2
 
 
@@ -131,7 +131,7 @@ def test_a_training_that_goes_on_is_not_disturbed(runs: Runs, checkpoints: Path,
             ["export", "saved", "-o", "nowhere/model.pt"],
             "nowhere/model.pt cannot be written: No such file or directory",
         ),
-        (["predict", "saved", "--workload", "layers"], "is of another model than that of --workload layers"),
+        (["predict", "saved", "--workload", "layers"], "is from another model than --workload layers builds"),
         (["predict", "saved", "--dat-dir", "x"], "unrecognized arguments: --dat-dir x"),
     ],
 )
@@ -160,7 +160,7 @@ def test_a_task_that_brings_its_own_batches_is_exported_by_one_and_asked_only_of
     runs.command("export", tmp_path / "saved", *task, "-o", tmp_path / "model.pt2", "--format", "torch-export")
     assert torch.export.load(tmp_path / "model.pt2").module()(torch.zeros(5, 1)).shape == (5, 2)
     run = runs.command("predict", tmp_path / "saved", *task, code=2)
-    assert "BringsItsOwn holds no samples out to be asked about: it needs test_data" in run.errors()
+    assert "BringsItsOwn has no held-out samples: it needs test_data" in run.errors()
 
 
 @pytest.mark.parametrize("form", ["state-dict", "torch-export"])

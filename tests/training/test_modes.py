@@ -47,7 +47,7 @@ def test_without_a_gpu_data_parallel_says_that_one_process_trains_and_gives_the_
 @pytest.mark.parametrize(
     ("size", "flags", "message"),
     [
-        (2, ["--mode", "single"], "--mode single trains with one process, but there are to be 2"),
+        (2, ["--mode", "single"], "--mode single trains with one process, but 2 are started"),
         (1, ["--mode", "data-parallel", "--device-ids", "0,1"], "--device-ids names GPU 0, but this process sees 0"),
         (
             1,

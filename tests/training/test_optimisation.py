@@ -261,7 +261,7 @@ def test_a_constant_rate_needs_no_schedule() -> None:
 
 
 def test_an_option_of_another_schedule_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="are of --lr-scheduler steplr, and this one is cosineannealinglr"):
+    with pytest.raises(ConfigError, match="need --lr-scheduler steplr, but it is cosineannealinglr"):
         rates(6, 2, "cosineannealinglr", lr_step_size=1)
 
 
@@ -338,8 +338,8 @@ def test_settings_of_an_optimizer_that_a_checkpoint_has_otherwise_are_told(runs:
     runs.train(1, *job, 2, "--lr", 0.5)
     same = runs.train(1, *job, 3, "--lr", 0.5)
     other = runs.train(1, *job, 4, "--lr", 0.25, "--weight-decay", 0.125)
-    told = "the optimizer goes on as the checkpoint says: lr 0.5, not 0.25; weight_decay 0.0, not 0.125"
-    assert "the optimizer goes on" not in same.output()
+    told = "the optimizer keeps the settings of the checkpoint: lr 0.5, not 0.25; weight_decay 0.0, not 0.125"
+    assert "the optimizer keeps the settings" not in same.output()
     assert told in other.output()
 
 
@@ -357,7 +357,7 @@ def test_a_schedule_that_is_asked_for_late_goes_on_where_it_would_be_from_the_ra
     job += ["--checkpoint-every-steps", 1, "--max-steps"]
     runs.train(1, *job, 8, "--lr", 0.5)
     run = runs.train(1, *job, 10, "--lr", 0.25, "--lr-scheduler", *schedule)
-    assert "the optimizer goes on" not in run.output()
+    assert "the optimizer keeps the settings" not in run.output()
     assert state(tmp_path, 9)["optimizer"]["param_groups"][0]["lr"] == pytest.approx(rate)
     assert run.errors() == ""
 
@@ -366,4 +366,4 @@ def test_a_schedule_that_is_asked_for_no_more_leaves_the_rate_where_it_was(runs:
     job = ["--workload", "mlp", "--checkpoint-dir", tmp_path, "--lr", 0.5, "--max-steps"]
     runs.train(1, *job, 2, "--lr-scheduler", "cosineannealinglr")
     run = runs.train(1, *job, 3)
-    assert "the optimizer goes on as the checkpoint says: lr 0.0, not 0.5" in run.output()
+    assert "the optimizer keeps the settings of the checkpoint: lr 0.0, not 0.5" in run.output()

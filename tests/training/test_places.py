@@ -155,7 +155,9 @@ def test_on_one_machine_another_user_takes_no_place_in_a_gang(
     words = [shutil.copy(script[0], elsewhere), str(script[1])]
     stranger = fork_supervisor(*SUPERVISE, words, environment, elsewhere, elsewhere / "screen", before=be_another)
     try:
-        first.wait_for("was refused at the control port: it does not prove that it is of this job\n")
+        first.wait_for(
+            "refused a connection to the control port from 127.0.0.1: it does not prove that it belongs to this job\n"
+        )
     finally:
         stranger.kill()
         stranger.wait()
@@ -235,7 +237,7 @@ def test_a_second_node_with_the_same_number_is_turned_away(shell: Type, script: 
     nodes[1].wait_for("started 1")
     second = shell(*SUPERVISE, *script, **node_of(2, 1, port))
     assert second.end() == 2, second.said
-    assert "node 1 is here already: each node has a number of its own" in second.said
+    assert "node 1 has already joined: each node needs a number of its own" in second.said
     second_first = shell(*SUPERVISE, *script, **node_of(2, 0, port))
     assert second_first.end() == 1, second_first.said
     assert f"cannot listen on port {port + 2} for the other supervisors" in second_first.said
@@ -246,7 +248,7 @@ def test_a_second_node_with_the_same_number_is_turned_away(shell: Type, script: 
 @pytest.mark.parametrize(
     ("rank", "code", "message"),
     [
-        (0, 204, "error: node 1 failed: PeerLost: it has not come for 1 s\n"),
+        (0, 204, "error: node 1 failed: PeerLost: it has not joined within 1 s\n"),
         (1, 1, "error: waited 1 s for rank 0's supervisor at 127.0.0.1:"),
     ],
 )

@@ -142,7 +142,7 @@ def test_the_node_that_is_to_blame_says_so_itself(gang: Gang, how: Sum, said: st
     assert run.end() == [0, 201, 0], run.story()
     report = run.report(1)
     assert (report["cause"], report["exitCode"]) == ("PreflightFailed", 201)
-    failed = "node 1 failed the all_reduce with each other node that was tried: "
+    failed = "node 1 failed the all_reduce with every other node that was tried: "
     assert report["message"].startswith(failed + said.format(seconds=seconds * PAIRS_SHARE + MARGIN_SECONDS / 3)), (
         run.story()
     )
@@ -164,7 +164,7 @@ def test_a_rank_that_hangs_is_named_by_rank_0(gang: Gang) -> None:
 def test_a_rank_that_does_not_come_is_named_by_rank_0(gang: Gang) -> None:
     run = gang(3, present={0, 2}, seconds=soon())
     assert run.end() == [201, 0], run.story()
-    assert run.report()["message"].startswith("rank 1 on node 1 did not come to rank 0 in time"), run.story()
+    assert run.report()["message"].startswith("rank 1 on node 1 did not reach rank 0 in time"), run.story()
 
 
 def test_without_rank_0_each_says_that_it_does_not_answer(gang: Gang) -> None:

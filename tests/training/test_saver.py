@@ -136,7 +136,7 @@ TWICE = "In the rest of epoch 3 some samples are seen twice, and others never"
         (NOW, (40, 4), "a step takes 8 samples of all processes together, not 4"),
         (UNKNOWN, (0, 8), ""),
         (UNKNOWN, (96, 8), ""),
-        (UNKNOWN, (40, 8), f"is of an older version, which had another order in an epoch. {TWICE}"),
+        (UNKNOWN, (40, 8), f"is from an older version, which ordered an epoch differently. {TWICE}"),
         (DataIdentity(1), (40, 8), f"was saved with other data: --seed was 1, is 0. {TWICE}"),
         (
             DataIdentity(0, 100, ("uint8[100]", "3")),

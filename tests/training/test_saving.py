@@ -116,7 +116,7 @@ def test_what_may_pass_fails_a_run_in_a_way_that_is_tried_again(runs: Runs, tmp_
     run = runs.start(1, *job, env=told)
     assert run.end() == [1], run.story()
     assert (run.report()["cause"], run.report()["exception"]) == ("Application", "StorageError")
-    assert "step-00000004 could not be saved: Stale file handle; if that comes again, have the disk" in run.errors()
+    assert "step-00000004 could not be saved: Stale file handle; if this happens again, have the disk" in run.errors()
     trouble.unlink()
     assert saved(runs.train(1, *job, env=told)) == [4]
 
@@ -133,7 +133,7 @@ def test_what_cannot_be_read_is_waited_for_less_than_the_others_wait_and_nothing
     run = runs.start(2, *job, "--max-steps", 8, env=told)
     assert run.end() == [1, 1], run.story()
     assert (run.report(0)["cause"], run.report(1)["cause"]) == ("StorageUnavailable", "PeerLost")
-    assert f"It was tried for {wait / 4:g} s. Nothing is started over" in run.errors(0)
+    assert f"Retried for {wait / 4:g} s. Training does not start over" in run.errors(0)
     trouble.unlink()
     assert runs.train(2, *job, "--max-steps", 8, env=told).value("resumed", "step") == "4"
 

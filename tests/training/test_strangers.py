@@ -57,7 +57,7 @@ def test_whoever_knows_the_uid_neither_stops_nor_ends_nor_leads_a_gang(tmp_path:
                 assert not any(word in said for word in (b"Welcome", b"History", b"Elsewhere")), said
         assert not leads(gang.control(1))
         goes_on(gang)
-        assert all("was refused at the control port" in gang.log(node) for node in gang.supervisors)
+        assert all("refused a connection to the control port from" in gang.log(node) for node in gang.supervisors)
         nobody_leads_by_passing_on(gang)
 
 

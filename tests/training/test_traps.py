@@ -139,7 +139,7 @@ def test_with_all_parameters_in_the_optimizer_both_clear_the_same() -> None:
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ("GivesALoader", "error: DataLoader is no data set: give the one that it is over"),
+        ("GivesALoader", "error: DataLoader is not a data set: give the data set that it loads"),
         ("OptimizesAnotherModel", "error: the task's optimizer has none of the model's parameters"),
     ],
 )
@@ -154,14 +154,12 @@ def test_a_task_that_would_learn_nothing_is_refused_in_one_line(runs: Runs, task
 def test_a_data_set_that_lacks_samples_it_counts_is_told_whoever_fetches_them(runs: Runs, workers: int) -> None:
     run = runs.start(1, "--workload", "tests.training.traps:CountsTooMany", "--workers", workers)
     assert run.end() == [1]
-    assert "__len__ must tell how many there are" in run.errors().splitlines()[-1]
+    assert "__len__ must return the number of its samples" in run.errors().splitlines()[-1]
 
 
 def test_parameters_that_the_optimizer_leaves_out_are_named_once(runs: Runs) -> None:
     run = runs.train(2, "--workload", "tests.training.traps:OptimizesAPart")
-    assert (
-        "these parameters of the model are not in the optimizer, and never change: 0.weight, 0.bias" in run.errors()
-    )
+    assert "these parameters of the model are not in the optimizer and never change: 0.weight, 0.bias" in run.errors()
     assert run.errors(1) == ""
 
 

@@ -244,11 +244,11 @@ class Spent(Endless):
         (
             "endless",
             ["--explain-shards"],
-            "--explain-shards is for train_data: what each rank's train_loader gives is",
+            "--explain-shards needs train_data: a train_loader itself chooses",
         ),
-        ("spent", ["--max-steps", 9], "train_loader gives no process a batch in epoch 2: it must begin anew"),
+        ("spent", ["--max-steps", 9], "train_loader gives no process a batch in epoch 2: it must begin again"),
         ("single", [], "a batch is a tuple of 1: it must be a pair"),
-        ("none", [], "Wrong says of no data: it needs train_data, or train_loader"),
+        ("none", [], "Wrong has no data: define train_data or train_loader"),
     ],
 )
 def test_a_loader_that_cannot_be_used_is_one_clear_error(

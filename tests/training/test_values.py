@@ -55,7 +55,7 @@ def test_the_state_of_random_generators_can_be_told() -> None:
 
 
 def test_what_is_no_value_is_refused_where_it_is_told() -> None:
-    with pytest.raises(TypeError, match=r"^a set cannot be told to another process$"):
+    with pytest.raises(TypeError, match=r"^a set cannot be sent to another process$"):
         values.encode([{1}])
 
 

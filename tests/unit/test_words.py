@@ -1,10 +1,12 @@
-"""What people are told is in the words of docs/reference/glossary.md."""
+"""What people are told is in the words of docs/reference/glossary.md, and in sentences that are read once."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[2] / "operator" / "ddpjob_operator"
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "operator" / "ddpjob_operator"
 ROOMS = ("cli", "client", "engine")
 """Those that write what is told."""
 FORBIDDEN = {
@@ -15,6 +17,18 @@ FORBIDDEN = {
     **{f"{{}} {noun}": "counted(), for which 1 is singular" for noun in ("nodes", "pods", "processes", "ranks")},
 }
 """What no text says, and what it says instead. A value within it is {}."""
+RIDDLES = {
+    r"[,;] (?:of|for|from|to) which": "two sentences, or the noun again",
+    r"\bha(?:s|ve) not (?:th|a|an|its)\b": "lacks",
+    r"(?<!there )\bis no (?!longer)": "is not a",
+    r"\bthere any more\b": "no longer exists",
+    r"\bleave \w+ away\b": "leave out",
+    r"\ball the same\b": "anyway",
+    r"\bwas not let in\b": "refused",
+    r", since ": "because, for a reason",
+    r"\bwhat (?:it|that|he|she) (?:says|tells|gives)\b": "the noun",
+}
+"""Constructions of which a reader asks what they mean, and what to write: CONTRIBUTING.md, Messages."""
 
 
 def test_no_text_has_another_word_than_the_glossary() -> None:
@@ -23,10 +37,20 @@ def test_no_text_has_another_word_than_the_glossary() -> None:
     assert [(text, instead) for text in texts for word, instead in FORBIDDEN.items() if word in text] == []
 
 
-def _texts(file: Path) -> Iterator[str]:
-    """All strings of a module, and what is told of its code."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+def test_no_message_of_the_command_or_of_what_runs_in_a_pod_is_a_riddle() -> None:
+    rooms = [*(PACKAGE / room for room in ("cli", "client", "local", "report")), ROOT / "trainer"]
+    texts = [(file.name, text) for room in rooms for file in room.rglob("*.py") for text in _texts(file, shown=True)]
+    assert len(texts) > 1000, "they are found"
+    found = [(*place, instead) for place in texts for bad, instead in RIDDLES.items() if re.search(bad, place[1])]
+    assert found == []
+
+
+def _texts(file: Path, *, shown: bool = False) -> Iterator[str]:
+    """All strings of a module, and what is told of its code; `shown`: without the latter."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    told_of_code = {node.value for node in ast.walk(tree) if shown and isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in told_of_code:
             yield node.value

@@ -47,7 +47,7 @@ class ImageNetTask(Task):
             like = (
                 f"such as {', '.join(near)}" if near else "https://pytorch.org/vision/stable/models.html names them"
             )
-            raise ConfigError(f"--arch {name} is no classification model of torchvision: {like}")
+            raise ConfigError(f"--arch {name} is not a classification model of torchvision: {like}")
         only = {"aux_logits": False, "init_weights": True} if name in WITH_MORE_OUTPUTS else {}
         model: nn.Module = models.get_model(name, weights=None, num_classes=self.images.classes, **only)
         return model

@@ -149,7 +149,7 @@ def _silent(shape: Shape, outcomes: Outcomes, kind: Kind) -> Iterator[Finding]:
         return
     nodes = _nodes_of(shape, ranks)
     if kind is Kind.ARRIVE:
-        what = "did not come to rank 0 in time: not started, or unable to reach rank 0's port"
+        what = "did not reach rank 0 in time: not started, or something blocks rank 0's port"
     else:
         what = "fell silent: a hang, or a network that is cut"
     yield Finding("ranks", Level.FAIL, f"{_ranks(ranks)} on {_named(nodes)} {what}; {MACHINE_TODO}", nodes=nodes)
@@ -193,7 +193,7 @@ def _blame(shape: Shape, tried: Mapping[Pair, Outcome], trouble: str) -> list[Fi
     sick = tuple(node for node in range(shape.nodes) if node not in well and _failures(node, tried) > 1)
     if sick:
         why = next(why for pair, why in bad.items() if not set(sick).isdisjoint(pair))
-        what = f"{_named(sick)} failed the all_reduce with each other node that was tried"
+        what = f"{_named(sick)} failed the all_reduce with every other node that was tried"
         findings.append(_failed(sick, what, why, NODE_TODO))
     links = [(pair, why) for pair, why in bad.items() if set(sick).isdisjoint(pair)]
     for pair, why in links[:NAMED]:
@@ -207,7 +207,7 @@ def _all_failed(shape: Shape, trouble: str) -> Finding:
         return _failed(
             (0,), what, trouble, "processes of one node fail each other: look at its /dev/shm and its GPUs"
         )
-    return _failed((), f"{what}, while each pair of nodes that was tried is well", trouble, NETWORK_TODO)
+    return _failed((), f"{what}, although each pair of nodes that was tried works", trouble, NETWORK_TODO)
 
 
 def _failed(nodes: tuple[int, ...], what: str, why: str, network_todo: str) -> Finding:
@@ -224,8 +224,8 @@ def _slow(tried: Mapping[Pair, Outcome]) -> list[Finding]:
     if rates[slowest] >= SLOW * middle:
         return []
     message = (
-        f"{_named(slowest)} exchange data with {_rate(rates[slowest])}, where the median of all pairs is"
-        f" {_rate(middle)}, and all wait for the slowest: have their network looked at"
+        f"{_named(slowest)} exchange data at {_rate(rates[slowest])}; the median of all pairs is "
+        f"{_rate(middle)}, and all ranks wait for the slowest: have their network looked at"
     )
     return [Finding("bandwidth", Level.WARN, message, nodes=slowest)]
 

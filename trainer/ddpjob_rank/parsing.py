@@ -41,9 +41,7 @@ def unpack_variables(env: MutableMapping[str, str]) -> None:
     except ValueError:
         variables = None
     if not isinstance(variables, dict) or not all(isinstance(value, str) for value in variables.values()):
-        raise ConfigError(
-            f"{Env.SUPERVISOR} must be a JSON object of variables, whose values are texts, and is {packed}"
-        )
+        raise ConfigError(f"{Env.SUPERVISOR} must be a JSON object whose values are strings, not {packed}")
     for name, value in variables.items():
         if name.startswith("DDPJOB_"):
             env.setdefault(name, value)

@@ -95,8 +95,8 @@ def _require(env: Mapping[str, str], names: tuple[str, ...], since: str) -> None
     if missing := [name for name in names if name not in env]:
         verb = "is" if len(missing) == 1 else "are"
         raise ConfigError(
-            f"{', '.join(missing)} {verb} not set: {since}, so {', '.join(names)} must all be;"
-            " set none of them to train with one process"
+            f"{', '.join(missing)} {verb} not set: {since}, so {', '.join(names)} must all be set; to train "
+            "with one process, set none of them"
         )
 
 

@@ -36,7 +36,9 @@ def main() -> NoReturn:
         if flags.secret_file is not None:
             os.environ[Env.SECRET_FILE] = str(flags.secret_file)
         if flags.preload and flags.start_method == "cold":
-            raise ConfigError("--preload needs --start-method warm: what is started cold imports all by itself")
+            raise ConfigError(
+                "--preload needs --start-method warm: a rank that is started cold imports everything by itself"
+            )
         leave_at_once(supervise(program, flags.start_method, flags.max_restarts, flags.preload))
     except TrainerError as error:
         complain(str(error))
@@ -103,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="MODULE",
-        help="a module that the program imports and that takes long: ranks are forked with it (can be repeated)",
+        help="a module of the program that is slow to import: ranks are forked with it imported (can be repeated)",
     )
     parser.add_argument("--secret-file", type=Path, metavar="FILE", help=PROOF)
     module = "a module to run, as `python -m` would, and its arguments"

@@ -57,7 +57,8 @@ class OptimisationConfig:
     """That of all parameters together."""
     model_ema_decay: float | None = option(
         None,
-        "evaluate and export a moving average of the weights that keeps so much of itself per step, like 0.999",
+        "evaluate and export a moving average of the weights; DECAY is the share that it keeps per step, "
+        "such as 0.999",
         type=below_one,
         metavar="DECAY",
     )
@@ -112,8 +113,8 @@ class ModeConfig:
         """
         if self.mode != DDP and world_size > 1:
             raise ConfigError(
-                f"--mode {self.mode} trains with one process, but there are to be {world_size}:"
-                " start a single one, or train with all of them by --mode ddp"
+                f"--mode {self.mode} trains with one process, but {world_size} are started: start only one, "
+                "or train with all of them by --mode ddp"
             )
 
 
@@ -172,8 +173,8 @@ class LoadingConfig:
     explain_steps: int | None = option(
         None,
         "print which process sees which samples in the first steps of an epoch, and train nothing"
-        f" (default {EXPLAINED_STEPS}); for as many processes as there are, or as --nodes and --procs-per-node, or"
-        " --world-size say",
+        f" (default {EXPLAINED_STEPS}); for the present number of processes, or that of --nodes and "
+        "--procs-per-node, or of --world-size",
         "--explain-shards",
         type=positive,
         nargs="?",
@@ -290,7 +291,7 @@ def read_communication(flags: argparse.Namespace) -> CommunicationConfig:
         ConfigError: Flags contradict each other.
     """
     if flags.powersgd_rank and flags.comm_hook != "powersgd":
-        raise ConfigError("--powersgd-rank is of --comm-hook powersgd, which is not asked for")
+        raise ConfigError("--powersgd-rank needs --comm-hook powersgd")
     if flags.comm_hook == "powersgd" and (skips := _skips(flags)):
         skipping, other = skips
         raise ConfigError(
@@ -346,7 +347,7 @@ class CheckpointConfig:
         False, "begin at step 0 if no checkpoint there can be used (default: fail); has no effect while one can be"
     )
     allow_other_data: bool = option(
-        False, "go on from a checkpoint though --seed or the data is another than when it was saved (default: fail)"
+        False, "go on from a checkpoint although --seed or the data has changed since it was saved (default: fail)"
     )
     mean_time_to_failure: float | None = None
     """Of this job, in seconds, for the automatic interval; None: not known."""

@@ -56,7 +56,7 @@ def scheduled(
     """
     kind = asked.lr_scheduler or default
     if kind != "steplr" and (asked.lr_step_size or asked.lr_gamma):
-        raise ConfigError(f"--lr-step-size and --lr-gamma are of --lr-scheduler steplr, and this one is {kind}")
+        raise ConfigError(f"--lr-step-size and --lr-gamma need --lr-scheduler steplr, but it is {kind}")
     warmup_steps = asked.lr_warmup_epochs * steps_per_epoch
     match kind:
         case "constant":

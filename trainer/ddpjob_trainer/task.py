@@ -71,7 +71,7 @@ class Task(ABC):
 
     def train_data(self) -> Dataset[Any]:
         """The whole training set, the same in each process; each trains on its own part of every batch."""
-        raise ConfigError(f"{type(self).__name__} says of no data: it needs train_data, or train_loader")
+        raise ConfigError(f"{type(self).__name__} has no data: define train_data or train_loader")
 
     def train_loader(self, rank: int, world_size: int) -> Iterable[tuple[Any, Any]] | None:  # noqa: ARG002  (for overriders)
         """Batches that this process makes itself, in place of `train_data`; iterated again in each epoch.
@@ -150,8 +150,9 @@ def load_task(config: TrainConfig) -> Task:
     task = factory(config)
     if not isinstance(task, Task):
         raise ConfigError(
-            f"--workload {config.workload} makes {_a(task)}: it must be a subclass of ddpjob_trainer.task.Task, or a"
-            " function from TrainConfig to an instance of one"
+            f"--workload {config.workload} makes {_a(task)}: it must be a subclass of "
+            "ddpjob_trainer.task.Task, or a function that takes a TrainConfig and returns an instance of "
+            "one"
         )
     return task
 

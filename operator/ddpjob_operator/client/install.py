@@ -64,7 +64,7 @@ def main(directory: str, words: list[str]) -> None:
     if code:
         _fail(*_why(said))
     new = sorted(_installed(own) - before)
-    what = ", ".join(f"{name} {version}" for name, version in new) or "nothing, since the image has everything,"
+    what = ", ".join(f"{name} {version}" for name, version in new) or "nothing (the image has everything)"
     _say(f"installed {what} in {time.monotonic() - began:.1f} s")
 
 

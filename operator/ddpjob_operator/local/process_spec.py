@@ -98,8 +98,8 @@ def _directory(container: Manifest, machine: Machine, paths: "_Paths") -> Path:
         return here
     if not here.is_absolute():
         raise BadInputError(
-            f"spec.template.spec.containers[trainer].workingDir: {wanted!r} must be an absolute path, since "
-            f"a container needs one; here: {machine.work / here}"
+            f"spec.template.spec.containers[trainer].workingDir: {wanted!r} must be an absolute path, "
+            f"because a container needs one; here: {machine.work / here}"
         )
     if here.is_dir():
         return here

@@ -211,7 +211,7 @@ def _lose_node(scene: Scene, rank: Held | None, attempt: int) -> None:
             holds.tell(scene.directory, rank, holds.GO)
         for process in family:
             process.send_signal(signal.SIGCONT)
-        scene.wait("the former node is refused", lambda: "a newer pod of node 1 has been here" in log.read_text())
+        scene.wait("the former node is refused", lambda: "a newer pod of node 1 has joined before" in log.read_text())
     finally:
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):

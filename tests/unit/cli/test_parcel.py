@@ -70,7 +70,7 @@ def test_what_may_hold_secrets_is_counted_and_named_and_listed_whole_on_demand()
     Path("src/out").symlink_to("/etc/hostname")
     brief = submitted("src/train.py --source src --env HF_TOKEN=x --env OMP_NUM_THREADS=1").told
     assert brief[1:] == (
-        "not packed, since they may hold secrets (7): 0.key, 1.key, 2.key, 3.key, 4.key and 2 more",
+        "not packed, because they may hold secrets (7): 0.key, 1.key, 2.key, 3.key, 4.key and 2 more",
         "To send one anyway: --include FILE. Values that only the job should know belong in a Secret",
         "not packed: out (a link that leads outside)",
         "All of them: --dry-run",
@@ -78,7 +78,7 @@ def test_what_may_hold_secrets_is_counted_and_named_and_listed_whole_on_demand()
     )
     whole = submitted("src/train.py --source src --dry-run --include src/3.key").told
     assert "3.key" in whole[0]
-    assert whole[1] == "not packed, since they may hold secrets (6): 0.key, 1.key, 2.key, 4.key, 5.key, 6.key"
+    assert whole[1] == "not packed, because they may hold secrets (6): 0.key, 1.key, 2.key, 4.key, 5.key, 6.key"
 
 
 def test_a_script_that_looks_secret_is_refused_with_its_line_unless_it_is_asked_for() -> None:

@@ -34,5 +34,5 @@ def test_packed_variables_come_to_their_names(given: dict[str, str], then: dict[
 
 @pytest.mark.parametrize("packed", ["", "{", "DDPJOB_UID=a-uid", "[]", "null", '{"DDPJOB_STATUS_PORT": 29501}'])
 def test_anything_else_is_refused(packed: str) -> None:
-    with pytest.raises(ConfigError, match=r"^DDPJOB_SUPERVISOR must be a JSON object of variables, .*, and is "):
+    with pytest.raises(ConfigError, match=r"^DDPJOB_SUPERVISOR must be a JSON object whose values are strings, not "):
         unpack_variables({"DDPJOB_SUPERVISOR": packed})

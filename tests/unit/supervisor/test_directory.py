@@ -94,7 +94,7 @@ def test_where_memory_takes_no_files_it_is_elsewhere(parent: Path, monkeypatch: 
     with private_directory() as directory:
         assert directory.parent == parent
     monkeypatch.setattr(module, "PARENTS", (parent / "none", parent / "neither"))
-    with pytest.raises(TrainerError, match=r"no files can be made in .*none and .*neither"), private_directory():
+    with pytest.raises(TrainerError, match=r"cannot create files in .*none and .*neither"), private_directory():
         pass
 
 

@@ -30,5 +30,5 @@ def test_what_it_cannot_unpack_is_a_mistake_of_the_configuration(program: str, t
     )
     (line,) = done.stderr.splitlines()
     assert (done.returncode, line) == (2, f"error: {json.loads(report.read_text())['message']}")
-    assert line.startswith("error: DDPJOB_SUPERVISOR must be a JSON object of ")
+    assert line.startswith("error: DDPJOB_SUPERVISOR must be a JSON object whose ")
     assert json.loads(report.read_text())["cause"] == "ConfigError"

@@ -88,8 +88,8 @@ def broken(number: int) -> Directory:
         (Facts(Directory("/dev/shm", error=errno.EROFS)), {}, "fail", False, "cannot be written to (Read-only file"),
         (Facts(Directory("/dev/shm", error=errno.ENOSPC)), {}, "fail", True, "(No space left on device)"),
         (Facts(Directory("/dev/shm", error=errno.EROFS)), {}, "fail", False, "(Read-only file system)"),
-        (Facts(open_files=256), {}, "warn", None, "may open 256 files, and 1024 are advised here"),
-        (Facts(open_files=1024), {"WORLD_SIZE": "1000"}, "warn", None, "and 2512 are advised here"),
+        (Facts(open_files=256), {}, "warn", None, "may open only 256 files, but should be able to open 1024"),
+        (Facts(open_files=1024), {"WORLD_SIZE": "1000"}, "warn", None, "but should be able to open 2512"),
         (
             Facts(checkpoints=broken(errno.EACCES)),
             {},

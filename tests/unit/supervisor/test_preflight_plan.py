@@ -81,8 +81,13 @@ def all_of(node: int, nodes: int) -> set[tuple[int, int]]:
         ),
         (4, links({(1, 2)}), [(1, 2)], "nodes 1 and 2 failed the all_reduce with each other"),
         (4, links({(1, 2), (0, 3)}), [(0, 3), (1, 2)], "nodes 0 and 3 failed the all_reduce with each other"),
-        (3, links(all_of(1, 3)), [(1,)], "node 1 failed the all_reduce with each other node that was tried: no end"),
-        (6, links(all_of(1, 6) | all_of(4, 6)), [(1, 4)], "nodes 1 and 4 failed the all_reduce with each other node"),
+        (3, links(all_of(1, 3)), [(1,)], "node 1 failed the all_reduce with every other node that was tried: no end"),
+        (
+            6,
+            links(all_of(1, 6) | all_of(4, 6)),
+            [(1, 4)],
+            "nodes 1 and 4 failed the all_reduce with every other node",
+        ),
         (6, links(all_of(1, 6) | {(2, 3)}), [(1,), (2, 3)], "node 1 failed"),
         (
             3,
@@ -91,7 +96,7 @@ def all_of(node: int, nodes: int) -> set[tuple[int, int]]:
             "no two nodes can exchange data: no end within 20 s; all ports",
         ),
         (9, links(all_of(7, 9), FALSE), [(7,)], f"{WRONG} at 3 of 4194304 places; have the machine looked at"),
-        (40, links(all_of(7, 40)), [(7,)], "node 7 failed the all_reduce with each other node that was tried"),
+        (40, links(all_of(7, 40)), [(7,)], "node 7 failed the all_reduce with every other node that was tried"),
     ],
     ids=[
         "two nodes",
@@ -121,7 +126,7 @@ def test_who_is_to_blame_is_named(nodes: int, answer: Answer, accused: list[tupl
         ),
         (
             Shape(4, 2),
-            "the all_reduce over all 4 ranks failed, while each pair of nodes that was tried is well: no end",
+            "the all_reduce over all 4 ranks failed, although each pair of nodes that was tried works: no end",
         ),
     ],
     ids=["one node", "two nodes"],
@@ -139,7 +144,7 @@ def test_processes_of_a_node_are_counted_to_it() -> None:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (Kind.ARRIVE, "ranks 2 and 3 on node 1 did not come to rank 0 in time"),
+        (Kind.ARRIVE, "ranks 2 and 3 on node 1 did not reach rank 0 in time"),
         (Kind.ALL, "ranks 2 and 3 on node 1 fell silent"),
         (Kind.PAIRS, "ranks 2 and 3 on node 1 fell silent"),
     ],

@@ -34,5 +34,5 @@ def test_a_mistake_is_one_clear_error(flags: list[str], message: str) -> None:
 def test_a_mode_of_one_process_refuses_a_world_of_several(mode: str) -> None:
     config = read_config(["--mode", mode], {}).mode
     config.check_world(1)
-    with pytest.raises(ConfigError, match=f"--mode {mode} trains with one process, but there are to be 2"):
+    with pytest.raises(ConfigError, match=f"--mode {mode} trains with one process, but 2 are started"):
         config.check_world(2)

@@ -88,7 +88,7 @@ def test_on_a_disk_in_trouble_nothing_is_started_over_and_when_it_is_back_traini
     assert sorted(path.name for path in saved.iterdir()) == ["step-00000060", "step-00000120"]
     waiting = subprocess.Popen([*resume, "60"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert waiting.stderr
-    assert "it is tried again for 60 s" in waiting.stderr.readline()
+    assert "retrying for 60 s" in waiting.stderr.readline()
     lasts.unlink()
     assert waiting.communicate()[0] == "120\n"
 
@@ -123,7 +123,7 @@ def test_what_only_another_user_may_read_ends_the_job_says_whose_it_is_and_is_no
     said = os.read(reading, 4096).decode()
     os.close(reading)
     assert said.startswith("ConfigError: ")  # It does not pass: the modes say so.
-    assert "cannot be read: Permission denied. It was tried for 0.3 s" in said
+    assert "cannot be read: Permission denied. Retried for 0.3 s" in said
     whose = f"{anybodys / hidden} belongs to user 0, group 0, with mode 0000, and this process is user 65534"
     assert f"{whose}, group 65534" in said
     assert sorted(path.name for path in anybodys.iterdir()) == ["step-00000060", "step-00000120"]

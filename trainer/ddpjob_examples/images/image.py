@@ -83,7 +83,7 @@ class Images(Dataset[Sample], ABC):
                 return self._sample(number)
             except BrokenImageError as error:
                 if self.broken.add(number):
-                    warn(f"{error}; the next one that can be takes its place")
+                    warn(f"{error}; the next image that can be decoded takes its place")
         first = self.encoded(index).name
         raise ConfigError(f"none of {counted(len(numbers), 'image')} in a row, from {first} on, can be decoded")
 
@@ -157,4 +157,4 @@ def _column(values: tuple[float, ...], device: torch.device) -> Tensor:
 
 def _reason(error: Exception) -> str:
     """Without the address of the buffer in memory that Pillow names."""
-    return "it is no image" if isinstance(error, UnidentifiedImageError) else str(error)
+    return "it is not an image" if isinstance(error, UnidentifiedImageError) else str(error)

@@ -51,8 +51,8 @@ def _of_files(train: Path, val: Path | None, size: int, *, skip_broken: bool) ->
     if test and (odd := sorted(set(data.classes) ^ set(test.classes))):
         here, there = (train, val) if odd[0] in data.classes else (val, train)
         raise ConfigError(
-            f"class {odd[0]} stands in {here} but not in {there}: both must have the same directories, since the"
-            " number of a class is its place among them"
+            f"class {odd[0]} is in {here} but not in {there}: both must have the same directories, because "
+            "the number of a class is its position among them"
         )
     return ImageClasses(data, test, len(data.classes))
 

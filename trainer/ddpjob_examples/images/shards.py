@@ -80,8 +80,8 @@ def _image(shard: Path, start: int, end: int) -> tuple[str, bytes]:
             return next(iter(files))[0], image(contents)
     except (tarfile.TarError, ValueError, StopIteration) as error:
         raise ConfigError(
-            f"the shard {shard} is not what it was when its samples were found, at byte {start}: {error};"
-            f" if it has been changed, remove {shard.parent / INDEX}"
+            f"the shard {shard} has changed at byte {start} since its samples were indexed: {error}; if "
+            f"this was intended, remove {shard.parent / INDEX}"
         ) from error
 
 

@@ -50,7 +50,7 @@ def read_index(directory: Path, shards: tuple[Path, ...]) -> TarIndex:
         if index := _kept(directory, state):
             return index
         where = f"{counted(len(shards), 'shard')} in {directory}"
-        say(f"reading the headers of {where}, of which {NAME} keeps what is needed")
+        say(f"reading the headers of {where}; {NAME} keeps them for the next start")
         spans = [_spans(shard) for shard in shards]
         index = TarIndex(np.cumsum([0, *map(len, spans)]), np.concatenate(spans))
         _keep(directory, index, state)
@@ -143,7 +143,7 @@ def _keep(directory: Path, index: TarIndex, state: str) -> None:
         fresh.replace(directory / NAME)
     except OSError as error:
         fresh.unlink(missing_ok=True)
-        say(f"the index cannot be kept in {directory} ({error.strerror}): each start reads all headers anew")
+        say(f"cannot write the index to {directory} ({error.strerror}): each start reads all headers again")
 
 
 @contextmanager

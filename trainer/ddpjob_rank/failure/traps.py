@@ -65,16 +65,16 @@ TRAPS = (
     Trap(
         RuntimeError,
         re.compile(r"device-side assert triggered"),
-        "most often a target that is no class of the model, or an index beyond an embedding; on a CPU"
-        " (--backend gloo, no GPU visible) the same step says which",
+        "most often a target that is not one of the model's classes, or an index beyond an embedding; on a "
+        "CPU (--backend gloo, no GPU visible) the same step names it",
         for_certain=False,
     ),
     Trap(
         IndexError,
         re.compile(re.escape(DATA_SET)),
         "most likely the loader asked for a sample that the data set does not have: a sampler must be made over the"
-        " data set of its loader (DistributedSampler(data), DataLoader(data, sampler=sampler)), and __len__ must tell"
-        " how many there are",
+        " data set of its loader (DistributedSampler(data), DataLoader(data, sampler=sampler)), and "
+        "__len__ must return the number of its samples",
         for_certain=False,
     ),
     Trap(

@@ -21,7 +21,7 @@ anything unforeseen."""
 ADVICE: dict[type[TrainerError], str] = {
     StorageFullError: "free some space, or name another directory",
     ConfigError: "it must be a directory that this user may read and write",
-    StorageError: "if that comes again, have the disk or the file server looked at",
+    StorageError: "if this happens again, have the disk or the file server looked at",
 }
 
 

@@ -142,7 +142,7 @@ def _manifest_of(written: bytes) -> Manifest:
     except (ValueError, RecursionError) as error:
         raise (BrokenError if _torn(written) else ForeignError)(f"{MANIFEST} is damaged ({error})") from error
     if not _ours(fields):
-        raise ForeignError(f"{MANIFEST} is another program's")
+        raise ForeignError(f"{MANIFEST} was written by another program")
     if fields["format"] != FORMAT:
         raise NewerError(f"its format is {fields['format']}, this version reads {FORMAT}")
     try:

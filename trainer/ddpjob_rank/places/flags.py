@@ -10,9 +10,9 @@ from ddpjob_rank.parsing import chosen, natural, option, positive
 from ddpjob_rank.world import MAX_PORT
 
 PROOF = (
-    "file of at least 32 bytes that only its owner can read, the same for all nodes: what their supervisors know each"
-    " other by (default: DDPJOB_SECRET_FILE; without one they meet on this machine only, by one that this user has"
-    " there)"
+    "file with the secret that the nodes' supervisors share: at least 32 bytes, readable by its owner only "
+    "(default: DDPJOB_SECRET_FILE; without a file, supervisors meet on this machine only, with a secret of "
+    "this user's)"
 )
 METHODS = "env://, tcp://HOST:PORT, or file:///PATH on a disk that all processes share"
 
@@ -20,7 +20,7 @@ METHODS = "env://, tcp://HOST:PORT, or file:///PATH on a disk that all processes
 def _port(text: str) -> int:
     port = positive(text)
     if port > MAX_PORT:
-        raise argparse.ArgumentTypeError(f"{text} is no port: it is at most {MAX_PORT}")
+        raise argparse.ArgumentTypeError(f"{text} is not a port: the highest is {MAX_PORT}")
     return port
 
 
@@ -33,7 +33,7 @@ class PlaceConfig:
     )
     procs_per_node: int | None = option(
         None,
-        "processes to start on this node, as on each: one for each GPU, as a rule (default 1)",
+        "processes to start on each node, usually one per GPU (default 1)",
         *("-g", "--procs-per-node", "--nproc-per-node", "--nproc_per_node", "--gpus"),
         type=positive,
         metavar="N",
@@ -51,9 +51,11 @@ class PlaceConfig:
     init_file: Path | None = option(None, f"how processes find each other: {METHODS}", "--init-method", metavar="URL")
     """The file by which they do, instead of a port of rank 0's."""
     rank: int | None = option(
-        None, "number of a process that is started individually, from 0", type=natural, metavar="N"
+        None, "this process's rank, from 0, if each process is started by itself", type=natural, metavar="N"
     )
-    world_size: int | None = option(None, "number of processes that have a --rank", type=positive, metavar="N")
+    world_size: int | None = option(
+        None, "number of processes, if each process is started with its --rank", type=positive, metavar="N"
+    )
     local_rank: int | None = option(
         None, "torch.distributed.launch passes it", "--local-rank", "--local_rank", type=natural, metavar="N"
     )

@@ -74,9 +74,7 @@ def task(env: Mapping[str, str]) -> SlurmTask | None:
     node = _number(env, "SLURM_NODEID")
     of_nodes = _tasks_of_nodes(env, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
     if node >= len(of_nodes):
-        raise ConfigError(
-            f"SLURM_NODEID is {node}, but Slurm tells of {counted(len(of_nodes), 'node')}: {SUGGESTION}"
-        )
+        raise ConfigError(f"SLURM_NODEID is {node}, but Slurm lists {counted(len(of_nodes), 'node')}: {SUGGESTION}")
     return SlurmTask(
         rank=_number(env, "SLURM_PROCID"),
         tasks=tasks,

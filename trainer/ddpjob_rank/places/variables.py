@@ -63,7 +63,7 @@ def place_variables(place: PlaceConfig, env: Mapping[str, str], *, needs_master:
         found = _of_slurm(place, task)
         _refuse_others(said, found | {Env.NNODES: str(task.nodes), Env.NODE_RANK: str(task.node)}, "Slurm")
     elif place.world_size is not None or place.local_rank is not None:
-        raise ConfigError("--world-size and --local-rank are of a process with a --rank: add that")
+        raise ConfigError("--world-size and --local-rank need --rank: add it")
     elif (place.nodes, place.procs_per_node, place.node_rank) != (None, None, None):
         found = _node(place)
     elif said or place.init_file is not None:
@@ -120,14 +120,14 @@ def _said(place: PlaceConfig, env: Mapping[str, str]) -> dict[str, str]:
         said = {name: value for name, value in said.items() if name not in MASTER}
     for name, value in said.items():
         if env.get(name, value) != value:
-            raise ConfigError(f"{FLAGS[name]} is {value}, but {name} is {env[name]}: leave one of them away")
+            raise ConfigError(f"{FLAGS[name]} is {value}, but {name} is {env[name]}: leave one of them out")
     return said
 
 
 def _refuse_others(said: Mapping[str, str], says: Mapping[str, str], launcher: str) -> None:
     for name, value in says.items():
         if said.get(name, value) != value:
-            raise ConfigError(f"{FLAGS[name]} is {said[name]}, but {launcher} says {value}: leave it away")
+            raise ConfigError(f"{FLAGS[name]} is {said[name]}, but {launcher} says {value}: leave it out")
 
 
 def _process(place: PlaceConfig, known: Mapping[str, str]) -> dict[str, str]:
@@ -152,8 +152,8 @@ def _of_slurm(place: PlaceConfig, task: slurm.SlurmTask) -> dict[str, str]:
         return _task_variables(task)
     if task.tasks != task.nodes:
         raise ConfigError(
-            f"--procs-per-node is {procs}, but Slurm has started {counted(task.local_tasks, 'process')} on this node:"
-            " leave it away, or let srun start one for each node (--ntasks-per-node=1)"
+            f"--procs-per-node is {procs}, but Slurm has started {counted(task.local_tasks, 'process')} on "
+            "this node: leave it out, or let srun start one for each node (--ntasks-per-node=1)"
         )
     return _node_variables(task.nodes, procs, task.node)
 

@@ -191,7 +191,7 @@ def _look() -> Teller | None:
         except BlockingIOError:
             _look_at = time.monotonic() + TAKE_OVER_SECONDS
         except (OSError, ValueError) as error:
-            warn_once("file", f"cannot tell the supervisor where training is: {path}: {error}")
+            warn_once("file", f"cannot report progress to the supervisor: {path}: {error}")
     return _current
 
 
@@ -214,7 +214,7 @@ def _whole(name: str, value: int) -> int | None:
         number = -1
     if 0 <= number <= LARGEST:
         return number
-    warn_once(name, f"report({name}=…): left out, since it is no whole number from 0 to 2**53")
+    warn_once(name, f"report({name}=…): left out, because it is not a whole number from 0 to 2**53")
     return None
 
 
@@ -227,12 +227,13 @@ def _number(name: str, value: SupportsFloat) -> float | None:
     """A number as a plain one, which may be NaN or infinite; None if there is none that can be reported."""
     if not is_at_hand(value):
         warn_once(
-            name, f"report({name}=…): left out, since it is on a GPU: give {name}.item() where it is read anyway"
+            name,
+            f"report({name}=…): left out, because it is on a GPU: pass {name}.item() where the value is read anyway",
         )
         return None
     try:
         # A tensor that is part of a graph warns when it becomes a float.
         return float(value.item() if hasattr(value, "item") else value)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-        warn_once(name, f"report({name}=…): left out, since it is no number: {error}")
+        warn_once(name, f"report({name}=…): left out, because it is not a number: {error}")
         return None

@@ -48,7 +48,7 @@ def _listen() -> None:
         for number in SIGNALS:
             _before[number] = signal.signal(number, _note) or signal.SIG_DFL
     except ValueError:
-        warn_once("stop", "stop_requested(): signals are not heard, since its first call is not in the main thread")
+        warn_once("stop", "stop_requested(): cannot catch signals, because its first call was not in the main thread")
 
 
 def _note(number: int, frame: FrameType | None) -> None:

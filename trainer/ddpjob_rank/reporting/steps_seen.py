@@ -88,8 +88,9 @@ def _look_for_others() -> None:
         return
     if os.environ.get(Env.RANK) == "0":
         warn(
-            f"trains in a process group of {counted(together, 'process')}, while the job has {processes}: they train"
-            f" apart. Have init_process_group take rank, size and {Env.MASTER_ADDR} from the environment, or run the"
+            f"trains in a process group of {counted(together, 'process')}, but the job has {processes}: "
+            f"they do not train together. Have init_process_group take rank, size and {Env.MASTER_ADDR} "
+            "from the environment, or run the"
             " job on one node"
         )
 

@@ -102,7 +102,7 @@ def _fitting(metrics: dict[str, float]) -> bytes:
     while excess > 0:
         name, value = metrics.popitem()
         excess -= len(encode_metrics({name: value})) - 1  # Without the braces, and with a comma.
-        warn_once("metrics", f"report({name}=…): left out, since all metrics must fit into {METRICS_BYTES} bytes")
+        warn_once("metrics", f"report({name}=…): left out, because all metrics must fit into {METRICS_BYTES} bytes")
     return encode_metrics(metrics)
 
 
@@ -118,7 +118,7 @@ def _locked_page(path: str) -> mmap.mmap:
         raise
     if page[: len(SIGNATURE)] != SIGNATURE:
         os.close(descriptor)
-        raise OSError("it is of another version of ddpjob")
+        raise OSError("it is from another version of ddpjob")
     return page
 
 

@@ -72,7 +72,9 @@ class _Listener:
 
     def pushed_out(self, host: str) -> None:
         """Says which host has lost a connection, since there are too many."""
-        self._once.warn(f"too many connections to the control port have proved nothing: {host} goes first")
+        self._once.warn(
+            f"too many connections to the control port have not proved themselves: closing the one from {host}"
+        )
 
     async def serve(self, connection: socket.socket) -> None:
         """Serves one connection, which has said something, until it ends."""
@@ -86,9 +88,12 @@ class _Listener:
         except LinkLostError:
             pass  # It is gone again.
         except UnprovedError as error:
-            self._once.warn(f"{host} was refused at the control port: {error}", about=f"{host} refused")
+            self._once.warn(f"refused a connection to the control port from {host}: {error}", about=f"{host} knocks")
         except UnreadableError as error:
-            self._once.warn(f"{host} sent what is no message to the control port: {error}", about=host)
+            self._once.warn(
+                f"closed a connection to the control port from {host}, because its message is invalid: {error}",
+                about=host,
+            )
         finally:
             await link.close()
 
@@ -106,7 +111,7 @@ class _Listener:
                     case _:
                         raise UnprovedError("its first message is not valid here")
         except TimeoutError:
-            raise UnprovedError(f"it has proved nothing for {PROOF_SECONDS:.0f} s") from None
+            raise UnprovedError(f"it has not proved itself within {PROOF_SECONDS:.0f} s") from None
         finally:
             self._unproved.leave(link.peer_host, link)
 
@@ -119,7 +124,7 @@ class _Listener:
     async def _answer(self, link: TcpLink, first: Message) -> None:
         match first:
             case Hello(uid) | Announce(uid) if uid != self._settings.uid:
-                link.send(Refused("this is another job's", for_good=False))
+                link.send(Refused("this supervisor belongs to another job", for_good=False))
             case Hello(protocol=protocol) if protocol != PROTOCOL:
                 self._refuse_version(link, first)
             case Hello(at=at) | Announce(at=at) if at != link.there:

@@ -247,7 +247,7 @@ class Coordinator:
         first = self.current.ring.first_rank(node)
         for rank in ranks:
             if not first <= rank < first + self._processes:
-                raise UnreadableError(f"{rank} is no rank of node {node}")
+                raise UnreadableError(f"{rank} is not a rank of node {node}")
 
     def found_stalled(self, since: float, now: float) -> None:
         """No rank makes progress: each is examined, and then ended."""
@@ -315,7 +315,7 @@ class Coordinator:
                     self._start(state, now)
                 case Gathering(since) if self._patience is not None and now >= since + self._patience:
                     lost = self._lost(
-                        (*self.missing, *self._gone(), 0)[0], f"it has not come for {self._patience:.0f} s", now
+                        (*self.missing, *self._gone(), 0)[0], f"it has not joined within {self._patience:.0f} s", now
                     )
                     self._give_up(lost, now)
                 case Preflight() | Running() | Stalled() if not busy:
@@ -418,7 +418,7 @@ class Coordinator:
         elif self._patience is not None:
             self._give_up(self._lost(node, "it went away", now), now)
         elif self._someone_is_done:
-            self._give_up(self._lost(node, "it went away after others were done", now), now)
+            self._give_up(self._lost(node, "it left after others had finished", now), now)
         elif self._got_somewhere:
             self._ledger.got_somewhere()
 
@@ -470,7 +470,9 @@ class Coordinator:
             return verdict
         (node, member), *_ = busy.items()
         ring, ranks = self.current.ring, sorted(member.running)
-        who = f"rank {', '.join(map(str, ranks))}" if ranks else f"what the ranks of node {node} had started"
+        who = (
+            f"rank {', '.join(map(str, ranks))}" if ranks else f"processes that the ranks of node {node} had started"
+        )
         who = who if ring.is_plain or not ranks else f"{who} (node {node})"
         message = f"SIGKILL has not ended {who} within {KILLED_SECONDS:.0f} s: it waits for a disk or a device"
         end = End(ranks[0] if ranks else ring.first_rank(node), ExitCode.STALLED, now, STALLED, message)

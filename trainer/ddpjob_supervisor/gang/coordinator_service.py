@@ -142,11 +142,13 @@ class CoordinatorService:
 
     def _refusal(self, hello: Hello) -> Refused | None:
         if self.coordinator.is_outdated(hello):
-            return Refused(f"a newer pod of node {hello.node} has been here", for_good=False)
+            return Refused(f"a newer pod of node {hello.node} has joined before", for_good=False)
         if not 0 <= hello.node < self._settings.nodes:
             return Refused(f"there is no node {hello.node} among {self._settings.nodes} nodes", for_good=True)
         if self._settings.patience is not None and hello.node in self._links:
-            return Refused(f"node {hello.node} is here already: each node has a number of its own", for_good=True)
+            return Refused(
+                f"node {hello.node} has already joined: each node needs a number of its own", for_good=True
+            )
         return None
 
     async def finish(self) -> None:

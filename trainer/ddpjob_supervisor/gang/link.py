@@ -102,7 +102,7 @@ class TcpLink:
             except asyncio.LimitOverrunError as error:
                 line += await self._reader.readexactly(error.consumed)
             if len(line) > most:
-                raise UnreadableError(f"more than {most} bytes without an end are no message")
+                raise UnreadableError(f"a message of more than {most} bytes is not allowed")
             if line.endswith(b"\n"):
                 return bytes(line)
 
@@ -123,13 +123,13 @@ class TcpLink:
             case Refused(reason):  # Perhaps another version; but anyone could send this.
                 raise UnprovedError(f"it refuses this supervisor: {shown(reason)}")
             case _:
-                raise UnprovedError("what listens there asks for no proof that this is of its job")
+                raise UnprovedError("the server there does not ask for proof that this supervisor belongs to its job")
         self.send(words)
         try:
             return await self.receive()
         except LinkLostError as error:
             raise SecretDiffersError(
-                "it ends the connection instead of answering; all nodes of a job need the same secret"
+                "it closes the connection instead of answering; all nodes of a job need the same secret"
             ) from error
 
     async def ask_for_proof(self, callers_nonce: str, secret: bytes) -> Message:
@@ -215,7 +215,7 @@ async def _resolved(address: str) -> list[tuple[str, int]]:
         async with asyncio.timeout(NAME_SECONDS):
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except TimeoutError:
-        raise TimeoutError(f"its name was not looked up within {NAME_SECONDS:.0f} s") from None
+        raise TimeoutError(f"its name was not resolved within {NAME_SECONDS:.0f} s") from None
     except ValueError as error:  # Also of a name that none can be.
         raise OSError(str(error)) from error
     return [(str(where[0]), int(where[1])) for *_, where in found]
@@ -223,7 +223,7 @@ async def _resolved(address: str) -> list[tuple[str, int]]:
 
 def not_direct(said: str, seen: str) -> str:
     """Why nothing follows from a connection whose other end says under its seal that it is elsewhere."""
-    return f"it says that it is at {shown(said) or 'no address'}, and is seen at {seen}: {NOT_DIRECT}"
+    return f"it gives its address as {shown(said) or 'none'}, but is seen at {seen}: {NOT_DIRECT}"
 
 
 def why(error: OSError) -> str:

@@ -182,7 +182,7 @@ class NodeAttempt:
         try:
             return await collect(pid, rank, self._node.heartbeats.path(local), self.start.attempt)
         except Exception as error:  # noqa: BLE001  (whatever it is, a rank that hangs is not to end the supervisor)
-            warn(f"cannot look at rank {rank}: {type(error).__name__}: {error}")
+            warn(f"cannot inspect rank {rank}: {type(error).__name__}: {error}")
             return Observation(rank)
 
     async def _examine_devices(self, send: Callable[[Message], None]) -> None:

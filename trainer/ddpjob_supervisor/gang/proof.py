@@ -59,7 +59,7 @@ class Seals:
         """
         seal, line = line[:SEAL_BYTES], line[SEAL_BYTES:]
         if not hmac.compare_digest(seal, self._next(line)):
-            raise UnprovedError("it does not prove that it is of this job")
+            raise UnprovedError("it does not prove that it belongs to this job")
         return line
 
     def _next(self, line: bytes) -> bytes:

@@ -89,8 +89,8 @@ class Rendezvous:
                 raise PreflightError(_cut_off(address, self._problem), (0, self._settings.node))
             if self._stranger is not None and loop.time() - self._stranger[0] > ANOTHER_SECRET_SECONDS:
                 raise PeerLostError(
-                    f"the other supervisors take this one for a stranger: {self._stranger[1]}; this one's is"
-                    f" in {self._settings.secret_file}"
+                    f"the other supervisors refuse this one: {self._stranger[1]}; this one's secret is in "
+                    f"{self._settings.secret_file}"
                 )
             if self._settings.patience is not None and loop.time() - began > self._settings.patience:
                 waited = f"{self._settings.patience:.0f} s"
@@ -113,7 +113,7 @@ class Rendezvous:
         except (LinkLostError, UnreadableError) as error:
             if isinstance(error, SecretDiffersError) and self._stranger is None:
                 self._stranger = asyncio.get_running_loop().time(), f"{address}: {error}"
-            self._problem = str(error) or "it ends the connection without an answer"
+            self._problem = str(error) or "it closes the connection without an answer"
             await link.close()
             return None
         self._stranger = None
@@ -126,7 +126,7 @@ class Rendezvous:
         await link.close()
         match answer:
             case Welcome(at=at):
-                self._problem = f"{address} is not followed: {not_direct(at, link.there)}"
+                self._problem = f"ignored the address {address}: {not_direct(at, link.there)}"
                 self._once.warn(self._problem)
             case Refused(reason, for_good):
                 self._problem = f"{address} refuses this supervisor: {shown(reason)}"
@@ -134,10 +134,10 @@ class Rendezvous:
                     raise OtherVersionError(self._problem)
                 self._once.warn(self._problem)
             case Elsewhere(elsewhere, incarnation):
-                self._problem = f"it is not there, but at {shown(elsewhere)}"
+                self._problem = f"rank 0 is not there, but at {shown(elsewhere)}"
                 self._note_coordinator(elsewhere, incarnation)
             case _:
-                self._problem = "what listens there is no supervisor of rank 0"
+                self._problem = "the server there is not rank 0's supervisor"
         return None
 
     @property
@@ -195,6 +195,6 @@ async def announce_to(address: str, announce: Announce, settings: Settings) -> M
 
 def _cut_off(address: str, problem: str) -> str:
     return (
-        f"rank 0's supervisor at {address} is cut off from this node ({problem}): a NetworkPolicy or a firewall drops"
-        " what is sent there; a job's pods must reach each other on all ports"
+        f"rank 0's supervisor at {address} is cut off from this node ({problem}): a NetworkPolicy or a firewall "
+        "drops the packets; a job's pods must reach each other on all ports"
     )

@@ -43,7 +43,9 @@ def _named(file: Path, *, in_a_job: bool) -> bytes:
         return secret_in(file, private=not in_a_job)
     except OSError as error:
         advice = "" if in_a_job else f"; make one with {HOW}"
-        raise ConfigError(f"{file} ({Env.SECRET_FILE}) is no secret: {error.strerror}{advice}") from None
+        raise ConfigError(
+            f"{file} ({Env.SECRET_FILE}) cannot be used as a secret: {error.strerror}{advice}"
+        ) from None
 
 
 def _users(directory: Path) -> bytes:
@@ -51,7 +53,7 @@ def _users(directory: Path) -> bytes:
         return users_secret(directory)
     except OSError as error:
         raise ConfigError(
-            f"the nodes of this machine cannot have their secret in {directory}: {error.strerror}; have that removed,"
+            f"the nodes of this machine cannot keep their secret in {directory}: {error.strerror}; have it removed,"
             f" or make a secret with {HOW}, and add --secret-file FILE on each node"
         ) from None
 

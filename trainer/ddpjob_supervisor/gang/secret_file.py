@@ -65,7 +65,7 @@ def _read(path: Path | str, more: int = 0, place: int | None = None) -> tuple[by
         os.close(file)
     if not LEAST_BYTES <= len(secret) <= MOST_BYTES:
         had = f"{len(secret)} bytes" if len(secret) <= MOST_BYTES else "more"
-        raise OSError(errno.EINVAL, f"a secret has {LEAST_BYTES} to {MOST_BYTES} bytes, and this {had}")
+        raise OSError(errno.EINVAL, f"a secret must have {LEAST_BYTES} to {MOST_BYTES} bytes, but this one {had}")
     return secret, found
 
 

@@ -135,8 +135,8 @@ def _place(env: Mapping[str, str]) -> tuple[int, int, int]:
     """This node's number, the number of nodes, and of the processes of each."""
     if TORCHRUN in env:
         raise ConfigError(
-            "torchrun has started this supervisor, which starts the ranks of a node itself: put ddpjob-supervise in"
-            " torchrun's place, or torchrun alone in front of the program"
+            "torchrun has started this supervisor, which starts the ranks of a node itself: start the "
+            "program with ddpjob-supervise in place of torchrun, or with torchrun alone"
         )
     place = read_world(env)
     if isinstance(place, Node):
@@ -145,8 +145,9 @@ def _place(env: Mapping[str, str]) -> tuple[int, int, int]:
         return 0, 1, 1
     if not {Env.NODE_RANK, Env.NNODES} <= env.keys():
         raise ConfigError(
-            f"RANK is {place.rank} of {place.world_size}, and NODE_RANK and NNODES are not both set: a supervisor has"
-            " to know its node; with NPROC_PER_NODE instead of RANK it starts all processes of that"
+            f"RANK is {place.rank} of {place.world_size}, but NODE_RANK and NNODES are not both set: set "
+            "them to name this supervisor's node; with NPROC_PER_NODE instead of RANK it starts all "
+            "processes of the node"
         )
     return place.rank // place.local_world_size, int(env[Env.NNODES]), place.local_world_size
 

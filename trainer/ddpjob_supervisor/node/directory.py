@@ -41,7 +41,7 @@ def _made() -> tuple[Path, int]:
             return _locked(parent)
     places = " and ".join(map(str, PARENTS))
     raise StorageError(
-        f"no files can be made in {places}: mount an emptyDir there, or name another place with TMPDIR"
+        f"cannot create files in {places}: mount an emptyDir there, or name another directory with TMPDIR"
     )
 
 

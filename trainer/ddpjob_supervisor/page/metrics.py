@@ -19,10 +19,10 @@ PREFIX = "ddpjob_trainer_"
 
 PROGRESS = (
     ("step", "step", "Steps that all processes have finished"),
-    ("totalSteps", "steps_planned", "Steps that the program means to make"),
+    ("totalSteps", "steps_planned", "Steps that the program intends to train"),
     ("epoch", "epoch", "Present epoch"),
     ("stepSeconds", "step_seconds", "Time of a step, the median of the recent ones"),
-    ("loss", "loss", "Training loss of the process of the lowest rank that tells one"),
+    ("loss", "loss", "Training loss, from the lowest rank that reports it"),
     ("samplesPerSecond", "samples_per_second", "Samples of all processes at the pace of the recent steps"),
 )
 
@@ -64,7 +64,7 @@ class Metrics(Collector):
             f"{PREFIX}restarts_in_place", "Restarts by the supervisors alone", document["inPlaceRestarts"]
         )
         incidents = CounterMetricFamily(
-            f"{PREFIX}incidents", "Failures that a restart in place followed, by their cause", labels=["cause"]
+            f"{PREFIX}incidents", "Failures that were answered by a restart in place, by cause", labels=["cause"]
         )
         for cause, count in self._incidents.items():
             incidents.add_metric([cause], count)
@@ -73,7 +73,7 @@ class Metrics(Collector):
 
 def _state(document: Document) -> Iterator[Metric]:
     yield _gauge("attempt", "Starts of the gang", document["attempt"])
-    phases = GaugeMetricFamily(f"{PREFIX}phase", "1 for what the gang is doing, else 0", labels=["phase"])
+    phases = GaugeMetricFamily(f"{PREFIX}phase", "1 for the gang's present state, else 0", labels=["phase"])
     for phase in Phase:
         phases.add_metric([phase], float(phase == document["phase"]))
     yield phases
@@ -98,9 +98,9 @@ def _processes(document: Document) -> Iterator[Metric]:
     seconds = GaugeMetricFamily(
         f"{PREFIX}rank_seconds", "Time in the parts of a step, recent means", labels=["rank", "part"]
     )
-    memory = GaugeMetricFamily(f"{PREFIX}memory_bytes", "Memory of a process, as it tells it", labels=["rank"])
+    memory = GaugeMetricFamily(f"{PREFIX}memory_bytes", "Memory of a process, as it reports it", labels=["rank"])
     metrics = GaugeMetricFamily(
-        f"{PREFIX}rank_metric", "A number of the program's own, as a process tells it", labels=["rank", "name"]
+        f"{PREFIX}rank_metric", "A number of the program's own, as a process reports it", labels=["rank", "name"]
     )
     for one in document.get("ranks", ()):
         rank = str(one["rank"])

@@ -54,7 +54,9 @@ def _shared_memory(seen: Directory | None) -> Iterator[Finding]:
 def _open_files(limit: int | None, world_size: int) -> Iterator[Finding]:
     needed = max(FILES_AT_LEAST, FILES_OF_A_PROCESS + FILES_FOR_A_PEER * world_size)
     if limit is not None and limit < needed:
-        message = f"a process may open {limit} files, and {needed} are advised here: raise the limit (ulimit -n)"
+        message = (
+            f"a process may open only {limit} files, but should be able to open {needed}: raise the limit (ulimit -n)"
+        )
         yield Finding("openFiles", Level.WARN, message)
 
 

@@ -103,7 +103,7 @@ def _head(observation: Observation, present: Process, answer: Answer) -> Iterato
         waits = f"; it waits in {observation.collective}" if observation.collective else ""
         yield f"collectives begun: {begun}{waits}"
     yield from (
-        f"PyTorch does not tell of its collectives: {said['error']}" for said in answer.told if "error" in said
+        f"PyTorch does not report its collectives: {said['error']}" for said in answer.told if "error" in said
     )
     if not answer.asked and present.state not in HELD:
         yield "it cannot be asked for its stack"

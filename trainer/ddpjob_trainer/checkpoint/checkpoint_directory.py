@@ -111,8 +111,8 @@ class Checkpoints:
             unusable = [*broken, *self._set_aside_before()]
             if search.found is None and unusable:
                 raise CheckpointUnusableError(
-                    f"none of the checkpoints in {self.directory} can be used, the newest of"
-                    f" which is {unusable[0].name}. {NONE_IS_WHOLE}"
+                    f"no checkpoint in {self.directory} can be used; the newest is {unusable[0].name}. "
+                    f"{NONE_IS_WHOLE}"
                 )
         for path in broken:
             self._set_aside(path)
@@ -301,8 +301,8 @@ class Checkpoints:
 
     def _superseded(self, manifest: Manifest, evidence: str) -> SupersededError:
         return SupersededError(
-            f"a later run has taken over {self.directory}: {evidence}. Step {manifest.step} is not saved. If both"
-            " shall run, give each a --checkpoint-dir of its own"
+            f"a later run has taken over {self.directory}: {evidence}. Step {manifest.step} is not saved. "
+            "If both should run, give each a --checkpoint-dir of its own"
         )
 
     def _paths(self) -> list[Path]:

@@ -104,12 +104,12 @@ def look(
                 raise _given_up(error, patience) from error
             if not told and not isinstance(error, VanishedError):
                 told = True
-                warn(f"{error}: it is tried again for {patience:g} s")
+                warn(f"{error}; retrying for {patience:g} s")
             time.sleep(PAUSE_SECONDS)
 
 
 def _given_up(error: UnavailableError, patience: float) -> TrainerError:
-    told = f"{error}. It was tried for {patience:g} s. Nothing is started over: "
+    told = f"{error}. Retried for {patience:g} s. Training does not start over: "
     cause = error.__cause__
     if isinstance(cause, PermissionError) and cause.filename and (why := forbids(Path(cause.filename))):
         return ConfigError(f"{told}{why}. {READABLE}")
@@ -152,7 +152,7 @@ def read_whole(path: Path, *, afresh: bool = False) -> tuple[Manifest, SharedFil
             raise BrokenError(f"it has no {STATE}") from error
         raise UnavailableError(f"{path / STATE} cannot be read: {error.strerror}") from error
     if checksum.hexdigest() != manifest.sha256:
-        raise BrokenError(f"the checksum of {STATE} is not its manifest's")
+        raise BrokenError(f"the checksum of {STATE} differs from its manifest's")
     return manifest, content
 
 

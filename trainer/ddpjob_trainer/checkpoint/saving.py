@@ -36,8 +36,8 @@ from .writer import Writer
 SEEN_TWICE = "some samples are seen twice, and others never"
 
 OTHER_DATA_REMEDY = (
-    "Go on with the same, or name another --checkpoint-dir; with --allow-other-data training goes on with what is"
-    " there now"
+    "Go on with the same data, or name another --checkpoint-dir; with --allow-other-data training goes on with "
+    "the present data"
 )
 
 PATIENCE_SHARE = 0.25
@@ -128,7 +128,8 @@ class Saver:
             warn(f"{told}{f'. In the rest of epoch {then.epoch} {SEEN_TWICE}' if within_epoch else ''}")
         elif then.seed is None and within_epoch:
             warn(
-                f"checkpoint {found.path} is of an older version, which had another order in an epoch. In the rest of"
+                f"checkpoint {found.path} is from an older version, which ordered an epoch differently. In "
+                "the rest of"
                 f" epoch {then.epoch} {SEEN_TWICE}"
             )
         if then.globalBatchSize != self._global_batch:
@@ -146,7 +147,7 @@ class Saver:
         """Goes on where a checkpoint was made: with its weights, and with all that determines the next steps."""
         others = state.load(learner, saved)
         if others and self._world.leads:
-            say(f"the optimizer goes on as the checkpoint says: {'; '.join(others)}")
+            say(f"the optimizer keeps the settings of the checkpoint: {'; '.join(others)}")
         state.load_compression(learner, saved, self._world, device)
         generators = saved["random"]
         if len(generators) == self._world.world_size:

@@ -81,8 +81,8 @@ def prove(file: Path) -> None:
         decode(file)
     except pickle.UnpicklingError as error:
         raise ConfigError(
-            "the state of the model, the optimizer or the scheduler cannot be saved: it holds something else than"
-            f" tensors, numbers, strings, and lists and dicts of them ({first_lines(error)})"
+            "the state of the model, the optimizer or the scheduler cannot be saved: it holds something "
+            "other than tensors, numbers, strings, and lists and dicts of them ({first_lines(error)})"
         ) from error
 
 
@@ -102,7 +102,7 @@ def load(learner: Learner, state: StateDict) -> list[str]:
         _own(learner.optimizer)
     except (RuntimeError, ValueError, KeyError) as error:
         raise ConfigError(
-            f"the checkpoint is of another model or optimizer than the workload's ({first_lines(error)}):"
+            f"the checkpoint is from another model or optimizer than the workload's ({first_lines(error)}):"
             " name another --checkpoint-dir, or the workload that wrote it"
         ) from error
     if learner.scheduler and state["scheduler"]:
@@ -135,8 +135,8 @@ def load_compression(learner: Learner, state: StateDict, world: World, device: t
         return
     if not learner.compression.restore(saved, world, device) and world.leads:
         say(
-            "PowerSGD starts over: --bucket-cap-mb, --powersgd-rank or --find-unused-parameters are not those of the"
-            " checkpoint"
+            "PowerSGD starts over: --bucket-cap-mb, --powersgd-rank or --find-unused-parameters differ "
+            "from the checkpoint's"
         )
 
 

@@ -20,8 +20,8 @@ def pair(batch: Any, device: torch.device) -> tuple[Any, Any]:
     if not (isinstance(batch, list | tuple) and len(batch) == len(("inputs", "target"))):
         size = f" of {len(batch)}" if isinstance(batch, list | tuple) else ""
         raise ConfigError(
-            f"a batch is a {type(batch).__name__}{size}: it must be a pair of what the model takes and what the loss"
-            " compares its output with, so each sample must be"
+            f"a batch is a {type(batch).__name__}{size}: it must be a pair of the model's input and the "
+            "loss's target, and so must each sample"
         )
     inputs, target = batch
     return moved(inputs, device), moved(target, device)

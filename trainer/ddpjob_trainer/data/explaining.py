@@ -18,14 +18,15 @@ def explain_shards(config: TrainConfig, world_size: int, steps: int) -> None:
     """
     task = load_task(config)
     if task.train_loader(0, world_size) is not None:
-        raise ConfigError("--explain-shards is for train_data: what each rank's train_loader gives is its own")
+        raise ConfigError("--explain-shards needs train_data: a train_loader itself chooses the samples of its rank")
     data = task.train_data()
     orders = [order_of(config, task, data, World(rank=rank, world_size=world_size)) for rank in range(world_size)]
     first = orders[0]
     left = first.samples - first.steps() * first.global_batch
     say(
         f"{counted(first.samples, 'sample')} for {counted(world_size, 'process')}: {counted(first.steps(), 'step')}"
-        f" in an epoch, {counted(first.global_batch, 'sample')} in a step, {left} left out, others in each epoch"
+        f" in an epoch, {counted(first.global_batch, 'sample')} in a step, {left} left out, different ones "
+        "in each epoch"
     )
     batches = zip(*(order.batches(epoch=1) for order in orders), strict=True)
     for step, parts in zip(range(1, steps + 1), batches, strict=False):

@@ -118,8 +118,8 @@ class Uneven:
     ) -> None:
         if iter(loader) is loader:
             raise ConfigError(
-                f"train_loader gives a {type(loader).__name__}, which is used up after an epoch: give something that"
-                " begins anew whenever it is iterated"
+                f"train_loader returns a {type(loader).__name__}, which is used up after an epoch: return "
+                "something that begins again whenever it is iterated"
             )
         self.batch_size = batch_size
         self.global_batch = batch_size * world.world_size
@@ -159,8 +159,8 @@ class Uneven:
             if not having:
                 if number == 0:
                     raise ConfigError(
-                        f"train_loader gives no process a batch in epoch {epoch}: it must begin anew whenever it is"
-                        " iterated"
+                        f"train_loader gives no process a batch in epoch {epoch}: it must begin again "
+                        "whenever it is iterated"
                     )
                 return
             weight = 0.0 if batch is None else self._world.world_size / having

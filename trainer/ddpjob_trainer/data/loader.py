@@ -106,13 +106,13 @@ def sample_count(data: Dataset[Any]) -> int:
     """
     if isinstance(data, DataLoader):
         raise ConfigError(
-            f"{type(data).__name__} is no data set: give the one that it is over; batches, and each process's part of"
-            " them, are made of that"
+            f"{type(data).__name__} is not a data set: give the data set that it loads; batches, and each "
+            "process's part of them, are made from it"
         )
     if isinstance(data, IterableDataset):
         raise ConfigError(
-            f"{type(data).__name__} cannot be indexed: give batches of it by the task's train_loader,"
-            " each process its own"
+            f"{type(data).__name__} cannot be indexed: have the task's train_loader return its batches, "
+            "different ones for each process"
         )
     if not isinstance(data, Sized):
         raise ConfigError(f"{type(data).__name__} has no length: a task's data must be indexed and have one")

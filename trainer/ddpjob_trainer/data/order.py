@@ -86,7 +86,7 @@ class Order:
         if len(permutation) != self.samples:
             raise ConfigError(
                 f"the data set's method shuffled gives {counted(len(permutation), 'number')}, but it has"
-                f" {counted(self.samples, 'sample')}: an order must have each of them once"
+                f" {counted(self.samples, 'sample')}: an order must contain each sample once"
             )
         for start in range(cursor, cursor + self.steps(cursor) * self.global_batch, self.global_batch):
             yield permutation[start : start + self.global_batch][self.part]

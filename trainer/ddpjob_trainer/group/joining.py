@@ -63,7 +63,7 @@ def _join(world: World, config: TrainConfig, backend: str, device: torch.device)
     interface = choose_interface(address, _addresses(store, world))
     if world.leads:
         if interface:
-            say(f"gloo uses {interface}, which leads to the other machines; {VARIABLE} would name another one")
+            say(f"gloo uses {interface}, which leads to the other machines; to use another one, set {VARIABLE}")
         if settings():
             say(f"set for the backend: {settings()}")
     dist.init_process_group(

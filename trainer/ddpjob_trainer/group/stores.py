@@ -51,7 +51,9 @@ class InitMethod:
     def _told_apart(self) -> str:
         """What to do if an unexpected process has come."""
         if self.file:
-            return "an earlier run has left this file: remove it, or name another one, since each run needs a new one"
+            return (
+                "an earlier run has left this file: remove it, or name another one, because each run needs a new one"
+            )
         return "all processes of a run need the same numbers of nodes and processes, and each a rank of its own"
 
     def join(self, backend: str, address: str) -> Store:

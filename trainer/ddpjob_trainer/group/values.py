@@ -38,7 +38,7 @@ def decode(content: bytes) -> Any:
     try:
         return _understood(json.loads(content[SIZE_BYTES:end]), rest)
     except (KeyError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
-        raise ValueError(f"no value of a process: {error}") from error
+        raise ValueError(f"not a valid value from a process: {error}") from error
 
 
 def _told(value: object, tensors: list[Tensor]) -> object:
@@ -55,7 +55,7 @@ def _told(value: object, tensors: list[Tensor]) -> object:
         case None | bool() | int() | float() | str():
             return value
         case _:
-            raise TypeError(f"a {type(value).__name__} cannot be told to another process")
+            raise TypeError(f"a {type(value).__name__} cannot be sent to another process")
 
 
 def _numbers(tensor: Tensor) -> bytes:

@@ -58,7 +58,7 @@ def export_parser() -> argparse.ArgumentParser:
 
 def predict_parser() -> argparse.ArgumentParser:
     """The arguments of `ddpjob-train predict`."""
-    return _parser(PREDICT, "Print what a trained model says about each sample that was held out.")
+    return _parser(PREDICT, "Print a trained model's prediction for each held-out sample.")
 
 
 def _parser(name: str, description: str) -> argparse.ArgumentParser:
@@ -73,6 +73,6 @@ def _parser(name: str, description: str) -> argparse.ArgumentParser:
         "directory",
         metavar="CHECKPOINT_DIR",
         type=Path,
-        help="directory in which training has saved, or one checkpoint in it",
+        help="training's checkpoint directory, or one checkpoint in it",
     )
     return parser

@@ -35,9 +35,9 @@ def predict(directory: Path, flags: Sequence[str]) -> None:
     task = trained.task_of(config)
     data = task.test_data()
     if data is None and task.train_loader(rank=0, world_size=1) is not None:
-        raise ConfigError(f"--workload {config.workload} holds no samples out to be asked about: it needs test_data")
+        raise ConfigError(f"--workload {config.workload} has no held-out samples: it needs test_data")
     if data is None:
-        say(f"--workload {config.workload} holds no samples out: these are its training set")
+        say(f"--workload {config.workload} has no held-out samples: these are from its training set")
         data = task.train_data()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     result = evaluate(

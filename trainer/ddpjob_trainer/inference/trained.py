@@ -39,8 +39,8 @@ class Trained:
         # A task is code, and whoever can write a checkpoint must not choose what is run by those who read it.
         if config.workload not in {*BUILT_IN, train_parser().parse_args(flags).workload}:
             raise ConfigError(
-                f"{self.checkpoint} says that it was trained with --workload {config.workload}, and a checkpoint does"
-                " not choose what code is run: give the flag, if that is what you want"
+                f"{self.checkpoint} says that it was trained with --workload {config.workload}, but a "
+                "checkpoint may not choose which code runs: give the flag if that is what you want"
             )
         return config
 
@@ -55,7 +55,7 @@ class Trained:
             model.load_state_dict(self.weights)
         except RuntimeError as error:
             raise ConfigError(
-                f"{self.checkpoint} is of another model than that of --workload {task.config.workload}"
+                f"{self.checkpoint} is from another model than --workload {task.config.workload} builds"
                 f" ({state.first_lines(error)})"
             ) from error
         return model.eval()

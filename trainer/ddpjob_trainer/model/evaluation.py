@@ -84,8 +84,8 @@ def _sums(model: nn.Module, task: Task, shard: list[Tensor], pairs: Iterator[tup
         metrics = task.metrics(output, target)
         if taken := OWN & metrics.keys():
             raise ConfigError(
-                f"{type(task).__name__}.metrics names one {min(taken)}, as the run calls a number of its own: use"
-                " another name"
+                f"{type(task).__name__}.metrics has a metric named {min(taken)}, a name that the run uses "
+                "itself: choose another one"
             )
         for name, value in {**metrics, "loss": task.loss(output, target) * len(indices)}.items():
             sums[name] = sums.get(name, 0.0) + torch.as_tensor(value, dtype=torch.float64)

@@ -141,11 +141,12 @@ def check_optimizer(optimizer: Optimizer, model: nn.Module, *, aloud: bool) -> N
     left_out = [name for name, parameter in trainable.items() if parameter not in had]
     if trainable and len(left_out) == len(trainable):
         raise ConfigError(
-            "the task's optimizer has none of the model's parameters, so nothing would be learned: make it of those"
-            " of the model that it is given, optimizer(self, model)"
+            "the task's optimizer has none of the model's parameters, so nothing would be learned: build "
+            "it from the parameters of the model that optimizer(self, model) is given"
         )
     if left_out and aloud:
         warn(
-            f"these parameters of the model are not in the optimizer, and never change: {listed(left_out, NAMED)}; if"
-            " that is meant, requires_grad_(False) spares the work for their gradients"
+            "these parameters of the model are not in the optimizer and never change: "
+            f"{listed(left_out, NAMED)}; if that is intended, requires_grad_(False) saves computing their "
+            "gradients"
         )

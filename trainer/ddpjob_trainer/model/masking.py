@@ -107,7 +107,8 @@ def _check(optimizer: Optimizer, name: str, value: object, before: object, devic
 
 def _unmasked(optimizer: Optimizer, what: str) -> ConfigError:
     return ConfigError(
-        f"--on-divergence skip: a step of the optimizer {type(optimizer).__name__} cannot be left out, since it keeps"
-        f" {what}, and only tensors on the model's device can be put back there; use another optimizer, or"
+        f"--on-divergence skip: a step of the optimizer {type(optimizer).__name__} cannot be left out, "
+        f"because it keeps {what}, and only tensors on the model's device can be restored; use another "
+        "optimizer, or"
         " --on-divergence stop"
     )

@@ -35,8 +35,8 @@ def data_parallel(model: nn.Module, mode: ModeConfig, device: torch.device) -> n
     if device.type == "cpu":
         why = "backend gloo uses no GPU" if torch.cuda.is_available() else "this process sees no GPU"
         warn(
-            f"--mode data-parallel: {why}, so DataParallel has nothing to divide a batch among and one process"
-            " trains, as with --mode single; several train on a CPU with --mode ddp"
+            f"--mode data-parallel: {why}, so DataParallel has no GPUs to divide a batch among, and one "
+            "process trains, as with --mode single; to train with several on a CPU: --mode ddp"
         )
         return model
     ids = _device_ids(mode)

@@ -112,7 +112,7 @@ def _packed(source: Source, *, whole: bool) -> Iterator[str]:
     others = sorted(f"{name} ({reason})" for name, reason in source.left_out.items() if reason != SUSPECT)
     if secret:
         named = _named(secret, FIRST, whole=whole)
-        yield f"not packed, since {'they' if len(secret) > 1 else 'it'} may hold secrets ({len(secret)}): {named}"
+        yield f"not packed, because {'they' if len(secret) > 1 else 'it'} may hold secrets ({len(secret)}): {named}"
         yield "To send one anyway: --include FILE. Values that only the job should know belong in a Secret"
     if others:
         yield f"not packed: {_named(others, FIRST, whole=whole)}"

@@ -44,7 +44,7 @@ DEADLINE_SECONDS = 30
 FLOOD = 400
 """Connections of a second or less."""
 HELLO = Hello("uid", 1, 1, 1, 29502, "0.1.0")
-ANOTHERS = Refused("this is another job's", for_good=False)
+ANOTHERS = Refused("this supervisor belongs to another job", for_good=False)
 PAST = Past(restarts=3)
 SECRET = b"a secret of this job's supervisors"
 
@@ -131,13 +131,13 @@ def test_who_is_refused_again_and_again_is_named_once(capsys: pytest.CaptureFixt
         async with a_port() as address:
             assert isinstance(await answer(address, replace(HELLO, incarnation=2)), Welcome)
             for _ in range(3):
-                old = Refused("a newer pod of node 1 has been here", for_good=False)
+                old = Refused("a newer pod of node 1 has joined before", for_good=False)
                 assert await answer(address, HELLO) == old
             assert isinstance(await answer(address, replace(HELLO, node=7)), Refused)
 
     asyncio.run(test())
     assert capsys.readouterr().err.splitlines() == [
-        "warning: a supervisor that calls itself node 1 was refused: a newer pod of node 1 has been here",
+        "warning: a supervisor that calls itself node 1 was refused: a newer pod of node 1 has joined before",
         "warning: a supervisor that calls itself node 7 was refused: there is no node 7 among 2 nodes",
     ]
 
@@ -168,7 +168,11 @@ def test_whoever_is_not_understood_is_warned_of_once(capsys: pytest.CaptureFixtu
 
     asyncio.run(test())
     (said,) = capsys.readouterr().err.splitlines()
-    assert re.match(r"warning: 127\.0\.0\.1 sent what is no message to the control port: b'GET /\\x1b", said)
+    assert re.match(
+        r"warning: closed a connection to the control port from 127\.0\.0\.1, because its message is invalid: "
+        r"b'GET /\\x1b",
+        said,
+    )
 
 
 def test_who_is_not_understood_after_proof_is_warned_of_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,7 +188,10 @@ def test_who_is_not_understood_after_proof_is_warned_of_too(capsys: pytest.Captu
             await link.close()
 
     asyncio.run(test())
-    assert "was refused at the control port: it does not prove that it is of this job" in capsys.readouterr().err
+    assert (
+        "refused a connection to the control port from 127.0.0.1: it does not prove that it belongs to this job"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("leads", [True, False])
@@ -200,7 +207,10 @@ def test_who_knows_the_uid_and_not_the_secret_is_told_nothing_and_named(
 
     asyncio.run(test())
     assert capsys.readouterr().err.splitlines() == [
-        "warning: 127.0.0.1 was refused at the control port: it does not prove that it is of this job"
+        (
+            "warning: refused a connection to the control port from 127.0.0.1: it does not prove that it "
+            "belongs to this job"
+        )
     ]
 
 
@@ -262,8 +272,8 @@ def test_who_passes_words_on_without_the_secret_is_not_taken_for_the_one_who_say
     asyncio.run(test())
     (said,) = capsys.readouterr().err.splitlines()
     assert re.match(
-        r"warning: a supervisor was refused at the control port: it says that it is at 127\.0\.0\.1:\d+,"
-        rf" and is seen at {re.escape(host)}:\d+: a relay, ",
+        r"warning: a supervisor was refused at the control port: it gives its address as 127\.0\.0\.1:\d+,"
+        rf" but is seen at {re.escape(host)}:\d+: a relay, ",
         said,
     )
 
@@ -271,9 +281,9 @@ def test_who_passes_words_on_without_the_secret_is_not_taken_for_the_one_who_say
 @pytest.mark.parametrize(
     ("words", "seconds", "told"),
     [
-        (b"x" * (FIRST_BYTES + 2), DEADLINE_SECONDS, f"more than {FIRST_BYTES} bytes without an end are no message"),
-        (to_line(Welcome("0.1.0")), DEADLINE_SECONDS, "these are no first words"),
-        (to_line(HELLO), 0.1, "it has proved nothing for 0 s"),
+        (b"x" * (FIRST_BYTES + 2), DEADLINE_SECONDS, f"a message of more than {FIRST_BYTES} bytes is not allowed"),
+        (to_line(Welcome("0.1.0")), DEADLINE_SECONDS, "its first message is not valid here"),
+        (to_line(HELLO), 0.1, "it has not proved itself within 0 s"),
     ],
     ids=["too much", "other words", "no proof"],
 )
@@ -291,7 +301,7 @@ def test_without_proof_there_is_little_room_and_time(
 
     asyncio.run(test())
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("warning: 127.0.0.1 ")
+    assert "the control port from 127.0.0.1" in said
     assert said.endswith(told)
 
 
@@ -336,7 +346,10 @@ def test_a_flood_pushes_out_nobody_but_itself_and_is_named(
 
     asyncio.run(test())
     (said,) = capsys.readouterr().err.splitlines()
-    assert said == "warning: too many connections to the control port have proved nothing: 127.0.0.1 goes first"
+    assert (
+        said == "warning: too many connections to the control port have not proved themselves:"
+        " closing the one from 127.0.0.1"
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")

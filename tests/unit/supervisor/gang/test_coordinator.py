@@ -648,7 +648,7 @@ def test_nobody_speaks_of_ranks_that_are_not_its_own(process: int) -> None:
     gang = trains()
     stuck = Failed(1, "DeviceFailed", end=replace(STUCK, rank=process))
     for message in Beats(1, (beat(process, 5),)), Examined(1, (Observation(process),)), stuck:
-        with pytest.raises(UnreadableError, match="is no rank of node 1"):
+        with pytest.raises(UnreadableError, match="is not a rank of node 1"):
             gang.says(1, message)
     assert gang.coordinator.members[1].beats == ()
 
@@ -795,7 +795,9 @@ def test_where_only_what_the_ranks_had_started_does_not_end_its_node_is_named() 
     ((_, leave), *_) = gang.said
     assert isinstance(leave, Leave)
     assert (leave.incident.node, leave.incident.end.rank) == (1, 1)
-    assert leave.incident.end.message.startswith("SIGKILL has not ended what the ranks of node 1 had started")
+    assert leave.incident.end.message.startswith(
+        "SIGKILL has not ended processes that the ranks of node 1 had started"
+    )
 
 
 def placed(domains: str = "abab", processes: int = 1) -> Gang:
@@ -874,7 +876,7 @@ def test_of_a_node_that_is_done_the_ranks_that_it_had_have_ended() -> None:
 
 
 def test_nobody_speaks_of_ranks_that_follow_placement_to_another_node() -> None:
-    with pytest.raises(UnreadableError, match="is no rank of node 1"):
+    with pytest.raises(UnreadableError, match="is not a rank of node 1"):
         placed().says(1, Beats(1, (beat(1, 1),)))
 
 

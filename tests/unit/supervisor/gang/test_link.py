@@ -168,7 +168,7 @@ def test_a_name_that_nobody_looks_up_is_given_up(monkeypatch: pytest.MonkeyPatch
             await asyncio.Event().wait()
 
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", never)
-        with pytest.raises(TimeoutError, match="its name was not looked up within"):
+        with pytest.raises(TimeoutError, match="its name was not resolved within"):
             await connect("host:29502")
 
     asyncio.run(test())

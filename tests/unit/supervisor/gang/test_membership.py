@@ -399,7 +399,7 @@ def test_that_a_rank_cannot_be_looked_at_is_told_and_not_taken_for_silence(
         assert [(one.rank, one.state) for one in told.observations] == [(0, "S"), (1, None)]
 
     follow(scene)
-    assert "warning: cannot look at rank 1: PermissionError: no look at /proc\n" in capsys.readouterr().err
+    assert "warning: cannot inspect rank 1: PermissionError: no look at /proc\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("backend", "node", "asked"), [("nccl", 0, 1), ("nccl", 1, 0), ("gloo", 0, 0)])

@@ -112,7 +112,7 @@ def test_it_is_tried_again_until_somebody_answers() -> None:
     run(test())
 
 
-@pytest.mark.parametrize("answer", [None, Ping(), Refused("this is another job's", for_good=False)])
+@pytest.mark.parametrize("answer", [None, Ping(), Refused("this supervisor belongs to another job", for_good=False)])
 def test_who_says_anything_else_is_not_followed_and_the_next_is_tried(
     answer: Message | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,7 +122,9 @@ def test_who_says_anything_else_is_not_followed_and_the_next_is_tried(
             assert len(coordinator.heard) == 1
             await link.close()
             if isinstance(answer, Refused):
-                refusal = f"warning: {stranger.address} refuses this supervisor: this is another job's\n"
+                refusal = (
+                    f"warning: {stranger.address} refuses this supervisor: this supervisor belongs to another job\n"
+                )
                 assert refusal in capsys.readouterr().err
 
     run(test())
@@ -166,9 +168,10 @@ def test_a_rank_0_that_is_not_where_it_was_found_is_not_followed(capsys: pytest.
             assert known.master_addr == "127.0.0.1"
             await link.close()
             said = (
-                f"it says that it is at 10.0.0.9:29502, and is seen at {relayed.address}: a relay, a proxy or NAT is"
+                f"it gives its address as 10.0.0.9:29502, but is seen at {relayed.address}: a relay, a proxy or "
+                "NAT is"
             )
-            assert f"warning: {relayed.address} is not followed: {said}" in capsys.readouterr().err
+            assert f"warning: ignored the address {relayed.address}: {said}" in capsys.readouterr().err
 
     run(test())
 
@@ -182,7 +185,7 @@ def test_who_has_another_secret_than_all_others_gives_up_so_that_the_gang_starts
         async with listening(Welcome("0.1.0")) as coordinator:
             peers, file = (coordinator.address, nobody()), Path("/tmp/file")
             settings = Settings(node=1, nodes=4, peers=peers, secret=b"another", secret_file=file)
-            told = r"take this one for a stranger: .* need the same secret; this one's is in /tmp/file$"
+            told = r"refuse this one: .* need the same secret; this one's secret is in /tmp/file$"
             with pytest.raises(PeerLostError, match=told):
                 await Rendezvous(settings).reach(HELLO)
 

@@ -86,13 +86,13 @@ def test_a_pod_of_an_older_operator_is_refused() -> None:
     [
         (SECRET, 0o640, "others can reach it"),
         (SECRET, 0o604, "others can reach it"),
-        (f" {SECRET[:31]}\n", 0o600, "a secret has 32 to 4096 bytes, and this 31 bytes"),
-        ("", 0o600, "a secret has 32 to 4096 bytes, and this 0 bytes"),
-        (SECRET * 100, 0o600, "a secret has 32 to 4096 bytes, and this more"),
+        (f" {SECRET[:31]}\n", 0o600, "a secret must have 32 to 4096 bytes, but this one 31 bytes"),
+        ("", 0o600, "a secret must have 32 to 4096 bytes, but this one 0 bytes"),
+        (SECRET * 100, 0o600, "a secret must have 32 to 4096 bytes, but this one more"),
     ],
 )
 def test_a_file_that_does_not_do_is_refused(content: str, mode: int, why: str, tmp_path: Path) -> None:
-    told = re.escape(f"secret (DDPJOB_SECRET_FILE) is no secret: {why}; make one with (umask 077; ")
+    told = re.escape(f"secret (DDPJOB_SECRET_FILE) cannot be used as a secret: {why}; make one with (umask 077; ")
     with pytest.raises(ConfigError, match=f"^/.*{told}"):
         secret_of({**FIRST, "MASTER_ADDR": "10.0.0.1", **file(tmp_path, content, mode)})
 
@@ -103,7 +103,7 @@ def test_a_file_that_does_not_do_is_refused(content: str, mode: int, why: str, t
 )
 def test_what_is_no_file_is_named(name: str, why: str, tmp_path: Path) -> None:
     env = {**FIRST, **POD, "MASTER_ADDR": "job-0", "DDPJOB_SECRET_FILE": str(tmp_path / name)}
-    with pytest.raises(ConfigError, match=rf"^/.* \(DDPJOB_SECRET_FILE\) is no secret: {why}"):
+    with pytest.raises(ConfigError, match=rf"^/.* \(DDPJOB_SECRET_FILE\) cannot be used as a secret: {why}"):
         secret_of(env)
 
 
@@ -116,8 +116,8 @@ def test_a_user_s_that_others_could_have_put_there_is_not_taken(tmp_path: Path) 
     secret_of(env)
     (directory,) = tmp_path.iterdir()
     directory.chmod(0o755)
-    told = re.escape(f"the nodes of this machine cannot have their secret in {directory}: others can reach it; have")
-    with pytest.raises(ConfigError, match=rf"^{told} that removed, .* add --secret-file FILE on each node$"):
+    told = re.escape(f"the nodes of this machine cannot keep their secret in {directory}: others can reach it; have")
+    with pytest.raises(ConfigError, match=rf"^{told} it removed, .* add --secret-file FILE on each node$"):
         secret_of(env)
 
 

@@ -98,8 +98,8 @@ PLANTED: dict[str, Any] = {
     "a link to a file": (file_linked, "Too many levels of symbolic links"),
     "another's file": pytest.param(file_of_another, "it belongs to another user", marks=as_root),
     "a file that others may read": (holding(mode=0o640), "others can reach it"),
-    "an empty file": (holding(words=""), "a secret has 32 to 4096 bytes, and this 0 bytes"),
-    "a file without an end": (holding(words="s" * 5000), "a secret has 32 to 4096 bytes, and this more"),
+    "an empty file": (holding(words=""), "a secret must have 32 to 4096 bytes, but this one 0 bytes"),
+    "a file without an end": (holding(words="s" * 5000), "a secret must have 32 to 4096 bytes, but this one more"),
     "a pipe": (pipe, "it is not a regular file"),
 }
 

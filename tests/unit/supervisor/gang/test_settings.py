@@ -57,8 +57,8 @@ def test_the_environment_says_which_node_it_is(env: dict[str, str], place: tuple
     [
         ({**RANK, "TORCHELASTIC_RUN_ID": "none"}, "torchrun has started this supervisor, which starts the ranks"),
         ({**POD, "TORCHELASTIC_RUN_ID": "none"}, "torchrun has started this supervisor, which starts the ranks"),
-        (RANK, "RANK is 3 of 8, and NODE_RANK and NNODES are not both set: a supervisor has to know its node"),
-        ({**RANK, "NNODES": "1"}, "RANK is 3 of 8, and NODE_RANK and NNODES are not both set"),
+        (RANK, "RANK is 3 of 8, but NODE_RANK and NNODES are not both set: set them to name this supervisor's node"),
+        ({**RANK, "NNODES": "1"}, "RANK is 3 of 8, but NODE_RANK and NNODES are not both set"),
     ],
     ids=["torchrun", "torchrun in a pod", "only a rank", "without the node's"],
 )
