@@ -65,7 +65,7 @@ class Trials:
     world: World
     backend: str
     seconds: float
-    """For one trial."""
+    """The time limit of one trial."""
     sum_over: Sum = sum_over
 
     def run(self) -> None:

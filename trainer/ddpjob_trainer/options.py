@@ -54,7 +54,7 @@ class OptimisationConfig:
         metavar="N",
     )
     clip_grad_norm: float | None = option(None, "limit the gradient's norm", type=positive_float, metavar="NORM")
-    """That of all parameters together."""
+    """The bound of the norm over all parameters together."""
     model_ema_decay: float | None = option(
         None,
         "evaluate and export a moving average of the weights; DECAY is the share that it keeps per step, "
@@ -340,7 +340,11 @@ class CheckpointConfig:
         excludes="interval",
     )
     keep: int = option(
-        DEFAULT_KEEP, f"how many stay (default {DEFAULT_KEEP})", "--checkpoint-keep", type=positive, default=None
+        DEFAULT_KEEP,
+        f"how many checkpoints to keep (default {DEFAULT_KEEP})",
+        "--checkpoint-keep",
+        type=positive,
+        default=None,
     )
     """Older ones are removed once a new one is in place."""
     start_over: bool = option(

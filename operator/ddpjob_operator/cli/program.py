@@ -171,7 +171,7 @@ def _check_script(target: str, words: list[str]) -> None:
     except (SyntaxError, ValueError) as error:
         line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
         raise BadInputError(f"{file} is not Python: {line}") from None
-    except (RecursionError, MemoryError):  # So say the parser and the compiler.
+    except (RecursionError, MemoryError):  # The parser raises one, the compiler the other.
         raise BadInputError(f"{file} has an expression that is nested too deeply for Python") from None
     _check_stands_alone(file, text)
 

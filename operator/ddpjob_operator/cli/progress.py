@@ -21,7 +21,7 @@ NUMBERS = POSITIONS | {"rank"}
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One such line."""
+    """A progress line."""
 
     event: str
     values: dict[str, str]

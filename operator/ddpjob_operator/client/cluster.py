@@ -94,7 +94,10 @@ class Cluster:
                 yield response
             finally:
                 response.close()
-        except (urllib3.exceptions.HTTPError, ApiException) as error:  # ApiException: TLS, nothing else gets here.
+        except (
+            urllib3.exceptions.HTTPError,
+            ApiException,
+        ) as error:  # ApiException: only TLS errors get here as one.
             raise UnreachableError(self._unreachable(error)) from None
 
     def _unreachable(self, error: Exception) -> str:

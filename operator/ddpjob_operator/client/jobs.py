@@ -229,7 +229,7 @@ class Jobs:
         only_installed = pod.installs and not pod.started
         query = {"container": INSTALL_CONTAINER if only_installed else TRAINER_CONTAINER, "timestamps": "true"}
         if pod.installs and pod.started and not after and tail is None and since_seconds is None:
-            with suppress(RefusedError):  # It may be gone, while the trainer's still exists.
+            with suppress(RefusedError):  # Its log may be gone while the trainer's still exists.
                 yield from self._lines(pod, query | {"container": INSTALL_CONTAINER})
         if not after:
             limits = {"tailLines": tail, "sinceSeconds": since_seconds}

@@ -163,7 +163,7 @@ def _walk(directory: Path, specs: Specs, root: Path, left_out: dict[str, str]) -
         is_folder = entry.is_dir(follow_symlinks=False)
         if _matches(USELESS, path, root, is_folder=is_folder) or _is_ignored(path, specs, is_folder=is_folder):
             continue
-        if not entry.name.isprintable():  # Neither is a name that is not UTF-8.
+        if not entry.name.isprintable():  # A name that is not UTF-8 is not printable either.
             raise BadInputError(f"{directory} has a file with an unprintable name, {entry.name!a}; rename it")
         if reason := _why_not(path, root, is_folder=is_folder):
             left_out[path.relative_to(root).as_posix()] = reason
@@ -183,7 +183,7 @@ def _why_not(path: Path, root: Path, *, is_folder: bool) -> str:
     if not target.is_relative_to(root):
         return "a link that leads outside"
     if path.is_symlink() and (target.is_dir() or not target.exists()):
-        return "a link to no file"
+        return "a link that leads to no file"
     there = target.relative_to(root).as_posix()
     if names_secrets(there) or _matches(USELESS, target, root, is_folder=False):
         return "a link to a file that is not sent"

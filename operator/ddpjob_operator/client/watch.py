@@ -32,7 +32,7 @@ def watch(cluster: Cluster, path: str, query: Query) -> Iterator[dict[str, Docum
             for change in _changes(cluster, path, listed["metadata"]["resourceVersion"], query):
                 _apply(found, change)
                 yield found
-            if time.monotonic() < last_seen + RETRY_SECONDS:  # Something in between ends watches at once.
+            if time.monotonic() < last_seen + RETRY_SECONDS:  # A proxy on the way may end each watch at once.
                 time.sleep(RETRY_SECONDS)
         except UnreachableError:
             if last_seen is None or time.monotonic() - last_seen > OUTAGE_SECONDS:

@@ -93,7 +93,7 @@ def _directory(container: Manifest, machine: Machine, paths: "_Paths") -> Path:
     if not wanted:
         return machine.work
     here = Path(paths.rewritten(wanted, "workingDir"))
-    if here != Path(wanted):  # In a volume: a container runtime creates it, too.
+    if here != Path(wanted):  # It is in a volume. A container runtime would create it, too.
         paths.needed.append(here)
         return here
     if not here.is_absolute():

@@ -183,7 +183,9 @@ class RunDirectory:
             self.volumes.mkdir(parents=True, exist_ok=True)
             for directory in (self.pods, self.logs, self.metrics):
                 directory.mkdir(exist_ok=True)
-                directory.chmod(0o700)  # Of an earlier release too: a program prints what others must not see.
+                directory.chmod(
+                    0o700
+                )  # Programs print what others must not see. Earlier releases left these directories open.
             self.lock_file.touch()
         except OSError as error:
             message = f"cannot write the run directory {self.root}: {error.strerror}; choose another with --run-dir"

@@ -211,7 +211,7 @@ class Runner:
 
     def _replace(self, **changed: object) -> None:
         job = self._job.model_copy(update=changed)
-        self._run.save(job)  # What is not written has not been decided.
+        self._run.save(job)  # A decision counts only once it is written.
         self._job = job
 
     def _services(self) -> tuple[str, ...]:

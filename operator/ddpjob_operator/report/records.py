@@ -121,7 +121,7 @@ def read(file: Path) -> Records:
         if entry.event == "started":
             latest[entry.attempt] = Start(entry)
             starts.append(latest[entry.attempt])
-        elif entry.attempt in latest:  # By its attempt, not by place: a start that is cut off may still write.
+        elif entry.attempt in latest:  # By attempt, not by position: a process of an earlier attempt may still write.
             latest[entry.attempt].entries.append(entry)
     return Records(starts)
 

@@ -146,8 +146,8 @@ def test_links_travel_as_the_files_that_they_lead_to_and_only_within_the_folder(
     assert source.left_out == {
         ".env": "may hold secrets",
         "env.txt": "a link to a file that is not sent",
-        "loop": "a link to no file",
-        "nowhere": "a link to no file",
+        "loop": "a link that leads to no file",
+        "nowhere": "a link that leads to no file",
         "out": "a link that leads outside",
         "out.txt": "a link that leads outside",
         "pipe": "no regular file",

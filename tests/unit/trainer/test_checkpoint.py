@@ -287,7 +287,7 @@ def test_nothing_is_removed_for_one_that_cannot_be_read_back(tmp_path: Path, mon
 
     monkeypatch.setattr(Path, "rename", rename_and_lose)
     checkpoints._keep = 1
-    with pytest.raises(StorageError, match=r"step-00000120 was written, but read back state.pt has 3 bytes"):
+    with pytest.raises(StorageError, match=r"step-00000120 was written, but is not intact: state.pt has 3 bytes"):
         checkpoints.write(manifest(120), state(b"state 120"))
     assert newest_step(tmp_path) == 60
 

@@ -24,10 +24,10 @@ Sample = tuple[Tensor, int]
 Transform = Callable[[Image.Image], Tensor]
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""Those of torchvision's ImageFolder."""
+"""The extensions that torchvision's ImageFolder reads."""
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's channels, with which torchvision's weights were trained."""
+"""Of ImageNet's colour channels, as torchvision's weights expect them."""
 
 RESIZE = 256 / 224
 """In evaluation an image's shorter side is this much longer than what is cut out of its middle."""
@@ -156,5 +156,5 @@ def _column(values: tuple[float, ...], device: torch.device) -> Tensor:
 
 
 def _reason(error: Exception) -> str:
-    """Without the address of the buffer in memory that Pillow names."""
+    """Why an image cannot be decoded, without the memory address in Pillow's message."""
     return "it is not an image" if isinstance(error, UnidentifiedImageError) else str(error)

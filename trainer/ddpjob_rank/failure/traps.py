@@ -160,7 +160,7 @@ def _not_there(error: ModuleNotFoundError, name: str) -> ConfigError:
         if other in sys.modules or other in sys.stdlib_module_names:
             continue
         if _is_there(other):
-            break  # It may change where the next ones are looked for.
+            break  # It may change the search path for the next ones.
         modules.setdefault(other, f"{file}:{number}")
     what = " or ".join(f"{name!r}{f', in {place}' if place else ''}" for name, place in modules.items())
     return ConfigError(f"No module named {what}: {_how_to_have([*modules])}")
@@ -177,7 +177,13 @@ def _imports_from(file: str, line: int) -> Iterator[tuple[str, int]]:
     """The modules that a file imports from this line on, before it does anything else, and the lines."""
     try:
         body = ast.parse(Path(file).read_bytes()).body
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # The last two: an expression too deep.
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        RecursionError,
+        MemoryError,
+    ):  # An expression nested too deeply raises one of the last two.
         return
     for statement in body:
         match statement:

@@ -51,7 +51,7 @@ class Record:
     step_at: float = math.nan
     """When it was finished, by the monotonic clock, which all processes of a machine share."""
     first_step: float = math.nan
-    """The first that was finished in this attempt."""
+    """The first step that was finished in this attempt."""
     begins: float = math.nan
     """FROM_CHECKPOINT, AS_ASKED or NOTHING_SAVED."""
     counted: float = math.nan

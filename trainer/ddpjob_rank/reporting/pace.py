@@ -3,7 +3,7 @@
 import math
 
 WINDOW_SECONDS = 1.0
-"""What "recent" means."""
+"""How far back the recent pace reaches."""
 
 
 class Pace:

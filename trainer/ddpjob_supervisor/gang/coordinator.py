@@ -146,7 +146,7 @@ class Coordinator:
         self.state = replace(self.state, inherited=True)
         self.current.number = max(self.attempt, attempt)
         self._lowest = max(self._lowest, attempt + 1)
-        # Nothing in it ever goes back, so the newest knows the most.
+        # Its numbers only grow, so the greatest is the newest.
         self._ledger.past = max(self.past, past, key=attrgetter("restarts", "failures", "ran"))
 
     def is_outdated(self, hello: Hello) -> bool:

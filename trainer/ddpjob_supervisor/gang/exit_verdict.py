@@ -79,6 +79,6 @@ def once_ended(membership: Membership, ends: Sequence[End], *, done: bool, conne
             return of_ranks(ends)
         case Membership.LEAVING if not done:
             return of_ranks(ends)
-        case Membership.LEAVING if not connected:  # They are done, but nobody knows.
+        case Membership.LEAVING if not connected:  # The ranks have finished, but no coordinator has heard of it.
             return Verdict(ExitCode.SAVED_AND_STOPPED)
     return None

@@ -61,11 +61,11 @@ class Warm:
         await (await self._living()).ready()
 
     async def start(self, launch: Launch) -> Rank:
-        """Starts one, from a new zygote if the last one has ended.
+        """Starts a rank, from a new zygote if the last one has ended.
 
         Raises:
-            ConfigError: The zygote cannot import what it was told to.
-            StartError: The zygote ended before it could.
+            ConfigError: The zygote cannot import a module of `--preload`.
+            StartError: The zygote ended before it could fork the rank.
         """
         return await (await self._living()).fork(launch)
 

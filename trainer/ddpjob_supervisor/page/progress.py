@@ -138,7 +138,7 @@ class GangProgress:
             return
         known = self._processes.get(beat["rank"])
         if known is not None and known.step == step and known.finished is not None:
-            known.beat = beat  # The first sight of a step says best when it was finished.
+            known.beat = beat  # The first report of a step is closest to the time at which it was finished.
             return
         if known is not None and step < known.step and beat.get("counted") == known.beat.get("counted"):
             self._recounts = True
@@ -155,7 +155,7 @@ class GangProgress:
 
     def _look(self, *, over: bool = False) -> None:
         processes = self._processes.values()
-        # Usually rank 0 reports, and then what is counted for the others is something else.
+        # Usually only rank 0 reports. The steps counted for the other ranks may then be of another kind.
         telling = [process for process in processes if not process.beat.get("counted")] or list(processes)
         anew = any(process.beat.get("anew") for process in telling)
         step = (max if over else min)(process.step for process in telling)

@@ -84,7 +84,7 @@ class Status:
             order=() if current.ring.is_plain else current.ring.order,
             attempt=max(
                 coordinator.attempt, settings.attempt
-            ),  # Before the first one the operator's, which expects it.
+            ),  # Before the first attempt: the number that the operator expects.
             phase=coordinator.phase,
             since=coordinator.state.since,
             first_step_seen=current.progressed,

@@ -233,7 +233,7 @@ class Checkpoints:
             if not path.exists():  # A later attempt has removed it.
                 return False
             raise StorageError(
-                f"checkpoint {path} was written, but read back {error}; {ADVICE[StorageError]}. Older ones stay"
+                f"checkpoint {path} was written, but is not intact: {error}; {ADVICE[StorageError]}. Older ones stay"
             ) from error
         return True
 

@@ -133,7 +133,10 @@ class Saver:
                 f" epoch {then.epoch} {SEEN_TWICE}"
             )
         if then.globalBatchSize != self._global_batch:
-            say(f"a step takes {self._global_batch} samples of all processes together, not {then.globalBatchSize}")
+            say(
+                f"a step now takes {self._global_batch} samples of all processes together, not "
+                f"{then.globalBatchSize} as before"
+            )
 
     def _decode(self, file: Path) -> state.StateDict:
         decoded = state.decode(file)
@@ -193,7 +196,7 @@ class Saver:
             TrainerError: As for `settle`, about the previous save, which it waits for.
         """
         began = time.monotonic()
-        if learner.compression:  # It has a tensor for each of the model's, on each rank.
+        if learner.compression:  # Each rank has its own tensor for each of the model's.
             begin("saving")
         of_ranks = gather(state.of_rank(learner), self._world)
         heard_from_all()

@@ -131,7 +131,7 @@ class Uneven:
         self._lengths = [length for length in lengths if length is not None]
         """Of all processes."""
         if len(self._lengths) < world.world_size:
-            self._lengths = []  # If one does not know, they must ask each other in each step.
+            self._lengths = []  # If one process does not know its length, all must ask each other in each step.
         spare = next(self._from(1, 0), None)
         if spare is None:
             raise ConfigError(f"train_loader gives no batch to rank {world.rank}: each needs at least one per epoch")

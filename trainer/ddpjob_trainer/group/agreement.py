@@ -28,7 +28,7 @@ MOST_TIME = 2**31 - 1
 """In microseconds: the most that a proposal can hold."""
 
 MOST_STEPS = 200
-"""Between comparisons, in case steps suddenly become long."""
+"""The most steps between two comparisons, in case steps suddenly become long."""
 
 
 class Wish(IntEnum):

@@ -155,7 +155,7 @@ def _is_finite(loss: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One that has been made, and not been looked at in all respects."""
+    """A step that was made, but whose numbers are not all checked yet."""
 
     number: int
     samples: Tensor | None

@@ -37,7 +37,7 @@ def tell(device: torch.device, *, leads: bool) -> None:
 
 def description() -> str:
     """What PyTorch is set to: `TF32 in convolutions, fastest algorithms tried (cudnn.benchmark), …`."""
-    cudnn: Any = torch.backends.cudnn  # Its type lacks what is set for each kind of operation.
+    cudnn: Any = torch.backends.cudnn  # Its type stub lacks the settings for each kind of operation.
     kinds = {
         "products": torch.backends.cuda.matmul.fp32_precision,
         "convolutions": cudnn.conv.fp32_precision,

@@ -33,9 +33,9 @@ class Learner:
     """A model and all that changes with it."""
 
     model: nn.Module
-    """Without a wrapper, so that its names are the task's own."""
+    """Not wrapped, so that its parameters have the task's own names."""
     wrapped: nn.Module
-    """The same as a step calls it: it may be wrapped, so that gradients are exchanged."""
+    """The model as a step calls it: wrapped where gradients have to be exchanged."""
     optimizer: Optimizer
     scheduler: LRScheduler | None
     scaler: GradScaler | None = None

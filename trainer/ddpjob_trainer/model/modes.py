@@ -47,7 +47,7 @@ def data_parallel(model: nn.Module, mode: ModeConfig, device: torch.device) -> n
 
 def output_device(mode: ModeConfig, device: torch.device) -> torch.device:
     """Where the outputs of a model on this device are, and so the targets must be."""
-    # A batch that is not divided is not gathered either.
+    # With a single device DataParallel neither divides a batch nor gathers its outputs.
     if mode.output_device is None or device.type == "cpu" or len(_device_ids(mode)) == 1:
         return device
     return torch.device("cuda", mode.output_device)

@@ -54,7 +54,7 @@ class Recorder:
             self._file.add(Event(word, time.time(), self._attempt, step, known))
 
     def close(self) -> None:
-        """Nothing more will happen."""
+        """Closes the file; no event may follow."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
