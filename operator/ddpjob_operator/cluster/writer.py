@@ -208,33 +208,34 @@ class Writer:
         """
         body = {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": STOPPED_SECONDS}}
         try:
-            self._store.pods.saw(await self._api.merge(PODS, *key, body))
+            await self._merge(PODS, self._store.pods, key, uid, body)
         except ApiError as error:
-            if _is_gone(error):
-                self._store.pods.forget(key, uid)
-            elif _is_refused(error):
-                await self._delete(PODS, self._store.pods, key, uid, None)
-            else:
+            if not _is_refused(error):
                 raise
+            await self._delete(PODS, self._store.pods, key, uid, None)
 
     async def _tell_domain(self, key: Key, uid: str, domain: str) -> None:
-        metadata = {"uid": uid, "annotations": {DOMAIN: domain}}
+        body = {"metadata": {"uid": uid, "annotations": {DOMAIN: domain}}}
         try:
-            self._store.pods.saw(await self._api.merge(PODS, *key, {"metadata": metadata}))
+            await self._merge(PODS, self._store.pods, key, uid, body)
+        except ApiError as error:
+            raise _refusal(error) from error
+
+    async def _merge(self, resource: Resource[O], cache: Cache[O, Any], key: Key, uid: str, body: Manifest) -> None:
+        """Changes an object of ours, unless it is gone by now."""
+        try:
+            cache.saw(await self._api.merge(resource, *key, body))
         except ApiError as error:
             if not _is_gone(error):
-                raise _refusal(error) from error
-            self._store.pods.forget(key, uid)
+                raise
+            cache.forget(key, uid)
 
     async def _mark_finished(self, job: Ref, mark: str) -> None:
         """Says for each namespace once that it is refused: a role of before there were marks does not permit it."""
-        key, metadata = (job.namespace, job.name), {"uid": job.uid, "annotations": {FINISHED: mark}}
+        body = {"metadata": {"uid": job.uid, "annotations": {FINISHED: mark}}}
         try:
-            self._store.jobs.saw(await self._api.merge(DDPJOBS, *key, {"metadata": metadata}))
+            await self._merge(DDPJOBS, self._store.jobs, (job.namespace, job.name), job.uid, body)
         except ApiError as error:
-            if _is_gone(error):
-                self._store.jobs.forget(key, job.uid)
-                return
             if not _is_refused(error):
                 raise
             if job.namespace not in self.unmarked:

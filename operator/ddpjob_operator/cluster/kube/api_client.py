@@ -273,45 +273,36 @@ class ApiClient:
 
     async def allowed(self, attributes: Manifest) -> bool:
         """Whether we may do what these `resourceAttributes` of a SelfSubjectAccessReview say."""
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
-        answer = _decoded(_ANYTHING, await self._request("POST", ACCESS_REVIEWS, None, body=review))
-        return bool(answer["status"]["allowed"])
+        status = await self._review(ACCESS_REVIEWS, "SelfSubjectAccessReview", {"resourceAttributes": attributes})
+        return bool(status["allowed"])
 
     async def user_of(self, token: str) -> Manifest | None:
         """Who has a token, as a TokenReview says; None: nobody."""
-        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
-        status = _decoded(_ANYTHING, await self._request("POST", TOKEN_REVIEWS, None, body=review)).get("status", {})
+        status = await self._review(TOKEN_REVIEWS, "TokenReview", {"token": token})
         return status.get("user", {}) if status.get("authenticated") else None
 
     async def may_get(self, user: Manifest, path: str) -> bool:
         """Whether somebody may get a path that is no resource, as a SubjectAccessReview says."""
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {
-                "user": user.get("username", ""),
-                "uid": user.get("uid", ""),
-                "groups": user.get("groups", []),
-                "extra": user.get("extra", {}),
-                "nonResourceAttributes": {"path": path, "verb": "get"},
-            },
+        who = {
+            "user": user.get("username", ""),
+            "uid": user.get("uid", ""),
+            "groups": user.get("groups", []),
+            "extra": user.get("extra", {}),
         }
-        answer = _decoded(_ANYTHING, await self._request("POST", SUBJECT_REVIEWS, None, body=review))
-        return bool(answer["status"]["allowed"])
+        asked = {**who, "nonResourceAttributes": {"path": path, "verb": "get"}}
+        return bool((await self._review(SUBJECT_REVIEWS, "SubjectAccessReview", asked))["allowed"])
 
     async def rules(self, namespace: str) -> tuple[Sequence[Any], bool]:
         """The `resourceRules` of a SelfSubjectRulesReview for a namespace, and whether there may be more of them."""
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectRulesReview",
-            "spec": {"namespace": namespace},
-        }
-        status = _decoded(_ANYTHING, await self._request("POST", RULES_REVIEWS, None, body=review))["status"]
+        status = await self._review(RULES_REVIEWS, "SelfSubjectRulesReview", {"namespace": namespace})
         return status["resourceRules"], status["incomplete"]
+
+    async def _review(self, resource: Resource[dict[str, Any]], kind: str, spec: Manifest) -> Manifest:
+        """The server's judgement, as the status of a review."""
+        body = {"apiVersion": resource.path.removeprefix("/apis/"), "kind": kind, "spec": spec}
+        answer = _decoded(_ANYTHING, await self._request("POST", resource, None, body=body))
+        status: Manifest = answer.get("status", {})
+        return status
 
     async def _change(self, *what: Any, **more: Any) -> bytes:
         return await self._request(*what, check=self._fence, **more)
