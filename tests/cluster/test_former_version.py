@@ -87,6 +87,12 @@ def pods(team: Team) -> dict[str, Any]:
     }
 
 
+def former_patch(team: Team, name: str, change: dict[str, Any], *flags: str) -> None:
+    """As a client does it that knows the former version alone."""
+    patch = ("--type=merge", f"--patch={json.dumps(change)}")
+    team.kubectl("patch", "ddpjobs.v1alpha1.ddpjob.dev", name, *patch, *flags)
+
+
 def test_what_the_release_before_finished_stays_finished_and_what_lives_is_left_alone_and_says_so(
     upgraded: Team,
 ) -> None:
@@ -117,5 +123,12 @@ def test_what_the_release_before_finished_stays_finished_and_what_lives_is_left_
         assert {name: upgraded.events(name)["Blocked"] for name in LIVE} == dict.fromkeys(LIVE, 1)
         with pytest.raises(PlantError, match=f"write {API_VERSION}"):
             upgraded.kubectl("create", "-f", "-", input=json.dumps(a_job("old") | {"apiVersion": FORMER_API_VERSION}))
-        upgraded.delete("ddpjobs", "running", wait=True)
-        wait_for("its pods to go", lambda: not upgraded.pods("running"))
+        with pytest.raises(PlantError, match=f"write {API_VERSION}"):
+            former_patch(upgraded, "running", {"spec": {"suspend": True}})
+        with pytest.raises(PlantError, match=f"write {API_VERSION}"):
+            former_patch(upgraded, "running", {"status": {"state": "Failed"}}, "--subresource=status")
+        former_patch(upgraded, "running", {"metadata": {"annotations": {"example.com/by": "a client of before"}}})
+        # The garbage collector takes off its finalizer by the version in which it has come to know the job.
+        for name in ("done", "running"):
+            upgraded.delete("ddpjobs", name, wait=True, cascade="Foreground")
+        assert upgraded.pods("running") == []

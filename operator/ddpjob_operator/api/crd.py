@@ -81,11 +81,14 @@ def crd() -> dict[str, Any]:
                     "schema": {"openAPIV3Schema": _root()},
                 },
                 {
-                    # Served for the garbage collector alone: pods that were made under it name it as their owner's.
+                    # Served for the garbage collector: pods that were made under it name it as their owner's. And for
+                    # kubectl, which may know no other version for hours.
                     "name": FORMER_VERSION,
                     "served": True,
                     "storage": False,
                     "deprecated": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [_column(*column) for column in COLUMNS],
                     "schema": {"openAPIV3Schema": _unwritten()},
                 },
             ],
@@ -94,11 +97,22 @@ def crd() -> dict[str, Any]:
 
 
 def _unwritten() -> dict[str, Any]:
-    """The schema of a version by which nobody can write any more."""
-    refusal = {"rule": "false", "message": f"{GROUP}/{FORMER_VERSION} is not written any more; write {API_VERSION}"}
+    """The schema of a version by which nobody can make a job any more, or change its spec or status.
+
+    The metadata can be changed: the garbage collector removes its finalizers by the version that it knows.
+    """
+    old = "oldSelf.value()"
+    status = f"(has(self.status) ? has({old}.status) && self.status == {old}.status : !has({old}.status))"
+    refusal = {
+        "rule": f"oldSelf.hasValue() && self.spec == {old}.spec && {status}",
+        "message": f"{GROUP}/{FORMER_VERSION} is not written any more; write {API_VERSION}",
+        "optionalOldSelf": True,
+    }
+    part = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
         "type": "object",
-        "x-kubernetes-preserve-unknown-fields": True,
+        "required": ["spec"],
+        "properties": {"spec": part, "status": part},
         "x-kubernetes-validations": [refusal],
     }
 
