@@ -65,6 +65,8 @@ def upgraded(release_before: Path) -> Iterator[Team]:
         finally:
             program.kill()
             plant.programs.running.pop("before", None)
+        unseen = FORMER["running"] | {"apiVersion": FORMER_API_VERSION, "metadata": {"name": "unseen"}}
+        team.kubectl("apply", "-f", "-", input=json.dumps(unseen))
         install_crd(plant)
         yield team
 
@@ -107,6 +109,7 @@ def test_what_the_release_before_finished_stays_finished_and_what_lives_is_left_
             assert "delete it and create it again" in blocked["message"]
             assert upgraded.status(name)["state"] == state
             wait_for("the event", lambda name=name: upgraded.events(name)["Blocked"] == 1)
+        assert upgraded.condition("Blocked", name="unseen")["reason"] == "FormerVersion"
         upgraded.change("suspended", suspend=False)
         upgraded.apply(a_job("new", nodes=1))
         upgraded.wait("Succeeded", "new")

@@ -16,8 +16,13 @@ ENDS = {"Succeeded": ConditionType.COMPLETE}
 ENDED = frozenset({ConditionType.COMPLETE, ConditionType.FAILED})
 
 
-def is_former(status: dict[str, Any]) -> bool:
-    """Whether a release with a former version of the type began the job: its operators kept no such books."""
+def is_former(spec: dict[str, Any], status: dict[str, Any]) -> bool:
+    """Whether a release with a former version of the type began the job: its operators kept no such books.
+
+    Or was to: then only the spec can tell, by a word that each had unless its user gave a number.
+    """
+    if isinstance(spec.get("procsPerNode"), str):
+        return True
     version = status.get("bookkeeping", {}).get("version", FORMER_VERSION)
     return version == FORMER_VERSION and int(status.get("observedGeneration", 0)) > 0
 

@@ -43,8 +43,8 @@ class DDPJob(Model):
         """
         known = without_nulls(document) if nulls else document
         parts = {key: known[key] for key in cls.model_fields if key in known}
-        if is_former(parts.get("status") or {}):
-            parts["spec"], parts["status"] = as_read(parts["spec"], parts["status"])
+        if is_former(parts.get("spec") or {}, parts.get("status") or {}):
+            parts["spec"], parts["status"] = as_read(parts["spec"], parts.get("status") or {})
         return cls.model_validate(parts)
 
     def with_status(self, status: DDPJobStatus) -> "DDPJob":

@@ -56,6 +56,11 @@ def test_what_has_finished_stays_finished_and_keeps_what_people_look_at(end: str
     assert (status.display.ready, [one.cause for one in status.incidents]) == ("1/2", ["Application"])
 
 
+@pytest.mark.parametrize("status", [{}, UNSEEN], ids=["none", "that of the type"])
+def test_one_that_no_operator_of_before_has_looked_at_is_told_by_its_spec(status: dict[str, Any]) -> None:
+    assert DDPJob.from_dict(a_former_job() | {"status": status}).status.former
+
+
 def test_it_is_read_no_second_time_once_it_was_written_in_the_words_of_this_version() -> None:
     once = DDPJob.from_dict(a_former_job("Failed"))
     books = once.status.bookkeeping.model_copy(update={"version": "v1alpha1"})
