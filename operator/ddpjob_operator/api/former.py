@@ -8,7 +8,7 @@ What lives is marked. Whatever else stands in a status stays, for the release th
 from typing import Any
 
 from .contract import FORMER_VERSION
-from .spec import DDPJobSpec
+from .spec import CONTROLLER_NAME, DDPJobSpec
 from .status import ConditionType
 
 ENDS = {"Succeeded": ConditionType.COMPLETE}
@@ -23,6 +23,8 @@ def is_former(spec: dict[str, Any], status: dict[str, Any]) -> bool:
     """
     if isinstance(spec.get("procsPerNode"), str):
         return True
+    if spec.get("managedBy") not in {None, CONTROLLER_NAME}:
+        return False  # Other controllers keep books of their own, if any.
     version = status.get("bookkeeping", {}).get("version", FORMER_VERSION)
     return version == FORMER_VERSION and int(status.get("observedGeneration", 0)) > 0
 

@@ -1,5 +1,6 @@
 """What a user's tools need to know about a job's pods."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -111,6 +112,7 @@ def _by_node(pods: Iterable[JobPod]) -> list[JobPod]:
 
 
 def _attempt(document: Document) -> int:
-    """The attempt that a pod says it was made for."""
+    """The attempt that a pod says it was made for: behind a supervisor, in the variable that holds all of its own."""
     trainer = next(one for one in document["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
-    return int(next(one["value"] for one in trainer["env"] if one["name"] == Env.ATTEMPT))
+    env = {one["name"]: one.get("value", "") for one in trainer["env"]}
+    return int(env.get(Env.ATTEMPT) or json.loads(env[Env.SUPERVISOR])[Env.ATTEMPT])

@@ -89,3 +89,12 @@ def test_other_jobs_are_none(status: dict[str, Any]) -> None:
     job = a_former_job() | {"status": status}
     job["spec"] = {"template": job["spec"]["template"]}
     assert not DDPJob.from_dict(job).status.former
+
+
+def test_a_job_of_another_controller_is_none_whatever_that_writes() -> None:
+    job = a_former_job()
+    rules = [{"exitCodes": {"operator": "In", "values": [3]}, "action": "Fail"}]
+    spec = {"managedBy": "example.com/other", "restart": {"rules": rules}, "template": job["spec"]["template"]}
+    read = DDPJob.from_dict(job | {"spec": spec})
+    assert not read.status.former
+    assert read.spec.restart.rules

@@ -1,9 +1,11 @@
 """Which of a job's pods are the present ones, and whether they have a log."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ddpjob_operator.api import Bookkeeping, Cause, DDPJobStatus, Incarnations, Incident, NodeIncarnation
 from ddpjob_operator.client import JobPod, of_attempt, present, previous_attempt
 
@@ -100,3 +102,14 @@ def test_a_pod_takes_part_in_all_attempts_until_its_end(
     assert {attempt: [(pod.node, pod.incarnation) for pod in found[attempt]] for attempt in found} == attempts
     assert previous_attempt(pods, status) == status.attempt - 1
     assert present(pods, status) == found[status.attempt]
+
+
+GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("pod-[!g]*.yaml"))
+"""Pods as the operator makes them, with a supervisor and without."""
+
+
+@pytest.mark.parametrize("file", GOLDEN, ids=lambda file: file.stem)
+def test_the_attempt_that_it_was_made_for_is_read_of_every_pod(file: Path) -> None:
+    pod = yaml.safe_load(file.read_text(encoding="utf-8"))
+    pod["metadata"]["uid"] = "1"
+    assert JobPod.of(pod).attempt == (2 if "after" in file.stem else 1)
