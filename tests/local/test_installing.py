@@ -130,4 +130,4 @@ def test_an_index_that_does_not_answer_may_answer_the_next_time(image: Image) ->
 
 def test_a_search_path_of_the_images_own_is_not_lost_without_a_word(image: Image) -> None:
     code, log = image.install("ddpjobtiny", PYTHONPATH="/workspace")
-    assert (code, "add --env PYTHONPATH=/workspace" in image.told()["message"]) == (2, True), log
+    assert (code, "to keep it: --env PYTHONPATH=/workspace" in image.told()["message"]) == (2, True), log

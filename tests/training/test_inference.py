@@ -75,7 +75,7 @@ def test_of_a_model_without_classes_the_very_outputs_are_told(runs: Runs, tmp_pa
     assert isinstance(json.loads(asked.value("prediction", "output")), float)
     assert "accuracy" not in trained.output() + asked.output()
     unasked = runs.command("predict", tmp_path / "saved", code=2)
-    assert "a checkpoint does not choose what code is run" in unasked.errors()
+    assert "a checkpoint may not choose which code runs" in unasked.errors()
     assert unasked.output() == ""
 
 

@@ -234,7 +234,7 @@ class Spent(Endless):
     ("loader", "flags", "message"),
     [
         ("empty", [], "train_loader gives no batch to rank 0: each needs at least one per epoch"),
-        ("iterator", [], "train_loader gives a list_iterator, which is used up after an epoch"),
+        ("iterator", [], "train_loader returns a list_iterator, which is used up after an epoch"),
         ("endless", [], "the task's train_loader has no len(): say by --max-steps how long to train"),
         (
             "empty",
