@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api.contract import FINISHED
+from ddpjob_operator.api.status import UNSEEN
 from ddpjob_operator.cluster.writer import UNMARKED
 
 from tests.plant import Plant
@@ -133,7 +134,7 @@ def test_namespaces_are_followed_while_they_get_and_lose_the_label_that_is_selec
         starts(blue, "digits")
         green.apply(a_job("before"))
         starts(blue, "more")
-        assert green.status("before") == {}, "nobody looks after it"
+        assert green.status("before") == UNSEEN, "nobody looks after it"
 
         label(green, "blue")
         api.wait("the pods of a job from before", lambda: created(green, "before"))
