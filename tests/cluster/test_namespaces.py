@@ -147,7 +147,7 @@ def test_namespaces_are_followed_while_they_get_and_lose_the_label_that_is_selec
         green.delete("pods", pods[0]["metadata"]["name"])
         green.apply(a_job("late"))
         starts(blue, "last")
-        assert (green.status("late"), len(green.pods("before"))) == ({}, len(pods) - 1), "its jobs are left alone"
+        assert (green.status("late"), len(green.pods("before"))) == (UNSEEN, len(pods) - 1), "its jobs are left alone"
 
         label(green, "blue")
         green.until("{.status.attempt}=2", "before")
