@@ -321,7 +321,7 @@ def test_a_job_gets_another_number_of_nodes(user: User) -> None:
     said = f"digits: scaled from 3 to 1 node; its pods stop, and new ones start over: {LOST}\n"
     assert user.call("scale", "digits", "--nodes", "1") == (0, said)
     assert user.job()["spec"]["nodes"] == 1
-    assert user.call("scale", "digits", "--nodes", "1") == (0, "digits: has 1 node already\n")
+    assert user.call("scale", "digits", "--nodes", "1") == (0, "digits: already has 1 node\n")
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_what_has_finished_is_not_changed_any_more(user: User) -> None:
     for arguments in (("suspend", "digits"), ("resume", "digits"), ("scale", "digits", "--nodes", "3")):
         code, said = user.call(*arguments)
         anew = f"To run it again, first: ddpjob delete digits -n {user.namespace}"
-        assert (code, said) == (2, f"error: digits has succeeded, for good. {anew}\n")
+        assert (code, said) == (2, f"error: digits has succeeded for good. {anew}\n")
 
 
 def test_the_right_to_scale_is_enough_to_scale_and_not_to_suspend(user: User) -> None:

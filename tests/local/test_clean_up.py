@@ -53,7 +53,7 @@ def test_a_script_that_is_stopped_cleans_up_and_goes_on_from_what_it_has_kept(he
         assert ("finally" in log, "atexit" in log) == (True, True), f"rank {rank}: {log}"
     kept = (here.directory / "kept").read_text()
     status = here.status("train")
-    assert (status["state"], status.get("incidents"), status.get("restarts", 0)) == ("Suspended", None, 0), status
+    assert (status["state"], status.get("incidents", []), status.get("restarts", 0)) == ("Suspended", [], 0), status
 
     here.start("run", "--resume", "train")
     here.wait("its next steps", lambda: re.findall(r"begins at (\d+)\n(?:.*\n)*?step", here.log("train", 0, 2)))
