@@ -7,6 +7,7 @@ Blocks are fenced. Their info strings, and an HTML comment on the line before th
     ```yaml title=job.yaml             a file that the reader saves under this name, in any language
 
     ```diff                            lines with + that stand in the files of the operator that lines with # name
+    ```mermaid                         a picture that is drawn from the code
 
     <!-- not run: REASON -->           before bash: only a reader can run this
     <!-- on a cluster -->              before bash: run by tests/e2e, on nodes with the operator and our images

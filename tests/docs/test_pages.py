@@ -23,7 +23,7 @@ from tests.docs.pages import (
 )
 from tests.docs.reader import Reader, read
 
-LANGUAGES = {"bash", "text", "yaml", "json", "python", "diff"}
+LANGUAGES = {"bash", "text", "yaml", "json", "python", "diff", "mermaid"}
 OPERATOR = ROOT / "operator" / "ddpjob_operator"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
