@@ -307,7 +307,7 @@ def spoil(directory: Path, kind: str) -> None:
     [
         ("no train", "has no directory train/: it must hold images as train/CLASS/*.jpg"),
         ("an empty class", "train/emu has no images: no file in it ends with .jpg"),
-        ("a class missing in val", "class cat stands in "),
+        ("a class missing in val", "class cat is in "),
         ("a broken image", "val/cat/00001.jpg cannot be decoded: "),
         ("no image", "val/cat/00001.jpg cannot be decoded: it is not an image"),
     ],

@@ -71,7 +71,6 @@ def supervise(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "lacking.py").write_text("import lacking_a\nimport lacking_b")
     return tmp_path
 
 
