@@ -17,9 +17,10 @@ ENDED = frozenset({ConditionType.COMPLETE, ConditionType.FAILED})
 
 
 def is_former(spec: dict[str, Any], status: dict[str, Any]) -> bool:
-    """Whether a release with a former version of the type began the job: its operators kept no such books.
+    """Whether the job was made under a former version of the type.
 
-    Or was to: then only the spec can tell, by a word that each had unless its user gave a number.
+    A status of that version has no bookkeeping. If no operator has looked at the job, only the spec can tell: there
+    `procsPerNode` was Auto unless its user gave a number.
     """
     if isinstance(spec.get("procsPerNode"), str):
         return True
