@@ -13,6 +13,7 @@ import pytest
 from ddpjob_operator.cli.cluster.life import UNNOTICED
 
 from tests.plant import Plant, PlantError
+from tests.support.crd import wait_until_served
 from tests.support.helm import CHART, NAMESPACE, RELEASE, ROOT, helm, named, render, settings
 from tests.support.operators import an_operator
 
@@ -47,7 +48,7 @@ def installed(plant: Plant, *values: str) -> Iterator[None]:
 def install(plant: Plant, *values: str) -> None:
     words = ["--install", "--namespace", NAMESPACE, "--create-namespace", *settings(values)]
     helm("upgrade", RELEASE, CHART, *words, plant=plant)
-    plant.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "ddpjobs.ddpjob.dev")
+    wait_until_served(plant)
 
 
 def bind(plant: Plant, user: str, role: str) -> None:
@@ -84,7 +85,7 @@ def test_an_upgrade_leaves_jobs_and_operators_and_an_uninstall_leaves_the_jobs(b
 def test_plain_kubectl_installs_it_and_finds_nothing_to_change_afterwards(bare: Plant) -> None:
     try:
         bare.kubectl("apply", "--filename", INSTALL)
-        bare.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "ddpjobs.ddpjob.dev")
+        wait_until_served(bare)
         assert bare.kubectl("diff", "--filename", INSTALL) == ""
         bare.kubectl("apply", "--filename", DIGITS)
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"

@@ -13,7 +13,11 @@ CRD = Path(__file__).parents[2] / "deploy" / "crd.yaml"
 def install_crd(plant: Plant, crd: Path = CRD, version: str = API_VERSION) -> None:
     """As a user does it."""
     plant.kubectl("apply", "-f", crd)
-    # Not `kubectl wait`: it fails where the CRD is so new that it has no conditions yet.
+    wait_until_served(plant, version)
+
+
+def wait_until_served(plant: Plant, version: str = API_VERSION) -> None:
+    """For a CRD just applied. `kubectl wait` would fail where it is so new that it has no conditions yet."""
     plant.wait("the CRD to be served", lambda: _served(plant, version))
 
 

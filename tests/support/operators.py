@@ -18,6 +18,7 @@ from tests.support.warm import fork_operator
 
 PROGRAM = Path(sys.executable).with_name("ddpjob-operator")
 SERVING = re.compile(r"on port (\d+), probes on (\d+)")
+LAST_LINES = 20
 
 _numbers = count(1)
 
@@ -123,6 +124,10 @@ def an_operator(
         if until_ready:
             plant.wait("the operator", operator.ready)
         yield operator
+    except BaseException:
+        # The plant takes its logs with it, and pytest shows what a failed test has printed.
+        print(f"The end of what {name} said:", *operator.log.splitlines()[-LAST_LINES:], sep="\n  ")
+        raise
     finally:
         operator.wake()
         operator.kill()

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from ddpjob_rank.running.program import program_of
 from ddpjob_supervisor.node.cold import Cold
-from ddpjob_supervisor.node.ranks import Launch, Rank, Starter
+from ddpjob_supervisor.node.ranks import Launch, Rank
+from ddpjob_supervisor.node.starters import Starter
 from ddpjob_supervisor.node.warm import Warm
 from ddpjob_supervisor.watch.blame import Observation, blame
 from ddpjob_supervisor.watch.heartbeats import Heartbeats

@@ -17,7 +17,8 @@ from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.gang.local_ranks import LocalRanks, RankSpec, rank_specs
 from ddpjob_supervisor.node import strays
 from ddpjob_supervisor.node.cold import Cold
-from ddpjob_supervisor.node.ranks import Launch, Starter, StartError
+from ddpjob_supervisor.node.ranks import Launch, StartError
+from ddpjob_supervisor.node.starters import Starter
 from ddpjob_supervisor.node.warm import Warm
 
 from tests.support.waiting import patience
