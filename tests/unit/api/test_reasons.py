@@ -31,7 +31,8 @@ def test_of_every_reason_to_be_blocked_it_is_decided_whether_it_passes() -> None
 
 @pytest.mark.parametrize("kind", [kind for kind in OWNED if kind.named], ids=str)
 def test_for_every_kind_that_a_job_owns_there_is_a_word_for_a_name_that_is_taken(kind: OwnedKind) -> None:
-    assert PASSES[f"{kind.kind}Taken"] is False
+    word = f"{kind.kind}Taken"
+    assert PASSES.get(word) is False, f"api/reasons.py needs {word} as a Reason, with a row in PASSES and in ADVICE"
 
 
 def test_no_word_is_a_reason_and_a_cause() -> None:

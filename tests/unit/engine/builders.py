@@ -681,7 +681,7 @@ BESIDE: dict[OwnedKind, str] = {
     VOLCANO_GROUP: "group",
     KUEUE_WORKLOAD: "queue",
 }
-"""What stands beside a job's pods, in words of `plan`."""
+"""What stands beside a job's pods, in words of `plan`; a kind that is not here stands there by its plural."""
 
 
 def plan(moment: Moment) -> str:
@@ -713,9 +713,9 @@ def plan(moment: Moment) -> str:
             case Patch(change=Tell(conditions, releases)):
                 said.append("queue:" + ("-quota" if releases else conditions[0][0]))
             case Create(kind):
-                said += [BESIDE[kind]] if kind is not SECRET else []
+                said += [BESIDE.get(kind, kind.plural)] if kind is not SECRET else []
             case Delete(kind):
-                said.append(f"-{BESIDE[kind]}")
+                said.append(f"-{BESIDE.get(kind, kind.plural)}")
             case DeletePod(name, _, grace):
                 said.append(f"-{named[name]}/{'full' if grace is None else grace}")
     return " ".join(said)
