@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.api.manifest import parse
+from ddpjob_operator.api.job_file import parse
 
 from tests.docs.pages import (
     AS_PRINTED,

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from .contract import Env
 from .problems import BadInputError
 
-Words = tuple[str, ...]
+CommandLine = tuple[str, ...]
+"""The words of a command, or of a part of it such as its flags."""
 
 MODULE_FLAGS = frozenset({"-m", "--module"})
 COUNTED = frozenset({"gpu", "auto"})
@@ -36,7 +37,7 @@ class Launcher:
     """A launcher's command line. Flags are written with underscores here; on the command line, with dashes too."""
 
     name: str
-    calls: tuple[Words, ...]
+    calls: tuple[CommandLine, ...]
     """The first words of commands that call it."""
     nodes: str
     procs: str
@@ -44,13 +45,13 @@ class Launcher:
     """Whether `procs` counts the processes of all nodes together."""
     place: frozenset[str]
     """Flags that differ from node to node, or name the first of several nodes: only DDPJob may set them."""
-    told: Words = ()
+    told: CommandLine = ()
     """The flags that we add, with placeholders for the size."""
-    without_gpus: Words = ()
+    without_gpus: CommandLine = ()
     """The flags that we also add for several processes without GPUs, unless it has one of `modes`."""
     modes: frozenset[str] = frozenset()
 
-    def size(self, words: Words, asked: Size, gpus: int) -> Size:
+    def size(self, words: CommandLine, asked: Size, gpus: int) -> Size:
         """The size by its command line and `asked` together.
 
         Raises:
@@ -62,7 +63,7 @@ class Launcher:
             raise BadInputError(f"{self.name} {', '.join(placed)}: DDPJob tells each node its place; leave this out")
         return Size(nodes, self._procs(flags, nodes or 1, asked.procs_per_node, gpus))
 
-    def placed(self, words: Words, size: Size, *, on_gpus: bool) -> tuple[Words, Words]:
+    def placed(self, words: CommandLine, size: Size, *, on_gpus: bool) -> tuple[CommandLine, CommandLine]:
         """Its command and arguments with the flags that we add. The user's own come later, and so win."""
         call = self._call(words)
         without_gpus = size.ranks > 1 and not on_gpus and not self.modes & self._flags(words).keys()
@@ -70,18 +71,18 @@ class Launcher:
         known = {"nodes": size.nodes or 1, "ranks": size.ranks}
         return call, (*(word.format(**known) for word in told), *words[len(call) :])
 
-    def is_called(self, words: Words) -> bool:
+    def is_called(self, words: CommandLine) -> bool:
         """Whether these words call it."""
         return bool(self._call(words))
 
-    def _call(self, words: Words) -> Words:
+    def _call(self, words: CommandLine) -> CommandLine:
         if not words:
             return ()
         program = words[0].rpartition("/")[2]
         same = ("python" if program.startswith("python") else program, *words[1:])
         return next((words[: len(call)] for call in self.calls if same[: len(call)] == call), ())
 
-    def _flags(self, words: Words) -> dict[str, str]:
+    def _flags(self, words: CommandLine) -> dict[str, str]:
         """Its own flags with their values, up to the script: what follows are the script's."""
         return dict(_flags(words[len(self._call(words)) :]))
 
@@ -138,7 +139,7 @@ ACCELERATE = Launcher(
 LAUNCHERS = (TORCHRUN, ACCELERATE)
 
 
-def launcher_of(words: Words) -> Launcher | None:
+def launcher_of(words: CommandLine) -> Launcher | None:
     """The launcher that these words call."""
     return next((one for one in LAUNCHERS if one.is_called(words)), None)
 

@@ -146,7 +146,7 @@ PASSES: dict[str, bool] = {
 """Of each reason to be blocked: whether that can pass without a person who changes something. The reasons of Kueue's
 for which a job is blocked are not here: for these, waiting does not help."""
 
-NOTHING = "Nothing."
+NOTHING_TO_DO = "Nothing."
 READ_THE_LOG = (
     "Read `ddpjob logs NAME`, with `--previous` once the gang has started again: it begins with the rank that failed "
     "first, which `status.incidents[0]` names."
@@ -178,36 +178,36 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.FLAVOR_UNKNOWN: "Give the operator the right that the message names (`rbac.kueue` in the chart).",
     Reason.FORMER_VERSION: "Delete the job, and create it again in the words of this version; the page on versions "
     "has the steps.",
-    Reason.UNBLOCKED: NOTHING,
+    Reason.UNBLOCKED: NOTHING_TO_DO,
     Reason.QUEUE_ENTERED: "Nothing. If it lasts, see whether Kueue is running.",
-    Reason.QUEUE_CHANGED: NOTHING,
-    Reason.QUEUED: NOTHING,
-    Reason.DEQUEUED: NOTHING,
-    Reason.PODS_CREATED: NOTHING,
+    Reason.QUEUE_CHANGED: NOTHING_TO_DO,
+    Reason.QUEUED: NOTHING_TO_DO,
+    Reason.DEQUEUED: NOTHING_TO_DO,
+    Reason.PODS_CREATED: NOTHING_TO_DO,
     Reason.PODS_STARTING: "Read the message. If a pod cannot be scheduled, make room for it, or ask for less. "
     "If it is an image, fix its name.",
-    Reason.ALL_PODS_RUNNING: NOTHING,
-    Reason.RESTARTED: NOTHING,
-    Reason.UNSTALLED: NOTHING,
+    Reason.ALL_PODS_RUNNING: NOTHING_TO_DO,
+    Reason.RESTARTED: NOTHING_TO_DO,
+    Reason.UNSTALLED: NOTHING_TO_DO,
     Reason.SUPERVISOR_SILENT: "Nothing, if it lasts only a moment. Otherwise see whether a NetworkPolicy or a "
     "firewall keeps the operator from the pod's status port (spec.network.statusPort).",
-    Reason.SUPERVISOR_HEARD: NOTHING,
+    Reason.SUPERVISOR_HEARD: NOTHING_TO_DO,
     Reason.NOT_FINITE: "Look at the learning rate, and at the data of the steps before that. If the program does not "
     "recover by itself, stop it before it replaces its checkpoints: `ddpjob suspend NAME`.",
-    Reason.FINITE: NOTHING,
-    Reason.WENT_ON: NOTHING,
-    Reason.RESIZED: NOTHING,
+    Reason.FINITE: NOTHING_TO_DO,
+    Reason.WENT_ON: NOTHING_TO_DO,
+    Reason.RESIZED: NOTHING_TO_DO,
     Reason.SHRUNK: "Nothing; free or add Kubernetes nodes, and the gang grows again.",
-    Reason.GROWN: NOTHING,
+    Reason.GROWN: NOTHING_TO_DO,
     Reason.GAVE_WAY: "Nothing: it tries again when it comes first itself, or after a while. Or free Kubernetes "
     "nodes, or ask for fewer nodes.",
     Reason.GANG_INCOMPLETE: "Free Kubernetes nodes, or ask for fewer nodes. Otherwise the job keeps trying, "
     "until startDeadlineSeconds if that is set.",
-    Reason.SUSPENDED: NOTHING,
+    Reason.SUSPENDED: NOTHING_TO_DO,
     Reason.JOB_SUSPENDED: "`ddpjob resume NAME` resumes it.",
-    Reason.JOB_RESUMED: NOTHING,
-    Reason.ALL_RANKS_SUCCEEDED: NOTHING,
-    Reason.RANK_ZERO_SUCCEEDED: NOTHING,
+    Reason.JOB_RESUMED: NOTHING_TO_DO,
+    Reason.ALL_RANKS_SUCCEEDED: NOTHING_TO_DO,
+    Reason.RANK_ZERO_SUCCEEDED: NOTHING_TO_DO,
     Reason.DEADLINE_EXCEEDED: "Read `ddpjob logs NAME`: the pods were stopped, not removed. Submit again with a "
     "later deadline; training goes on from the checkpoint if the volume is the same.",
     Reason.START_DEADLINE_EXCEEDED: "Read the message: it says what the job was waiting for last.",

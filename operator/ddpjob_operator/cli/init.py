@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.api.manifest import written
+from ddpjob_operator.api.job_file import written
 
 from . import program
 from .invocation import itself

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpjob_operator.api import Backend, BadInputError, DDPJob, State
-from ddpjob_operator.api.manifest import read, written
+from ddpjob_operator.api.job_file import read, written
 from ddpjob_operator.engine import Event
 from ddpjob_operator.local import (
     Lock,
@@ -121,8 +121,8 @@ def _wanted(arguments: argparse.Namespace, runs: Path, gpus: list[str]) -> Wante
 def _in_file(arguments: argparse.Namespace) -> Wanted:
     file = Path(arguments.target)
     program.refuse_options(arguments, program.OPTIONS, f"is for scripts; {file} says what to run: edit it instead")
-    manifest = read(file)
-    return Wanted(manifest.job, manifest.document, manifest.others, file)
+    job_file = read(file)
+    return Wanted(job_file.job, job_file.document, job_file.others, file)
 
 
 def _former(arguments: argparse.Namespace, runs: Path) -> Wanted:

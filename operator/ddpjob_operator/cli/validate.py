@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.api.manifest import Manifest, parse, read
+from ddpjob_operator.api.job_file import JobFile, parse, read
 
 INPUT = Path("-")
 
@@ -18,18 +18,18 @@ def validate(files: list[Path]) -> int:
     wrong = []
     for file in files:
         try:
-            manifest = _read(file)
+            job_file = _read(file)
         except BadInputError as error:
             wrong.append(str(error))
         else:
-            others = f"; not checked: {', '.join(manifest.others)}" if manifest.others else ""
-            print(f"{file}: DDPJob {manifest.job.metadata.name} is valid{others}")
+            others = f"; not checked: {', '.join(job_file.others)}" if job_file.others else ""
+            print(f"{file}: DDPJob {job_file.job.metadata.name} is valid{others}")
     if wrong:
         raise BadInputError("\nerror: ".join(wrong))
     return 0
 
 
-def _read(file: Path) -> Manifest:
+def _read(file: Path) -> JobFile:
     if file != INPUT:
         return read(file)
     try:

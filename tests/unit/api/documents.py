@@ -1,7 +1,7 @@
 """DDPJob documents as people write them, and what is said of them."""
 
 from ddpjob_operator.api import BadInputError, DDPJob
-from ddpjob_operator.api.manifest import parse
+from ddpjob_operator.api.job_file import parse
 
 HEAD = """\
 apiVersion: ddpjob.dev/v1alpha2

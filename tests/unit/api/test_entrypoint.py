@@ -6,8 +6,8 @@ import pytest
 import yaml
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.entrypoint import Entrypoint, Options, command, document_of, job_name, module, script
+from ddpjob_operator.api.job_file import parse, written
 from ddpjob_operator.api.launchers import Size
-from ddpjob_operator.api.manifest import parse, written
 
 IMAGE = "ddpjob-trainer:0.1.0"
 

@@ -17,7 +17,7 @@ from ddpjob_operator.api import (
     RestartAction,
     SuccessPolicy,
 )
-from ddpjob_operator.api.manifest import parse
+from ddpjob_operator.api.job_file import parse
 from ddpjob_operator.api.problems import dotted
 from ddpjob_operator.api.restart import ExitCodesOperator, Signal
 from ddpjob_operator.api.spec import Elastic
@@ -123,8 +123,8 @@ def test_metadata_of_others_is_left_alone() -> None:
 
 
 def test_other_objects_in_the_file_are_named() -> None:
-    manifest = parse(f"kind: ConfigMap\n---\n{a_file()}---\nkind: Secret\n---\n", "job.yaml")
-    assert manifest.others == ("ConfigMap", "Secret")
+    job_file = parse(f"kind: ConfigMap\n---\n{a_file()}---\nkind: Secret\n---\n", "job.yaml")
+    assert job_file.others == ("ConfigMap", "Secret")
 
 
 def test_yaml_anchors_work() -> None:

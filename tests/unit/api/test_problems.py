@@ -4,8 +4,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.api import BadInputError, Cause, manifest
-from ddpjob_operator.api.manifest import read
+from ddpjob_operator.api import BadInputError, Cause, job_file
+from ddpjob_operator.api.job_file import read
 from ddpjob_operator.api.restart import Signal
 
 from .documents import HEAD, TEMPLATE, a_file, complaint, complaints
@@ -568,7 +568,7 @@ def test_a_file_that_holds(text: str, expected: str) -> None:
 def test_a_file_is_read_up_to_its_limit_and_never_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(text := a_file(""))
-    monkeypatch.setattr(manifest, "LONGEST_TEXT", len(text))
+    monkeypatch.setattr(job_file, "LONGEST_TEXT", len(text))
     assert read(file).job.metadata.name == "digits"
     file.write_text(f"{text}#")
     with pytest.raises(BadInputError, match="an API server takes no such object"):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from ddpjob_operator.api import DDPJob
-from ddpjob_operator.api.manifest import read
+from ddpjob_operator.api.job_file import read
 from ddpjob_operator.api.schema import job_schema
 from ddpjob_operator.api.validation import problems, without_nulls
 from ddpjob_operator.engine import Settings, Snapshot

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ddpjob_operator.api.manifest import read
+from ddpjob_operator.api.job_file import read
 from ddpjob_operator.cli.main import main
 
 JOB = """

@@ -251,8 +251,8 @@ def checkpoint_mount(job: Any) -> Found:
                 yield _at((*mount_path, "mountPath"))
 
 
-def _at(path: Path, **words: object) -> Breach:
-    return Breach(path, words)
+def _at(path: Path, **values: object) -> Breach:
+    return Breach(path, values)
 
 
 def _sizes(job: Any) -> tuple[int, int, int]:

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from ddpjob_operator.api.problems import Path, Problem
 from ddpjob_operator.api.spec import DDPJobSpec
 
-Words = Mapping[str, object]
+MessageValues = Mapping[str, object]
+"""By placeholder, the value that replaces it in a rule's message."""
 
 FIXED_FOR_EVER = "can never be changed: which controller manages a job is decided when it is created"
 WHILE_SUSPENDED = "may change only while the job is suspended: set spec.suspend first"
@@ -19,7 +20,7 @@ class Breach:
     """Where a document breaks a rule, and the words that fill the rule's message."""
 
     path: Path
-    words: Words = field(default_factory=dict)
+    values: MessageValues = field(default_factory=dict)
 
 
 Check = Callable[[Any], Iterable[Breach]]
@@ -45,7 +46,7 @@ class Rule:
     check: Check
     cel: str = ""
     at: str = ""
-    general: Words = field(default_factory=dict)
+    general: MessageValues = field(default_factory=dict)
     beside: str = ""
 
     @property
@@ -56,7 +57,7 @@ class Rule:
     def problems(self, job: Any) -> Iterator[Problem]:
         """Where a document breaks it."""
         for breach in self.check(job):
-            yield Problem(breach.path, _filled(self.message, breach.words))
+            yield Problem(breach.path, _filled(self.message, breach.values))
 
 
 @dataclass(frozen=True)
@@ -102,5 +103,5 @@ class Fixed:
 _OPTIONAL = frozenset(one.alias for one in DDPJobSpec.model_fields.values() if one.default is None)
 
 
-def _filled(message: str, words: Words) -> str:
-    return message.format_map(defaultdict(str, words)).strip()
+def _filled(message: str, values: MessageValues) -> str:
+    return message.format_map(defaultdict(str, values)).strip()

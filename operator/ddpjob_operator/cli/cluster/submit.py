@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ddpjob_operator.api import BadInputError, DDPJob, DDPJobSpec
 from ddpjob_operator.api.contract import FINISHED
-from ddpjob_operator.api.manifest import Manifest, parse, read, written
+from ddpjob_operator.api.job_file import JobFile, parse, read, written
 from ddpjob_operator.api.spec import is_gpu
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli import program
@@ -92,15 +92,15 @@ def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parce
         return cluster, parcel(given, cluster.namespace)
     file = Path(given.file_too or given.target)
     _refuse_options(given, file)
-    manifest = parse(sys.stdin.read(), "the input") if str(file) == "-" else read(file)
-    cluster = _in_namespace(cluster, manifest, given.namespace)
-    metadata = {**manifest.document["metadata"], "namespace": cluster.namespace}
+    job_file = parse(sys.stdin.read(), "the input") if str(file) == "-" else read(file)
+    cluster = _in_namespace(cluster, job_file, given.namespace)
+    metadata = {**job_file.document["metadata"], "namespace": cluster.namespace}
     if annotations := metadata.get("annotations"):  # A copy of a finished job is to run.
         metadata["annotations"] = {key: text for key, text in annotations.items() if key != FINISHED}
     others = (
-        f"{kind} in {file} is not submitted; create it with: kubectl apply -f {file}" for kind in manifest.others
+        f"{kind} in {file} is not submitted; create it with: kubectl apply -f {file}" for kind in job_file.others
     )
-    return cluster, Parcel({**manifest.document, "metadata": metadata}, None, tuple(others), file)
+    return cluster, Parcel({**job_file.document, "metadata": metadata}, None, tuple(others), file)
 
 
 def size_of(spec: DDPJobSpec) -> str:
@@ -158,9 +158,9 @@ def _warn_of_losses(screen: Screen, job: DDPJob) -> None:
         screen.print(f"If it is suspended, preempted or restarted with new pods, it starts over: {lost}")
 
 
-def _in_namespace(cluster: Cluster, manifest: Manifest, given: str | None) -> Cluster:
+def _in_namespace(cluster: Cluster, job_file: JobFile, given: str | None) -> Cluster:
     """The cluster with the namespace that the job goes to: kubectl's rule."""
-    own = manifest.document["metadata"].get("namespace")
+    own = job_file.document["metadata"].get("namespace")
     if own and given and own != given:
         raise BadInputError(f"metadata.namespace is {own} and --namespace is {given}; they must agree")
     return dataclasses.replace(cluster, namespace=own or cluster.namespace)

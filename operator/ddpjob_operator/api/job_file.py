@@ -31,7 +31,7 @@ MOST_VALUES = 100_000
 
 
 @dataclass(frozen=True)
-class Manifest:
+class JobFile:
     """The DDPJob of a file, and what else the file holds."""
 
     job: DDPJob
@@ -40,7 +40,7 @@ class Manifest:
     """Kinds of the file's other objects."""
 
 
-def read(file: FilePath) -> Manifest:
+def read(file: FilePath) -> JobFile:
     """The one DDPJob in a YAML file.
 
     Raises:
@@ -56,7 +56,7 @@ def read(file: FilePath) -> Manifest:
     return parse(text, str(file))
 
 
-def parse(text: str, source: str) -> Manifest:
+def parse(text: str, source: str) -> JobFile:
     """As `read`, from text; `source` names it in messages."""
     if len(text) > LONGEST_TEXT:
         raise BadInputError(f"{source} has more than {LONGEST_TEXT >> 20} MiB: an API server takes no such object")
@@ -85,7 +85,7 @@ def parse(text: str, source: str) -> Manifest:
         raise InvalidJobError(source, [f"line {line}: {problem}" for line, problem in placed])
     document = {key: value for key, value in jobs[0].value.items() if key != "status"}
     others = tuple(document.kind for document in documents if document is not jobs[0])
-    return Manifest(DDPJob.from_dict(document), document, others)
+    return JobFile(DDPJob.from_dict(document), document, others)
 
 
 def written(value: Any) -> str:
