@@ -1,1 +1,1 @@
-"""`ddpjob`: the command. Imports client, local, engine and api."""
+"""The `ddpjob` command. Imports client, report, local, engine and api."""

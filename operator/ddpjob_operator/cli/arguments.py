@@ -1,4 +1,4 @@
-"""What the `ddpjob` command takes: its commands and their arguments, in kubectl's words where kubectl has one.
+"""The subcommands of `ddpjob` and their arguments, with kubectl's names where kubectl has the same argument.
 
 Imports nothing slow, so that help appears at once.
 """
@@ -19,14 +19,14 @@ from .invocation import called_by_kubectl
 
 END_OF_OPTIONS = "--"
 OF_ITSELF = frozenset({"-h", "--help", "--version"})
-"""What may take the place of a command."""
+"""Options of `ddpjob` itself, accepted in place of a command."""
 RUNS_A_PROGRAM = frozenset({"run", "init", "submit"})
-"""Commands whose options may be followed by `--` and a program's own arguments."""
+"""Commands that accept `--` and a program's own arguments after their options."""
 
 OF_A_PROGRAM = (
     "%(prog)s [options] {SCRIPT | -m MODULE} [-- ARGUMENT ...]\n       %(prog)s [options] -- COMMAND [ARGUMENT ...]"
 )
-"""How these are called with one."""
+"""Usage of the commands in RUNS_A_PROGRAM."""
 
 COMPLETION = """\
 Print a script with which a shell completes commands, flags and names of jobs.
@@ -36,13 +36,16 @@ Print a script with which a shell completes commands, flags and names of jobs.
   fish:  ddpjob completion fish > ~/.config/fish/completions/ddpjob.fish"""
 
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-"""Seconds of each."""
+"""Seconds in each unit of a duration."""
 PART_OF_DURATION = re.compile(r"(\d{1,12}+(?:\.\d{1,12}+)?)(ms|h|m|s)")
 DURATION = re.compile(rf"(?:{PART_OF_DURATION.pattern})+")
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """The arguments; `program` are those after `--`, None without a `--`. Ends the process on wrong ones."""
+    """Parses a command line; `program` holds the words after `--`, or None without `--`.
+
+    Wrong arguments end the process with exit code 2.
+    """
     top, program = parser("kubectl ddpjob" if called_by_kubectl() else "ddpjob"), None
     completion.answer(top)
     if words[:1] and words[0] in RUNS_A_PROGRAM and END_OF_OPTIONS in words:
@@ -52,8 +55,8 @@ def parse(words: list[str]) -> argparse.Namespace:
         words = [*words[1:2], "--help"]
     if words[0] not in MEANINGS and words[0] not in OF_ITSELF:
         _refuse(mistakes.of_command(words[0], MEANINGS, words[1:]))
-    if words[0] not in RUNS_A_PROGRAM and (said := mistakes.of_names(words)):
-        _refuse(said)
+    if words[0] not in RUNS_A_PROGRAM and (problem := mistakes.of_names(words)):
+        _refuse(problem)
     ours = mistakes.in_our_words(words)
     arguments, unknown = top.parse_known_args(ours)
     arguments.program = program
@@ -71,15 +74,15 @@ def _refuse(said: str) -> NoReturn:
 
 
 class _Parser(argparse.ArgumentParser):
-    """One whose errors are one line: after mistyping a word nobody wants to read everything else."""
+    """A parser that prints errors as one line, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
-        """Refuses the arguments."""
+        """Prints `message` and exits with code 2."""
         _refuse(f"{message}; see: {self.prog} --help")
 
 
 def parser(prog: str = "ddpjob") -> argparse.ArgumentParser:
-    """All commands and their arguments."""
+    """The parser of all commands and their arguments."""
     top = _Parser(prog=prog, description="Run PyTorch DistributedDataParallel training as a whole.")
     top.add_argument("--version", action="version", version=f"ddpjob {version('ddpjob')}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
@@ -121,7 +124,7 @@ def _validate(command: argparse.ArgumentParser) -> None:
 
 
 def _program(command: argparse.ArgumentParser, target: str, meaning: str) -> None:
-    """What a job without a file is made of."""
+    """Adds the arguments that describe a job without a YAML file."""
     command.add_argument("target", nargs="?", metavar=target, help=meaning)
     command.add_argument("-n", "--nodes", type=_whole, metavar="N", help="how many nodes (default: 1)")
     command.add_argument(
@@ -138,7 +141,7 @@ def _program(command: argparse.ArgumentParser, target: str, meaning: str) -> Non
 
 
 def _how(command: argparse._ActionsContainer) -> None:
-    """The same wherever a program runs."""
+    """Adds the program arguments that `run`, `init` and `submit` share."""
     command.add_argument("-m", "--module", metavar="MODULE", help="Python module, in place of a script")
     command.add_argument(
         "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the ranks (can be repeated)"
@@ -257,14 +260,14 @@ def _logs(command: argparse.ArgumentParser) -> None:
 
 
 def _whole(text: str) -> int:
-    """A whole number; whether it fits is reported together with everything else that is wrong."""
+    """A whole number. Its range is checked later, so that all problems of a job are reported together."""
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         raise argparse.ArgumentTypeError(f"{text} is not a whole number, such as 2")
     return int(text)
 
 
 def _given(text: str) -> str:
-    """A word that is not empty: an unset variable of the shell leaves an empty one."""
+    """A non-empty word: an unset shell variable in quotes arrives as an empty one."""
     if not text:
         raise argparse.ArgumentTypeError("must not be empty")
     return text
@@ -296,14 +299,14 @@ def _completion(command: argparse.ArgumentParser) -> None:
 
 
 def _tail(text: str) -> int | None:
-    """As kubectl has it: -1 is all."""
+    """A number of lines; as in kubectl, -1 means all, returned as None."""
     if not re.fullmatch(r"-1|\d+", text):
         raise argparse.ArgumentTypeError(f"{text} is not a number of lines; -1 means all")
     return None if text == "-1" else int(text)
 
 
 def _seconds(text: str) -> int:
-    """A length of time as kubectl takes it, in whole seconds: the API accepts neither fractions nor 0."""
+    """A duration in kubectl's notation, rounded up to whole seconds: the API accepts neither fractions nor 0."""
     if not DURATION.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text} is not a length of time, such as 90s, 5m or 1h30m")
     seconds = sum(float(number) * UNITS[unit] for number, unit in PART_OF_DURATION.findall(text))
@@ -374,7 +377,7 @@ def _version(command: argparse.ArgumentParser) -> None:
 
 
 def _either(command: argparse.ArgumentParser) -> None:
-    """Flags of what both this machine and a cluster have."""
+    """Adds the flags of commands that work on this machine and on a cluster."""
     command.add_argument("--local", action="store_true", help="the run on this machine")
     command.add_argument("--cluster", action="store_true", help="the job on the cluster")
     _machine(command)
@@ -411,4 +414,4 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "completion": ("print a script with which a shell completes commands, flags and names of jobs", _completion),
     "version": ("print the versions of this command, and of a cluster's operator and CRD", _version),
 }
-"""What each command does, and its arguments."""
+"""By command: its help text and the function that adds its arguments."""

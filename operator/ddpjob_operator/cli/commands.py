@@ -1,4 +1,4 @@
-"""What the `ddpjob` command does with its arguments."""
+"""Runs the command that the parsed arguments name."""
 
 import argparse
 import sys
@@ -30,29 +30,29 @@ T = TypeVar("T")
 
 UNREAD = 1
 FAILED = 1
-"""At least one of several names failed: those after it were still done, as with kubectl."""
+"""Exit code if a command failed for at least one of several names; as in kubectl, the other names are processed."""
 
 
 HERE_ALONE = frozenset({"run", "init", "validate", "report", "ls", "stop", "rm", "completion"})
-"""Commands that are always about this machine."""
+"""Commands that only work on this machine."""
 
 
 def call(arguments: argparse.Namespace) -> int:
     """Runs the command that the arguments name, and returns its exit code."""
     try:
-        begun = [_answer(partial(_call, one)) for one in each(arguments)]
-        codes = [one if isinstance(one, int) else _answer(one) for one in begun]
+        results = [_answer(partial(_call, one)) for one in each(arguments)]
+        codes = [one if isinstance(one, int) else _answer(one) for one in results]
         return codes[0] if len(codes) == 1 else FAILED * any(codes)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has enough of it, as `head` does.
+        # The reader closed the pipe, as `head` does.
         drop_output()
         return UNREAD
 
 
 def _check_stands_somewhere() -> None:
-    """Most names are resolved from here.
+    """Checks that the working directory exists: relative paths are resolved from it.
 
     Raises:
         BadInputError: the working directory was removed.
@@ -64,7 +64,7 @@ def _check_stands_somewhere() -> None:
 
 
 def each(arguments: argparse.Namespace) -> list[argparse.Namespace]:
-    """The arguments once for each name, for a command that takes several; one that is given twice counts once."""
+    """Splits the arguments of a command that takes several names: one copy for each distinct name."""
     given = vars(arguments)
     names = dict.fromkeys(given.get("names", ()))
     return [argparse.Namespace(**given | {"name": name}) for name in names] or [arguments]
@@ -74,22 +74,22 @@ def _answer(do: Callable[[], T]) -> T | int:
     try:
         return do()
     except BadInputError as error:
-        said = str(error)
+        message = str(error)
     except OSError as error:
         if not isinstance(error.filename, str):
-            raise  # It is about no file, so not about one that this user cannot use.
-        said = about_a_file(error)
-    print(f"error: {visible(said)}", file=sys.stderr)
+            raise  # The error names no file, so it is not the user's mistake.
+        message = about_a_file(error)
+    print(f"error: {visible(message)}", file=sys.stderr)
     return BAD_INPUT
 
 
 def _call(arguments: argparse.Namespace) -> int | Rest:
-    """The exit code or, where others have their turn first, how to come to it."""
+    """Runs a command for one name; returns its exit code, or what to run after all names have been processed."""
     _check_stands_somewhere()
     if arguments.command == "version":
         return version(arguments)
     if _is_for_cluster(arguments):
-        from .cluster import call  # noqa: PLC0415  Its client takes longer to import than all the rest.
+        from .cluster import call  # noqa: PLC0415  Importing the client is slow.
 
         return call(arguments)
     runs = run_directory(arguments)
@@ -123,7 +123,7 @@ HERE: dict[str, Callable[[argparse.Namespace, Path], int]] = {
     "logs": _logs,
     "report": lambda arguments, runs: report(runs, arguments.name, arguments.output),
 }
-"""Commands for this machine."""
+"""The functions that carry out commands on this machine; other commands are refused."""
 
 
 def _is_for_cluster(arguments: argparse.Namespace) -> bool:

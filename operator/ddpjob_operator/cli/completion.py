@@ -1,4 +1,4 @@
-"""`ddpjob completion SHELL`, and the words that a shell offers at TAB: commands, flags, files and names of jobs."""
+"""`ddpjob completion SHELL`, and the completions at TAB: commands, flags, files and names of jobs."""
 
 import argparse
 import os
@@ -9,23 +9,23 @@ from .invocation import PROGRAM
 
 SHELLS = ("bash", "zsh", "fish")
 ASKED = "_ARGCOMPLETE"
-"""The variable through which a shell asks."""
+"""The environment variable that a shell sets when it asks for completions."""
 Names = Callable[..., Iterable[str]]
-"""Which names the arguments ask for."""
+"""A completer: the names that fit the parsed arguments."""
 ANSWER_SECONDS = 1.0
-"""Someone who has pressed TAB does not wait longer for a cluster."""
+"""How long completion at TAB waits for a cluster."""
 
 
 def script(shell: str) -> int:
-    """Prints what makes a shell complete the command."""
-    from argcomplete.shell_integration import shellcode  # noqa: PLC0415  Only who completes needs it.
+    """Prints the script that makes a shell complete `ddpjob`."""
+    from argcomplete.shell_integration import shellcode  # noqa: PLC0415  Only completion needs it.
 
     print(shellcode([PROGRAM], shell=shell))
     return 0
 
 
 def answer(parser: argparse.ArgumentParser) -> None:
-    """Tells a shell what may stand at its user's cursor, and ends the process, if a shell has asked."""
+    """Prints completions and ends the process, if a shell has called `ddpjob` to get them."""
     if ASKED in os.environ:
         import argcomplete  # noqa: PLC0415
 
@@ -33,8 +33,8 @@ def answer(parser: argparse.ArgumentParser) -> None:
 
 
 def runs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
-    """Names of this machine's runs."""
-    from ddpjob_operator.local import names_in_use  # noqa: PLC0415  Slow to import, and wanted at TAB alone.
+    """Names of the runs on this machine."""
+    from ddpjob_operator.local import names_in_use  # noqa: PLC0415  Slow to import, and only needed at TAB.
 
     from .target import run_directory  # noqa: PLC0415
 
@@ -42,18 +42,18 @@ def runs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
 
 
 def jobs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
-    """Names of runs on this machine and of jobs on a cluster, or of what the flags say."""
+    """Names of runs on this machine and of jobs on a cluster, or of only one kind if the flags choose it."""
     from .target import CLUSTER_FLAGS, LOCAL_FLAGS, given, in_time  # noqa: PLC0415
 
     names = {*(() if given(parsed_args, CLUSTER_FLAGS) else runs(parsed_args))}
     if not given(parsed_args, LOCAL_FLAGS):
-        with suppress(Exception):  # A TAB is no place for errors: whatever it is, the command itself will say it.
+        with suppress(Exception):  # TAB must print no errors: the command itself reports them when it runs.
             names |= {*in_time(lambda: _of_cluster(parsed_args), ANSWER_SECONDS)}
     return sorted(names)
 
 
 def _of_cluster(given: argparse.Namespace) -> list[str]:
-    from ddpjob_operator.client import Jobs, connect  # noqa: PLC0415  It takes longer to import than all the rest.
+    from ddpjob_operator.client import Jobs, connect  # noqa: PLC0415  Importing the client is slow.
 
     found = Jobs(connect(given.kubeconfig, given.context, given.namespace)).all()
     return [job["metadata"]["name"] for job in found]

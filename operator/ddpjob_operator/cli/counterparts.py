@@ -1,4 +1,4 @@
-"""Commands for clusters, called for a run on this machine: which command does the same here."""
+"""Refuses a cluster command for a run on this machine, and names the local command that does the same."""
 
 from pathlib import Path
 
@@ -14,30 +14,30 @@ RUNNING = {
     "resume": "process {pid} is running it",
     "scale": f"to change its size, stop it with: {STOP}; then {{resize}}",
 }
-"""By command, if a process carries on the run."""
+"""Advice by command, if a process is running the job."""
 IDLE = {
     "suspend": f"no ddpjob run is in charge of it now; let it go on with: {GO_ON}",
     "resume": f"let it go on with: {GO_ON}",
     "scale": "to change its size, {resize}",
 }
-"""By command, if none does."""
+"""Advice by command, if no process is running the job."""
 
 
 def refuse(runs: Path, name: str, command: str) -> int:
-    """Says what to do instead.
+    """Refuses `command` for a run on this machine.
 
     Raises:
-        BadInputError: always.
+        BadInputError: always, with the local command to use instead.
     """
     run = find_run(runs, name)
     pid = run.lock.holder()
-    words = {"ddpjob": itself(), "name": name, "pid": pid, "resize": _how_to_resize(run)}
-    instead = (RUNNING if pid else IDLE)[command].format(**words)
+    values = {"ddpjob": itself(), "name": name, "pid": pid, "resize": _how_to_resize(run)}
+    instead = (RUNNING if pid else IDLE)[command].format(**values)
     raise BadInputError(f"{name} is a run on this machine, not on a cluster; {instead}")
 
 
 def _how_to_resize(run: RunDirectory) -> str:
-    """A run without a file goes on as it was started."""
+    """How to change the number of nodes: a run of a program keeps its size, a run of a YAML file follows the file."""
     begun = run.begun
     if program := begun.get("program"):
         return f"start another run of {program}, with --nodes: this one keeps the nodes that it was started with"

@@ -1,4 +1,4 @@
-"""A job in full, for a person: what it does and why, what went wrong before, and what it has left."""
+"""Prints a job in full: its state and the reason for it, its incidents, and its remaining budget and time."""
 
 import math
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from .phrases import age, world
 from .screen import Screen
 
 NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEEDED, Reason.CRASH_LOOP})
-"""Ends of jobs whose last incident would have been answered by one more restart."""
+"""Reasons of failed jobs that would have restarted once more after the last incident if a limit had allowed it."""
 
 
 def describe(screen: Screen, job: DDPJob, now: datetime, made: datetime | None = None, **more: str) -> None:
-    """Prints a job as it is now; `more` are lines to add below its name.
+    """Prints a job as it is now; `more` holds lines to add below the name.
 
-    Its age counts from when it was `made`, if that is known, otherwise from its start.
+    The age counts from `made`, the time of creation, if it is known, otherwise from the job's start.
     """
     lines = {
         "Name": job.metadata.name,
@@ -39,50 +39,57 @@ def describe(screen: Screen, job: DDPJob, now: datetime, made: datetime | None =
 
 
 def _doing(job: DDPJob, now: datetime) -> dict[str, object]:
-    """What the job is doing."""
-    said = job.status
-    wait = math.ceil(((said.backoff_until or now) - now).total_seconds())
-    size = f"{world(said.nodes, said.procs_per_node)}, {said.backend}" if said.nodes and said.procs_per_node else ""
-    wanted = f" ({job.spec.nodes} wanted)" if said.nodes != job.spec.nodes and not said.finished else ""
+    """State, message, backoff and size of a job."""
+    status = job.status
+    wait = math.ceil(((status.backoff_until or now) - now).total_seconds())
+    size = (
+        f"{world(status.nodes, status.procs_per_node)}, {status.backend}"
+        if status.nodes and status.procs_per_node
+        else ""
+    )
+    wanted = f" ({job.spec.nodes} wanted)" if status.nodes != job.spec.nodes and not status.finished else ""
     return {
-        "State": said.state,
-        "Message": said.message,
-        **({"Backoff": f"{duration(wait)} left"} if wait > 0 and not said.finished else {}),
-        "Ready": said.display.ready,
-        "Attempt": said.attempt,
+        "State": status.state,
+        "Message": status.message,
+        **({"Backoff": f"{duration(wait)} left"} if wait > 0 and not status.finished else {}),
+        "Ready": status.display.ready,
+        "Attempt": status.attempt,
         "World": size + wanted if size else "not started",
     }
 
 
 def _training(job: DDPJob, now: datetime) -> dict[str, object]:
-    """How far training has come, as its supervisors say."""
-    said = job.status
-    saved = said.checkpoint
+    """Progress, speed, last checkpoint and stragglers, as the supervisors report them."""
+    status = job.status
+    saved = status.checkpoint
     when = f", {age(saved.time, now)} ago" if saved and saved.time else ""
     whose = called(job)
-    slow = [f"{whose} {one.node} on {one.node_name or '?'} ({one.slowdown:g} x)" for one in said.stragglers]
+    slow = [
+        f"{whose} {straggler.node} on {straggler.node_name or '?'} ({straggler.slowdown:g} x)"
+        for straggler in status.stragglers
+    ]
     lines = {
-        "Progress": ", ".join(how_far(said)),
+        "Progress": ", ".join(how_far(status)),
         "Speed": ", ".join(_how_fast(job, now)),
         "Checkpoint": f"step {saved.step}{when}" if saved else "",
-        "Stragglers": "" if said.finished else ", ".join(slow),
+        "Stragglers": "" if status.finished else ", ".join(slow),
     }
     return {name: line for name, line in lines.items() if line}
 
 
 def how_far(said: DDPJobStatus) -> Iterator[str]:
-    """How far the job is, in words: only what is known."""
-    seen = said.progress
-    if seen is None:
+    """The known parts of the job's progress, in words."""
+    progress = said.progress
+    if progress is None:
         return
-    if seen.percent is not None or seen.steps_since_restart is not None:
+    if progress.percent is not None or progress.steps_since_restart is not None:
         yield said.display.progress
-    if seen.step is not None:
-        yield f"step {seen.step} of {seen.total_steps}" if seen.total_steps else f"step {seen.step}"
-    if seen.epoch is not None:
-        yield f"epoch {seen.epoch}"
-    if seen.loss is not None or seen.loss_not_finite:
-        yield f"loss {seen.loss_not_finite or f'{seen.loss:.4g}'}"
+    if progress.step is not None:
+        yield f"step {progress.step} of {progress.total_steps}" if progress.total_steps else f"step {progress.step}"
+    if progress.epoch is not None:
+        yield f"epoch {progress.epoch}"
+    if progress.loss is not None or progress.loss_not_finite:
+        yield f"loss {progress.loss_not_finite or f'{progress.loss:.4g}'}"
     if said.display.eta and not said.finished:
         yield f"{said.display.eta} left"
     if said.is_true(ConditionType.STARTED_OVER):
@@ -90,32 +97,34 @@ def how_far(said: DDPJobStatus) -> Iterator[str]:
 
 
 def _how_fast(job: DDPJob, now: datetime) -> Iterator[str]:
-    seen = job.status.progress
-    if seen is None or job.status.finished:
+    progress = job.status.progress
+    if progress is None or job.status.finished:
         return
-    if seen.samples_per_second is not None:
-        yield f"{seen.samples_per_second:,.0f} samples/s"
-    if seen.slowest_node is not None:
-        yield f"{called(job)} {seen.slowest_node} is the slowest"
-    if seen.last_step_time is not None:
-        yield f"last step {age(seen.last_step_time, now)} ago"
+    if progress.samples_per_second is not None:
+        yield f"{progress.samples_per_second:,.0f} samples/s"
+    if progress.slowest_node is not None:
+        yield f"{called(job)} {progress.slowest_node} is the slowest"
+    if progress.last_step_time is not None:
+        yield f"last step {age(progress.last_step_time, now)} ago"
 
 
 def _left(job: DDPJob, now: datetime) -> dict[str, object]:
-    """What has been used and what is left, of the budget and of the time."""
-    said, restart = job.status, job.spec.restart
-    used = present_budget(job.spec, said, now)
+    """Used and remaining restart budget and time, and the nodes that the job avoids."""
+    status, restart = job.status, job.spec.restart
+    used = present_budget(job.spec, status, now)
     left = f"{max(0, restart.max_restarts - used.used)} of {counted(restart.max_restarts, 'restart')}"
     if restart.max_disruptions is not None:
         free = max(0, restart.max_disruptions - used.disruptions)
         left += f" and {free} of {counted(restart.max_disruptions, 'disruption')}"
     deadlines = ", ".join(_deadlines(job, now))
-    avoided = [f"{one.node_name} for {_until(one.until, now)}" for one in said.avoided_node_names if one.until > now]
+    avoided = [
+        f"{node.node_name} for {_until(node.until, now)}" for node in status.avoided_node_names if node.until > now
+    ]
     return {
-        "Restarts": restarts(said.restarts, said.disruptions),
+        "Restarts": restarts(status.restarts, status.disruptions),
         "Budget": f"{left} left within {duration(restart.window_seconds)} of healthy running",
         **({"Deadline": deadlines} if deadlines else {}),
-        **({"Avoids": ", ".join(avoided)} if avoided and not said.finished else {}),
+        **({"Avoids": ", ".join(avoided)} if avoided and not status.finished else {}),
     }
 
 
@@ -127,9 +136,9 @@ def _deadlines(job: DDPJob, now: datetime) -> Iterator[str]:
             "": ("activeDeadlineSeconds", deadline(job.spec, job.status)),
             "to run ": ("startDeadlineSeconds", start_deadline(job.spec, job.status)),
         }
-    for what, (field, time) in times.items():
+    for prefix, (field, time) in times.items():
         if time is not None:
-            yield f"{what}in {_until(time, now)} ({field})"
+            yield f"{prefix}in {_until(time, now)} ({field})"
 
 
 def _until(time: datetime, now: datetime) -> str:
@@ -137,7 +146,7 @@ def _until(time: datetime, now: datetime) -> str:
 
 
 def _last_incident(job: DDPJob) -> dict[str, object]:
-    """Which rank failed first the last time, and what decided about it."""
+    """The rank that failed first in the last incident, and the rule that decided what followed."""
     incident = job.status.last_incident
     if incident is None:
         return {}
@@ -155,7 +164,7 @@ def _last_incident(job: DDPJob) -> dict[str, object]:
 
 
 def _incidents(job: DDPJob, now: datetime) -> Iterator[str]:
-    """One line for each incident, the newest first."""
+    """One line for each incident, newest first."""
     width = max((len(incident.who) for incident in job.status.incidents), default=0)
     for incident in job.status.incidents:
         where = f"attempt {incident.attempt:<4} {incident.who:<{width}}  "

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live display on a terminal, plain lines elsewhere."""
+"""Shows a run while it runs: as a live display on a terminal, as plain lines elsewhere."""
 
 import os
 import queue
@@ -29,19 +29,19 @@ Heard = Callable[[], DDPJobStatus | None]
 
 REFRESH_SECONDS = 0.1
 PIECE = 1 << 17
-"""Characters that are printed at once."""
+"""Characters of log lines that are printed in one call."""
 LAST_SECONDS = 5.0
-"""For what is still to be shown when the user has asked for the end."""
+"""How long remaining output is still shown after the user has asked to stop."""
 BLOCKED_SECONDS = 3.0
-"""If none of the output is taken for longer than this, nobody reads it: the terminal or the pipe's reader stands
-still."""
+"""If no output was accepted for longer than this, the output counts as blocked: the terminal is paused, or the
+reader of the pipe does not read."""
 CUT_SHORT = Text("ddpjob: the rest of the output is only in the logs", "yellow")
 HEADINGS = {"epoch": "epoch", "step": "step", "loss": "loss", "samples_per_second": "samples/s", "eta_seconds": "ETA"}
-"""By the name of the field that stands below. A program's other fields have their own names."""
+"""Column headings by field of a progress line. Other fields of a program are columns under their own names."""
 
 
 class Display:
-    """Shows logs, events and progress until it is closed, each in the order in which it happened."""
+    """Shows logs, events and progress in the order in which they happened."""
 
     def __init__(self, screen: Screen, source: LineSource) -> None:
         self.progress = LoggedProgress()
@@ -58,20 +58,20 @@ class Display:
         self._live = Live(console=screen, auto_refresh=False, transient=True) if is_live else None
 
     def tell(self, event: Event) -> None:
-        """Shows an event. While the ranks are followed, this does not wait for the reader."""
-        lines = self._source.lines()  # What was written before it happened comes before it.
+        """Shows an event; inside `following` it is only queued, so that a slow reader does not block the caller."""
+        lines = self._source.lines()  # Lines that were written before the event are shown before it.
         if self._thread is None:
             self._show_event(lines, event)
         else:
             self._events.put((lines, event))
 
     def catch_up(self) -> None:
-        """Takes note of what was written while nobody was watching, without showing it again."""
+        """Reads the progress in lines that were written before this process started, without showing the lines."""
         for line in self._source.lines():
             self._take(line)
 
     def forget(self) -> None:
-        """Forgets what was noted, which belongs to a former job."""
+        """Forgets the progress read so far, because it belongs to an earlier job."""
         self.progress = LoggedProgress()
         self._source.skip()
 
@@ -82,11 +82,12 @@ class Display:
         heard: Heard = lambda: None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[None]:
-        """Shows what the ranks write as long as this lasts, to the last line.
+        """Shows the ranks' output while the context is open; on exit, shows the remaining lines.
 
-        Calls `lost` when nobody reads any more, as after `| head` or when the terminal is gone. `heard` says how far
-        the job is if its ranks do not write it. If the user has `stopped` it, or interrupts this, it does not wait
-        long for lines that are still to come, and not at all for a blocked output.
+        Calls `lost` when the output cannot be written any more, as after `| head` or when the terminal is closed.
+        `heard` returns the job's status, whose progress is shown if the ranks print none. If `stopped` returns True,
+        or the body was interrupted, the exit waits only briefly for the remaining lines, and not at all if the
+        output is blocked.
         """
         self._lost, self._heard = lost, heard
         self._watched = Watched(self._screen.file)
@@ -100,14 +101,14 @@ class Display:
             self._events.put(None)
             try:
                 self._wait_shown(self._thread, lambda: interrupted or stopped())
-            except KeyboardInterrupt:  # What is on its way is still shown, and the terminal gets its cursor back.
+            except KeyboardInterrupt:  # The display still has to end, so that the terminal gets its cursor back.
                 self._cut_short.set()
-                self._blocked = True  # In case the user interrupts this too; until it is seen to end.
+                self._blocked = True  # If the user interrupts this wait too, the exit must not wait for the output.
                 self._wait_shown(self._thread, lambda: True)
                 raise
 
     def leave_if_blocked(self, code: int) -> None:
-        """Ends this process with this exit code if its output is blocked: Python's own exit would wait for it."""
+        """Ends this process with `code` if its output is blocked: a normal exit would wait to flush the output."""
         if self._blocked:
             os._exit(code)
 
@@ -136,13 +137,13 @@ class Display:
                     ending.callback(self._end_display, self._live)
             while True:
                 try:
-                    told = self._events.get(timeout=REFRESH_SECONDS)
+                    queued = self._events.get(timeout=REFRESH_SECONDS)
                 except queue.Empty:
                     self._show(self._source.lines())
                     continue
-                if told is None:
+                if queued is None:
                     break
-                self._show_event(*told)
+                self._show_event(*queued)
             self._show(self._source.lines(last=True))
             if self._cut_short.is_set():
                 self._print(CUT_SHORT)
@@ -160,17 +161,17 @@ class Display:
     def _show(self, lines: Iterator[Line]) -> None:
         for piece in self._pieces(lines):
             if self._cut_short.is_set():
-                continue  # They are still noted: the summary names the last checkpoint. Rich would spend some
-            # time on each line; there may be a million, with nothing to find in them.
+                continue  # The lines still have to be parsed: the summary names the last checkpoint.
+            # As a segment, because rich would spend time on each of perhaps a million lines to look for markup.
             self._print(Segments([Segment(piece)]), end="")
         if self._live:
-            told = _display(self.progress) if self.progress.ranks else _display_of(self._heard())
+            progress = _display(self.progress) if self.progress.ranks else _display_of(self._heard())
             bars = (_as_one_line(line) for line in self._source.unfinished())
             with self._printing():
-                self._live.update(Group(*bars, told), refresh=True)
+                self._live.update(Group(*bars, progress), refresh=True)
 
     def _pieces(self, lines: Iterator[Line]) -> Iterator[str]:
-        """The lines that are printed, many at a time."""
+        """The lines to print, joined into pieces of about PIECE characters."""
         piece: list[str] = []
         size = 0
         for line in lines:
@@ -184,7 +185,7 @@ class Display:
             yield "".join(piece)
 
     def _is_shown(self, line: Line) -> bool:
-        """Whether a line is printed: the live display has the progress."""
+        """Whether to print a line: progress lines are left out if the live display shows them."""
         report = self._take(line)
         return self._live is None or report is None or report.event != "progress"
 
@@ -200,7 +201,7 @@ class Display:
 
     @contextmanager
     def _printing(self) -> Iterator[None]:
-        """If nobody reads it, that must not end the run it shows."""
+        """Catches errors of the output: a closed output must not end the run. Calls `lost` at the first error."""
         try:
             yield
         except OSError:
@@ -211,10 +212,10 @@ class Display:
 
 
 def _display(progress: LoggedProgress) -> Group:
-    """One line per rank and a bar for the whole."""
+    """One line per rank, and a progress bar for the job."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    told = dict.fromkeys(key for report in progress.ranks.values() for key in report.values if key != "rank")
-    columns = HEADINGS | {key: key for key in told if key not in HEADINGS}
+    fields = dict.fromkeys(key for report in progress.ranks.values() for key in report.values if key != "rank")
+    columns = HEADINGS | {key: key for key in fields if key not in HEADINGS}
     for heading in ("rank", *columns.values()):
         table.add_column(heading, justify="right")
     for rank, report in sorted(progress.ranks.items()):
@@ -223,7 +224,7 @@ def _display(progress: LoggedProgress) -> Group:
 
 
 def _display_of(heard: DDPJobStatus | None) -> Table | Text:
-    """A bar for the whole, and in words what the job's supervisor counts or is told."""
+    """A progress bar for the job, and its progress in words, as the job's supervisor reports it."""
     if heard is None or not (words := ", ".join(how_far(heard))):
         return Text("waiting for the first step", style="dim")
     percent = heard.progress.percent if heard.progress else None

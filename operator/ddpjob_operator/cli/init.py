@@ -1,4 +1,4 @@
-"""`ddpjob init SCRIPT`: the DDPJob of `ddpjob run SCRIPT` in a YAML file, with a comment on each field."""
+"""`ddpjob init SCRIPT`: writes the DDPJob of `ddpjob run SCRIPT` into a YAML file, with a comment on each field."""
 
 import argparse
 import textwrap
@@ -32,10 +32,10 @@ COMMENTS = {
 
 
 def init(arguments: argparse.Namespace) -> int:
-    """Writes the file, and says where it is.
+    """Writes the YAML file, and prints its path.
 
     Raises:
-        BadInputError: there is no such program, an option is wrong, or the file is there already.
+        BadInputError: there is no such program, an option is wrong, or the file exists already.
     """
     if not program.is_program(arguments):
         raise BadInputError(
@@ -56,7 +56,7 @@ def init(arguments: argparse.Namespace) -> int:
 
 
 def commented(document: dict[str, Any]) -> str:
-    """A DDPJob as YAML, with what each field is about before it."""
+    """A DDPJob as YAML, with a comment before each field."""
     spec = dict(document["spec"])
     (trainer,) = spec.pop("template")["spec"]["containers"]
     name = trainer.pop("name")

@@ -1,4 +1,4 @@
-"""How this command is called, so that what it advises can be typed as it is."""
+"""How the user has called this command, so that the commands in its messages can be pasted."""
 
 import shutil
 import sys
@@ -6,16 +6,16 @@ from pathlib import Path
 
 PROGRAM = "ddpjob"
 PLUGIN = "kubectl-ddpjob"
-"""Under this name on PATH kubectl finds the command, as `kubectl ddpjob`."""
+"""The name under which kubectl looks on PATH for the plugin `kubectl ddpjob`."""
 
 
 def called_by_kubectl() -> bool:
-    """Whether this is `kubectl ddpjob`."""
+    """Whether the command was called as `kubectl ddpjob`."""
     return Path(sys.argv[0]).stem == PLUGIN
 
 
 def itself() -> str:
-    """The command as its user calls it, so that what it advises can be pasted."""
+    """The command as its user has called it: `kubectl ddpjob`, `ddpjob`, or a path if PATH finds another `ddpjob`."""
     called = sys.argv[0]
     if called_by_kubectl():
         return "kubectl ddpjob"

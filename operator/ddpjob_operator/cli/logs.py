@@ -1,4 +1,4 @@
-"""`ddpjob logs [NAME]`: what the ranks of a run have written, merged and prefixed."""
+"""`ddpjob logs [NAME]`: the output of a run's ranks, merged and prefixed."""
 
 import argparse
 import time
@@ -19,33 +19,33 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """The logs that are asked for."""
+    """Which logs the user asks for, and how to print them."""
 
     node: int | None = None
-    """Only this node's."""
+    """Only the log of this node; None: of all nodes."""
     attempt: int | None = None
-    """Only of this attempt; None: of the present one."""
+    """Only the logs of this attempt; None: of the present attempt."""
     previous: bool = False
-    """Of the attempt before the present one."""
+    """Only the logs of the attempt before the present one."""
     tail: int | None = None
-    """Only this many lines of each, the last ones; None: all."""
+    """Only the last lines of each log, this many; None: all lines."""
     since_seconds: int | None = None
-    """Only what is not older; None: all."""
+    """Only lines of the last so many seconds; None: all lines."""
     timestamps: bool = False
-    """Each line with the time at which it was written."""
+    """Whether to print before each line when it was written."""
 
     @property
     def past(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether a certain attempt is asked for, whose logs are printed without waiting for more lines."""
         return self.previous or self.attempt is not None
 
     def shown(self, moment: str, text: str) -> str:
-        """A line as `kubectl logs` prints it."""
+        """A line, with its time before it if `timestamps` is set, as `kubectl logs` prints it."""
         return f"{moment} {text}" if self.timestamps else text
 
 
 def which_of(arguments: argparse.Namespace) -> Which:
-    """What the arguments ask for."""
+    """The logs that the arguments ask for."""
     return Which(
         arguments.node,
         arguments.attempt,
@@ -57,10 +57,10 @@ def which_of(arguments: argparse.Namespace) -> Which:
 
 
 def logs(runs: Path, name: str | None, which: Which, *, follow: bool) -> int:
-    """Prints the logs of an attempt, the rank that failed first before the others.
+    """Prints the logs of an attempt; the log of the rank that failed first comes first.
 
     Raises:
-        BadInputError: there is no such run, node or attempt, or times are asked for.
+        BadInputError: there is no such run, node or attempt, or `which` asks for times.
     """
     _check_needs_no_times(which)
     run = find_run(runs, name)
@@ -68,11 +68,11 @@ def logs(runs: Path, name: str | None, which: Which, *, follow: bool) -> int:
     status = job.status if job else DDPJobStatus()
     attempt, node = _attempt(run, status, which), which.node
     gang = max(gang for gang in run.gangs() if gang <= attempt)
-    named = (file.stem.removeprefix("node-") for file in run.logs_of(gang).glob("node-*.log"))
-    nodes = sorted(int(node) for node in named if node.isdecimal())
+    numbers = (file.stem.removeprefix("node-") for file in run.logs_of(gang).glob("node-*.log"))
+    nodes = sorted(int(node) for node in numbers if node.isdecimal())
     if node is not None and node not in nodes:
-        have = ", ".join(map(str, nodes)) or "none yet"
-        raise BadInputError(f"no log of node {node} in attempt {attempt}; there is {have}")
+        existing = ", ".join(map(str, nodes)) or "none yet"
+        raise BadInputError(f"no log of node {node} in attempt {attempt}; there is {existing}")
     run_logs = RunLogs(
         run.logs,
         from_attempt=gang,
@@ -93,7 +93,11 @@ def logs(runs: Path, name: str | None, which: Which, *, follow: bool) -> int:
 
 
 def _check_needs_no_times(which: Which) -> None:
-    """Here ranks write their logs themselves; on a cluster the container runtime does, with the time of each line."""
+    """Ranks on this machine write their logs without times; on a cluster the container runtime adds the times.
+
+    Raises:
+        BadInputError: `which` asks for times.
+    """
     flags = {"--since": which.since_seconds is not None, "--timestamps": which.timestamps}
     if given := [flag for flag, is_given in flags.items() if is_given]:
         raise BadInputError(
@@ -103,7 +107,7 @@ def _check_needs_no_times(which: Which) -> None:
 
 
 def _last(lines: Iterable[Line], number: int | None) -> Iterable[Line]:
-    """The last lines of each log."""
+    """The last `number` lines of each node; None means all lines."""
     if number is None:
         return lines
     kept: defaultdict[int, deque[Line]] = defaultdict(lambda: deque(maxlen=number))
@@ -113,7 +117,11 @@ def _last(lines: Iterable[Line], number: int | None) -> Iterable[Line]:
 
 
 def _attempt(run: RunDirectory, status: DDPJobStatus, which: Which) -> int:
-    """The attempt that is asked for. A gang's logs are those of all attempts until the next gang is made."""
+    """The requested attempt. One log file of a gang holds its first attempt and all restarts in place after it.
+
+    Raises:
+        BadInputError: nothing was started yet, or there is no log of the requested attempt.
+    """
     gangs = run.gangs()
     if not gangs:
         raise BadInputError("nothing has been started yet")

@@ -1,4 +1,4 @@
-"""The `ddpjob` command. Exit codes: the job's; 2 if it cannot be done as asked; 1 if a cluster does not do it."""
+"""The `ddpjob` command. Exit codes: the job's own; 2 if the input is wrong; 1 if a cluster failed to do its part."""
 
 import io
 import signal
@@ -11,13 +11,13 @@ BAD_INPUT = 2
 
 def main() -> None:
     """Runs the command that the arguments name."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # What it cannot encode is escaped, as on stderr.
+    if isinstance(sys.stdout, io.TextIOWrapper):  # Escape characters that stdout cannot encode, as stderr does.
         sys.stdout.reconfigure(errors="backslashreplace")
-    # Importing everything takes most of a second, in which there is nothing yet that Ctrl-C would have to stop.
-    heeded = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Imports take most of a second. Ctrl-C may kill the process meanwhile, because nothing was started yet.
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     from .arguments import parse  # noqa: PLC0415
 
-    arguments = parse(sys.argv[1:])  # A call for help or with a mistake ends here, before the rest is imported.
+    arguments = parse(sys.argv[1:])  # Exits for --help or a mistake, before the slow imports.
     if not getattr(arguments, "raw", False):
         guard()
     try:
@@ -31,5 +31,5 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(BAD_INPUT)
-    signal.signal(signal.SIGINT, heeded)
+    signal.signal(signal.SIGINT, handler)
     sys.exit(call(arguments))

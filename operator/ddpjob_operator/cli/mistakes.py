@@ -1,4 +1,4 @@
-"""What people who know kubectl, torchrun and others type, and what to type here instead."""
+"""Recognizes commands and flags of kubectl, torchrun and similar tools, and says what to type for ddpjob."""
 
 import difflib
 import shlex
@@ -14,23 +14,23 @@ OF_OTHERS = {
     **dict.fromkeys(("launch", "start", "train"), "run"),
     "list": "ls",
 }
-"""What kubectl and others call our commands."""
+"""By command of kubectl or another tool: the command of ddpjob that does the same."""
 
 SAME = {
     **dict.fromkeys(("nnodes", "num-machines", "num-nodes", "replicas"), "--nodes"),
     **dict.fromkeys(("nproc-per-node", "num-processes", "gpus", "gpus-per-node"), "--procs-per-node"),
 }
-"""Flags of torchrun, accelerate and kubectl with other names here, without leading dashes and with `-` for `_`."""
+"""By flag of torchrun, accelerate or kubectl, without leading dashes and with `-` for `_`: ddpjob's name for it."""
 
 OF_NODES = frozenset({"gpus", "gpus-per-node"})
-"""Those that `submit` takes as they are: on a cluster nodes have GPUs of their own."""
+"""Flags in SAME that `submit` accepts unchanged: on a cluster each node has GPUs of its own."""
 
 NEEDLESS = {
     **dict.fromkeys(("node-rank", "machine-rank", "master-addr", "master-port", "main-process-port", "rdzv-id"), 1),
     **dict.fromkeys(("rdzv-backend", "rdzv-endpoint", "rdzv-conf"), 1),
     **dict.fromkeys(("standalone", "multi-gpu"), 0),
 }
-"""Those that each rank is told automatically here, and how many words follow them."""
+"""Flags whose values ddpjob gives to each rank by itself, and how many words follow each flag."""
 
 LEFT_OUT = {
     "-f": "name the file without it",
@@ -42,25 +42,25 @@ LEFT_OUT = {
     "-r": "nothing here needs it",
     "-rf": "nothing here needs it",
 }
-"""Flags that do not exist here at all, and why."""
+"""Flags of other tools without a counterpart in ddpjob, and why they are not needed."""
 
 KINDS = frozenset({"ddp", "ddpjob", "ddpjobs", "job", "jobs"})
-"""What kubectl expects before a name."""
+"""Resource kinds that a user of kubectl may put before a job's name."""
 
 OF_RUNS = frozenset({"rm", "stop"})
 """Commands for runs on this machine, which take several names."""
 
 PROGRAMS = frozenset({"accelerate", "bash", "python", "python3", "sh", "torchrun"})
-"""What a person may write in place of a script."""
+"""Programs that a user may name where ddpjob expects a script."""
 
 FILES = (".yaml", ".yml", ".json")
 
 
 def of_command(word: str, known: Collection[str], rest: Sequence[str]) -> str:
-    """What to say about a first word that is not a command."""
+    """The message for a first word that is not a command."""
     if word.startswith("-") and rest:
-        command = next((one for one in rest if one in known), "run")
-        others = (one for one in (word, *rest) if one != command)
+        command = next((other for other in rest if other in known), "run")
+        others = (other for other in (word, *rest) if other != command)
         return f"the command comes first: {_line(command, *others)}"
     if word.endswith((".py", *FILES)):
         return f"there is no command {word}; to run it: {_line('run', word, *rest)}"
@@ -71,9 +71,9 @@ def of_command(word: str, known: Collection[str], rest: Sequence[str]) -> str:
 
 
 def of_names(words: Sequence[str]) -> str | None:
-    """What to say if a job is named as for kubectl: `ddp/digits` or `ddp digits`."""
+    """The message for a job that is named as for kubectl, `ddp/digits` or `ddp digits`; None if there is none."""
     command, *rest = words
-    if command in OF_RUNS:  # A run has no kind before it, but several runs may be named.
+    if command in OF_RUNS:  # These take several names, so a first name such as `job` may be a run.
         return None
     kind, slash, name = (rest or [""])[0].partition("/")
     own = [name, *rest[1:]] if slash else rest[1:]
@@ -83,20 +83,24 @@ def of_names(words: Sequence[str]) -> str | None:
 
 
 def of_words(words: Sequence[str], unknown: Sequence[str], target: str | None, program: Sequence[str] | None) -> str:
-    """What to say about a command's words if some are not its own; `target` and `program` are what it runs."""
-    after, said = program or [], " ".join(unknown)
+    """The message for arguments that argparse did not recognize.
+
+    `words` are all words of the command line, `unknown` the unrecognized ones, `target` the script or file to run,
+    and `program` the words after `--`.
+    """
+    after, listed = program or [], " ".join(unknown)
     if target in PROGRAMS:
         at = words.index(target)
         right = _line(*words[:at], "--", *words[at:], *after)
-        return f"unrecognized arguments: {said}; a command goes after --: {right}"
+        return f"unrecognized arguments: {listed}; a command goes after --: {right}"
     for word in unknown:
         if why := LEFT_OUT.get(word.partition("=")[0]):
-            return f"unrecognized arguments: {said}; leave it out: {why}"
+            return f"unrecognized arguments: {listed}; leave it out: {why}"
     if target is None:
-        return f"unrecognized arguments: {said}; see: {itself()} {words[0]} --help"
+        return f"unrecognized arguments: {listed}; see: {itself()} {words[0]} --help"
     script = next((word for word in (target, *unknown) if word.endswith(".py")), target)
     if script.endswith(FILES):
-        return f"unrecognized arguments: {said}; {script} says what to run: edit it instead"
+        return f"unrecognized arguments: {listed}; {script} says what to run: edit it instead"
     own = [word for word in words if word in {target, *unknown} and word != script]
     ours = [word for word in words if word not in {script, *own}]
     right = _line(*ours, script, "--", *own, *after)
@@ -104,14 +108,14 @@ def of_words(words: Sequence[str], unknown: Sequence[str], target: str | None, p
 
 
 def of_foreign(words: Sequence[str], ours: Sequence[str], program: Sequence[str] | None) -> str:
-    """What to say about words that correspond to `ours`."""
+    """The message for flags of other tools; `ours` is the command line with ddpjob's flags in their place."""
     foreign = [word for word in words if word not in ours]
     right = _line(*ours, *(["--", *program] if program is not None else []))
     return f"unrecognized arguments: {' '.join(foreign)}; with ddpjob it is: {right}"
 
 
 def in_our_words(words: Sequence[str]) -> list[str]:
-    """The same without the flags of others."""
+    """A command line with the flags of other tools replaced by ddpjob's or removed."""
     return [*_translated(words)]
 
 
@@ -120,7 +124,7 @@ def _translated(words: Sequence[str]) -> Iterator[str]:
     same = {name: ours for name, ours in SAME.items() if name not in known}
     left = iter(words)
     for word in left:
-        if word in PROGRAMS:  # From here on they are its own.
+        if word in PROGRAMS:  # The words from here on belong to that program.
             yield from (word, *left)
             return
         flag, equals, value = word.partition("=")
@@ -133,5 +137,5 @@ def _translated(words: Sequence[str]) -> Iterator[str]:
 
 
 def _line(*words: str) -> str:
-    """A line that can be typed as it is."""
+    """A call of ddpjob, quoted for a shell."""
     return f"{itself()} {shlex.join(words)}"

@@ -1,4 +1,4 @@
-"""Words and numbers that several commands print in the same way."""
+"""Texts and exit codes that several commands share."""
 
 import os
 import pwd
@@ -11,15 +11,15 @@ from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Incident, St
 from ddpjob_operator.api.reasons import DEADLINES
 
 Rest = Callable[[], int]
-"""What is left of a command once each of its names has had its turn; returns the exit code."""
+"""The second part of a command, called after the first part was done for every name; returns the exit code."""
 
 INTERRUPTED = 128 + 2
-"""As a shell has it after Ctrl-C."""
+"""The exit code that a shell reports after Ctrl-C."""
 TIMED_OUT = 124
-"""As timeout(1) has it."""
+"""The exit code of timeout(1) at its limit."""
 
 NEVER_RAN = frozenset({Cause.IMAGE_ERROR, Cause.START_ERROR})
-"""Causes of ranks that have no log: their programs were never started."""
+"""Causes of failures before a rank's program was started, so that there is no log."""
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
@@ -38,20 +38,20 @@ def exit_code(status: DDPJobStatus) -> int:
 
 
 def going_on(command: str, status: DDPJobStatus) -> list[str]:
-    """How to go on with a run that was stopped, in lines; the last one is the command."""
+    """Lines that tell the user how to go on with a stopped run; the last line has the command."""
     unknown = status.attempt and status.checkpoint is None
     start_over = ["No checkpoint is known: the script starts over, unless it finds by itself what it has saved."]
     return [*(start_over if unknown else []), f"Go on with: {command}"]
 
 
 def about_a_file(error: OSError) -> str:
-    """What the system says of a file and, where that is not permitted, whose it is, unless it is this user's own."""
+    """The message for a system error about a file; a permission error also names the owner, if it is another user."""
     owner = _owner(Path(error.filename)) if isinstance(error, PermissionError) else ""
     return f"{error.strerror}: {error.filename}{owner and f'; it belongs to {owner}'}"
 
 
 def _owner(path: Path) -> str:
-    """Another user to whom a path belongs or, where that cannot be seen, what is above it."""
+    """The owner of a path, or of its closest parent that can be read; empty if that is this user."""
     for place in (path, *path.absolute().parents):
         with suppress(OSError):
             uid = place.stat().st_uid
@@ -71,12 +71,12 @@ def world(nodes: int, procs_per_node: int) -> str:
 
 
 def writer(procs_per_node: int | None) -> str:
-    """What a log on this machine belongs to: if a node has several ranks, they write into one."""
+    """The noun for the writer of a log file: several ranks of a node share the node's log."""
     return "node" if procs_per_node and procs_per_node > 1 else "rank"
 
 
 def restarts(status: DDPJobStatus) -> str:
-    """How often the gang started again, and which rank failed first the last time."""
+    """The numbers of restarts and disruptions, and which rank failed first in the last incident."""
     incident, failed = status.last_incident, status.condition(ConditionType.FAILED)
     is_why_it_failed = failed is not None and failed.reason not in DEADLINES
     last = (
@@ -86,24 +86,24 @@ def restarts(status: DDPJobStatus) -> str:
 
 
 def failed_first(status: DDPJobStatus, attempt: int) -> int | None:
-    """The node that failed first in an attempt, by number, as far back as the history goes."""
+    """The number of the node that failed first in an attempt; None if the history does not have the attempt."""
     incident = incident_of(status, attempt)
     return incident.node if incident else None
 
 
 def incident_of(status: DDPJobStatus, attempt: int) -> Incident | None:
-    """How an attempt ended, as far back as the history goes."""
+    """The incident that ended an attempt; None if the history does not have it."""
     return next((incident for incident in status.incidents if incident.attempt == attempt), None)
 
 
 def nothing_ran(status: DDPJobStatus) -> bool:
-    """Whether no attempt got far enough to have a log, as far back as the history goes."""
+    """Whether, by the history that is kept, no attempt got far enough to write a log."""
     causes = {incident.cause for incident in status.incidents}
     return status.first_run_time is None and causes <= NEVER_RAN
 
 
 def span_of_attempts(first: int, last: int) -> str:
-    """Attempts that a gang has gone through without being replaced."""
+    """A range of attempts: those of one gang, whose ranks were restarted in place."""
     return str(first) if first == last else f"{first} to {last}"
 
 
@@ -116,9 +116,9 @@ def file_path(path: Path) -> str:
 
 
 def age(since: datetime | None, now: datetime | None = None) -> str:
-    """How long ago something was, as kubectl shows it: 45s, 12m, 3h, 2d; lengths of time are `words.duration`'s.
+    """How long ago `since` was, as kubectl prints it: 45s, 12m, 3h, 2d. For durations there is `words.duration`.
 
-    Clocks differ, so it may be slightly negative.
+    A time in the future gives 0s: the clocks of two machines differ slightly.
     """
     if since is None:
         return "<none>"

@@ -1,4 +1,4 @@
-"""What a program has printed about its progress, in a form to draw curves of."""
+"""Turns the progress lines that a program printed into records, from which the report draws its curves."""
 
 from contextlib import suppress
 from datetime import datetime
@@ -15,14 +15,14 @@ OTHER = NUMBERS | {"loss", "samples_per_second", "eta_seconds"}
 
 
 def printed(logs: Path, moment: datetime) -> Records:
-    """The progress of rank 0, from its log. `moment` stands for the time of each line, which no log has."""
+    """The progress of rank 0, from its log. Logs have no times, so every record gets the time `moment`."""
     starts: list[Start] = []
     for line in RunLogs(logs, nodes=frozenset({0})).lines(last=True):
-        said = parse(line.text)
-        step = said.number("step") if said else None
-        if said is None or said.event not in EVENTS or step is None or said.number("rank"):
+        report = parse(line.text)
+        step = report.number("step") if report else None
+        if report is None or report.event not in EVENTS or step is None or report.number("rank"):
             continue
-        entry = Record(moment, said.event, line.attempt, int(step), _values(said))
+        entry = Record(moment, report.event, line.attempt, int(step), _values(report))
         if not starts or line.attempt != starts[-1].began.attempt or entry.step < _last(starts[-1]):
             before = max(0, entry.step - 1) if starts else 0
             starts.append(Start(Record(moment, "started", line.attempt, before, {"seen": True})))

@@ -1,4 +1,4 @@
-"""What `ddpjob run` runs, if not a YAML file: it is found, examined and made into a DDPJob, but not started."""
+"""Finds and checks the script, module or command of `ddpjob run`, and makes a DDPJob of it. Starts nothing."""
 
 import argparse
 import ast
@@ -23,7 +23,7 @@ from ddpjob_operator.api.launchers import Size
 from .mistakes import PROGRAMS
 
 OPTIONS = ("module", "nodes", "procs_per_node", "name", "env", "max_restarts", "checkpoint", "program")
-"""Arguments for what a YAML file says itself."""
+"""Arguments that are refused with a YAML file, because the file has the values itself."""
 
 YAML = frozenset({".yaml", ".yml", ".json"})
 NOT_PYTHON = {
@@ -32,14 +32,14 @@ NOT_PYTHON = {
 }
 
 DEFAULT_CHECKPOINT = {"path": "/checkpoints"}
-"""A directory of the run, which a script finds in DDPJOB_CHECKPOINT_DIR."""
+"""`spec.checkpoint` without --checkpoint: a directory of the run, given to the script in DDPJOB_CHECKPOINT_DIR."""
 
 
 def is_program(arguments: argparse.Namespace) -> bool:
-    """Whether a program is named, and not a YAML file.
+    """Whether the arguments name a script, a module or a command, and not a YAML file.
 
     Raises:
-        BadInputError: neither is, or both are.
+        BadInputError: they name nothing to run, or both a target and a module.
     """
     target, named = arguments.target, [*filter(None, [arguments.target, arguments.module])]
     if len(named) > 1:
@@ -52,17 +52,17 @@ def is_program(arguments: argparse.Namespace) -> bool:
 
 
 def named(arguments: argparse.Namespace) -> str:
-    """A program as its user has named it."""
+    """The program as its user has named it."""
     if arguments.module is not None:
         return f"-m {arguments.module}"
     return arguments.target or " ".join(arguments.program)
 
 
 def refuse_options(arguments: argparse.Namespace, options: Iterable[str], why: str) -> None:
-    """Permits none of these options here.
+    """Refuses the `options`.
 
     Raises:
-        BadInputError: one is given; `why` follows its name.
+        BadInputError: one of them is given; the message is its name and `why`.
     """
     for option in options:
         if getattr(arguments, option) not in (None, []):
@@ -89,10 +89,10 @@ def document(arguments: argparse.Namespace, gpus: int, checkpoint: dict[str, Any
 
 
 def checkpoint_in(directory: Path | None) -> dict[str, Any]:
-    """`spec.checkpoint` for a directory of this machine, or for one of the run's own.
+    """`spec.checkpoint` for a `directory` of this machine or, if it is None, for a directory of the run.
 
     Raises:
-        BadInputError: it is a file.
+        BadInputError: `directory` is a file.
     """
     if directory is None:
         return DEFAULT_CHECKPOINT
@@ -103,10 +103,10 @@ def checkpoint_in(directory: Path | None) -> dict[str, Any]:
 
 
 def check_can_run(document: dict[str, Any]) -> None:
-    """Checks whether this machine has what the job's command needs.
+    """Checks whether this machine has the program of the job's command, and torch if the supervisor runs a script.
 
     Raises:
-        BadInputError: it has not.
+        BadInputError: one of them is missing.
     """
     program, *_ = document["spec"]["template"]["spec"]["containers"][0]["command"]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
@@ -120,10 +120,10 @@ def check_can_run(document: dict[str, Any]) -> None:
 
 
 def entrypoint(arguments: argparse.Namespace) -> Entrypoint:
-    """What the arguments name, looked for on this machine.
+    """The script, module or command that the arguments name, after checks on this machine.
 
     Raises:
-        BadInputError: there is no such program.
+        BadInputError: there is no such program, or it cannot run.
     """
     words: list[str] = arguments.program or []
     if arguments.module is not None:
@@ -141,7 +141,7 @@ def entrypoint(arguments: argparse.Namespace) -> Entrypoint:
 
 
 def _is_script(file: Path) -> bool:
-    """A file for Python, by its name or its first line; anything else is taken as YAML."""
+    """Whether a file is a script, by its suffix or first line, or missing; all others are read as YAML."""
     if file.suffix in {".py", *NOT_PYTHON} or not file.is_file():
         return True
     if file.suffix in YAML:
@@ -154,8 +154,8 @@ def _is_script(file: Path) -> bool:
 def _check_script(target: str, words: list[str]) -> None:
     file = Path(target)
     if file.suffix in NOT_PYTHON and file.is_file():
-        said = NOT_PYTHON[file.suffix].format(target=file, ddpjob="ddpjob run")
-        raise BadInputError(f"{file} {said}")
+        advice = NOT_PYTHON[file.suffix].format(target=file, ddpjob="ddpjob run")
+        raise BadInputError(f"{file} {advice}")
     if file.is_dir():
         raise BadInputError(f"{file} is a directory; name a script in it{_some(file.glob('*.py'))}")
     if file.is_symlink() and not file.exists():
@@ -165,31 +165,39 @@ def _check_script(target: str, words: list[str]) -> None:
     if not file.exists():
         raise BadInputError(f"there is no {file} in {Path.cwd()}{_hint(file, words)}")
     try:
-        with warnings.catch_warnings(action="ignore"):  # They are told when it runs.
-            text = ast.parse(file.read_bytes(), str(file))
-            compile(text, str(file), "exec", dont_inherit=True)
+        with warnings.catch_warnings(action="ignore"):  # Python prints the script's warnings when it runs.
+            tree = ast.parse(file.read_bytes(), str(file))
+            compile(tree, str(file), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
         raise BadInputError(f"{file} is not Python: {line}") from None
-    except (RecursionError, MemoryError):  # The parser raises one, the compiler the other.
+    except (RecursionError, MemoryError):  # The parser raises MemoryError, the compiler RecursionError.
         raise BadInputError(f"{file} has an expression that is nested too deeply for Python") from None
-    _check_stands_alone(file, text)
+    _check_stands_alone(file, tree)
 
 
 def _is_read_once(file: Path) -> bool:
-    """A pipe, or what only this process has open: each rank reads the script for itself."""
+    """Whether a file can be read only once, such as a pipe: each rank opens the script for itself."""
     return file.absolute().is_relative_to("/dev") or file.is_fifo()
 
 
 def _check_stands_alone(file: Path, text: ast.Module) -> None:
-    """A script has no package to import from; code that tries it under a condition may know that."""
-    relative = next((one for one in text.body if isinstance(one, ast.ImportFrom) and one.level), None)
+    """Refuses relative imports at the top level of a script, which has no package.
+
+    A relative import inside an `if` or `try` is allowed: such code may be prepared for that.
+
+    Raises:
+        BadInputError: the script has one.
+    """
+    relative = next(
+        (statement for statement in text.body if isinstance(statement, ast.ImportFrom) and statement.level), None
+    )
     if relative is not None:
         parts = Path(os.path.relpath(file)).with_suffix("").parts
-        seen = len(parts) > 1 and all(part.isidentifier() for part in parts)
+        importable = len(parts) > 1 and all(part.isidentifier() for part in parts)
         how = (
             f"run it as: -m {'.'.join(parts)}"
-            if seen
+            if importable
             else "run it with -m, from a directory where its package can be imported"
         )
         raise BadInputError(f"{file} has a relative import in line {relative.lineno}; {how}")
@@ -198,8 +206,8 @@ def _check_stands_alone(file: Path, text: ast.Module) -> None:
 def _hint(file: Path, words: list[str]) -> str:
     if str(file) in PROGRAMS:
         return f"; a command goes after --: ddpjob run -- {' '.join([str(file), *words])}"
-    there = [*file.parent.glob("*.py"), *file.parent.glob("*.y*ml")]
-    names = {name: one for one in there for name in (one.name, one.stem)}
+    nearby = [*file.parent.glob("*.py"), *file.parent.glob("*.y*ml")]
+    names = {name: other for other in nearby for name in (other.name, other.stem)}
     close = difflib.get_close_matches(file.name, names, n=1, cutoff=0.75)
     return f"; did you mean {names[close[0]]}?" if close else ""
 
@@ -210,7 +218,11 @@ def _some(files: Iterable[Path]) -> str:
 
 
 def _check_module(name: str) -> None:
-    """Looks for a module without importing its package, since that would run it."""
+    """Looks for a module without importing its package, because an import would run the package's code.
+
+    Raises:
+        BadInputError: there is no such module, or it is a package that cannot be run.
+    """
     if name.endswith(".py"):
         raise BadInputError(f"-m {name}: a script is named without -m, and a module without .py")
     if not all(part.isidentifier() for part in name.split(".")):
@@ -233,6 +245,6 @@ def _check_module(name: str) -> None:
 
 
 def _full_names(name: str) -> Iterator[str]:
-    """Of `a.b.c`: `a`, `a.b`, `a.b.c`."""
+    """The full names of a module and its packages; for `a.b.c`: `a`, `a.b`, `a.b.c`."""
     parts = name.split(".")
     return (".".join(parts[: end + 1]) for end in range(len(parts)))

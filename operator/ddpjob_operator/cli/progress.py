@@ -1,8 +1,8 @@
-"""What a trainer says about its progress, read from its log.
+"""Reads a program's progress from its output.
 
-A line counts when its first word is one of EVENTS and the rest are `key=value` pairs, so any program can say how far
-it is: `progress step=120/450 loss=0.12`. Such a line is shown in the live display instead, so one that only looks
-like it must not count: it would not be seen at all.
+A line is a report if its first word is one of EVENTS and all others are `key=value` pairs, so any program can report
+its progress: `progress step=120/450 loss=0.12`. The live display shows a progress report in its table and not among
+the lines, so other lines must not be mistaken for reports: they would not be shown at all.
 """
 
 import re
@@ -13,9 +13,9 @@ MOST_FIELDS = 32
 
 FIELD = re.compile(r"([^=]+)=(.*)")
 NUMBER = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?)(?:/([0-9]{1,15}(?:\.[0-9]+)?))?")
-"""`120` or `120/450`, and none that is infinite or not a number."""
+"""`120` or `120/450`; neither infinity nor NaN matches."""
 POSITIONS = frozenset({"step", "epoch"})
-"""Progress has one of these at least."""
+"""Fields of which a progress report has at least one."""
 NUMBERS = POSITIONS | {"rank"}
 
 
@@ -27,11 +27,11 @@ class Report:
     values: dict[str, str]
 
     def number(self, key: str) -> float | None:
-        """A value as a number; of `3/10` the first. None if there is no such number."""
+        """A value as a number, the 3 of `3/10`; None if there is none."""
         return self._number(key, 1)
 
     def total(self, key: str) -> float | None:
-        """The second number of `3/10`."""
+        """The total of a value, the 10 of `3/10`; None if there is none."""
         return self._number(key, 2)
 
     def _number(self, key: str, group: int) -> float | None:
@@ -40,7 +40,7 @@ class Report:
 
 
 def parse(text: str) -> Report | None:
-    """The report in a line of output, if it is one."""
+    """The report in a line of output; None if the line is not a report."""
     event, *pairs = text.split(maxsplit=MOST_FIELDS + 1) or [""]
     if event not in EVENTS or not 1 <= len(pairs) <= MOST_FIELDS:
         return None
@@ -58,7 +58,7 @@ def _tells_how_far(report: Report) -> bool:
 
 @dataclass
 class LoggedProgress:
-    """How far each rank is, and what was last said about the whole."""
+    """The last progress report of each rank, and the last report of each other kind."""
 
     ranks: dict[int, Report] = field(default_factory=dict)
     evaluated: Report | None = None
@@ -66,11 +66,11 @@ class LoggedProgress:
     finished: Report | None = None
 
     def take(self, node: int, report: Report) -> None:
-        """Takes note of a report in a node's log. A rank may say which one it is if several write into one."""
+        """Keeps a report from a node's log. Its field `rank`, if it has one, tells ranks in the same log apart."""
         match report.event:
             case "progress":
-                said = report.number("rank")
-                self.ranks[node if said is None else int(said)] = report
+                rank = report.number("rank")
+                self.ranks[node if rank is None else int(rank)] = report
             case "evaluated":
                 self.evaluated = report
             case "saved" | "resumed":
@@ -80,8 +80,8 @@ class LoggedProgress:
 
     @property
     def step(self) -> int | None:
-        """The last step that every rank is known to have finished: a rank does not tell of each."""
-        told = [step for report in self.ranks.values() if (step := report.number("step")) is not None]
+        """The last step that every rank is known to have finished; ranks do not report every step."""
+        steps = [step for report in self.ranks.values() if (step := report.number("step")) is not None]
         saved = self.saved.number("step") if self.saved else None
-        known = [step for step in (min(told, default=None), saved) if step is not None]
+        known = [step for step in (min(steps, default=None), saved) if step is not None]
         return int(max(known)) if known else None

@@ -12,7 +12,7 @@ def remove(runs: Path, name: str) -> int:
     """Removes a run that is not running.
 
     Raises:
-        BadInputError: there is no such run, it runs, or something of it cannot be removed.
+        BadInputError: there is no such run, it is running, or a part of it cannot be removed.
     """
     run = find_run(runs, name)
     root, lock = run.root.absolute(), run.lock

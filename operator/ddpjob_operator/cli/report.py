@@ -1,4 +1,4 @@
-"""`ddpjob report RUN`: how a run went, in one HTML page."""
+"""`ddpjob report RUN`: writes a report of a run as one HTML page."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,14 +15,14 @@ NEEDED = ("jinja2", "matplotlib")
 
 
 def report(runs: Path, run: str | None, output: Path | None) -> int:
-    """Writes the page, and says where it is.
+    """Writes the page, and prints its path.
 
     Raises:
         BadInputError: there is no such run, the page cannot be written, or its libraries are missing.
     """
     directory = _directory(runs, run)
     try:
-        from ddpjob_operator.report import find, render  # noqa: PLC0415  It has libraries of its own.
+        from ddpjob_operator.report import find, render  # noqa: PLC0415  Its libraries may be missing.
 
         from .printed_records import printed  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -37,7 +37,7 @@ def report(runs: Path, run: str | None, output: Path | None) -> int:
     file = (output or directory / PAGE).absolute()
     try:
         if output:
-            file.write_text(page, encoding="utf-8")  # To a device too, and through a link, if that is named.
+            file.write_text(page, encoding="utf-8")  # Not atomically: --output may name a device or a link.
         else:
             write_whole(file, page)
     except OSError as error:

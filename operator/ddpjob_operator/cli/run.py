@@ -1,4 +1,4 @@
-"""`ddpjob run`: a script, a module, a command or a DDPJob on this machine, from its start or from where it stands."""
+"""`ddpjob run`: runs a script, a module, a command or a DDPJob on this machine, or goes on with an earlier run."""
 
 import argparse
 import itertools
@@ -39,51 +39,51 @@ from .summary import advise, summarise
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to run."""
+    """The job to run, and where it comes from."""
 
     job: DDPJob
     document: dict[str, Any]
     others: tuple[str, ...] = ()
-    """Kinds of the file's other objects."""
+    """Kinds of the other objects in the YAML file."""
     file: Path | None = None
-    """The YAML file, if it is one."""
+    """The YAML file; None if the job was made from a program or an earlier run."""
     program: str = ""
-    """The script, module or command, if it is none."""
+    """The script, module or command, as the user named it; empty if the job was not made from one."""
     directory: RunDirectory | None = None
-    """That of the run to go on with; None means by its name."""
+    """The directory of the run to go on with, by --resume; None: the directory is found by the job's name."""
     new: bool = False
-    """Whether it is a new run."""
+    """Whether to start a new run, and not to go on with one of the same name."""
     numbered: bool = False
-    """Whether its name gets a number if it is taken."""
+    """Whether to add a number to the name if the name is taken."""
 
     @property
     def name(self) -> str:
-        """The job's."""
+        """The job's name."""
         return self.job.metadata.name
 
     @property
     def begun(self) -> dict[str, str]:
-        """What it is a run of."""
+        """The YAML file or the program, as the run directory stores it."""
         return {"file": str(self.file)} if self.file else {"program": self.program}
 
     @property
     def again(self) -> str:
-        """The arguments of `ddpjob run --fresh` that train it again."""
+        """The arguments of `ddpjob run --fresh` that train the job from its start."""
         return str(self.file) if self.file else f"--resume {self.name}"
 
     def named(self, name: str) -> "Wanted":
-        """The same under another name."""
+        """A copy under another name."""
         metadata = self.job.metadata.model_copy(update={"name": name})
         document = {**self.document, "metadata": {**self.document["metadata"], "name": name}}
         return replace(self, job=self.job.model_copy(update={"metadata": metadata}), document=document)
 
 
 def run(arguments: argparse.Namespace, runs: Path) -> int:
-    """Runs what the arguments name and returns the exit code: the job's own.
+    """Runs the job that the arguments describe, and returns the job's exit code.
 
     Raises:
-        BadInputError: there is no such thing, it is wrong, it is being run already, or the run directory cannot be
-            written.
+        BadInputError: the program, file or run does not exist, the job is invalid or already running, or the run
+            directory cannot be written.
     """
     gpus = visible_gpus()
     wanted = _wanted(arguments, runs, gpus)
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace, runs: Path) -> int:
     try:
         return _run(wanted, runs, gpus, leave, fresh=arguments.fresh)
     except BrokenPipeError:
-        raise  # Our output broke, before anything was started.
+        raise  # The output was closed before anything was started; the caller handles that.
     except OSError as error:
         raise BadInputError(f"{error.strerror}: {error.filename}; nothing was started or stopped") from None
 
@@ -126,7 +126,11 @@ def _in_file(arguments: argparse.Namespace) -> Wanted:
 
 
 def _former(arguments: argparse.Namespace, runs: Path) -> Wanted:
-    """The run to go on with, as it was started."""
+    """The run to go on with, by --resume: its job is the one that it was started with.
+
+    Raises:
+        BadInputError: there is no such run, or an option would change it.
+    """
     as_started = "cannot be given with --resume, which continues a run as it was started"
     if arguments.target is not None:
         raise BadInputError(f"{arguments.target} {as_started}")
@@ -137,10 +141,10 @@ def _former(arguments: argparse.Namespace, runs: Path) -> Wanted:
 
 
 def _going_on(directory: RunDirectory) -> DDPJob:
-    """The job of a run, asked to go on.
+    """The job of a run, with `spec.suspend` false.
 
     Raises:
-        BadInputError: there is none any more, or its file is damaged.
+        BadInputError: the run was removed, or its file is damaged.
     """
     job = directory.load()
     if job is None:
@@ -162,10 +166,10 @@ def _dry_run(wanted: Wanted, runs: Path, gpus: list[str], output: str | None) ->
 
 
 def _free_names(wanted: Wanted, runs: Path) -> Iterator[str]:
-    """Names for a new run: `train`, `train-2` and so on, or the requested one.
+    """Free names for a new run: `train`, `train-2` and so on, or only the name that the user chose.
 
     Raises:
-        BadInputError: that one is taken.
+        BadInputError: the chosen name is taken.
     """
     name, in_use = wanted.name, names_in_use(runs)
     numbered = (f"{name}-{number}" for number in itertools.count(2)) if wanted.numbered else ()
@@ -216,7 +220,7 @@ def _run(wanted: Wanted, runs: Path, gpus: list[str], leave: Leave | None, *, fr
 
 
 def _begun(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
-    """A new run's directory and the lock on it. If two begin at the same moment, only one gets a name."""
+    """Creates the directory of a new run and locks it. If two runs start at the same moment, they get two names."""
     for name in _free_names(wanted, runs):
         directory = RunDirectory((runs / name).absolute())
         if lock := directory.claim():
@@ -225,13 +229,15 @@ def _begun(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
 
 
 def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
-    """The directory of a run that may have begun, and the lock on it; of one to go on with, the job as it is by then.
+    """Locks the directory of an earlier run, or creates it if there is none.
+
+    With --resume the job is read again once the lock is held, because it may have changed until then.
 
     Raises:
-        BadInputError: it is being run, or it belongs to another program.
+        BadInputError: the run is already running, or is a run of another program.
     """
     directory = wanted.directory or RunDirectory((runs / wanted.name).absolute())
-    if not wanted.directory:  # A run to go on with exists, unless it has just been removed.
+    if not wanted.directory:  # With --resume the directory exists; if it was just removed, it must not come back.
         directory.create()
     lock = directory.lock
     if not lock.acquire():
@@ -250,27 +256,29 @@ def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
 
 
 def _check_same(wanted: Wanted, directory: RunDirectory) -> None:
-    """A run of a script and a file's job may have the same name but nothing else in common.
+    """Refuses to go on with a program's run as a YAML file's job, or the reverse, only because the names agree.
 
     Raises:
-        BadInputError: the directory is that of the other kind.
+        BadInputError: one is a program, the other a YAML file.
     """
     begun, wants = directory.begun, wanted.begun
     if not begun or begun.keys() == wants.keys():
         return
-    name, (its,), (mine,) = wanted.name, begun.values(), wants.values()
-    other = f"give the job of {mine} another metadata.name" if wanted.file else "choose another --name"
+    name, (recorded,), (given,) = wanted.name, begun.values(), wants.values()
+    other = f"give the job of {given} another metadata.name" if wanted.file else "choose another --name"
     raise BadInputError(
-        f"{name} is a run of {its}, not of {mine}. Go on with it: {itself()} run --resume {name};"
+        f"{name} is a run of {recorded}, not of {given}. Go on with it: {itself()} run --resume {name};"
         f" remove it, with its logs and checkpoints: {itself()} rm {name}; or {other}"
     )
 
 
 def _succeeded_already(screen: Screen, job: DDPJob, wanted: DDPJob, again: str) -> int:
-    """Says so; a user who has edited the file since then wants something else, and must not think that it was done.
+    """Reports that the job has already succeeded, and returns 0.
+
+    If the file was edited after that, this is an error: the user must not believe that the edited job has run.
 
     Raises:
-        BadInputError: the file is not that of the job that succeeded.
+        BadInputError: the spec differs from the one that succeeded.
     """
     anew = f"Start over with: {itself()} run --fresh {again}"
     before, now = job.spec.to_dict(), wanted.spec.to_dict()
@@ -285,11 +293,11 @@ def _succeeded_already(screen: Screen, job: DDPJob, wanted: DDPJob, again: str) 
 
 
 def _carry_on(runner: Runner, display: Display) -> bool:
-    """Runs the job to its end, or until it is stopped; True if it was stopped before its end."""
+    """Runs the job until it ends or is stopped; True if it was stopped before its end."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: runner.interrupt())
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # Else the user has asked for that, with nohup.
-        # A terminal that closes may send the signal several times, and is a lost output as well.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # Under nohup it is ignored, and stays so.
+        # Not interrupt(), which kills when called twice: a closing terminal may send SIGHUP several times.
         signal.signal(signal.SIGHUP, lambda *_: runner.stop())
     with display.following(runner.stop, lambda: runner.job.status, lambda: runner.interrupted):
         status = runner.run()

@@ -1,4 +1,4 @@
-"""The logs of a run as they grow: whole lines, each with the node and the attempt that wrote it."""
+"""Reads the logs of a run as they grow, as whole lines, each with its node and attempt."""
 
 import re
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ from typing import Protocol
 LOG = re.compile(r"attempt-(\d+)/node-(\d+)\.log$")
 
 PIECE = 1 << 20
-"""Bytes that are read at once."""
+"""Bytes that are read from a file in one call."""
 LONGEST_LINE = 1 << 18
-"""Bytes of a line without an end that are held; a kubelet's are of 16 KiB."""
+"""Bytes of an unfinished line that are kept in memory; longer lines are split. A kubelet splits at 16 KiB."""
 
 DETOUR = re.compile(rb"(?<!\n)\n++\r[^\r\n]*(?:\x1b\[A)+")
-"""Down, a line there, and up again: how bars below another bar are written."""
+"""Line feeds, a line, and cursor movements up again: how a second progress bar is drawn below the first."""
 PART_OF_DETOUR = re.compile(rb"(?:\r[^\r\n]*)?")
 SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-"""What a terminal takes as a colour or a cursor movement."""
+"""An escape sequence for a colour or a cursor movement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,54 +36,54 @@ class Line:
 
 
 class LineSource(Protocol):
-    """Where lines come from."""
+    """A source of log lines."""
 
     def skip(self) -> None:
-        """Passes over what has been written so far."""
+        """Skips the lines that have been written so far."""
 
     def lines(self, *, last: bool = False) -> Iterator[Line]:
-        """What has been written up to this call and was not taken before; the last call holds nothing back.
+        """The lines that were written between the previous call and this one; with `last`, also an unfinished line.
 
-        It is read while it is taken. Take the results of several calls in their order.
+        The iterator reads lazily. Iterators of several calls must be consumed in the order of the calls.
         """
         ...
 
     def unfinished(self) -> Iterator[Line]:
-        """The lines that are being overwritten, as they are now."""
+        """The present text of lines that overwrite themselves, such as progress bars."""
         ...
 
 
 def shown_last(text: str) -> str | None:
-    """What a line that overwrites itself finally shows on a terminal; None if it has erased itself."""
+    """What a terminal finally shows of a line with carriage returns; None if the line erased itself."""
     *former, last = text.removesuffix("\r").split("\r")
     return None if former and not last.strip() else last
 
 
 @dataclass
 class RunLogs:
-    """Reads a run's logs from where it stopped the last time."""
+    """Reads a run's logs, in each call from where the previous call stopped."""
 
     logs: Path
     from_attempt: int = 0
     nodes: frozenset[int] | None = None
-    """Only these; None for all."""
+    """Only the logs of these nodes; None for all."""
     to_attempt: int | None = None
-    """The last one to read; None for all to come."""
+    """The last attempt to read; None for all, including later ones."""
     writer: str = "rank"
     first: int | None = None
-    """The node whose lines come before those of the others, if several have some."""
+    """The node whose new lines come before those of the other nodes."""
     _read: dict[Path, int] = field(default_factory=dict)
     _open: dict[Path, bytes] = field(default_factory=dict)
-    """What has been read and is not a whole line yet; of a line that overwrites itself only the last part."""
+    """By file: bytes of an unfinished line; of a line that overwrites itself, only the last version."""
 
     def skip(self) -> None:
-        """Passes over what has been written so far."""
+        """Skips the lines that have been written so far."""
         self._read = {file: file.stat().st_size for file, _, _ in self._files()}
         self._open = {}
 
     def lines(self, *, last: bool = False) -> Iterator[Line]:
-        """What has been written up to now and was not taken; the last call also gives an unfinished line."""
-        return self._lines([(*one, one[0].stat().st_size) for one in self._files()], last=last)
+        """The lines that were written after the previous call; with `last`, also an unfinished line."""
+        return self._lines([(*log, log[0].stat().st_size) for log in self._files()], last=last)
 
     def _lines(self, ends: list[tuple[Path, int, int, int]], *, last: bool) -> Iterator[Line]:
         present = max((attempt for _, _, attempt, _ in ends), default=0)
@@ -92,7 +92,7 @@ class RunLogs:
                 yield Line(node, attempt, text, self.writer)
 
     def unfinished(self) -> Iterator[Line]:
-        """The lines that are being overwritten, as they are now."""
+        """The present text of lines that overwrite themselves, such as progress bars."""
         for file, node, attempt in self._files():
             for part in self._open.get(file, b"").split(b"\n"):
                 shown = shown_last(part.decode(errors="replace")) if b"\r" in part else None
@@ -108,7 +108,7 @@ class RunLogs:
             wanted = self.from_attempt <= attempt and (self.to_attempt is None or attempt <= self.to_attempt)
             if wanted and (self.nodes is None or node in self.nodes):
                 found.append((file, node, attempt))
-        return sorted(found, key=lambda one: (one[2], one[1] != self.first, one[1]))
+        return sorted(found, key=lambda log: (log[2], log[1] != self.first, log[1]))
 
     def _new(self, file: Path, end: int, *, last: bool) -> Iterator[str]:
         with file.open("rb") as content:
@@ -123,19 +123,22 @@ class RunLogs:
 
 
 def _shown(whole: list[bytes]) -> Iterator[str]:
-    """What a terminal shows of whole lines."""
+    """The lines as a terminal finally shows them."""
     for line in whole:
         if (text := shown_last(line.decode(errors="replace"))) is not None:
             yield text
 
 
 def _kept(whole: list[bytes], rest: bytes) -> bytes:
-    """What to keep for the next data: what has no end, and an end that may be the way down of a detour."""
+    """The bytes to keep until more is read: the unfinished line `rest`, and a line end that may begin a DETOUR.
+
+    Removes from `whole` a line that is kept, and appends to it a part of an unfinished line that is too long.
+    """
     if whole and b"\r" in whole[-1].removesuffix(b"\r") and PART_OF_DETOUR.fullmatch(rest):
         return whole.pop() + b"\n" + rest
-    # The last character may be the one that begins to overwrite what is still shown.
+    # A carriage return at the end does not count yet: until more arrives, the text before it is still shown.
     rest = rest[max(0, rest.rfind(b"\r", 0, len(rest) - 1)) :]
-    if len(rest) > LONGEST_LINE:  # What has no end is given out in pieces, and never held as a whole.
+    if len(rest) > LONGEST_LINE:  # Bound the memory of an endless line by splitting it.
         whole.append(rest)
         return b""
     return rest

@@ -1,4 +1,4 @@
-"""The only way by which text gets to a screen: as it was written, never as markup."""
+"""Prints text literally: no part of it is interpreted as rich's markup or as a terminal's control sequence."""
 
 import contextlib
 import os
@@ -7,28 +7,28 @@ import time
 from collections.abc import Iterator
 from typing import IO, Any
 
-from rich.console import Console  # noqa: TID251  Here it is given its rule.
+from rich.console import Console  # noqa: TID251  Only this module may use it, for Screen.
 from rich.control import Control
 from rich.text import Text
 
 from ddpjob_operator.text import visible
 
 SIP = 1 << 11
-"""Characters that are written at once: even a serial line at 9600 baud takes them in a few seconds."""
+"""Characters that are written in one call: even a serial line at 9600 baud accepts them within a few seconds."""
 
 
 class Screen(Console):
-    """A terminal or pipe. What is printed on it is never read as markup, neither rich's nor the terminal's own."""
+    """A terminal or pipe that prints text literally, neither as rich's markup nor as control sequences."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, soft_wrap=True, **options)
 
     def render_str(self, text: str, *arguments: Any, **options: Any) -> Text:
-        """All printed text comes through here, including that of a table's cells."""
+        """Makes control characters visible; rich calls this for all printed text, including the cells of a table."""
         return super().render_str(visible(text), *arguments, **options)
 
     def show_cursor(self, show: bool = True) -> bool:  # noqa: FBT001, FBT002  As rich has it.
-        """Shows or hides it; nobody else's text may, so it does not pass the door."""
+        """Shows or hides the cursor, past the filter of `terminal`, which stops this sequence in printed text."""
         obeyed = getattr(self.file, "obeyed", None)
         if obeyed is None:
             return super().show_cursor(show)
@@ -36,19 +36,19 @@ class Screen(Console):
         return True
 
     def on_broken_pipe(self) -> None:
-        """Lets the caller decide; rich would end the process, and a run must not end because nobody reads it."""
+        """Raises BrokenPipeError: rich would end the process, but a run must not end when its output is closed."""
         raise BrokenPipeError
 
 
 class Watched:
-    """A file that knows how long its reader has taken nothing from it."""
+    """A file that measures how long a write has been waiting for the reader."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
         self._since: float | None = None
 
     def write(self, text: str) -> int:
-        """Writes little at once: a large write takes as long with a slow reader as with one that is asleep."""
+        """Writes in small pieces, so that a slow reader can be told from one that does not read at all."""
         try:
             for begin in range(0, len(text), SIP):
                 self._since = time.monotonic()
@@ -60,18 +60,18 @@ class Watched:
 
     @property
     def unread_seconds(self) -> float:
-        """How long it has been waiting for its reader."""
+        """How long the present write has been waiting for the reader, in seconds; 0 without a write."""
         since = self._since
         return 0.0 if since is None else time.monotonic() - since
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is the file's own."""
+        """Delegates all other attributes to the file."""
         return getattr(self._file, name)
 
 
 @contextlib.contextmanager
 def as_far_as_read() -> Iterator[None]:
-    """What is printed here is printed as far as somebody reads it; if nobody does, nothing changes."""
+    """Ignores errors of the output in its body: if the reader is gone, the rest is discarded."""
     try:
         yield
     except OSError:
@@ -79,5 +79,5 @@ def as_far_as_read() -> Iterator[None]:
 
 
 def drop_output() -> None:
-    """Discards further output: at its end Python would print the rest again, and fail."""
+    """Discards further output: at exit Python would try to flush the rest to the closed output, and fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

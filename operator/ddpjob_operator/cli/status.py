@@ -20,7 +20,7 @@ from .table import COLUMNS, Growing, Row, path_end, row, tabulate, whole
 
 POLL_SECONDS = 0.2
 NARROW = ("NAME", "STATE", "PROGRESS", "RESTARTS", "AGE")
-"""Beside these there is room for a directory on a terminal of 80 columns."""
+"""The columns of `ddpjob ls`: few, so that 80 columns leave room for the directory."""
 
 
 def status(runs: Path, name: str | None, *, as_json: bool) -> int:
@@ -54,15 +54,15 @@ def _list(runs: Path, *, as_json: bool) -> int:
 
 
 def _row(run: RunDirectory, job: DDPJob) -> Row:
-    """Its age is that of the job, as on a cluster, and does not start over when a suspended job is resumed."""
+    """A row of the table. As on a cluster, AGE counts from the job's creation; resuming does not reset it."""
     return row(job, age(run.made or job.status.start_time))
 
 
 def _loaded(runs: Iterable[RunDirectory]) -> list[tuple[RunDirectory, DDPJob]]:
-    """The runs with their jobs. A file that is damaged or that this user may not read is told, beside the others.
+    """The runs with their jobs. A file that is damaged or not readable is reported as a warning.
 
     Raises:
-        BadInputError: there are no others.
+        BadInputError: no file can be read.
     """
     loaded, wrong = [], []
     for run in runs:
@@ -81,17 +81,17 @@ def _loaded(runs: Iterable[RunDirectory]) -> list[tuple[RunDirectory, DDPJob]]:
 
 
 def watch(runs: Path, name: str | None) -> NoReturn:
-    """Prints a line for the run of that name or for each, and again whenever one has changed.
+    """Prints a line for the run `name`, or for each run if it is None, and a new line whenever one has changed.
 
     Raises:
         BadInputError: there is no such run.
-        KeyboardInterrupt: its user has seen enough.
+        KeyboardInterrupt: the user pressed Ctrl-C; this is the only other end.
     """
     table, read = Growing(COLUMNS), dict[Path, tuple[object, DDPJob]]()
-    one = [find_run(runs, name)] if name is not None or not known_runs(runs) else []
+    chosen = [find_run(runs, name)] if name is not None or not known_runs(runs) else []
     while True:
         rows: dict[str, Row] = {}
-        for run in one or known_runs(runs):
+        for run in chosen or known_runs(runs):
             if job := _as_written(run, read):
                 rows[job.metadata.uid] = _row(run, job)
         table.show(rows)
@@ -99,7 +99,7 @@ def watch(runs: Path, name: str | None) -> NoReturn:
 
 
 def _as_written(run: RunDirectory, read: dict[Path, tuple[object, DDPJob]]) -> DDPJob | None:
-    """The job of a run, `read` only if its file was replaced; None if that is gone."""
+    """The job of a run; None if its file was deleted. `read` caches jobs until their files are replaced."""
     try:
         found = run.job_file.stat()
     except FileNotFoundError:
@@ -113,7 +113,7 @@ def _as_written(run: RunDirectory, read: dict[Path, tuple[object, DDPJob]]) -> D
 
 
 def ls(runs: Path, *, wide: bool) -> int:
-    """Prints a line for each run of this user on this machine, wherever it is; with `wide`, more of each."""
+    """Prints a line for each run of this user on this machine, in any directory; `wide` adds columns."""
     everywhere = {run.root: run for run in (*registered(), *find_runs(runs.absolute()).values())}
     columns = COLUMNS[:-1] if wide else NARROW
     rows = []

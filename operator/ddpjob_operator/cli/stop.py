@@ -1,4 +1,4 @@
-"""`ddpjob stop NAME`: a run on this machine saves and stops, and is kept, so that it can go on."""
+"""`ddpjob stop NAME`: lets a run on this machine save and stop. Its files are kept, so that it can go on later."""
 
 import signal
 from pathlib import Path
@@ -13,10 +13,10 @@ from .phrases import going_on
 
 
 def stop(runs: Path, name: str) -> int:
-    """Stops a run, and returns once nothing of it runs.
+    """Stops a run, and returns once none of its processes is left.
 
     Raises:
-        BadInputError: there is no such run, another user or another machine runs it, or it was started again
+        BadInputError: there is no such run, another user or machine is running it, or it was started again
             meanwhile.
     """
     run = find_run(runs, name)
@@ -33,7 +33,7 @@ def stop(runs: Path, name: str) -> int:
 
 
 def _stop_what_goes_on(run: RunDirectory) -> None:
-    """Stops what a killed `ddpjob run` has left behind."""
+    """Stops the processes that a killed `ddpjob run` has left behind."""
     lock, job = run.lock, run.load()
     if job is None or job.status.finished:
         return

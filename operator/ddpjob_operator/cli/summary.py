@@ -1,4 +1,4 @@
-"""What remains on the screen when a job has ended."""
+"""The summary that is printed when a job has ended."""
 
 from ddpjob_operator.api import Backend, ConditionType, DDPJob, State
 from ddpjob_operator.text import one_line
@@ -16,7 +16,7 @@ NO_NCCL = (
 
 
 def summarise(screen: Screen, job: DDPJob, progress: LoggedProgress, *, checkpoint: str | None, logs: str) -> None:
-    """How the job ended and its results; `logs` says where the logs are."""
+    """Prints how the job ended and its results; `logs` is the logs' directory or the command that prints them."""
     status = job.status
     screen.print(f"\n{job.metadata.name}: {status.state}. {one_line(status.message)}")
     for name, value in _results(job, progress):
@@ -27,7 +27,7 @@ def summarise(screen: Screen, job: DDPJob, progress: LoggedProgress, *, checkpoi
 
 
 def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
-    """Where to look after a failure; with `flags`, `ddpjob logs` finds the job."""
+    """Prints after a failure which log to look at; `flags` are added to `ddpjob logs` so that it finds the job."""
     incident = job.status.last_incident
     if job.status.state is State.FAILED and incident and incident.cause not in NEVER_RAN:
         command = f"{itself()} logs {job.metadata.name}{flags} --node {incident.node}"
@@ -37,9 +37,9 @@ def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
 
 
 def _results(job: DDPJob, progress: LoggedProgress) -> list[tuple[str, str]]:
-    evaluated, finished, heard = progress.evaluated, progress.finished, job.status.progress
+    evaluated, finished, reported = progress.evaluated, progress.finished, job.status.progress
     pace = finished.values.get("samples_per_second") if finished else None
-    step = progress.step if progress.step is not None or heard is None else heard.step
+    step = progress.step if progress.step is not None or reported is None else reported.step
     results = [
         ("loss", job.status.message_while_true(ConditionType.LOSS_NOT_FINITE) or None),
         ("accuracy", evaluated.values.get("accuracy") if evaluated else None),

@@ -1,4 +1,4 @@
-"""Tables of jobs: printed at once, or row by row as jobs change."""
+"""Tables of jobs, printed as a whole or row by row as jobs change."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,26 +13,26 @@ from .screen import Screen
 
 COLUMNS = ("NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE", "MESSAGE")
 DELETED = "Deleted"
-"""In place of the state of a job that no longer exists."""
+"""Shown as the state of a job that no longer exists."""
 GAP = 3
 """Cells between columns."""
 LEAST = 16
-"""Cells of the last column; a terminal without room for them breaks the lines itself."""
+"""Least width of the last column, in cells; on a narrower terminal the lines wrap."""
 UNLIMITED = 100_000
-"""Cells of a line that is not shown on a terminal."""
+"""Width of the last column if the output is not a terminal."""
 
 Row = tuple[str, ...]
 Fit = Callable[[str, int], list[str]]
-"""The lines by which a text of the last column fits into that many cells."""
+"""Splits or shortens a text of the last column into lines of at most this many cells."""
 
 
 def folded(text: str, room: int) -> list[str]:
-    """All of it, over several lines."""
+    """The whole text, wrapped into several lines."""
     return [line.plain for line in Text(text).wrap(Screen(), room, overflow="fold")] or [""]
 
 
 def path_end(text: str, room: int) -> list[str]:
-    """A path's end, which says most, from the beginning of a name if there is one."""
+    """The end of a path, which tells most, cut at a slash if one fits."""
     if cell_len(text) <= room:
         return [text]
     end = text
@@ -42,34 +42,43 @@ def path_end(text: str, room: int) -> list[str]:
 
 
 def whole(text: str, _room: int) -> list[str]:
-    """All of it in one line, however long that is."""
+    """The whole text in one line, of any length."""
     return [text]
 
 
 def tabulate(columns: Row, rows: Sequence[Row], fit: Fit = folded) -> None:
-    """Prints a table. On a terminal its last column takes the available room; in a pipe a row is a line."""
+    """Prints a table. On a terminal, `fit` fits the last column into the remaining width; a pipe gets whole lines."""
     _print(columns, rows, widths=_widths(columns, [columns, *rows]), header=True, fit=fit)
 
 
 def row(job: DDPJob, age: str) -> Row:
-    """The cells of COLUMNS."""
-    said, shown = job.status, job.status.display
-    eta = "" if said.finished else shown.eta
-    return (job.metadata.name, said.state, shown.ready, shown.progress, eta, str(said.restarts), age, said.message)
+    """The cells of a job for COLUMNS; `age` is already formatted."""
+    status, shown = job.status, job.status.display
+    eta = "" if status.finished else shown.eta
+    return (
+        job.metadata.name,
+        status.state,
+        shown.ready,
+        shown.progress,
+        eta,
+        str(status.restarts),
+        age,
+        status.message,
+    )
 
 
 @dataclass
 class Growing:
-    """A table to which a row is added for each job that is new, has changed, or is gone."""
+    """A table that gets a new row whenever a job is created, changed or deleted."""
 
     columns: Row
     _rows: dict[str, Row] = field(default_factory=dict)
     _widths: dict[str, int] = field(default_factory=lambda: {"STATE": max(map(len, State))})
-    """What has been shown in a column fits into it from then on; the width of the state is known beforehand."""
+    """Width of each column: that of its widest cell so far; for STATE, that of the longest state from the start."""
     _begun: bool = False
 
     def show(self, rows: Mapping[str, Row]) -> None:
-        """Prints what has changed; `rows` are those of all jobs, keyed by what identifies each job."""
+        """Prints a row for each change; `rows` holds the present rows of all jobs, by an identifier of the job."""
         gone = {job: self._gone(known) for job, known in self._rows.items() if job not in rows}
         changed = [cells for job, cells in rows.items() if self._is_news(job, cells)]
         self._rows = dict(rows)
@@ -82,7 +91,7 @@ class Growing:
         self._begun = True
 
     def _is_news(self, job: str, cells: Row) -> bool:
-        """Whether more than the job's age has changed."""
+        """Whether anything but the job's age has changed."""
         known = self._rows.get(job)
         return known is None or self._without("AGE", known) != self._without("AGE", cells)
 
@@ -91,15 +100,16 @@ class Growing:
         return cells[:at] + cells[at + 1 :]
 
     def _gone(self, cells: Row) -> Row:
-        said = {"STATE": DELETED, "PROGRESS": "", "ETA": "", "MESSAGE": ""}
-        return tuple(said.get(column, cell) for column, cell in zip(self.columns, cells, strict=True))
+        replaced = {"STATE": DELETED, "PROGRESS": "", "ETA": "", "MESSAGE": ""}
+        return tuple(replaced.get(column, cell) for column, cell in zip(self.columns, cells, strict=True))
 
 
 def _widths(columns: Row, rows: Iterable[Row]) -> dict[str, int]:
-    """The widest cell of each column."""
-    cells = zip(*rows, strict=True)
+    """The width of the widest cell of each column."""
+    by_column = zip(*rows, strict=True)
     return {
-        column: max(cell_len(one_line(cell)) for cell in those) for column, those in zip(columns, cells, strict=True)
+        column: max(cell_len(one_line(cell)) for cell in cells)
+        for column, cells in zip(columns, by_column, strict=True)
     }
 
 

@@ -1,8 +1,9 @@
-"""Whether a command is about a run on this machine or about a job on a cluster.
+"""Decides whether a command is for a run on this machine or for a job on a cluster.
 
-A flag says it: `--local` or `--run-dir`, or `--cluster`, `--namespace`, `--all-namespaces`, `--context` or
-`--kubeconfig`; `kubectl ddpjob` is a cluster. Without a flag it is the place that has a job of that name or, without
-a name, any. If both have one, the command asks for a flag, whatever it would do.
+Flags decide first: `--local` and `--run-dir` mean this machine; `--cluster`, `--namespace`, `--all-namespaces`,
+`--context` and `--kubeconfig` mean a cluster, and so does `kubectl ddpjob`. Without a flag, the command is for the
+place that has a job of the given name or, without a name, any job. If both places have one, the command is refused
+and asks for a flag.
 """
 
 import argparse
@@ -21,17 +22,17 @@ from ddpjob_operator.text import visible
 from .invocation import called_by_kubectl
 
 CHANGES = frozenset({"suspend", "resume", "scale", "delete"})
-"""A name of no run on this machine means a cluster, even if no kubeconfig names one."""
+"""Commands for which a name without a run on this machine means a cluster, even without a kubeconfig."""
 LOCAL_FLAGS = ("local", "run_dir")
 CLUSTER_FLAGS = ("cluster", "namespace", "all_namespaces", "context", "kubeconfig")
 T = TypeVar("T")
 
 ANSWER_SECONDS = 3.0
-"""Someone who asks for a run on this machine does not wait longer for a cluster that may be unreachable."""
+"""How long a command for a run on this machine waits for a cluster, which may be unreachable."""
 
 
 def run_directory(arguments: argparse.Namespace) -> Path:
-    """Where the runs on this machine are kept."""
+    """The directory that holds the runs on this machine."""
     return getattr(arguments, "run_dir", None) or Path(os.environ.get("DDPJOB_RUN_DIR", RUNS))
 
 
@@ -39,7 +40,7 @@ def on_cluster(arguments: argparse.Namespace) -> bool:
     """Whether the command is for a cluster.
 
     Raises:
-        BadInputError: the flags say both, or no flag says which and both have what is named.
+        BadInputError: the flags contradict each other, or without a flag both places have such a job.
     """
     here, there = given(arguments, LOCAL_FLAGS), given(arguments, CLUSTER_FLAGS)
     if here and there:
@@ -59,45 +60,45 @@ def on_cluster(arguments: argparse.Namespace) -> bool:
 
 
 def means_cluster(arguments: argparse.Namespace) -> bool:
-    """Whether a cluster is named, for a command that is not about a job."""
+    """Whether a command that is not about a job should ask a cluster: a flag or a kubeconfig names one."""
     return bool(given(arguments, CLUSTER_FLAGS)) or called_by_kubectl() or _has_kubeconfig()
 
 
 def _check_only_here(arguments: argparse.Namespace) -> None:
-    """Checks whether the cluster has it too. If the cluster does not say, a line says so.
+    """Checks that the cluster has no such job. If the cluster does not answer, prints that to stderr and goes on.
 
     Raises:
-        BadInputError: it has.
+        BadInputError: the cluster has such a job too.
     """
-    from .cluster import where_there  # noqa: PLC0415  Its client takes longer to import than all the rest.
+    from .cluster import where_there  # noqa: PLC0415  Importing the client is slow.
 
     there: str | Exception | None
     try:
         there = in_time(lambda: where_there(arguments.name), ANSWER_SECONDS)
-    except Exception as error:  # noqa: BLE001  Whatever it is, it does not concern a run on this machine.
+    except Exception as error:  # noqa: BLE001  No error of the cluster may stop a command for this machine.
         there = error
     runs = run_directory(arguments)
     if isinstance(there, Exception):
-        said = f"cannot tell whether the cluster has it too: {visible(str(there))}"
-        print(f"On this machine ({runs}); {said}", file=sys.stderr)
+        problem = f"cannot tell whether the cluster has it too: {visible(str(there))}"
+        print(f"On this machine ({runs}); {problem}", file=sys.stderr)
     elif there is not None:
         both = f"{arguments.name} is a run on" if arguments.name else "there are runs on"
         raise BadInputError(f"{both} this machine ({runs}) and in {there}: say which, with --local or --cluster")
 
 
 def in_time(ask: Callable[[], T], seconds: float) -> T:
-    """A cluster's answer, if it comes in time.
+    """The result of `ask`, which runs in a thread, if it comes within `seconds`.
 
     Raises:
-        TimeoutError: there is none yet.
-        Exception: whatever asking raises.
+        TimeoutError: `ask` has not returned in time.
+        Exception: any error that `ask` raises.
     """
     answer: Future[T] = Future()
 
     def put() -> None:
         try:
             answer.set_result(ask())
-        except Exception as error:  # noqa: BLE001  It is raised where it was asked for.
+        except Exception as error:  # noqa: BLE001  answer.result() raises it in the caller's thread.
             answer.set_exception(error)
 
     threading.Thread(target=put, daemon=True).start()
@@ -108,18 +109,18 @@ def in_time(ask: Callable[[], T], seconds: float) -> T:
 
 
 def given(arguments: argparse.Namespace, flags: tuple[str, ...]) -> list[str]:
-    """Those of these flags that were given."""
+    """The flags among `flags` that the user has given, as they are typed."""
     return [f"--{flag.replace('_', '-')}" for flag in flags if getattr(arguments, flag, None)]
 
 
 def _has_kubeconfig() -> bool:
-    """As kubectl looks for it; the client that reads it is slow to import."""
+    """Whether kubectl would find a kubeconfig. Asking the client would be slow, because of its imports."""
     named = os.environ.get("KUBECONFIG") or "~/.kube/config"
     return any(_is_file(Path(file).expanduser()) for file in named.split(os.pathsep) if file)
 
 
 def _is_file(path: Path) -> bool:
-    """Not one that this user cannot look at, which keeps nobody from a run on this machine."""
+    """Whether a path is a file; False if this user may not look at it, so that local commands still work."""
     try:
         return path.is_file()
     except OSError:

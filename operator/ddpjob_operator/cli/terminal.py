@@ -1,9 +1,9 @@
-r"""The door by which text comes to a terminal. What others have written may colour a line and draw it again, no more.
+r"""Filters all text that a command prints on a terminal. Logs and names may colour and redraw lines, but no more.
 
-A terminal obeys what it is sent: it can be given a title, another screen, contents for the clipboard, or an order of
-letters in which a line reads otherwise than it is. So all that a command prints passes here, whoever wrote it.
-Colours, ends of lines, tabs, carriage returns, and what bars of progress need to draw themselves again (erase the
-line, go up) pass. Everything else is written out, as `\x1b`.
+A terminal executes the control sequences that it receives: they can set its title, switch the screen, write the
+clipboard, or reorder letters so that a line reads differently. Therefore everything that a command prints is
+filtered. Colours, line ends, tabs, carriage returns and the sequences with which progress bars redraw themselves
+(erase the line, cursor up) pass. All other control characters are written out, as `\x1b`.
 """
 
 import re
@@ -23,15 +23,15 @@ PLAIN = "\x1b[0m"
 
 
 class Filter:
-    """Makes of a stream what a terminal may be sent, however the stream is cut into pieces."""
+    """Filters a stream of text; a sequence is recognized even if it is split over several pieces."""
 
     def __init__(self) -> None:
         self._held = ""
-        """The beginning of what may be a sequence."""
+        """The end of the last piece, if it may be the beginning of a sequence."""
         self._coloured = False
 
     def passed(self, text: str) -> str:
-        """What is to be sent now."""
+        """The filtered text that can be written now."""
         text = self._held + text
         last = text.rfind("\x1b", max(0, len(text) - LONGEST_PART))
         end = last if last >= 0 and PART_OF_SEQUENCE.fullmatch(text, last) else len(text)
@@ -39,39 +39,39 @@ class Filter:
         return PIECE.sub(self._piece, text[:end])
 
     def _piece(self, found: re.Match[str]) -> str:
-        said = found[0]
-        if said == "\n":  # A colour, or letters in the background's, must not go on in the lines of others.
+        matched = found[0]
+        if matched == "\n":  # Reset the colour, so that it does not affect the lines of other writers.
             plain, self._coloured = PLAIN * self._coloured, False
             return f"{plain}\n"
         if (colour := found["colour"]) is not None:
             self._coloured = colour.strip("0;") != ""
-            return said
-        return said if len(said) > 1 or said == "\r" else written_out(found)
+            return matched
+        return matched if len(matched) > 1 or matched == "\r" else written_out(found)
 
 
 class Terminal:
-    """A stream whose text passes the filter for as long as it leads to a terminal: a run may leave it."""
+    """A stream that filters its text while it is a terminal; `run --detach` may redirect it to a file."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._filter = Filter()
 
     def write(self, text: str) -> int:
-        """Writes what a terminal may be sent, or to a file or a pipe all of it."""
+        """Writes text: filtered to a terminal, unchanged to a file or a pipe."""
         self._stream.write(self._filter.passed(text) if self._stream.isatty() else text)
         return len(text)
 
     def obeyed(self, text: str) -> None:
-        """Writes what is ours."""
+        """Writes this command's own control sequences without the filter."""
         self._stream.write(text)
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is the stream's own."""
+        """Delegates all other attributes to the stream."""
         return getattr(self._stream, name)
 
 
 def guard() -> None:
-    """Lets all that this process prints on a terminal pass the filter."""
+    """Filters everything that this process prints on a terminal."""
     sys.stdout, sys.stderr = (
         cast("IO[str]", Terminal(stream)) if stream is not None and stream.isatty() else stream
         for stream in (sys.stdout, sys.stderr)

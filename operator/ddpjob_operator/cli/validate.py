@@ -1,4 +1,4 @@
-"""`ddpjob validate FILE`: what is wrong with the DDPJob of a YAML file, without a cluster and without starting it."""
+"""`ddpjob validate FILE`: checks the DDPJob in a YAML file, without a cluster and without starting it."""
 
 import sys
 from pathlib import Path
@@ -10,10 +10,10 @@ INPUT = Path("-")
 
 
 def validate(files: list[Path]) -> int:
-    """Says for each file whether its DDPJob is valid.
+    """Checks each file, and prints which DDPJobs are valid.
 
     Raises:
-        BadInputError: some are not; the text says everything that is wrong in any of them.
+        BadInputError: some are invalid; the message lists all problems of all files.
     """
     wrong = []
     for file in files:
