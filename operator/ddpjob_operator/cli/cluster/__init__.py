@@ -1,4 +1,4 @@
-"""The commands that talk to a cluster, and how each of them finds it."""
+"""The commands for a cluster, and the connection that each of them gets."""
 
 import argparse
 import sys
@@ -26,15 +26,15 @@ T = TypeVar("T")
 
 
 def call(arguments: argparse.Namespace) -> int | Rest:
-    """Runs the command that the arguments name and returns the exit code: 1 if the cluster does not do its part.
+    """Runs the command that the arguments name, and returns the exit code: 1 if the cluster failed to do its part.
 
-    Of a command with several names it may return what is left of it once each of them has had its turn.
+    A command that takes several names may return a function instead, to be called once all names have been processed.
 
     Raises:
         BadInputError: the arguments or the file are wrong.
     """
-    done = _told(partial(_call, arguments))
-    return done if isinstance(done, int) else partial(_told, done)
+    result = _told(partial(_call, arguments))
+    return result if isinstance(result, int) else partial(_told, result)
 
 
 def _call(arguments: argparse.Namespace) -> int | Rest:
@@ -43,7 +43,7 @@ def _call(arguments: argparse.Namespace) -> int | Rest:
 
 
 def _told(do: Callable[[], T]) -> T | int:
-    """What comes of it; that the cluster does not do its part is said."""
+    """The result of `do`; if the cluster failed to do its part, prints the error and returns FAILED."""
     try:
         return do()
     except ClusterError as error:
@@ -52,10 +52,10 @@ def _told(do: Callable[[], T]) -> T | int:
 
 
 def where_there(name: str | None) -> str | None:
-    """Where the cluster of the kubeconfig has a job of that name or, without a name, any job; None if there is none.
+    """The namespace and cluster that have a job of this name or, for None, any job; None if there is no such job.
 
     Raises:
-        ClusterError: the cluster does not say.
+        ClusterError: the cluster does not answer.
     """
     try:
         cluster = connect()

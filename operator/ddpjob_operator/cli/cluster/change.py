@@ -1,4 +1,4 @@
-"""`ddpjob suspend`, `resume` and `scale` on a cluster: a change of the spec, which the operator then carries out."""
+"""`ddpjob suspend`, `resume` and `scale` on a cluster: each changes the spec, and the operator carries that out."""
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.words import counted
@@ -9,11 +9,11 @@ from ddpjob_operator.engine import lost_with_pods
 
 
 def suspend(jobs: Jobs, name: str) -> int:
-    """Lets a job save and stop.
+    """Lets a job save and stop, and prints how to resume it.
 
     Raises:
         BadInputError: there is no such job, or it has finished.
-        ClusterError: the cluster does not do its part.
+        ClusterError: the cluster failed to do its part.
     """
     document, job = unfinished(jobs, name)
     if job.spec.suspend:
@@ -32,7 +32,7 @@ def resume(jobs: Jobs, name: str) -> int:
 
     Raises:
         BadInputError: there is no such job, or it has finished.
-        ClusterError: the cluster does not do its part.
+        ClusterError: the cluster failed to do its part.
     """
     document, job = unfinished(jobs, name)
     if not job.spec.suspend:
@@ -47,8 +47,8 @@ def scale(jobs: Jobs, name: str, nodes: int) -> int:
     """Changes a job's number of nodes.
 
     Raises:
-        BadInputError: there is no such job, it has finished, or it may not have that many.
-        ClusterError: the cluster does not do its part.
+        BadInputError: there is no such job, it has finished, or `nodes` is not allowed.
+        ClusterError: the cluster failed to do its part.
     """
     if nodes < 1:
         raise BadInputError(f"--nodes {nodes} is too small; to stop a job and keep it: {itself()} suspend {name}")
@@ -62,7 +62,7 @@ def scale(jobs: Jobs, name: str, nodes: int) -> int:
 
 
 def _what_it_does(job: DDPJob) -> str:
-    """What another size does to the job's present pods."""
+    """What happens to the job's present pods because of the new size; empty if there are none."""
     if job.spec.suspend or not job.status.attempt:
         return ""
     lost = lost_with_pods(job.spec)

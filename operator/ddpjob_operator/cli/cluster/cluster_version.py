@@ -1,4 +1,4 @@
-"""`ddpjob version`: which DDPJob a cluster has, and whether it has the client's version."""
+"""`ddpjob version`: the versions of a cluster's operator and CRD, and whether they agree with the client's."""
 
 import sys
 from importlib.metadata import version as version_of
@@ -13,25 +13,27 @@ READ = {
         {"fieldSelector": "metadata.name=ddpjobs.ddpjob.dev"},
     ),
 }
-"""What the chart labels with its version, and where it is."""
+"""By component: the path and the query of the objects that the chart labels with its version."""
 
 
 def version(cluster: Cluster) -> int:
-    """Prints the versions of the operator and the CRD as far as the user may read them, and warns of a difference.
+    """Prints the versions of the operator and the CRD, if the user may read them, and warns if versions differ.
 
     Raises:
         UnreachableError: the cluster does not answer.
     """
     known = {"Client": {version_of("ddpjob")}}
-    for what, (path, query) in READ.items():
+    for component, (path, query) in READ.items():
         try:
-            found = [one.get("labels", {}).get(LABEL, "unknown") for one in cluster.metadata(path, query)]
+            found = [labeled.get("labels", {}).get(LABEL, "unknown") for labeled in cluster.metadata(path, query)]
         except RefusedError as error:
-            print(f"{what} Version: unknown ({error.said or error})")
+            print(f"{component} Version: unknown ({error.said or error})")
             continue
-        print(f"{what} Version: {', '.join(sorted(set(found))) or 'not installed'}")
-        known[what] = {*found} - {"unknown"}
+        print(f"{component} Version: {', '.join(sorted(set(found))) or 'not installed'}")
+        known[component] = {*found} - {"unknown"}
     if len(set().union(*known.values())) > 1:
-        each = "; ".join(f"{what} {', '.join(sorted(those))}" for what, those in known.items() if those)
+        each = "; ".join(
+            f"{component} {', '.join(sorted(versions))}" for component, versions in known.items() if versions
+        )
         print(f"WARNING: version difference: {each}", file=sys.stderr)
     return 0

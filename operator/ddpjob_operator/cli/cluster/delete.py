@@ -1,4 +1,4 @@
-"""`ddpjob delete NAME`: ends a job on a cluster and removes all that belongs to it."""
+"""`ddpjob delete NAME`: ends a job on a cluster and removes everything that belongs to it."""
 
 import time
 from functools import partial
@@ -9,27 +9,27 @@ from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, Refused
 
 POLL_SECONDS = 0.5
 DEADLINE_SECONDS = 600.0
-"""Pods get their grace period; if it takes longer than this, a Kubernetes node does not answer."""
+"""How long to wait for pods to end within their grace periods; beyond this, a Kubernetes node is not responding."""
 UNSEEN = "; you may not list pods here, so ddpjob does not wait for them to end"
 
 
 def delete(jobs: Jobs, name: str, *, wait: bool) -> int | Rest:
-    """Removes the job. With `wait`, what is left is to wait until there is nothing of it any more.
+    """Deletes the job. With `wait`, returns a function that waits until the job and its pods no longer exist.
 
     Raises:
         BadInputError: there is no such job.
-        ClusterError: the cluster does not do its part.
+        ClusterError: the cluster failed to do its part.
     """
     job = jobs.get(name)
     pods = _pods(jobs, job)
     jobs.delete(job)
-    what = f"it, its Service and {counted(len(pods), 'pod')}" if pods else "it"
-    print(f"{name}: deleting {what}{'' if pods is not None else UNSEEN}", flush=True)
+    deleted = f"it, its Service and {counted(len(pods), 'pod')}" if pods else "it"
+    print(f"{name}: deleting {deleted}{'' if pods is not None else UNSEEN}", flush=True)
     return partial(_wait, jobs, job, with_pods=pods is not None) if wait else 0
 
 
 def _pods(jobs: Jobs, job: Document) -> list[JobPod] | None:
-    """The job's pods; None if the user may not see any: the right to delete the job is enough to delete it."""
+    """The job's pods; None if the user may not list pods, which is not needed to delete the job."""
     try:
         return jobs.pods(job)
     except RefusedError as error:
@@ -49,6 +49,6 @@ def _wait(jobs: Jobs, job: Document, *, with_pods: bool) -> int:
 
 
 def _left(jobs: Jobs, job: Document, *, with_pods: bool) -> list[str]:
-    """What is left of the job."""
-    itself = ["the job itself"] if jobs.exists(job) else []
-    return [*itself, *(f"pod {pod.name}" for pod in (jobs.pods(job) if with_pods else ()))]
+    """The names of the objects of the job that still exist."""
+    own = ["the job itself"] if jobs.exists(job) else []
+    return [*own, *(f"pod {pod.name}" for pod in (jobs.pods(job) if with_pods else ()))]

@@ -1,4 +1,4 @@
-"""`ddpjob logs NAME` of a cluster's job: what its ranks have written, merged and prefixed as in local mode."""
+"""`ddpjob logs NAME` for a job on a cluster: the output of its ranks, merged and prefixed as in local mode."""
 
 import sys
 from itertools import starmap
@@ -18,13 +18,13 @@ POLL_SECONDS = 0.2
 
 
 def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
-    """Prints the logs of the present pods, or those that are left of an earlier attempt.
+    """Prints the logs of the present pods, or those of an earlier attempt whose pods still exist.
 
-    What it waits for, and everything else that is not a line of a log, goes to standard error.
+    Everything that is not a line of a log, such as what the job waits for, goes to stderr.
 
     Raises:
         BadInputError: there is no such job, node or attempt.
-        ClusterError: the cluster does not do its part.
+        ClusterError: the cluster failed to do its part.
     """
     document = jobs.get(name) if name else jobs.only()
     job = as_job(document)
@@ -43,7 +43,10 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
 
 
 def _miss_first(job: DDPJob, pods: list[JobPod]) -> None:
-    """Says that the most telling log is gone: for example that of a pod that still ran when it was judged."""
+    """Reports that the rank that failed first has no log, because its pod no longer exists.
+
+    For example, the pod was still running when the job failed, and was then deleted.
+    """
     first = incident_of(job.status, job.status.attempt)
     if not job.status.finished or first is None or first.cause in NEVER_RAN:
         return
@@ -52,7 +55,11 @@ def _miss_first(job: DDPJob, pods: list[JobPod]) -> None:
 
 
 def _left(job: DDPJob, pods: list[JobPod], which: Which) -> list[JobPod]:
-    """The requested pods among those with a log that still exist."""
+    """The pods of the requested attempt and node that still exist and have a log.
+
+    Raises:
+        BadInputError: there are none.
+    """
     status = job.status
     started = [pod for pod in pods if pod.started]
     attempt = previous_attempt(started, status) if which.attempt is None else which.attempt
@@ -61,12 +68,12 @@ def _left(job: DDPJob, pods: list[JobPod], which: Which) -> list[JobPod]:
     if wanted:
         return wanted
     if found:
-        have = ", ".join(str(pod.node) for pod in found)
-        raise BadInputError(f"no log of node {which.node} is left of attempt {attempt}; there is {have}")
+        available = ", ".join(str(pod.node) for pod in found)
+        raise BadInputError(f"no log of node {which.node} is left of attempt {attempt}; there is {available}")
     if which.attempt is not None:
         spans = sorted({(pod.attempt, pod.last_attempt(status)) for pod in started})
-        have = ", ".join(starmap(span_of_attempts, spans))
-        raise BadInputError(f"no log of attempt {attempt} is left; there is {have or 'none'}")
+        available = ", ".join(starmap(span_of_attempts, spans))
+        raise BadInputError(f"no log of attempt {attempt} is left; there is {available or 'none'}")
     if nothing_ran(status):
         raise BadInputError(_nothing(job))
     ended = f" Its end: {status.last_incident.message}" if status.last_incident else ""
@@ -74,7 +81,7 @@ def _left(job: DDPJob, pods: list[JobPod], which: Which) -> list[JobPod]:
 
 
 def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which) -> int:
-    """Prints each log as far as it goes, the one that failed first before the others; 1 if one cannot be read."""
+    """Prints the log of each pod, that of the node that failed first before the others; 1 if a log cannot be read."""
     code = 0
     for pod in sorted(pods, key=lambda pod: pod.node != failed_first(job.status, pod.last_attempt(job.status))):
         try:
@@ -92,18 +99,18 @@ def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which) -> int:
         _say(f"no log{yet} of {called(job)} {', '.join(without)}: {waits_for}")
     if not pods:
         gone = "its pods are gone, and their logs with them"
-        said = gone if job.status.finished else f"no log yet: {waits_for}"
-        _say(_nothing(job) if nothing_ran(job.status) else said)
+        message = gone if job.status.finished else f"no log yet: {waits_for}"
+        _say(_nothing(job) if nothing_ran(job.status) else message)
     return code
 
 
 def _nothing(job: DDPJob) -> str:
-    """Why there is no log, and never was one."""
+    """The message for a job that never started a program, so that there is no log."""
     return f"nothing has started{'' if job.status.finished else ' yet'}: {job.status.message or unnoticed(job)}"
 
 
 def _follow(jobs: Jobs, document: Document, pods: list[JobPod], which: Which) -> int:
-    """Prints lines as they come, until the job ends."""
+    """Prints lines as they arrive, until the job ends."""
     life, node = Life(jobs, document), which.node
     if node is None and life.job.spec.nodes > FOLLOWED:
         _say(f"nodes 0 to {FOLLOWED - 1} of {life.job.spec.nodes}; follow another one with --node")

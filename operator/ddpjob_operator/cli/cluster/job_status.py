@@ -1,4 +1,4 @@
-"""`ddpjob status [NAME]` of a cluster's jobs, in the words of local mode."""
+"""`ddpjob status [NAME]` for jobs on a cluster, in the format of local mode."""
 
 import json
 from collections.abc import Iterator
@@ -16,15 +16,15 @@ from ddpjob_operator.text import one_line
 from .life import unnoticed
 
 EVENTS = 10
-"""How many of the last events are shown."""
+"""How many events are shown, the latest ones."""
 
 
 def status(jobs: Jobs, name: str | None, *, as_json: bool, everywhere: bool) -> int:
-    """Prints one job in full, or a line for each.
+    """Prints one job in full, or a line for each job if `name` is None; `everywhere` means in all namespaces.
 
     Raises:
         BadInputError: there is no such job.
-        ClusterError: the cluster does not do its part.
+        ClusterError: the cluster failed to do its part.
     """
     if name is None:
         return _list(jobs, as_json=as_json, everywhere=everywhere)
@@ -43,25 +43,29 @@ def status(jobs: Jobs, name: str | None, *, as_json: bool, everywhere: bool) -> 
 
 
 def watch(jobs: Jobs, name: str | None, *, everywhere: bool) -> int:
-    """Prints a line for the job of that name or for each, and again whenever one has changed. Never ends by itself.
+    """Prints a line for the job `name`, or for each job if it is None, and a new line whenever one has changed.
 
     Raises:
         BadInputError: there is no such job.
-        ClusterError: the cluster does not do its part.
-        KeyboardInterrupt: its user has seen enough.
+        ClusterError: the cluster failed to do its part.
+        KeyboardInterrupt: the user pressed Ctrl-C; it does not end by itself.
     """
     if name is not None:
         jobs.get(name)
     table = Growing(_columns(everywhere=everywhere))
     with _allowed(jobs, everywhere=everywhere):
         for documents in jobs.watch_all(name, everywhere=everywhere):
-            table.show({one["metadata"]["uid"]: _row(one, everywhere=everywhere) for one in documents})
+            table.show({document["metadata"]["uid"]: _row(document, everywhere=everywhere) for document in documents})
     return 0
 
 
 @contextmanager
 def _allowed(jobs: Jobs, *, everywhere: bool) -> Iterator[None]:
-    """Says which right is needed to see the jobs of all namespaces: a right in each of them is not enough."""
+    """Explains a refusal to list all namespaces: that takes a cluster-wide right, not one in each namespace.
+
+    Raises:
+        ClusterError: the user lacks the right.
+    """
     try:
         yield
     except RefusedError as error:
@@ -101,7 +105,7 @@ def _row(document: Document, *, everywhere: bool) -> Row:
 def _tell_events(screen: Screen, jobs: Jobs, document: Document) -> None:
     try:
         events = jobs.events(document)[-EVENTS:]
-    except RefusedError as error:  # What is printed above is useful without them.
+    except RefusedError as error:  # The job's state, printed above, is useful without its events.
         screen.print(f"Events are not shown: {error}")
         return
     if events:

@@ -1,4 +1,4 @@
-"""What happens to a cluster's job, told while it happens in the words of local mode."""
+"""Follows a job on a cluster, and reports its events as local mode does."""
 
 import queue
 import threading
@@ -11,21 +11,22 @@ from ddpjob_operator.engine import Event, events
 
 WAITING = frozenset({State.PENDING, State.QUEUED, State.STARTING, State.RESTARTING, State.SUSPENDING})
 SETTLED_SECONDS = 3.0
-"""A message that has stood this long is what the job waits for; others pass too fast to be read."""
+"""A status message is reported once it has not changed for this long; others change too fast to be read."""
 UNNOTICED = "no operator has seen the job yet; is one installed and running?"
 UNNOTICED_SECONDS = 10.0
-"""An operator takes note of a job within a second, even while another takes over the lead."""
+"""After this long without a status, no operator is running: one notices a job within a second, even during a
+change of leader."""
 
 
 def unnoticed(job: DDPJob) -> str:
-    """Why nothing is known of a job yet."""
+    """Why the job has no status yet."""
     if job.spec.ours:
         return UNNOTICED
     return f"{job.spec.managed_by} manages this job (managedBy); the DDPJob operator leaves it alone"
 
 
 class Life:
-    """A job from now to its end."""
+    """Watches a job from now to its end."""
 
     def __init__(self, jobs: Jobs, document: Document) -> None:
         self.job: DDPJob = as_job(document)
@@ -40,7 +41,7 @@ class Life:
         return self.job.status.finished
 
     def news(self, seconds: float) -> Iterator[Event]:
-        """What has happened since the last call; waits this long for something.
+        """The events since the last call; waits up to `seconds` for a change of the job.
 
         Raises:
             ClusterError: the job was deleted, or the cluster cannot be reached any more.
@@ -60,7 +61,7 @@ class Life:
         yield from events(before, self.job.status)
 
     def _wait_told(self) -> Iterator[Event]:
-        """What the job waits for, once, when it has waited for it long enough."""
+        """A notice of what the job is waiting for, once for each message, after it has waited long enough."""
         status, stood = self.job.status, time.monotonic() - self._since
         message = ""
         if not status.message and stood > UNNOTICED_SECONDS:

@@ -1,4 +1,4 @@
-"""Packages that a program needs and the image may lack: those that its user names, and the file that is sent."""
+"""Packages that the image may lack: those of --pip, and the --requirements file, which is sent with the code."""
 
 import argparse
 import re
@@ -13,18 +13,18 @@ from .pod_options import CODE_DIRECTORY
 REQUIREMENT = re.compile(
     r"[A-Za-z0-9][^\s/\\]*(\s.*)?|[A-Za-z0-9+]+://\S+(\s.*)?|\S+\s*@\s*[A-Za-z0-9+]+://\S+(\s.*)?"
 )
-"""A name with what may follow it, or an address; a path would be one on this machine."""
+"""A package name with extras or versions, or a URL. A path does not match: it would be one on this machine."""
 PASSWORD = re.compile(r"https?://(?!(?:[^/@\s:]+:)?\$\{[A-Z0-9_]+\}@)[^/@\s]+@")
-"""In an address, unless a variable stands for it, as pip takes one: in capital letters."""
+"""A URL with a password, unless the password is a variable that pip replaces: `${NAME}`, in capital letters."""
 ELSEWHERE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
-"""A line of a requirements file that names another file."""
+"""A line of a requirements file that includes another file."""
 
 
 def with_packages(given: argparse.Namespace, source: Source | None) -> tuple[Source | None, tuple[str, ...]]:
-    """What is sent, with the requirements file, and what pip should install; nothing without any.
+    """The source to send, with the requirements file in it, and pip's arguments, which are empty without packages.
 
     Raises:
-        BadInputError: a requirement is not one, or the file does not exist, is not sent, or contains a password.
+        BadInputError: a requirement is malformed, or the file does not exist, is not sent, or contains a password.
     """
     for text in given.pip:
         _check(text)
@@ -41,10 +41,10 @@ def with_packages(given: argparse.Namespace, source: Source | None) -> tuple[Sou
 
 
 def within(file: Path, folder: Path) -> str:
-    """Where a file is in a folder.
+    """The path of a file relative to a folder.
 
     Raises:
-        BadInputError: elsewhere.
+        BadInputError: the file is not in the folder.
     """
     try:
         return file.resolve().relative_to(folder.resolve()).as_posix()
@@ -55,7 +55,7 @@ def within(file: Path, folder: Path) -> str:
 
 
 def _check(text: str) -> None:
-    _check_password(text, "--pip")  # First: what follows says the text.
+    _check_password(text, "--pip")  # First, because the messages below quote the text.
     if text.startswith("-"):
         raise BadInputError(f"--pip {text}: put pip's options into a file, and name it with --requirements")
     if not REQUIREMENT.fullmatch(text):
@@ -65,7 +65,11 @@ def _check(text: str) -> None:
 
 
 def _check_password(text: str, what: str) -> None:
-    """Anyone who may read jobs and ConfigMaps could read it."""
+    """Refuses URLs with passwords: everyone who may read jobs and ConfigMaps could read them.
+
+    Raises:
+        BadInputError: `text` contains one; `what` names its origin in the message.
+    """
     if PASSWORD.search(text):
         raise BadInputError(
             f"{what} has an address with a password; write ${{NAME}} in its place, and set that variable in the pods"

@@ -1,4 +1,4 @@
-"""What `ddpjob submit SCRIPT` brings to a cluster: a job, and the code that it runs."""
+"""Builds what `ddpjob submit SCRIPT` sends to a cluster: a job, and a ConfigMap with the code that it runs."""
 
 import argparse
 import ast
@@ -22,9 +22,9 @@ from .packages import with_packages, within
 from .pod_options import PodOptions, checkpoint_on, with_pod_options
 
 NAMED = 20
-"""This many files are named; the others are only counted."""
+"""How many packed files are listed; the others are only counted."""
 FIRST = 5
-"""This many of those that do not travel."""
+"""How many files that are not packed are listed, of each kind."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Parcel:
     code: Document | None
     """The ConfigMap with the code; None if all of it is in the image."""
     told: tuple[str, ...] = ()
-    """What is sent and what is not, in lines for people."""
+    """Lines to print: what is sent and what is not, and warnings."""
     file: Path | None = None
-    """The YAML file that it was read from; None for a program."""
+    """The YAML file that the job was read from; None for a program."""
 
 
 def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
@@ -53,7 +53,8 @@ def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
     program_here = folder or (read_file(Path(given.target), given.include) if given.target is not None else None)
     source, packages = with_packages(given, program_here)
     gpus = given.gpus_per_node or 0
-    per_gpu = gpus or None if launcher_of(entrypoint.command) else None  # Others leave it to the job: Auto.
+    # Only a launcher needs the number here; for other programs procsPerNode stays unset, and the job counts GPUs.
+    per_gpu = gpus or None if launcher_of(entrypoint.command) else None
     options = Options(
         image=given.image,
         name=given.name,
@@ -76,18 +77,22 @@ def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
         packages=packages,
     )
     document = with_pod_options(document_of(entrypoint, options), wanted)
-    marks = {"annotations": {DIGEST: code["metadata"]["annotations"][DIGEST]}} if code else {}
-    document["metadata"] |= {"namespace": namespace, **marks}
+    digest = {"annotations": {DIGEST: code["metadata"]["annotations"][DIGEST]}} if code else {}
+    document["metadata"] |= {"namespace": namespace, **digest}
     told = (*_packed(source, whole=given.dry_run), *_beside(given)) if source else ()
     told += tuple(_readable(given.env))
     return Parcel(document, code, told)
 
 
 def _entrypoint(given: argparse.Namespace) -> Entrypoint:
-    """With paths as they are in the pod."""
+    """The program that the arguments name, with its path in the pod.
+
+    Raises:
+        BadInputError: there is no such program, or it would not be sent.
+    """
     words: Sequence[str] = given.program or ()
     if given.module is not None:
-        return module(given.module, words)  # Perhaps it is only in the image.
+        return module(given.module, words)  # Not checked here: the module may exist only in the image.
     found = program.entrypoint(given)
     if given.target is None:
         _check_travels(words, given.source)
@@ -97,14 +102,18 @@ def _entrypoint(given: argparse.Namespace) -> Entrypoint:
 
 
 def _check_travels(words: Sequence[str], source: Path | None) -> None:
-    """A script that a command names is here; it is in the pod only if its folder is sent."""
-    here = [word for word in words if word.endswith(".py") and not Path(word).is_absolute() and Path(word).is_file()]
-    if here and source is None:
-        raise BadInputError(f"{here[0]} would not be sent; to send it with its folder: --source .")
+    """Checks that a script on this machine that a command names is sent with its folder.
+
+    Raises:
+        BadInputError: there is such a script, but no --source.
+    """
+    local = [word for word in words if word.endswith(".py") and not Path(word).is_absolute() and Path(word).is_file()]
+    if local and source is None:
+        raise BadInputError(f"{local[0]} would not be sent; to send it with its folder: --source .")
 
 
 def _packed(source: Source, *, whole: bool) -> Iterator[str]:
-    """What travels and what does not; the first of each or, as a dry run has it, the whole of it."""
+    """Lines that list the packed files and those that are not packed; only the first of each, or all if `whole`."""
     names = sorted(file.name for file in source.files)
     size = readable(sum(len(file.content) for file in source.files))
     yield f"packed {counted(len(names), 'file')}, {size}: {_named(names, NAMED, whole=whole)}"
@@ -126,28 +135,28 @@ def _named(names: Sequence[str], most: int, *, whole: bool) -> str:
 
 
 def _readable(env: Sequence[str]) -> Iterator[str]:
-    """Which variables everybody sees who may see the job."""
-    if seen := [name for name in (one.partition("=")[0] for one in env) if SECRET_NAME.search(name)]:
-        yield f"everyone who may see the job can read {', '.join(seen)}; put secret values into a Secret"
+    """A warning about variables whose names look secret: everyone who may read the job can read their values."""
+    if exposed := [name for name in (variable.partition("=")[0] for variable in env) if SECRET_NAME.search(name)]:
+        yield f"everyone who may see the job can read {', '.join(exposed)}; put secret values into a Secret"
 
 
 def _beside(given: argparse.Namespace) -> Iterator[str]:
-    """What a script that is sent alone imports from the folder that it leaves."""
+    """A warning if a script that is sent alone imports modules from its folder."""
     if given.source is not None or given.target is None:
         return
     script = Path(given.target)
-    there = [name for name in sorted(_imported(script)) if _is_module(script.parent / name)]
-    if there:
-        names = ", ".join(there)
+    beside = [name for name in sorted(_imported(script)) if _is_module(script.parent / name)]
+    if beside:
+        names = ", ".join(beside)
         yield f"{script} imports {names} from its folder, which is not sent; to send it: --source {script.parent}"
 
 
 def _imported(script: Path) -> set[str]:
-    """The first parts of the names that it imports."""
+    """The top-level names of the modules that the script imports."""
     nodes = [*ast.walk(ast.parse(script.read_bytes()))]
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    out_of = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
-    return {name.partition(".")[0] for name in plain | out_of}
+    sources = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    return {name.partition(".")[0] for name in plain | sources}
 
 
 def _is_module(path: Path) -> bool:

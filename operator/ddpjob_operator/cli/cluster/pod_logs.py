@@ -1,4 +1,4 @@
-"""The logs of a job's pods as they grow, through restarts of the gang and breaks of the network."""
+"""Follows the logs of a job's pods, through restarts of the gang and interruptions of the network."""
 
 import queue
 import threading
@@ -10,11 +10,11 @@ from ddpjob_operator.cli.run_logs import Line, shown_last
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, RefusedError, UnreachableError
 
 FOLLOWED = 64
-"""Nodes whose logs are followed at once if none is asked for: each takes a connection."""
+"""How many nodes are followed if no node is chosen: each log takes a connection."""
 EVERYTHING = Which()
 RETRY_SECONDS = 1.0
 SETTLE_SECONDS = 20.0
-"""How long the last lines of an ended job may take to arrive."""
+"""How long to wait for the last lines after the job has ended."""
 
 
 class PodLogs:
@@ -29,7 +29,7 @@ class PodLogs:
         which: Which = EVERYTHING,
     ) -> None:
         self.problem: ClusterError | None = None
-        """Why no more logs come, if that is so."""
+        """The error after which no more lines arrive; None without one."""
         self._jobs = jobs
         self._document = document
         self._nodes = nodes
@@ -42,18 +42,22 @@ class PodLogs:
         self._starting = threading.Lock()
 
     def follow(self, skipped: Collection[JobPod] = (), begun: Collection[JobPod] = ()) -> None:
-        """Begins to read all logs except those of these pods; of those begun before, only what was asked for."""
+        """Starts to read the logs of all pods except `skipped`.
+
+        `begun` are pods that already ran: the tail and the time that `which` asks for apply to their logs. Logs of
+        later pods are read from the start.
+        """
         self._begun = frozenset(pod.uid for pod in begun)
         self._readers |= {pod.uid: threading.Thread() for pod in skipped}
         threading.Thread(target=self._watch, daemon=True, name="pods").start()
 
     def skip(self) -> None:
-        """Skips what has been read so far."""
+        """Skips the lines that have been read so far."""
         for _ in self.lines():
             pass
 
     def lines(self, *, last: bool = False) -> Iterator[Line]:  # noqa: ARG002  Lines are whole when they arrive.
-        """What has been read up to now and was not taken."""
+        """The lines that were read since the previous call."""
         return self._until(self._taken + self._lines.qsize())
 
     def _until(self, number: int) -> Iterator[Line]:
@@ -67,7 +71,7 @@ class PodLogs:
         return iter(())
 
     def settle(self) -> None:
-        """Waits, once the job has ended, until all logs are read to their ends."""
+        """Waits until all logs are read to their ends, up to SETTLE_SECONDS. To be called once the job has ended."""
         deadline = time.monotonic() + SETTLE_SECONDS
         try:
             self._read_new(self._jobs.pods(self._document))
@@ -93,13 +97,16 @@ class PodLogs:
                     reader.start()
 
     def _read(self, pod: JobPod) -> None:
-        """Reads a log to its end: what was read in one go after the trainer had ended has the last line."""
+        """Reads a pod's log to its end.
+
+        A read that began after the trainer had ended and was not interrupted contains the last line.
+        """
         now: JobPod | None = pod
-        after, asked = "", self._which if pod.uid in self._begun else EVERYTHING
+        after, which = "", self._which if pod.uid in self._begun else EVERYTHING
         while now is not None:
             whole, before = now.ended, after
             try:
-                log = self._jobs.log(pod, after, tail=asked.tail, since_seconds=asked.since_seconds)
+                log = self._jobs.log(pod, after, tail=which.tail, since_seconds=which.since_seconds)
                 for moment, text in log:
                     after = moment
                     if (shown := shown_last(text)) is not None:
@@ -109,7 +116,7 @@ class PodLogs:
                     return
                 now = self._jobs.pod(pod)
                 time.sleep(0.0 if now is None or now.ended else RETRY_SECONDS)
-            except UnreachableError:  # A pod of a failed gang is soon gone: no wait after a mere break.
+            except UnreachableError:  # After some lines, retry at once: a failed gang's pod is deleted soon.
                 time.sleep(RETRY_SECONDS if after == before else 0.0)
             except RefusedError as error:
                 self.problem = None if error.missing else error

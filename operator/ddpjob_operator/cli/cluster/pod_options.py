@@ -1,4 +1,4 @@
-"""What the pods of a program have on a cluster: its code, its GPUs, its volumes, as its user types them."""
+"""Adds to a program's pods what the options of `ddpjob submit` ask for: code, packages, resources and volumes."""
 
 import json
 import re
@@ -18,7 +18,7 @@ LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 GPU = "nvidia.com/gpu"
 
 CODE_DIRECTORY = "/ddpjob/code"
-"""Where a program is unpacked, and its working directory."""
+"""The directory into which the code is unpacked; also the program's working directory."""
 ARCHIVE_DIRECTORY = "/ddpjob/archive"
 CODE_VOLUME, ARCHIVE_VOLUME = "code", "code-archive"
 UNPACK_CONTAINER = "unpack-code"
@@ -28,10 +28,10 @@ NO_PYTHON = json.dumps(
         "message": "there is no python in the image; submit needs one to unpack code and to install packages",
     }
 )
-"""A failure report, left as the last words of the log: trying again cannot help."""
+"""A failure report, printed as the last line of the log. Its cause says that a restart cannot help."""
 
 PACKAGES_DIRECTORY = "/ddpjob/packages"
-"""Where packages that the image lacks are installed; their Python is in its `bin`."""
+"""The directory into which packages are installed; `bin` in it has the Python that sees them."""
 PACKAGES_PATH = f"{PACKAGES_DIRECTORY}/site"
 PACKAGES_VOLUME = "packages"
 PATH = "PYTHONPATH"
@@ -44,14 +44,14 @@ echo "$0" >&2
 exit 2
 """
 LITTLE = {"cpu": "100m", "memory": "64Mi"}
-"""Both as request and as limit, since a quota may ask for both."""
+"""Requests and limits of the init container that unpacks the code: a quota may require both."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class PodOptions:
-    """What is said about pods besides the program; None and empty are left unsaid."""
+    """The options of `ddpjob submit` for pods; an option that is None or empty leaves the pod unchanged."""
 
     gpus_per_node: int | None = None
     cpu: str | None = None
@@ -64,16 +64,16 @@ class PodOptions:
     code: str | None = None
     """Name of the ConfigMap with the code."""
     works_in_code: bool = True
-    """Whether the code contains the program; otherwise it contains what is sent besides it."""
+    """Whether the program is in the code and runs in its directory; otherwise only a requirements file was sent."""
     packages: Sequence[str] = ()
-    """What pip should install, in its own words."""
+    """The arguments of `pip install`."""
 
 
 def checkpoint_on(text: str | None) -> Json:
-    """`spec.checkpoint` for a `CLAIM:/path`; without one, a directory that is deleted with its pod.
+    """`spec.checkpoint` for a `CLAIM:/path`; for None, a directory that is deleted with its pod.
 
     Raises:
-        BadInputError: it is none.
+        BadInputError: `text` has another form.
     """
     if text is None:
         return {"path": "/checkpoints"}
@@ -82,10 +82,10 @@ def checkpoint_on(text: str | None) -> Json:
 
 
 def with_pod_options(document: Json, wanted: PodOptions) -> Json:
-    """A program's job with what its pods need.
+    """A program's job with the options applied to its pods.
 
     Raises:
-        BadInputError: an option is wrong; the text names all that are.
+        BadInputError: an option is wrong, or the resulting job is invalid.
     """
     pod = document["spec"]["template"]["spec"]
     trainer, *others = pod["containers"]
@@ -119,7 +119,7 @@ def _labels(wanted: PodOptions) -> Json:
 
 
 def _resources(wanted: PodOptions) -> Json | None:
-    """The same as request and as limit: what a pod may use is what the scheduler has reserved for it."""
+    """Equal requests and limits, so that the scheduler reserves everything that a pod may use."""
     for flag, amount in (("--cpu", wanted.cpu), ("--memory", wanted.memory)):
         if amount is not None and not QUANTITY.fullmatch(amount):
             raise BadInputError(f"{flag} {amount}: must be a Kubernetes quantity, such as 4, 500m or 16Gi")
@@ -152,7 +152,7 @@ def _check_places(paths: list[str]) -> None:
 
 
 def _mounted(wanted: PodOptions) -> Iterator[tuple[str, Json, str]]:
-    """Name, source and path of each volume that was asked for."""
+    """Name, source and mount path of each volume of --volume and --image-volume."""
     kinds: tuple[tuple[str, str, Sequence[str], Callable[[str], Json]], ...] = (
         ("volume", "CLAIM", wanted.volumes, _claim),
         ("image-volume", "IMAGE", wanted.image_volumes, lambda image: {"image": {"reference": image}}),
@@ -175,7 +175,7 @@ def _claim(name: str) -> Json:
 
 
 def _unpacking() -> Json:
-    """The init container, in the trainer's image: it names no image here, so the operator gives it the trainer's."""
+    """The init container that unpacks the code. It names no image, so the operator gives it the trainer's."""
     archive = f"{ARCHIVE_DIRECTORY}/{KEY}"
     return {
         "name": UNPACK_CONTAINER,
@@ -192,7 +192,7 @@ def _unpacking() -> Json:
 def _installing(wanted: PodOptions, trainer: Json) -> Json:
     """The init container that installs packages, with the trainer's variables, directory, volumes and resources.
 
-    It only does without GPUs. It asks for no more than the trainer, and so adds nothing to the pod's requests.
+    It gets no GPUs. Its requests do not exceed the trainer's, so they add nothing to the pod's requests.
     """
     own = trainer.get("env", [])
     room = {kind: {one: amount for one, amount in asked.items() if one != GPU} for kind, asked in _asked(trainer)}
@@ -214,26 +214,26 @@ def _installing(wanted: PodOptions, trainer: Json) -> Json:
 
 
 def _asked(trainer: Json) -> Iterator[tuple[str, Json]]:
-    """Requests and limits, if there are any besides GPUs."""
+    """The trainer's requests and limits, each only if it names more than GPUs."""
     return ((kind, asked) for kind, asked in trainer.get("resources", {}).items() if asked.keys() - {GPU})
 
 
 def _with_packages(trainer: Json) -> Json:
-    """The trainer, which sees what was installed: read-only, like all ranks of the node."""
+    """The trainer with the installed packages on its PYTHONPATH, mounted read-only."""
     mount = {"name": PACKAGES_VOLUME, "mountPath": PACKAGES_DIRECTORY, "readOnly": True}
     mounts = [*trainer.get("volumeMounts", ()), mount]
     return trainer | {"env": _with_path(trainer.get("env", [])), "volumeMounts": mounts}
 
 
 def _with_path(env: Sequence[Json]) -> list[Json]:
-    """The variables with the packages' directory at the end of PYTHONPATH: what the user put there comes first."""
-    said = [one["value"] for one in env if one["name"] == PATH and one["value"]]
-    others = [one for one in env if one["name"] != PATH]
-    return [*others, {"name": PATH, "value": ":".join([*said[-1:], PACKAGES_PATH])}]
+    """The variables with the packages' directory at the end of PYTHONPATH, after the user's own directories."""
+    own = [variable["value"] for variable in env if variable["name"] == PATH and variable["value"]]
+    others = [variable for variable in env if variable["name"] != PATH]
+    return [*others, {"name": PATH, "value": ":".join([*own[-1:], PACKAGES_PATH])}]
 
 
 def _text(name: str) -> str:
-    """A program that runs in the pod; Kubernetes would expand `$(NAME)` in it."""
+    """The source of a program that runs in the pod. It must not contain `$(NAME)`, which Kubernetes would expand."""
     return resources.files("ddpjob_operator.client").joinpath(name).read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""`ddpjob submit FILE`: a DDPJob on a cluster; with `--wait` it is shown as in local mode until it ends."""
+"""`ddpjob submit FILE`: creates a DDPJob on a cluster; `--wait` shows it until it ends, as in local mode."""
 
 import argparse
 import dataclasses
@@ -44,18 +44,18 @@ OF_A_PROGRAM = (
         "queue",
     ),
 )
-"""Options that a file does not need."""
+"""Options that describe a program, and are refused with a YAML file."""
 
 UNREAD = 1
-"""Nobody reads what is shown, as when `head` has enough."""
+"""Exit code if the reader closed the output, as `head` does."""
 
 
 def submit(cluster: Cluster, given: argparse.Namespace) -> int:
-    """Creates the job of a file or a program; the exit code with `wait` is the job's own.
+    """Creates the job of a YAML file or a program; with --wait, the exit code is the job's own.
 
     Raises:
-        BadInputError: the file, the program or an option is wrong, or there is a job of this name already.
-        ClusterError: the cluster does not do its part.
+        BadInputError: the file, the program or an option is wrong, or a job of this name exists already.
+        ClusterError: the cluster failed to do its part.
     """
     if given.output and not given.dry_run:
         raise BadInputError(f"-o {given.output} works only with --dry-run; add it")
@@ -87,7 +87,7 @@ def submit(cluster: Cluster, given: argparse.Namespace) -> int:
 
 
 def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parcel]:
-    """What is sent, and the cluster with the namespace that it goes to."""
+    """The parcel to send, and the cluster with the namespace to which it is sent."""
     if given.file_too is None and given.target != "-" and program.is_program(given):
         return cluster, parcel(given, cluster.namespace)
     file = Path(given.file_too or given.target)
@@ -95,7 +95,7 @@ def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parce
     job_file = parse(sys.stdin.read(), "the input") if str(file) == "-" else read(file)
     cluster = _in_namespace(cluster, job_file, given.namespace)
     metadata = {**job_file.document["metadata"], "namespace": cluster.namespace}
-    if annotations := metadata.get("annotations"):  # A copy of a finished job is to run.
+    if annotations := metadata.get("annotations"):  # The file may be a finished job's, whose mark must not be kept.
         metadata["annotations"] = {key: text for key, text in annotations.items() if key != FINISHED}
     others = (
         f"{kind} in {file} is not submitted; create it with: kubectl apply -f {file}" for kind in job_file.others
@@ -104,13 +104,13 @@ def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parce
 
 
 def size_of(spec: DDPJobSpec) -> str:
-    """The job's size; only its nodes if the operator may count GPUs of which we do not know."""
+    """The job's size; only its nodes if it has resources that only the operator may count as GPUs."""
     counted_there = spec.procs_per_node is None and any("/" in name and not is_gpu(name) for name in spec.resources)
     return counted(spec.nodes, "node") if counted_there else world(spec.nodes, spec.resolved_procs_per_node())
 
 
 def _brought(jobs: Jobs, parcel: Parcel, given: argparse.Namespace, screen: Screen) -> Document | None:
-    """The job as it is created or changed; None in a dry run."""
+    """Creates the job or, with --replace, changes it. Returns its object; None in a dry run."""
     name = parcel.document["metadata"]["name"]
     found = unfinished(jobs, name)[0] if given.replace and jobs.has(name) else None
     if given.dry_run:
@@ -127,8 +127,8 @@ def _brought(jobs: Jobs, parcel: Parcel, given: argparse.Namespace, screen: Scre
 
 
 def _printed(parcel: Parcel, output: str) -> str:
-    """What would be created, as `kubectl apply -f -` takes it."""
-    made = [one for one in (parcel.code, parcel.document) if one is not None]
+    """The objects that would be created, in a form that `kubectl apply -f -` accepts."""
+    made = [part for part in (parcel.code, parcel.document) if part is not None]
     if output == "yaml":
         return "---\n".join(map(written, made))
     whole = made[0] if len(made) == 1 else {"apiVersion": "v1", "kind": "List", "items": made}
@@ -136,7 +136,11 @@ def _printed(parcel: Parcel, output: str) -> str:
 
 
 def _refuse_options(given: argparse.Namespace, file: Path) -> None:
-    """What a file says cannot also be given as an option."""
+    """Refuses options for what the YAML file says itself.
+
+    Raises:
+        BadInputError: one is given.
+    """
     why = f"is for programs; {file} says what to run: edit it instead"
     if given.file_too and given.target is not None:
         raise BadInputError(f"--filename {why}")
@@ -144,22 +148,26 @@ def _refuse_options(given: argparse.Namespace, file: Path) -> None:
 
 
 def _instead(file: Path | None, job: DDPJob) -> str:
-    """What to do if there is a job of this name."""
+    """The advice if a job of this name exists already."""
     name, flags = job.metadata.name, f"-n {job.metadata.namespace}"
-    look, anew = f"Look at it: {itself()} status {name} {flags}.", f"first: {itself()} delete {name} {flags}"
+    look, first = f"Look at it: {itself()} status {name} {flags}.", f"first: {itself()} delete {name} {flags}"
     if file is None:
-        return f"{look} To run beside it: --name; in its place: --replace. To run it again, {anew}"
-    return f"{look} Change it: kubectl apply {flags} -f {file}. To run it again, {anew}"
+        return f"{look} To run beside it: --name; in its place: --replace. To run it again, {first}"
+    return f"{look} Change it: kubectl apply {flags} -f {file}. To run it again, {first}"
 
 
 def _warn_of_losses(screen: Screen, job: DDPJob) -> None:
-    """Keeping checkpoints on a cluster is up to the user, but we say so before hours of training are lost."""
+    """Warns if checkpoints are lost with their pods, before hours of training are lost."""
     if lost := lost_with_pods(job.spec):
         screen.print(f"If it is suspended, preempted or restarted with new pods, it starts over: {lost}")
 
 
 def _in_namespace(cluster: Cluster, job_file: JobFile, given: str | None) -> Cluster:
-    """The cluster with the namespace that the job goes to: kubectl's rule."""
+    """The cluster with the job's namespace, chosen as kubectl does: the file and --namespace must agree.
+
+    Raises:
+        BadInputError: they differ.
+    """
     own = job_file.document["metadata"].get("namespace")
     if own and given and own != given:
         raise BadInputError(f"metadata.namespace is {own} and --namespace is {given}; they must agree")
@@ -167,7 +175,7 @@ def _in_namespace(cluster: Cluster, job_file: JobFile, given: str | None) -> Clu
 
 
 def _wait(jobs: Jobs, made: Document, screen: Screen) -> int:
-    """Shows what happens to the job until it ends, or until the user has seen enough."""
+    """Shows the job until it ends, the user presses Ctrl-C, or the output is closed; returns the exit code."""
     life = Life(jobs, made)
     job, unread = life.job, threading.Event()
     logs = PodLogs(jobs, made, range(FOLLOWED), called(job))
@@ -197,12 +205,12 @@ def _wait(jobs: Jobs, made: Document, screen: Screen) -> int:
 
 
 def _accompany(life: Life, logs: PodLogs, display: Display, unread: threading.Event) -> None:
-    told = False
+    reported = False
     while not life.over and not unread.is_set():
         for event in life.news(POLL_SECONDS):
             display.tell(event)
-        if logs.problem and not told:
-            told = True
+        if logs.problem and not reported:
+            reported = True
             display.tell(Event(warning=True, reason="Notice", message=f"no logs: {logs.problem}"))
     if life.over:
         logs.settle()
