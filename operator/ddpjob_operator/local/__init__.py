@@ -1,4 +1,4 @@
-"""The process adapter: the same engine, with processes of this machine as pods."""
+"""The local adapter of the engine: it runs pods as processes of this machine."""
 
 from .files import Lock
 from .lifecycle import open_job, remove_run, stop_job

@@ -1,9 +1,9 @@
 """Stands in for the container of one pod: runs its process, ends all its descendants, and records how it ended.
 
-Runs on its own (`python -I -S container.py POD_DIRECTORY`) with nothing but the standard library, and outlives the
-`ddpjob run` that started it: a trainer does not notice when its manager dies. In the pod's directory it reads
-`process.json` (what to run), `delete.json` and `stop.json` (how gently to stop), holds the lock on `lock`, and writes
-`started.json` and `exit.json`. If the lock is free and there is no `exit.json`, this process itself was killed.
+Runs as a program of its own (`python -I -S container.py POD_DIRECTORY`), with only the standard library, and outlives
+the `ddpjob run` that started it, so that training goes on if that is killed. In the pod's directory it reads
+`process.json` (what to run), `delete.json` and `stop.json` (the grace period for a stop), holds the lock on `lock`,
+and writes `started.json` and `exit.json`. If the lock is free and there is no `exit.json`, this process was killed.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def main(pod: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return  # Another one runs this pod already.
+        return  # Another process runs this pod already.
     os.truncate(lock, 0)
     os.write(lock, f"{os.getpid()}\n".encode())
     if (pod / "exit.json").exists():
@@ -47,7 +47,7 @@ def main(pod: Path) -> None:
 
 
 class _StopRequest:
-    """SIGTERM, by which `ddpjob run` says that there is a `delete.json` or `stop.json` to read."""
+    """Handles SIGTERM, which `ddpjob run` sends after it has written `delete.json` or `stop.json`."""
 
     def __init__(self, pod: Path) -> None:
         self._pod = pod
@@ -55,16 +55,16 @@ class _StopRequest:
         signal.signal(signal.SIGTERM, self._receive)
         signal.signal(signal.SIGALRM, self._kill)
         for unheeded in (signal.SIGINT, signal.SIGHUP):
-            signal.signal(unheeded, lambda *_: None)  # SIG_IGN would be the trainer's too.
+            signal.signal(unheeded, lambda *_: None)  # Not SIG_IGN, which the trainer would inherit.
 
     def watch(self, main: int) -> None:
-        """From now on a request stops this process, even one that came earlier or could not be acted on yet."""
+        """Lets requests stop the process `main` from now on, including a request that arrived earlier."""
         self._main = main
         if self._asked():
             self._stop()
 
     def over(self) -> None:
-        """The process has ended; its number may soon be another's."""
+        """Stops signaling the main process, which has ended: the system may give its pid to another process."""
         self._main = None
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -73,14 +73,14 @@ class _StopRequest:
             self._stop()
 
     def _stop(self) -> None:
-        """SIGTERM to the main process, as a kubelet does, and SIGKILL when the grace period is over."""
-        asked = [float(json.loads(file.read_text())["gracePeriodSeconds"]) for file in self._asked()]
-        grace = min(asked, default=DEFAULT_GRACE)  # None: a SIGTERM from elsewhere.
+        """Sends SIGTERM to the main process, as a kubelet does, and SIGKILL after the grace period."""
+        periods = [float(json.loads(file.read_text())["gracePeriodSeconds"]) for file in self._asked()]
+        grace = min(periods, default=DEFAULT_GRACE)  # Without a file, somebody else has sent SIGTERM.
         self._signal(signal.SIGTERM)
         signal.setitimer(signal.ITIMER_REAL, max(grace, SHORTEST_TIMER))
 
     def _asked(self) -> list[Path]:
-        """The files by which it was told to stop."""
+        """The existing files that request a stop."""
         return [file for name in ("delete.json", "stop.json") if (file := self._pod / name).exists()]
 
     def _kill(self, *_: object) -> None:
@@ -112,7 +112,7 @@ def _run(pod: Path, process: dict[str, Any], stop: _StopRequest) -> dict[str, An
             return _ended(START_ERROR_EXIT_CODE, "StartError", message)
     stop.watch(main.pid)
     _record(pod / "started.json", {"pid": os.getpid(), "main": main.pid})
-    os.close(1)  # Tells the starter, which reads until the end of this pipe, that the process runs.
+    os.close(1)  # The starter reads this pipe to its end, and so learns that the process runs.
     code = main.wait()
     stop.over()
     _end_descendants()
@@ -122,14 +122,14 @@ def _run(pod: Path, process: dict[str, Any], stop: _StopRequest) -> dict[str, An
 
 
 def _private(file: str) -> IO[bytes]:
-    """A file to append to that nobody else can read: a program prints what others must not see."""
+    """Opens a file for appending that only its owner can read, because a program may print secrets."""
     return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
 
 
 def _end_descendants() -> None:
     """Ends and reaps every descendant of the pod's process, as the end of a container does."""
     if sys.platform != "linux":
-        return  # They are not handed to us; `ddpjob run` finds them by their environment.
+        return  # No subreapers here, so descendants are unknown; `ddpjob run` finds them by their environment.
     while children := _children():
         for child in children:
             os.kill(child, signal.SIGKILL)
@@ -138,7 +138,7 @@ def _end_descendants() -> None:
 
 
 def _children() -> list[int]:
-    """Children of this process: its own and, as it is a subreaper, those whose parents have ended."""
+    """Pids of the children of this process, including orphaned descendants, because it is a subreaper."""
     return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
 
 
@@ -177,7 +177,7 @@ def _ended(code: int, reason: str, message: str) -> dict[str, Any]:
 
 
 def _record(path: Path, value: dict[str, Any]) -> None:
-    """Writes a file; if the disk is full, once there is room: how a process ended must not be lost."""
+    """Writes a file. While the disk is full it retries, because the record of an exit must not be lost."""
     while True:
         try:
             return _write(path, value)
@@ -188,7 +188,7 @@ def _record(path: Path, value: dict[str, Any]) -> None:
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
-    """Like files.write_json, which this program does without: it starts in 20 ms since it imports nothing of ours."""
+    """Like files.write_json, but without importing anything of ours, so that this program starts in 20 ms."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(value) + "\n")
     temporary.replace(path)

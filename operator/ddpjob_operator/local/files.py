@@ -1,7 +1,7 @@
-"""Files that survive a crash between any two lines: replaced as a whole or not at all.
+"""Files that are replaced atomically, so that a crash at any point leaves the old or the new content.
 
-A run directory may come from elsewhere, as with a cloned repository. So nothing but regular files is opened: a pipe
-would keep its reader waiting, a device has no end, and where a link leads is somebody else's.
+A run directory may come from somebody else, for example in a cloned repository. So only regular files are opened:
+reading a pipe would block, a device has no end, and a link may lead to a file outside the run directory.
 """
 
 import contextlib
@@ -20,21 +20,21 @@ import psutil
 from ddpjob_operator.api import BadInputError
 
 LARGEST_BYTES = 64 << 20
-"""A JSON document is smaller."""
+"""Limit for a JSON document; larger files are refused."""
 NOT_A_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR})
-"""What open(2) says of a link, of a socket, and of a directory."""
+"""Errors of open(2) for a link, a socket, and a directory."""
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replaces a file by a JSON document, atomically. It may hold an environment, so only its owner can read it."""
+    """Replaces a file by a JSON document, atomically. Only its owner can read it: it may contain secret variables."""
     write_whole(path, json.dumps(value, indent=1) + "\n")
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replaces whatever has a name by a file that only its owner can read, atomically.
+    """Writes a text file that only its owner can read, atomically replacing anything that has its name.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with _naming(path):
@@ -45,7 +45,7 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Makes an error say which file it is about: the error of a full disk does not."""
+    """Adds the file's name to an OSError, because the error of a full disk has none."""
     try:
         yield
     except OSError as error:
@@ -53,11 +53,11 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON document, or None if there is no such file.
+    """The JSON document in a file; None if there is no such file.
 
     Raises:
-        BadInputError: It is not a regular file.
-        ValueError: It is no JSON document, or a very large one.
+        BadInputError: it is not a regular file.
+        ValueError: it is not a JSON document, or larger than LARGEST_BYTES.
     """
     try:
         with open(_open_regular(path, os.O_RDONLY), "rb") as file:
@@ -70,11 +70,11 @@ def read_json(path: Path) -> Any:
 
 
 def _open_regular(path: Path, flags: int) -> int:
-    """A descriptor of a regular file.
+    """Opens a regular file, and returns its descriptor.
 
     Raises:
-        BadInputError: It is something else.
-        OSError: It is not there, or cannot be opened.
+        BadInputError: it is not a regular file.
+        OSError: it does not exist, or cannot be opened.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
@@ -90,22 +90,22 @@ def _open_regular(path: Path, flags: int) -> int:
 
 PROBES, PROBE_SECONDS = 5, 0.02
 LONGEST_NUMBER = 20
-"""Letters of a process's number, and more."""
+"""Characters that are read of a lock file: more than any pid has."""
 
 
 class Lock:
-    """A lock on a file that its holder's death releases, however it dies; the file says who holds it."""
+    """A lock on a file, released when its holder's process ends, however it ends; the file has the holder's pid."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[str] | None = None
 
     def acquire(self) -> bool:
-        """Takes the lock and notes this process in the file; False if another process holds it."""
+        """Takes the lock and writes this process's pid into the file; False if another process holds the lock."""
         for _ in range(PROBES):
             if file := self._locked():
                 break
-            time.sleep(PROBE_SECONDS)  # It may only be a process that asks for the holder.
+            time.sleep(PROBE_SECONDS)  # holder() of another process takes the lock for a moment, so try again.
         else:
             return False
         with _naming(self._path):
@@ -116,32 +116,32 @@ class Lock:
         return True
 
     def _locked(self) -> IO[str] | None:
-        """The file, with the lock; None if another process has it."""
+        """The opened and locked file; None if another process holds the lock."""
         with contextlib.ExitStack() as unless_locked, contextlib.suppress(BlockingIOError, FileNotFoundError):
             descriptor = _open_regular(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             file = unless_locked.enter_context(os.fdopen(descriptor, "a+", encoding="utf-8"))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Who held it before may have removed the file, and a third process have made another one of its name.
+            # The former holder may have deleted the file, and another process may have created a new one.
             if os.path.samestat(os.fstat(descriptor), self._path.stat()):
                 unless_locked.pop_all()
                 return file
         return None
 
     def release(self) -> None:
-        """Lets go of the lock."""
+        """Releases the lock, if this process holds it."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def holder(self) -> int | None:
-        """The process that holds the lock; None if it is free."""
+        """The pid of the process that holds the lock, 0 if the file does not have it; None if the lock is free."""
         try:
             with self._opened() as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    said = file.read(LONGEST_NUMBER).strip()
-                    return int(said) if said.isdecimal() else 0
+                    content = file.read(LONGEST_NUMBER).strip()
+                    return int(content) if content.isdecimal() else 0
         except FileNotFoundError:
             pass
         return None
@@ -150,8 +150,8 @@ class Lock:
         """Sends a signal to the process that holds the lock, if one does.
 
         Raises:
-            BadInputError: It is another user's, or its number is that of another machine or container. Here another
-                process may have this number, and is not touched.
+            BadInputError: the holder belongs to another user, machine or container. A process here that happens to
+                have its pid gets no signal.
         """
         holder = self.holder()
         if holder and self._is_open_in(holder):
@@ -163,14 +163,14 @@ class Lock:
             )
 
     def _is_open_in(self, process: int) -> bool:
-        """Whether a process of this user and machine has the file open, as the holder of the lock has."""
+        """Whether a process of this user on this machine has the file open, which is true of the lock's holder."""
         try:
-            return any(self._path.samefile(one.path) for one in psutil.Process(process).open_files())
+            return any(self._path.samefile(file.path) for file in psutil.Process(process).open_files())
         except (psutil.AccessDenied, psutil.NoSuchProcess, FileNotFoundError):
             return False
 
     def wait(self) -> None:
-        """Blocks until nobody holds the lock; a lock whose file is gone is held by nobody."""
+        """Blocks until the lock is free, or its file does not exist."""
         with contextlib.suppress(FileNotFoundError), self._opened() as file:
             fcntl.flock(file, fcntl.LOCK_SH)
 

@@ -1,4 +1,4 @@
-"""Which job a `ddpjob run` carries on: a new one, or the one that its run directory holds."""
+"""Decides which job `ddpjob run` runs, a new one or the one in the run directory, and prepares the directory."""
 
 import shutil
 from collections.abc import Callable
@@ -16,13 +16,13 @@ Tell = Callable[[Event], None]
 
 
 def open_job(run: RunDirectory, wanted: DDPJob, gpus: list[str], tell: Tell, *, fresh: bool) -> DDPJob:
-    """The job to carry on, with the spec that is wanted now. The caller holds the run directory's lock.
+    """The job to run, with the spec of `wanted`. The caller holds the run directory's lock.
 
-    An unfinished job goes on; one that failed starts again, from the checkpoints that it left. One that succeeded is
-    returned as it is: finished means finished. `fresh` forgets whatever there was.
+    An unfinished job goes on. A failed job starts again, from its checkpoints. A job that succeeded is returned
+    unchanged, and not run again. `fresh` deletes the earlier job, its logs and its checkpoints.
 
     Raises:
-        BadInputError: a release with a former version of the type began it, and it has not finished.
+        BadInputError: the job was started by a release with a former version of the type, and has not finished.
     """
     known = run.load()
     if known is not None:
@@ -53,7 +53,10 @@ def _check_version(run: RunDirectory, known: DDPJob) -> None:
 
 
 def _choose_directory(run: RunDirectory, tell: Tell, *, anew: bool) -> None:
-    """The ranks work where the run was started first, as torchrun's do; what they wrote there is found again."""
+    """Sets the ranks' working directory: where the run was first started, so that ranks find their files again.
+
+    If that directory no longer exists, or `anew` is set, it is the current directory, as with torchrun.
+    """
     here, known = Path.cwd(), None if anew else run.work
     if known == here:
         return
@@ -75,7 +78,7 @@ def _new(wanted: DDPJob) -> DDPJob:
 
 
 def _gone_on(run: RunDirectory, known: DDPJob, wanted: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:
-    """The known job with the wanted spec; if that may change only while nothing runs, the job is stopped first."""
+    """The known job with the wanted spec. The job is stopped first if the change is not allowed while it runs."""
     if stops_first(known.spec, wanted.spec):
         known = stop_job(run, known, gpus, tell)
     changed = known.spec != wanted.spec
@@ -85,16 +88,19 @@ def _gone_on(run: RunDirectory, known: DDPJob, wanted: DDPJob, gpus: list[str], 
 
 
 def stops_first(known: DDPJobSpec, wanted: DDPJobSpec) -> bool:
-    """Whether a rule forbids the change while processes run; some may, also of a job whose spec says suspend."""
+    """Whether a rule forbids the change while processes run.
+
+    A job whose spec says suspend may still have processes, so it counts as running.
+    """
     before, after = ({**spec.to_dict(), "suspend": False} for spec in (known, wanted))
     return any(rule.broken(after, before) for rule in FIXED if rule.local)
 
 
 def stop_job(run: RunDirectory, known: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:
-    """The job after suspension: its processes have saved and ended. The caller holds the run directory's lock.
+    """Suspends a job, and returns it once its processes have saved and ended. The caller holds the directory's lock.
 
     Raises:
-        BadInputError: a release with a former version of the type began it, and it has not finished.
+        BadInputError: the job was started by a release with a former version of the type, and has not finished.
     """
     _check_version(run, known)
     suspended = known.spec.model_copy(update={"suspend": True})
@@ -104,9 +110,9 @@ def stop_job(run: RunDirectory, known: DDPJob, gpus: list[str], tell: Tell) -> D
 
 
 def remove_run(run: RunDirectory) -> None:
-    """Removes a run's directory, but not what links in it lead to. The caller holds its lock.
+    """Removes a run's directory, but not the targets of links in it. The caller holds its lock.
 
-    The object goes last: after a crash before that, the next call removes the rest.
+    job.json is deleted near the end: if this crashes before that, the run is still found, and can be removed again.
     """
     last = (run.job_file, run.lock_file)
     for entry in set(run.root.iterdir()) - set(last):
@@ -129,9 +135,9 @@ def _forget(run: RunDirectory) -> None:
 
 
 def _set_aside(run: RunDirectory, known: DDPJob) -> None:
-    """Makes room for a new job of the same name; the old one's logs and status stay as evidence.
+    """Makes room for a new job of the same name; logs and status of the old job are kept in `former-<uid>`.
 
-    The object goes last: after a crash before that, the next call does the rest.
+    job.json is moved last: if this crashes before that, the next call does the rest.
     """
     aside = run.root / f"former-{known.metadata.uid[:8]}"
     aside.mkdir(exist_ok=True)

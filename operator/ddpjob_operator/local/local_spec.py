@@ -1,4 +1,4 @@
-"""What a spec means on one machine: every node has its place here, and nobody but `ddpjob run` decides."""
+"""Adapts a spec to one machine, where all nodes have room and only `ddpjob run` manages the job."""
 
 from collections.abc import Iterator
 
@@ -9,12 +9,12 @@ A_YEAR = 366 * 24 * 3600
 
 
 def as_here(spec: DDPJobSpec) -> DDPJobSpec:
-    """The spec as this machine can carry it out."""
+    """The spec without the fields that have no effect on one machine."""
     policy = spec.clean_pod_policy
     return spec.model_copy(
         update={
             "checkpoint": _kept(spec),
-            "elastic": None,  # A missing node is one that is yet to be made, not one without a place.
+            "elastic": None,  # Otherwise nodes that were not created yet could make the job shrink.
             "schedule_timeout_seconds": A_YEAR,
             "scheduling": None,
             "disruption": DisruptionPolicy.ALLOW,
@@ -26,14 +26,14 @@ def as_here(spec: DDPJobSpec) -> DDPJobSpec:
 
 
 def _kept(spec: DDPJobSpec) -> Checkpoint | None:
-    """It costs nothing to keep checkpoints here, even those that on a cluster are deleted with their pods."""
+    """`spec.checkpoint`, in a volume of the run if on a cluster the checkpoints would be deleted with their pods."""
     if spec.checkpoint is None or not lost_with_pods(spec):
         return spec.checkpoint
     return spec.checkpoint.model_copy(update={"volume": {"persistentVolumeClaim": {"claimName": "checkpoints"}}})
 
 
 def differences(spec: DDPJobSpec) -> Iterator[str]:
-    """What a person should know: fields that mean something else here, or nothing."""
+    """Notices about fields that have another effect on this machine, or none."""
     if spec.suspend:
         yield "suspend is true in the file: nothing runs until it says false"
     if not spec.ours:

@@ -1,4 +1,4 @@
-"""What this machine has to share among the nodes of a job: GPUs, cores, ports."""
+"""Resources of this machine that the nodes of a job share: GPUs, cores, ports."""
 
 import contextlib
 import fcntl
@@ -20,7 +20,7 @@ from .process_spec import LOOPBACK
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that CUDA would show: CUDA_VISIBLE_DEVICES if it is set, otherwise all that the driver knows."""
+    """The GPUs that CUDA programs see: those in CUDA_VISIBLE_DEVICES or, if it is not set, all of the driver's."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [gpu for gpu in chosen.split(",") if gpu.strip() not in {"", "-1"}]
@@ -32,7 +32,7 @@ def visible_gpus() -> list[str]:
 
 
 def choose_backend(spec: DDPJobSpec, gpus: list[str]) -> tuple[Backend, str]:
-    """The backend on this machine, and why: NCCL needs a GPU for each rank."""
+    """The backend on this machine, and the reason for it: NCCL needs a GPU for each rank."""
     ranks = spec.nodes * spec.resolved_procs_per_node()
     if spec.backend is not Backend.AUTO:
         return spec.backend, "as spec.backend says"
@@ -43,25 +43,26 @@ def choose_backend(spec: DDPJobSpec, gpus: list[str]) -> tuple[Backend, str]:
 
 
 def share_of_gpus(gpus: list[str], node: int, procs_per_node: int) -> str:
-    """The GPUs of one node."""
+    """One node's GPUs, as a value of CUDA_VISIBLE_DEVICES."""
     return ",".join(gpus[node * procs_per_node : (node + 1) * procs_per_node])
 
 
 def threads_per_process(processes: int) -> int:
-    """Threads for each of this many training processes on this machine."""
+    """Threads for each training process, if this many processes share the usable cores."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, usable // processes)
 
 
 MOST_TRIES = 100
-"""If this many ports cannot be used, the ports are not the problem."""
+"""How many ports are tried. If none can be locked, the cause is the lock directory and not the ports."""
 
 
 class Port:
-    """A TCP port that no other `ddpjob run` of this machine will choose while this one holds it.
+    """A TCP port that no other `ddpjob run` on this machine chooses while this object exists.
 
-    It is the wanted one or, if that is taken, another. Being free to bind is not enough: another job may have chosen
-    it and not listen yet, and a rank that finds the wrong master trains with it.
+    It is the wanted port or, if that is taken, another. Each port has a lock file, because it is not enough that a
+    port can be bound: another job may have chosen it without listening yet, and then a rank could connect to the
+    master of the other job and train with it.
 
     Raises:
         BadInputError: no file can be locked in the directory of the locks, or there is no such directory.
@@ -83,12 +84,12 @@ class Port:
 
 
 def _taken(number: int) -> int:
-    """The descriptor of the locked file of a port on which nothing listens.
+    """Locks the file of a port on which nothing listens, and returns its descriptor.
 
     Raises:
-        OSError: the port or the file belongs to someone else: in a shared directory anybody can put a file there.
+        OSError: the port is in use, or its file cannot be locked: in a shared directory it may be another user's.
     """
-    # Opened as it is: through a link, or emptied, it could be any file of this user.
+    # No O_TRUNC, and O_NOFOLLOW: a link that somebody put there could lead to any file of this user.
     with contextlib.ExitStack() as unless_taken, socket.socket() as probe:
         file = os.open(lock_of(number), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         unless_taken.callback(os.close, file)
@@ -100,15 +101,15 @@ def _taken(number: int) -> int:
 
 
 def lock_of(port: int) -> Path:
-    """The file that is locked as long as a `ddpjob run` of this user has chosen this port."""
+    """The file that is locked while a `ddpjob run` of this user holds this port."""
     return _directory() / f"ddpjob-port-{port}.{os.getuid()}"
 
 
 def _directory() -> Path:
-    """Where these files are.
+    """The directory of the lock files: the system's directory for temporary files.
 
     Raises:
-        BadInputError: no file can be made in TMPDIR, nor where else such directories are.
+        BadInputError: neither TMPDIR nor another such directory can be written.
     """
     try:
         return Path(tempfile.gettempdir())
@@ -119,9 +120,9 @@ def _directory() -> Path:
 
 
 PORTS = range(20_000, 29_000)
-"""Below those that systems assign by themselves (from 32768 on Linux, net.ipv4.ip_local_port_range): a connection of
-any program could take such a port before it is used here. Nor those that PyTorch takes if none is named (29400,
-29500): another run would lack it."""
+"""Ports below the range that the system assigns to connections (from 32768 on Linux, net.ipv4.ip_local_port_range):
+any program's connection could take such a port before it is used here. PyTorch's default ports (29400, 29500) are
+left out too, so that they stay free for other programs."""
 
 
 def free_port() -> int:
@@ -134,7 +135,7 @@ def free_port() -> int:
 
 
 def processes_of(variables: dict[str, str]) -> list[psutil.Process]:
-    """Processes of this machine whose environment has all of these variables."""
+    """Processes of this machine whose environment has all of these variables with these values."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):

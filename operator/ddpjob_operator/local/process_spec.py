@@ -1,7 +1,7 @@
-"""A pod as a process of this machine: what a kubelet and a container runtime would do, for one machine.
+"""Translates a pod into a process of this machine, as a kubelet and a container runtime would start it.
 
-The process gets its environment exactly as the pod would, with three things replaced: names and addresses of pods by
-loopback addresses, ports by free ones, and paths of volume mounts by directories of the run.
+The process gets the pod's environment with three replacements: loopback addresses for names and addresses of pods,
+free ports for ports, and directories of the run for paths of volume mounts.
 """
 
 import os
@@ -20,8 +20,8 @@ from .run_directory import RunDirectory
 
 LOOPBACK = "127.0.0.1"
 MANY_ADDRESSES = sys.platform == "linux"
-"""Whether each node can listen on an address of its own. Elsewhere a machine has only one loopback address, and then
-supervisors could not tell each other apart."""
+"""Whether each node can listen on a loopback address of its own. Only Linux has several; on other systems all
+supervisors share one address, and cannot be told apart by it."""
 REFERENCE = re.compile(r"\$\$|\$\(([^()]+)\)")
 TERMINATION_LOG = "termination.log"
 NOT_USED = ("envFrom",)
@@ -30,7 +30,7 @@ NOT_HERE = ("configMap", "secret", "projected", "downwardAPI")
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What a gang listens on."""
+    """The ports on which a gang listens."""
 
     master: int
     status: int
@@ -39,28 +39,28 @@ class Ports:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a pod's process gets of this machine."""
+    """The part of this machine that a pod's process gets."""
 
     work: Path
-    """The directory in which all ranks work, unless the pod names one that exists here."""
+    """The ranks' working directory, unless the pod's workingDir exists on this machine."""
     ports: Ports
     threads: int
     """Threads for each training process: a node's share of this machine's cores."""
     visible_devices: str | None = None
-    """Value of CUDA_VISIBLE_DEVICES; None leaves it alone."""
+    """Value for CUDA_VISIBLE_DEVICES; None leaves the variable unchanged."""
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
 
 @dataclass
 class ProcessSpec:
-    """A pod's process, and what a person should know about how it differs from the pod."""
+    """A pod's process, and notices about how it differs from the pod."""
 
     argv: list[str]
     env: dict[str, str]
     directory: Path
-    """The directory in which it runs."""
+    """The working directory of the process."""
     needed: list[Path]
-    """Directories that must exist before it starts."""
+    """Directories that must exist before the process starts."""
     notices: list[str]
 
 
@@ -70,8 +70,8 @@ def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Ma
     Raises:
         BadInputError: the pod needs something that only a cluster has.
     """
-    container = next(one for one in pod["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
-    # Unpacked, since what is replaced here is found by its name, and so are the processes that a pod leaves behind.
+    container = next(candidate for candidate in pod["spec"]["containers"] if candidate["name"] == TRAINER_CONTAINER)
+    # Unpacked, because values are replaced, and a pod's leftover processes are found, by the names of variables.
     container = {**container, "env": [*by_name(container["env"])]}
     paths = _Paths.of(pod["spec"], container, run, pod_directory)
     directory = _directory(container, machine, paths)
@@ -88,12 +88,16 @@ def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Ma
 
 
 def _directory(container: Manifest, machine: Machine, paths: "_Paths") -> Path:
-    """The container's own working directory if it exists on this machine, otherwise that of the run."""
+    """The container's workingDir if it is in a volume or exists on this machine, otherwise the run's.
+
+    Raises:
+        BadInputError: it is not an absolute path.
+    """
     wanted = container.get("workingDir")
     if not wanted:
         return machine.work
     here = Path(paths.rewritten(wanted, "workingDir"))
-    if here != Path(wanted):  # It is in a volume. A container runtime would create it, too.
+    if here != Path(wanted):  # It is in a volume, so it is created, as a container runtime does.
         paths.needed.append(here)
         return here
     if not here.is_absolute():
@@ -110,7 +114,7 @@ def _directory(container: Manifest, machine: Machine, paths: "_Paths") -> Path:
 def _environment(
     pod: Manifest, container: Manifest, machine: Machine, paths: "_Paths", directory: Path
 ) -> dict[str, str]:
-    """This machine's environment in place of the image's, then the container's own variables in their order."""
+    """The environment: this machine's in place of the image's, then the container's variables in their order."""
     env = {name: value for name, value in machine.environment.items() if name not in CONTRACT_VARIABLES}
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
     env.setdefault("OMP_NUM_THREADS", str(machine.threads))
@@ -126,13 +130,13 @@ def _environment(
 
 
 def address_of(pod: Manifest) -> str:
-    """Where a pod listens: rank 0 on 127.0.0.1, the others on the addresses that follow."""
+    """The address on which a pod listens: 127.0.0.1 for rank 0, the following addresses for the others."""
     return str(IPv4Address(LOOPBACK) + _node(pod)) if MANY_ADDRESSES else LOOPBACK
 
 
 def _network(pod: Manifest, container: Manifest, ports: Ports) -> dict[str, str]:
-    """Variables that name addresses and ports, with their values here."""
-    peers = next((one["value"] for one in container["env"] if one["name"] == Env.PEERS), "")
+    """The variables for addresses and ports, with their values on this machine."""
+    peers = next((variable["value"] for variable in container["env"] if variable["name"] == Env.PEERS), "")
     hosts = [peer.rpartition(":")[0] for peer in peers.split(",") if peer]
     here = {
         Env.MASTER_ADDR: LOOPBACK,
@@ -145,7 +149,7 @@ def _network(pod: Manifest, container: Manifest, ports: Ports) -> dict[str, str]
     }
     if MANY_ADDRESSES:
         return here
-    own = {} if _node(pod) == 0 else {Env.STATUS_PORT: "0", Env.CONTROL_PORT: "0"}  # Any that are free.
+    own = {} if _node(pod) == 0 else {Env.STATUS_PORT: "0", Env.CONTROL_PORT: "0"}  # 0: any free port.
     return here | own | {Env.IN_PLACE_RESTARTS: "0"}
 
 
@@ -154,7 +158,7 @@ def _node(pod: Manifest) -> int:
 
 
 def _is_here(host: str) -> bool:
-    """Whether it is the address of a pod of this machine, and not rank 0's name."""
+    """Whether a host is a loopback address of a local pod, and not rank 0's DNS name."""
     return host.startswith("127.")
 
 
@@ -178,7 +182,7 @@ def _value(variable: Manifest, pod: Manifest, machine: Machine) -> str:
 
 @dataclass
 class _Paths:
-    """Where the container's paths are on this machine."""
+    """Maps the container's paths to paths on this machine."""
 
     places: dict[str, Path]
     needed: list[Path]
@@ -200,7 +204,10 @@ class _Paths:
         return cls(places, needed)
 
     def rewritten(self, text: str, what: str) -> str:
-        """The text with a container's path at its start, or after `=`, replaced by its path here."""
+        """Replaces a path of the container at the start of `text`, or after `=` in an option, by the local path.
+
+        `what` names the text in a notice: `argument`, `workingDir`, or a variable.
+        """
         head, equals, tail = text.rpartition("=") if text.startswith("-") else ("", "", text)
         for mount, place in sorted(self.places.items(), key=lambda item: -len(item[0])):
             if _inside(tail, mount):
@@ -229,7 +236,7 @@ def _inside(path: str, mount: str) -> bool:
 
 
 def _expanded(text: str, lookup: Callable[[str], str | None]) -> str:
-    """`$(NAME)` replaced by the variable's value, as by the kubelet: unknown ones stay, `$$` is a dollar sign."""
+    """Expands `$(NAME)` as the kubelet does: unknown names stay as they are, and `$$` becomes a dollar sign."""
 
     def one(match: re.Match[str]) -> str:
         if match.group() == "$$":
@@ -244,7 +251,7 @@ def _unused(spec: Manifest) -> Iterator[str]:
     for kind in ("initContainers", "containers"):
         for container in spec.get(kind, []):
             if container["name"] == WAIT_CONTAINER:
-                continue  # Nothing is far away here: a rank that is early tries again by itself.
+                continue  # Not needed on one machine: a rank that starts early retries its connection by itself.
             if container["name"] != TRAINER_CONTAINER:
                 yield f"container {container['name']} is not run on this machine"
                 continue

@@ -1,4 +1,4 @@
-"""The pods of one job as processes of this machine: created, watched, observed and ended, with all state in files."""
+"""Runs the pods of one job as processes of this machine, and keeps all of their state in files."""
 
 import contextlib
 import os
@@ -34,11 +34,11 @@ DEFAULT_GRACE_SECONDS = 30
 class LocalPod:
     """The directory of one pod.
 
-    pod.json            the pod as a cluster would be given it
-    process.json        what its process is
-    delete.json it should end, and be removed
-    stop.json it should end, and stay
-    started.json it was under way, and once its process runs, which process that is
+    pod.json            the pod's manifest, as a cluster would get it
+    process.json        command, environment, working directory and log of its process
+    delete.json         a request to end the process and remove the pod
+    stop.json           a request to end the process and keep the pod
+    started.json        the container was started; `main` is the pid of its process, once that runs
     exit.json           how its process ended
     """
 
@@ -52,23 +52,23 @@ class LocalPod:
 
     @property
     def ports(self) -> Ports:
-        """The ports that it was told to listen on."""
+        """The ports in its environment, on which its gang listens."""
         env = self._process["env"]
         return Ports(*(int(env[name]) for name in (Env.MASTER_PORT, Env.STATUS_PORT, Env.CONTROL_PORT)))
 
     @property
     def log(self) -> Path:
-        """Where its output goes."""
+        """The file that its output is appended to."""
         return Path(self._process["log"])
 
     @property
     def lock(self) -> Lock:
-        """Held as long as the pod's container lives."""
+        """The lock that the pod's container holds while it runs."""
         return Lock(self.directory / "lock")
 
     @property
     def started(self) -> bool:
-        """Whether the container was ever under way."""
+        """Whether the container was ever started."""
         return (self.directory / "started.json").exists()
 
     @property
@@ -78,22 +78,22 @@ class LocalPod:
 
     @property
     def deleting(self) -> bool:
-        """Whether it was told to stop."""
+        """Whether it should end and be removed."""
         return (self.directory / "delete.json").exists()
 
     @property
     def stopped(self) -> bool:
-        """Whether it was told to stop and is to be kept."""
+        """Whether it should end and be kept."""
         return (self.directory / "stop.json").exists()
 
     @property
     def ended(self) -> bool:
-        """Whether its process has ended and said how."""
+        """Whether its process has ended, and its exit is recorded."""
         return (self.directory / "exit.json").exists()
 
     @property
     def lost(self) -> bool:
-        """Whether its container was killed from outside and cannot say how the process ended."""
+        """Whether its container was killed from outside, so that the exit of its process is unknown."""
         return self.started and self.lock.holder() is None and not self.ended
 
     def observed(self) -> Pod:
@@ -126,13 +126,13 @@ class LocalPod:
         )
 
     def _last_words(self, *, failed: bool) -> str:
-        """The termination message, with FallbackToLogsOnError as a kubelet does it."""
-        said = _tail(self.directory / TERMINATION_LOG, MESSAGE_BYTES)
-        return said or (_tail(self.log, LOG_TAIL_BYTES, self._process["logStart"]) if failed else "")
+        """The termination message or, after a failure, the end of the log: the kubelet's FallbackToLogsOnError."""
+        message = _tail(self.directory / TERMINATION_LOG, MESSAGE_BYTES)
+        return message or (_tail(self.log, LOG_TAIL_BYTES, self._process["logStart"]) if failed else "")
 
     @property
     def _process(self) -> dict[str, Any]:
-        """What its process is."""
+        """The contents of process.json."""
         process: dict[str, Any] = read_json(self.directory / "process.json")
         return process
 
@@ -149,11 +149,11 @@ class Pods:
         self._watched: set[Path] = set()
 
     def observe(self) -> tuple[Pod, ...]:
-        """Every pod that exists."""
+        """All pods except lost ones, as the engine sees them."""
         return tuple(pod.observed() for pod in self._all() if not pod.lost)
 
     def create(self, manifest: Manifest, machine: Machine, logs: Path) -> list[str]:
-        """Creates a pod, unless it exists, and starts its process; returns what a person should know about it."""
+        """Creates a pod, unless it exists, and starts its process. Returns notices for the user."""
         directory = self._run.pods / manifest["metadata"]["name"]
         if (directory / "pod.json").exists():
             return []
@@ -164,17 +164,17 @@ class Pods:
         logs.mkdir(parents=True, exist_ok=True)
         log = logs / f"node-{manifest['metadata']['labels'][Label.NODE]}.log"
         output = {"log": str(log), "logStart": log.stat().st_size if log.exists() else 0}
-        what = {"argv": process.argv, "env": process.env, "cwd": str(process.directory)}
-        write_json(directory / "process.json", what | output)
-        manifest["metadata"]["uid"] = directory.name  # Names are never used twice.
+        command = {"argv": process.argv, "env": process.env, "cwd": str(process.directory)}
+        write_json(directory / "process.json", command | output)
+        manifest["metadata"]["uid"] = directory.name  # Unique, because names of pods are never reused.
         write_json(directory / "pod.json", manifest)
         self._start(pod, process.env)
         return process.notices
 
     def resume(self, *, starting: bool = True) -> None:
-        """Takes over what a former `ddpjob run` left: starts what it had not started yet, and watches what runs.
+        """Takes over the pods of an earlier `ddpjob run`: starts those that never started, and watches the others.
 
-        `starting`: otherwise all is to stop, and what never started is removed.
+        Without `starting` the job is to stop, so pods that never started are removed.
         """
         for pod in self._all():
             never_started = not pod.started and not pod.deleting
@@ -184,11 +184,11 @@ class Pods:
                 self._start(pod, read_json(pod.directory / "process.json")["env"])
             elif not pod.ended:
                 if pod.deleting or pod.stopped:
-                    self._signal(pod)  # The process that asked for it may have died before this.
+                    self._signal(pod)  # The earlier process may have been killed before it sent the signal.
                 _in_background(self._report_end, pod)
 
     def one_of_gang(self, incarnation: int) -> LocalPod | None:
-        """Any pod of the gang that begins with this incarnation; None if it has none yet."""
+        """Any pod of this incarnation or a later one; None if the gang has no pods yet."""
         for pod in self._all():
             if int(pod.manifest["metadata"]["labels"][Label.INCARNATION]) >= incarnation:
                 return pod
@@ -199,7 +199,7 @@ class Pods:
         return LocalPod(self._run.pods / name).ports.status
 
     def delete(self, action: DeletePod) -> None:
-        """Tells a pod to end within its grace period."""
+        """Asks a pod to end within the action's grace period or, without one, its own; the pod is then removed."""
         pod = LocalPod(self._run.pods / action.name)
         if not pod.directory.exists():
             return
@@ -210,7 +210,7 @@ class Pods:
         self._signal(pod)
 
     def stop(self, name: str) -> None:
-        """Tells a pod to end within its own grace period, and keeps it."""
+        """Asks a pod to end within its own grace period; the pod is kept."""
         pod = LocalPod(self._run.pods / name)
         if not pod.directory.exists() or pod.stopped:
             return
@@ -219,18 +219,18 @@ class Pods:
         self._signal(pod)
 
     def terminate(self) -> None:
-        """Tells every pod to end within the usual grace period, without writing that to disk."""
+        """Asks every pod to end within the default grace period, without writing to disk."""
         for pod in self._all():
             self._signal(pod)
 
     def kill(self) -> None:
-        """Ends at once every pod that has not ended."""
+        """Kills every pod that has not ended."""
         for pod in self._all():
             if not pod.ended:
                 self.delete(DeletePod(pod.directory.name, "", 0))
 
     def remove_gone(self, seen: tuple[Pod, ...]) -> None:
-        """Removes pods that should go and whose end was seen, or that were lost with all of their processes."""
+        """Removes deleted pods whose exit is in `seen` or that never started, and lost pods."""
         ended = {pod.name for pod in seen if pod.deleting and pod.exit is not None}
         for pod in self._all():
             never_started = pod.deleting and not pod.started and pod.lock.holder() is None
@@ -239,7 +239,7 @@ class Pods:
                 self._changed()
 
     def _signal(self, pod: LocalPod) -> None:
-        """Tells a pod's container to read the request."""
+        """Sends SIGTERM to a pod's container, so that it reads delete.json or stop.json."""
         pod.lock.signal(signal.SIGTERM)
         self._changed()
 
@@ -247,15 +247,15 @@ class Pods:
         return [LocalPod(file.parent) for file in sorted(self._run.pods.glob("*/pod.json"))]
 
     def _remove(self, pod: LocalPod) -> None:
-        """Ends what may be left of a pod's processes, then forgets it; its log stays."""
+        """Kills remaining processes of a pod, and deletes its directory; the log is kept."""
         labels = pod.manifest["metadata"]["labels"]
-        left = {
+        variables = {
             Env.UID: labels[Label.JOB_UID],
             Env.NODE_RANK: labels[Label.NODE],
             Env.INCARNATION: labels[Label.INCARNATION],
         }
         if not pod.ended:
-            while processes := processes_of(left):
+            while processes := processes_of(variables):
                 for process in processes:
                     with contextlib.suppress(psutil.NoSuchProcess):
                         process.kill()
@@ -288,7 +288,7 @@ class Pods:
 
 
 def _in_background(what: Callable[..., None], *arguments: object) -> None:
-    """Waits in a thread of its own for what happens to a pod, so that nothing has to be polled."""
+    """Calls `what` in a thread, which waits for an event of a pod without polling."""
     threading.Thread(target=what, args=arguments, daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""Where this user's runs are, so that they are found by name from any directory: a directory of links to theirs."""
+"""A directory of links to this user's runs, by which they are found by name from any directory."""
 
 import contextlib
 import hashlib
@@ -12,13 +12,13 @@ from .run_directory import RunDirectory
 
 
 def registry() -> Path:
-    """The directory of the links, in the place that the XDG Base Directory Specification defines for state."""
+    """The directory of the links, in the state directory of the XDG Base Directory Specification."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "ddpjob" / "runs"
 
 
 def register(run: RunDirectory) -> None:
-    """Makes a run known. If no link can be made, it is found only in its directory."""
+    """Adds a link to a run. If that fails, the run is found only from its own directory, or by --run-dir."""
     link = _link(run)
     with contextlib.suppress(OSError):
         link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -26,16 +26,16 @@ def register(run: RunDirectory) -> None:
 
 
 def unregister(run: RunDirectory) -> None:
-    """Makes a run unknown."""
-    with contextlib.suppress(OSError):  # A link that leads nowhere is noticed later.
+    """Removes the link to a run."""
+    with contextlib.suppress(OSError):  # registered() removes links without a target.
         _link(run).unlink()
 
 
 def registered() -> Iterator[RunDirectory]:
-    """The known runs that still exist. The links of removed runs are removed too."""
+    """The registered runs that still exist. Removes the links of runs that do not."""
     try:
         links = sorted(registry().iterdir())
-    except OSError:  # None was ever made, or can be.
+    except OSError:  # No link was ever created, or the directory cannot be read.
         return
     for link in links:
         try:
@@ -44,7 +44,7 @@ def registered() -> Iterator[RunDirectory]:
                 continue
             is_run = (link / "job.json").exists()
         except PermissionError:
-            is_run = True  # It is in a directory that was closed to this user since; that is told where it is read.
+            is_run = True  # The user may no longer read the directory; whoever loads the run reports that.
         if is_run:
             yield RunDirectory(link.readlink())
 
@@ -55,15 +55,15 @@ def find_runs(runs: Path) -> dict[str, RunDirectory]:
 
 
 def known_runs(runs: Path) -> list[RunDirectory]:
-    """The runs under a directory or, if it has none, all that are registered."""
+    """The runs under a directory or, if it has none, all registered runs."""
     return [*find_runs(runs).values()] or [*registered()]
 
 
 def find_run(runs: Path, name: str | None) -> RunDirectory:
-    """The run of that name, in this directory or elsewhere; without a name, the only run there is.
+    """The run `name`, under the directory `runs` or registered; for None, the only run.
 
     Raises:
-        BadInputError: there is no such run, or it is ambiguous.
+        BadInputError: there is no such run, or there are several.
     """
     known = known_runs(runs)
     named = known if name is None else [run for run in known if run.root.name == name]
@@ -82,7 +82,7 @@ def find_run(runs: Path, name: str | None) -> RunDirectory:
 
 
 def names_in_use(runs: Path) -> frozenset[str]:
-    """Names that a new run cannot have if it should be found by its name from any directory."""
+    """The names of existing runs. A new run needs another name, so that names are unique in all directories."""
     return frozenset(find_runs(runs)) | {run.root.name for run in registered()}
 
 

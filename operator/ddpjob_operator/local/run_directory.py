@@ -1,4 +1,4 @@
-"""Where a local run keeps everything: one directory per job, which a person can look into."""
+"""The directory that holds all files of a local run: one directory per job, readable for people."""
 
 import os
 import secrets
@@ -20,29 +20,29 @@ RUNS = "ddpjob-runs"
 class RunDirectory:
     """The files of one job.
 
-    job.json            the object, with its status
+    job.json            the DDPJob, with its status
     service.json        the master's Service
-    begun.json          the program or the YAML file that it is a run of
-    work.json           the directory in which the ranks work
+    begun.json          the program or the YAML file from which the run was started
+    work.json           the ranks' working directory
     pods/<pod>/         one directory per pod that was not deleted
-    logs/attempt-<n>/   node-<m>.log of the gang that was made for that attempt, restarts in place included
-    metrics/            what the supervisor of rank 0 records of progress
-    secrets/secret by which the job's supervisors recognize each other
-    output.log the output of a `ddpjob run --detach`
-    volumes/            what pods share and what outlives them
-    lock held by the `ddpjob run` that runs the job
+    logs/attempt-<n>/   node-<m>.log of the gang that was created for that attempt, restarts in place included
+    metrics/            progress, recorded by the supervisor of rank 0
+    secrets/            the secret by which the job's supervisors recognize each other
+    output.log          the output of `ddpjob run --detach`
+    volumes/            directories that pods share, or that outlive them
+    lock                a lock file, held by the `ddpjob run` that runs the job
     """
 
     root: Path
 
     @property
     def job_file(self) -> Path:
-        """The object."""
+        """The file with the DDPJob."""
         return self.root / "job.json"
 
     @property
     def service_file(self) -> Path:
-        """The Service."""
+        """The file with the master's Service."""
         return self.root / "service.json"
 
     @property
@@ -57,12 +57,12 @@ class RunDirectory:
 
     @property
     def metrics(self) -> Path:
-        """Directory of what the supervisor of rank 0 records."""
+        """Directory of the progress that the supervisor of rank 0 records."""
         return self.root / "metrics"
 
     @property
     def output(self) -> Path:
-        """The output of a run without a terminal."""
+        """The file for the output of `ddpjob run --detach`."""
         return self.root / "output.log"
 
     @property
@@ -72,31 +72,31 @@ class RunDirectory:
 
     @property
     def work(self) -> Path | None:
-        """Where the ranks work; None until it is set."""
+        """The ranks' working directory; None until it is set."""
         known = self._known("work.json")
         return Path(known["directory"]) if known else None
 
     def work_in(self, directory: Path) -> None:
-        """Sets where the ranks work."""
+        """Sets the ranks' working directory."""
         write_json(self.root / "work.json", {"directory": str(directory)})
 
     @property
     def begun(self) -> dict[str, str]:
-        """What it is a run of: `program`, or the YAML `file`; empty until it is set.
+        """What the run was started from, as `program` or YAML `file`; empty without a job.
 
-        It is set before the job is written: if the process was killed in between, there is nothing to keep.
+        begun.json is written before job.json. If the process was killed in between, begun.json has no meaning.
         """
         return self._known("begun.json") if self.job_file.exists() else {}
 
     def begin(self, **what: str) -> None:
-        """Sets what it is a run of."""
+        """Stores what the run was started from, as `program=` or `file=`."""
         write_json(self.root / "begun.json", what)
 
     def _known(self, name: str) -> dict[str, str]:
-        """What a file of the run says, by name; empty if it is not there.
+        """The JSON object of strings in the run's file `name`; empty if the file does not exist.
 
         Raises:
-            BadInputError: it is damaged.
+            BadInputError: the file is damaged.
         """
         try:
             known: object = read_json(self.root / name) or {}
@@ -113,26 +113,26 @@ class RunDirectory:
 
     @property
     def lock_file(self) -> Path:
-        """Every run directory has it."""
+        """The lock file, which every run directory has."""
         return self.root / "lock"
 
     @property
     def lock(self) -> Lock:
-        """Held by the process that runs the job."""
+        """The lock that the process that runs the job holds."""
         return Lock(self.lock_file)
 
     @property
     def running(self) -> bool:
-        """Whether a process runs the job, or has been left behind by it."""
+        """Whether a process runs the job, or a process of a pod is left."""
         locks = (self.lock, *(Lock(pod / "lock") for pod in self.pods.glob("*")))
         return any(lock.holder() is not None for lock in locks)
 
     def logs_of(self, attempt: int) -> Path:
-        """The logs of the gang that was made for this attempt; restarts in place go on in the same files."""
+        """Directory of the logs of the gang that was created for this attempt; restarts in place append to them."""
         return self.logs / f"attempt-{attempt}"
 
     def gangs(self) -> list[int]:
-        """The attempts for which a gang was made, in their order."""
+        """The attempts for which a gang was created, in ascending order."""
         names = (directory.name.removeprefix("attempt-") for directory in self.logs.glob("attempt-*"))
         return sorted(int(name) for name in names if name.isdecimal())
 
@@ -149,53 +149,54 @@ class RunDirectory:
 
     @property
     def made(self) -> datetime | None:
-        """When the job began: its secret is as old, whatever became of it since. None if it never has."""
+        """When the job was created, by the time of its secret, which is written once; None if it never started."""
         try:
             return datetime.fromtimestamp((self.secrets / SECRET_KEY).stat().st_mtime, UTC)
         except OSError:
             return None
 
     def load(self) -> DDPJob | None:
-        """The job as it was last written; None if there is none.
+        """The job as it was last written; None if there is no file.
 
         Raises:
-            BadInputError: the file does not contain one, as after a disk or a power failure.
+            BadInputError: the file contains no DDPJob, for example after a power failure.
         """
         try:
             document: dict[str, Any] | None = read_json(self.job_file)
             return None if document is None else DDPJob.from_dict(document)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
-            what = f"{self.job_file} is damaged or from another version: it holds no DDPJob"
-            own = self.lock_file.exists()  # Else it may be a directory of anything.
-            raise BadInputError(f"{what}. Remove the run with: ddpjob rm {self.root.name}" if own else what) from None
+            problem = f"{self.job_file} is damaged or from another version: it holds no DDPJob"
+            own = self.lock_file.exists()  # Otherwise it may be no run directory, so do not advise to remove it.
+            raise BadInputError(
+                f"{problem}. Remove the run with: ddpjob rm {self.root.name}" if own else problem
+            ) from None
 
     def save(self, job: DDPJob) -> None:
-        """Writes the job, replacing what was there."""
+        """Writes the job, replacing the file."""
         write_json(self.job_file, job.to_document())
 
     def create(self) -> None:
-        """Makes the directories.
+        """Creates the directories that do not exist.
 
         Raises:
-            BadInputError: they cannot be made here.
+            BadInputError: they cannot be created.
         """
         try:
             self.volumes.mkdir(parents=True, exist_ok=True)
             for directory in (self.pods, self.logs, self.metrics):
                 directory.mkdir(exist_ok=True)
-                directory.chmod(
-                    0o700
-                )  # Programs print what others must not see. Earlier releases left these directories open.
+                # Programs may print secrets. Earlier releases created these directories readable for everyone.
+                directory.chmod(0o700)
             self.lock_file.touch()
         except OSError as error:
             message = f"cannot write the run directory {self.root}: {error.strerror}; choose another with --run-dir"
             raise BadInputError(message) from None
 
     def claim(self) -> Lock | None:
-        """Creates the directory of a new job and takes its lock; None if one exists or is just being created.
+        """Creates the directory of a new job and takes its lock; None if it has a job, or another process holds it.
 
         Raises:
-            BadInputError: it cannot be made here.
+            BadInputError: the directory cannot be created.
         """
         self.create()
         lock = self.lock

@@ -1,4 +1,4 @@
-"""Runs a job on this machine from wherever it stands to its end: the engine's adapter for processes."""
+"""Runs a job on this machine from its present state to its end, by carrying out the engine's decisions."""
 
 import queue
 from collections.abc import Callable
@@ -35,16 +35,17 @@ from .status_listener import StatusListener
 
 RETRY = timedelta(seconds=1)
 THIS_MACHINE = "this-machine"
-"""Stands for the image of a job that names none: processes run with what is installed here."""
+"""Placeholder for the image of a job that names none: processes run with the software of this machine."""
 RESYNC_SECONDS = 30.0
-"""How often everything is looked at even if nothing is reported."""
+"""The longest time between two rounds, even if no change is reported."""
 
 
 def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
-    """Checks whether this machine can stand in for a cluster, before anything of the run is created.
+    """Checks, before anything of the run is created, whether this machine can run the job.
 
     Raises:
-        BadInputError: the job needs what only a cluster has, or a directory that cannot be made; or no port is free.
+        BadInputError: the job needs something that only a cluster has, or a directory that cannot be created; or no
+            port can be locked.
     """
     nowhere = Machine(Path.cwd(), Ports(master=0, status=0, control=0), threads=1)
     for action in decide(_seen(job)).actions:
@@ -53,11 +54,17 @@ def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
             for needed in process.needed:
                 if not needed.is_relative_to(run.root):
                     _make(needed)
-    Port(free_port())  # Else it would be found out by a run that has begun.
+    Port(free_port())  # Fails now rather than after the run has started.
 
 
 def _make(directory: Path) -> None:
-    """Makes a directory of the user's. One that cannot be made later is waited for: it may come back."""
+    """Creates a directory outside the run directory; an error is final here.
+
+    Once the job runs, the runner retries instead, because a file system may come back.
+
+    Raises:
+        BadInputError: the directory cannot be created.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -67,7 +74,11 @@ def _make(directory: Path) -> None:
 
 
 def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), services: tuple[str, ...] = ()) -> Snapshot:
-    """What is there. Processes run as their caller, in its home, and it decides whom this machine lets in."""
+    """The engine's snapshot of a job on this machine.
+
+    Processes run as the user, in the user's home and behind the machine's own firewall. So pod security does not
+    apply, and there is no NetworkPolicy.
+    """
     job = job.model_copy(update={"spec": as_here(job.spec)})
     settings = Settings(
         pod_security=PodSecurity.NONE,
@@ -79,7 +90,7 @@ def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), services: tuple[str, ...] = (
 
 
 class Runner:
-    """One job on this machine. The caller holds the run directory's lock."""
+    """Runs one job on this machine. The caller holds the run directory's lock."""
 
     def __init__(self, run: RunDirectory, job: DDPJob, gpus: list[str], tell: Callable[[Event], None]) -> None:
         self._run = run
@@ -96,11 +107,11 @@ class Runner:
 
     @property
     def job(self) -> DDPJob:
-        """The job in its present state."""
+        """The job with its present status."""
         return self._job
 
     def run(self) -> DDPJobStatus:
-        """Runs the job until it is finished or suspended, and nothing of it runs."""
+        """Runs the job until it is finished or suspended, and none of its processes is left."""
         self._run.save(self._job)
         self._pods.resume(starting=not self._job.spec.suspend)
         while True:
@@ -116,7 +127,10 @@ class Runner:
             self._wait(decision.wake_at)
 
     def _gives_up(self, error: OSError) -> bool:
-        """Whether to stop waiting for what cannot be written. What runs goes on while this waits."""
+        """Whether to give up after a file could not be written, because the user has asked to stop.
+
+        Otherwise the round is retried, and the ranks run on meanwhile.
+        """
         why = f"{error.strerror}: {error.filename}"
         if self.interrupted:
             self._notice(f"{why}; the ranks are told to stop, and the next ddpjob run sees how they end")
@@ -126,25 +140,25 @@ class Runner:
         return False
 
     def interrupt(self) -> None:
-        """Asks for suspension; asked twice, ends everything at once. A signal handler may call it."""
+        """Suspends the job; a second call kills all pods. A signal handler may call it."""
         self._interrupts += 1
         self.stop()
 
     def stop(self) -> None:
-        """Asks for suspension, and never for more, however often it is called. A signal handler may call it."""
+        """Suspends the job. Unlike `interrupt`, repeated calls kill nothing. A signal handler may call it."""
         self._stopping = True
         self._mark()
 
     @property
     def interrupted(self) -> bool:
-        """Whether it was told to stop."""
+        """Whether `stop` or `interrupt` was called."""
         return self._stopping
 
     def _mark(self) -> None:
         self._dirty.put(None)
 
     def _wait(self, wake_at: datetime | None) -> None:
-        """Waits until something happens or it is time to look again; all that has happened leads to one look."""
+        """Waits for a change, at most until `wake_at`. Changes that are queued by then are handled in one round."""
         seconds = RESYNC_SECONDS if wake_at is None else (wake_at - datetime.now(UTC)).total_seconds()
         try:
             self._dirty.get(timeout=min(max(seconds, 0.0), RESYNC_SECONDS))
@@ -162,7 +176,10 @@ class Runner:
         return decision
 
     def _decision(self, seen: Snapshot) -> Decision:
-        """What to do; of what a decision may need to know, only rank 0's supervisor can be asked here."""
+        """The engine's decision.
+
+        It may need answers first. On this machine only rank 0's supervisor is asked; other needs count as answered.
+        """
         while (decision := decide(replace(seen, heard=self._listener.heard))).needs:
             seen = replace(seen, answered=seen.answered | decision.needs)
             if decision.needs.supervisor is not None:
@@ -172,7 +189,7 @@ class Runner:
         return decision
 
     def _listen_to(self, asked: Asked) -> None:
-        """Supervisors listen on other ports than those that the engine knows of."""
+        """Listens to a supervisor on its actual port: the engine only knows the ports in the job's spec."""
         there = replace(asked, port=self._pods.status_port(asked.pod))
         self._listener.attend(self._job.metadata.uid, there)
 
@@ -207,7 +224,7 @@ class Runner:
             case StopPod(name):
                 self._pods.stop(name)
             case _:
-                pass  # None is asked for: no job expires here or gets a mark.
+                pass  # Other actions do not occur: jobs on this machine do not expire and get no annotations.
 
     def _replace(self, **changed: object) -> None:
         job = self._job.model_copy(update=changed)
@@ -223,7 +240,7 @@ class Runner:
         return ended and not any(pod.active for pod in self._pods.observe())
 
     def _place(self, node: int) -> tuple[Machine, Path]:
-        """What a pod gets of this machine, and where its log goes: the same as for others of its gang."""
+        """A pod's part of this machine, and its log directory. Ports and directory are those of its gang."""
         status, work = self._job.status, self._run.work
         assert work is not None, "chosen when the run was opened"
         assert status.nodes is not None, "an attempt was started"
@@ -238,7 +255,7 @@ class Runner:
         return Machine(work, self._free_ports(), threads, devices), self._run.logs_of(status.attempt)
 
     def _free_ports(self) -> Ports:
-        """What a new gang listens on."""
+        """Ports for a new gang: the job's own ports, or free ones in place of those that are taken."""
         network = self._job.status.network
         assert network.master_port is not None, "an attempt was started"
         assert network.status_port is not None, "an attempt was started"
@@ -250,9 +267,9 @@ class Runner:
         }
         self._held = []  # Releases the last attempt's ports, so that they can be taken again.
         self._held = [Port(number) for number in wanted.values()]
-        for (what, number), port in zip(wanted.items(), self._held, strict=True):
+        for (use, number), port in zip(wanted.items(), self._held, strict=True):
             if port.number != number:
-                self._notice(f"port {number} is taken on this machine; rank 0 {what} on {port.number}")
+                self._notice(f"port {number} is taken on this machine; rank 0 {use} on {port.number}")
         return Ports(*(port.number for port in self._held))
 
     def _notice(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Listens to the supervisor of a run's rank 0, in a thread: what it says comes as soon as it has news."""
+"""Reads the status of rank 0's supervisor in a thread, with long polling, so that news arrives at once."""
 
 import http.client
 import threading
@@ -11,17 +11,17 @@ from http import HTTPStatus
 from ddpjob_operator.engine import LARGEST_ANSWER, Asked, Heard, document_of, heard_of, is_news, unheard
 
 READ_SECONDS = 2
-"""How often a supervisor without news is heard."""
+"""How long the supervisor may hold a request until it has news; without news, the interval between requests."""
 SHORTEST_SECONDS = 0.05
-"""And never more often than this, whatever the news."""
+"""The shortest pause between an answer with news and the next request."""
 SLACK_SECONDS = 10.0
 RETRIES = (0.2, 0.5, 1.0, 2.0, 5.0)
-"""Seconds between unanswered questions; the last one repeats."""
+"""Pauses in seconds after failed requests, in their order; the last one repeats."""
 
 
 @dataclass
 class _Poller:
-    """Asks one pod until it is told to stop."""
+    """Requests the status of one pod again and again, until `stopped` is set."""
 
     job_uid: str
     asked: Asked
@@ -30,7 +30,7 @@ class _Poller:
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Asks again and again."""
+        """Requests the status until `stopped` is set."""
         mark, failures = "", 0
         while not self.stopped.is_set():
             asked = time.monotonic()
@@ -50,7 +50,11 @@ class _Poller:
             self.stopped.wait(max(0.0, pause))
 
     def _answer(self, mark: str) -> tuple[object, str]:
-        """The document and its mark; with the last mark it comes as soon as there is news, or else a little later."""
+        """The status document and its ETag.
+
+        `mark` is the last ETag, or empty. With one, the supervisor answers as soon as the document has changed, at
+        the latest after READ_SECONDS.
+        """
         connection = http.client.HTTPConnection(
             self.asked.address, self.asked.port, timeout=READ_SECONDS + SLACK_SECONDS
         )
@@ -67,18 +71,23 @@ class _Poller:
 
     def _unheard(self, error: Exception) -> Heard:
         why = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-        said = f"rank 0's supervisor at {self.asked.address}:{self.asked.port} gives no status: {why}"
-        return unheard(self.heard, said, datetime.now(UTC), pod=self.asked.pod)
+        message = f"rank 0's supervisor at {self.asked.address}:{self.asked.port} gives no status: {why}"
+        return unheard(self.heard, message, datetime.now(UTC), pod=self.asked.pod)
 
     def _note(self, heard: Heard) -> None:
-        """Takes note of what was heard; only news is worth a look at the job."""
+        """Keeps a status, and calls `changed` if it contains news."""
         known, self.heard = self.heard, heard
         if not self.stopped.is_set() and is_news(known, heard):
             self.changed()
 
 
 def _read(answer: http.client.HTTPResponse, deadline: float) -> bytes:
-    """The body, unless it is longer than any that a supervisor sends, or takes too long to arrive."""
+    """The body of an answer.
+
+    Raises:
+        ValueError: it is longer than any that a supervisor sends.
+        TimeoutError: it has not arrived by `deadline`, in time.monotonic()'s seconds.
+    """
     content = b""
     while part := answer.read1():
         content += part
@@ -90,7 +99,7 @@ def _read(answer: http.client.HTTPResponse, deadline: float) -> bytes:
 
 
 class StatusListener:
-    """What is heard of one run. `changed` is called, from another thread, when there is something new."""
+    """Follows the status of one run's rank 0. Calls `changed`, from another thread, when there is news."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -98,11 +107,11 @@ class StatusListener:
 
     @property
     def heard(self) -> Heard | None:
-        """What was heard last."""
+        """The last status, or the last failure to get one; None before the first answer."""
         return self._poller.heard if self._poller is not None else None
 
     def attend(self, job_uid: str, asked: Asked | None) -> Heard | None:
-        """What was heard of the run; from now on only this supervisor is listened to."""
+        """Follows only the supervisor `asked` from now on, or none; returns the last status."""
         poller = self._poller
         if poller is not None and asked != poller.asked:
             poller.stopped.set()
