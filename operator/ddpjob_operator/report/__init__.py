@@ -1,4 +1,4 @@
-"""A run on one HTML page, from the files that it has left.
+"""Renders a report of a run as one HTML page, from the files in the run's directory.
 
 Needs the extra `report`. Imports api and local.
 """

@@ -1,4 +1,4 @@
-"""Curves as SVG inside a page: text stays text, and the colours are the page's, light or dark."""
+"""Draws curves as SVG for a page: text is kept as text, and the colours follow the page's light or dark theme."""
 
 import io
 import math
@@ -23,24 +23,24 @@ from .records import Record, Records, Start
 INK, RULE, MARK = "#010101", "#020202", "#030303"
 SERIES = ("#040404", "#050505", "#060606", "#070707", "#080808")
 COLOURS = {INK: "ink", RULE: "rule", MARK: "mark"} | {colour: f"series-{at}" for at, colour in enumerate(SERIES)}
-"""Placeholder colours to draw with, and the page's names for what they stand for."""
+"""By placeholder colour that matplotlib draws with: the CSS variable of the page that replaces it."""
 
 INCHES = (5.4, 3.0)
-"""Of 72 units each: wide enough for half a desktop's page, and on a phone its letters can still be read."""
+"""Width and height in inches of 72 SVG units: a figure fills half of a desktop's page, and is legible on a phone."""
 SHORTEST_SECONDS = 0.5
-"""Seconds between two moments that give a pace."""
+"""Least seconds between two records from which steps per second are computed."""
 POINTS = 300
-"""Points of a curve: more would not be visible."""
+"""How many points of a curve are drawn: more would not be visible."""
 DOTS = 40
-"""This many can be told apart."""
+"""A curve of at most this many points gets a dot at each point."""
 TIPS = 150
-"""This many places of a figure can be pointed at."""
+"""How many places of a figure show a tip when pointed at."""
 SMOOTH = 20
-"""Each point of a smoothed curve is the mean of those around it, a twentieth of all to each side."""
+"""A smoothed point is the mean of its neighbours: 1/SMOOTH of all points on each side."""
 METRICS = 32
-"""This many are drawn."""
+"""How many metrics are drawn."""
 NAMED = 5
-"""With more incidents the axis has only their numbers."""
+"""Up to this many incidents are labelled with their causes; more get only numbers."""
 PARTS = ("data", "forward", "backward", "communication", "optimizer")
 
 STYLE: Any = {
@@ -62,7 +62,7 @@ STYLE: Any = {
 
 
 def loss(recorded: Records, incidents: Sequence[Interruption]) -> str | None:
-    """Loss by step, in training and in evaluation, with the places where training went on after an incident."""
+    """Loss by step in training and evaluation, with marks where training went on after incidents; None if unknown."""
     trained, evaluated = (_points(recorded.of(event), "loss") for event in ("progress", "evaluated"))
     if not trained and not evaluated:
         return None
@@ -71,13 +71,13 @@ def loss(recorded: Records, incidents: Sequence[Interruption]) -> str | None:
             _curve(axes, trained, SERIES[0], "training")
         if evaluated:
             _curve(axes, evaluated, SERIES[1], "evaluation")
-        _mark(axes, [(one.resumed, one.number) for one in incidents if one.resumed is not None])
+        _mark(axes, [(incident.resumed, incident.number) for incident in incidents if incident.resumed is not None])
         axes.legend()
         return _svg(axes, "loss by step")
 
 
 def metrics(recorded: Records) -> Iterator[tuple[str, str]]:
-    """Each of the program's own metrics by step, with its name: their scales may differ."""
+    """Name and figure of each of the program's own metrics by step; separate figures, because scales may differ."""
     curves: dict[str, list[tuple[float, float]]] = {}
     known = {"step", "attempt", "epoch", "samples", "loss"}
     for entry in recorded.of("evaluated"):
@@ -95,7 +95,7 @@ def metrics(recorded: Records) -> Iterator[tuple[str, str]]:
 
 
 def throughput(recorded: Records, incidents: Sequence[Interruption], zero: datetime) -> str | None:
-    """Throughput of all processes together over time, including steps that were lost."""
+    """Throughput of all processes together over time, including steps that were lost; None if unknown."""
     what, paces = "samples/s", [_samples_per_second(start) for start in recorded.starts]
     if not any(paces):
         what, paces = "steps/s", [_steps_per_second(start) for start in recorded.starts]
@@ -134,7 +134,7 @@ def throughput(recorded: Records, incidents: Sequence[Interruption], zero: datet
 
 
 def ranks(recorded: Records) -> str | None:
-    """How long each rank's own part of a step takes: the median, and where 90% of its steps lie."""
+    """The time of each rank's own part of a step: the median, and the range of 90% of its steps; None if unknown."""
     times: dict[int, list[float]] = {}
     for entry in recorded.of("timed"):
         for name, seconds in entry.numbers("rank_seconds").items():
@@ -160,12 +160,16 @@ def ranks(recorded: Records) -> str | None:
 
 
 def parts(recorded: Records) -> str | None:
-    """What rank 0's steps consist of, over the whole run."""
+    """The mean times of the parts of rank 0's steps, over the whole run; None if unknown."""
     entries = [entry.numbers("seconds") for entry in recorded.of("timed")]
-    means = {part: 1000 * fmean(times) for part in PARTS if (times := [one[part] for one in entries if part in one])}
+    means = {
+        part: 1000 * fmean(times)
+        for part in PARTS
+        if (times := [times_of_parts[part] for times_of_parts in entries if part in times_of_parts])
+    }
     if not means:
         return None
-    if "backward" in means:  # It includes waiting for others.
+    if "backward" in means:  # The measured backward time includes communication.
         means["backward"] -= means.get("communication", 0.0)
     with _axes("ms", "", height=1.4) as axes:
         left = 0.0
@@ -181,7 +185,7 @@ def parts(recorded: Records) -> str | None:
 @contextmanager
 def _axes(x: str, y: str, height: float = INCHES[1]) -> Iterator[Axes]:
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(INCHES[0], height), dpi=72, layout="constrained")  # As SVG has it.
+        figure = Figure(figsize=(INCHES[0], height), dpi=72, layout="constrained")  # 72 dpi, as in matplotlib's SVG.
         axes = figure.add_subplot()
         axes.set_xlabel(x)
         axes.set_ylabel(y)
@@ -191,29 +195,29 @@ def _axes(x: str, y: str, height: float = INCHES[1]) -> Iterator[Axes]:
 
 @dataclass(frozen=True, slots=True)
 class _Tip:
-    """What is shown while one place is pointed at."""
+    """A text that is shown while the pointer is over one range of a figure."""
 
     begin: float
-    """The range on the x axis, or on the y axis if that has the ranks, for which it is shown."""
+    """The range on the x axis, or on the y axis in a figure of ranks, from `begin` to `end`."""
     end: float
     says: Sequence[str]
     dots: Sequence[tuple[float, float, str]]
-    """Points and their colours."""
+    """Points to highlight: x, y and colour."""
 
 
 def _curve(axes: Axes, points: Sequence[tuple[float, float]], colour: str, name: str) -> None:
-    """A line through all of its points, none of which is cut off at an edge, that shows its values."""
+    """Draws a curve that is not clipped at the axes. Its gid, the name, marks it as one with tips."""
     shown = _columns(_thinned(points))
     axes.plot(*shown, color=colour, label=name, gid=name, clip_on=False, **_dots(points))
 
 
 def _tips(axes: Axes) -> Iterator[_Tip]:
-    """The values that the curves of a figure show, from left to right."""
+    """Tips with the values of a figure's curves, from left to right."""
     lines = [line for line in axes.lines if line.get_gid() is not None]
     points = [(x, y, str(line.get_color()), str(line.get_gid())) for line in lines for x, y in _values(line)]
     size = math.ceil(len(points) / TIPS) or 1
     places = sorted({x for x, *_ in points})[size - 1 :: size]
-    edges = [-math.inf, *((one + other) / 2 for one, other in pairwise(places)), math.inf]
+    edges = [-math.inf, *((left + right) / 2 for left, right in pairwise(places)), math.inf]
     label = axes.get_xlabel()
     for x, begin, end in zip(places, edges, edges[1:], strict=False):
         near = {name: (at, y, colour) for at, y, colour, name in points if begin < at <= end}
@@ -227,7 +231,10 @@ def _values(line: Any) -> list[tuple[float, float]]:
 
 
 def _drawn(axes: Axes, tips: Sequence[_Tip], *, across: bool) -> Iterator[str]:
-    """Places to point at, which the page's style then shows: no script is executed."""
+    """SVG elements for the tips, which the page shows by CSS on hover, without a script.
+
+    `across`: the tips belong to rows of the y axis, not to ranges of the x axis.
+    """
     figure = axes.figure
     height = 72 * figure.get_figheight()  # type: ignore[union-attr]
     (left, right), (bottom, top) = axes.bbox.intervalx, axes.bbox.intervaly
@@ -253,13 +260,13 @@ def _drawn(axes: Axes, tips: Sequence[_Tip], *, across: bool) -> Iterator[str]:
         for dot_x, dot_y, colour in dots:
             yield f'<circle cx="{dot_x:.1f}" cy="{height - dot_y:.1f}" r="3" fill="{colour}"/>'
         yield f'<text text-anchor="{anchor}" y="{y - 2 if not across else y:.1f}">'
-        for said in tip.says:
-            yield f'<tspan x="{beside:.1f}" dy="11">{escape(said)}</tspan>'
+        for line in tip.says:
+            yield f'<tspan x="{beside:.1f}" dy="11">{escape(line)}</tspan>'
         yield "</text></g></g>"
 
 
 def _svg(axes: Axes, name: str, tips: Sequence[_Tip] | None = None) -> str:
-    """The drawing; `tips` are those of rows, if it has no curves."""
+    """The figure as SVG; `tips` are tips of rows, None to make them from the curves."""
     file = io.StringIO()
     empty: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     axes.figure.savefig(file, format="svg", transparent=True, metadata=empty)  # type: ignore[union-attr]
@@ -267,9 +274,9 @@ def _svg(axes: Axes, name: str, tips: Sequence[_Tip] | None = None) -> str:
     svg = svg[svg.index("<svg") :]
     before, _, described = svg.partition("<metadata>")
     svg = before + described.partition("</metadata>")[2]
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # Several such drawings share one page, and ids must be unique.
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # A page has several figures, and ids must be unique in it.
     begin, end, drawing = svg.partition(">")
-    svg = re.sub(r' (?:height|width)="[^"]*"', "", begin) + end + drawing  # As large as its place on the page.
+    svg = re.sub(r' (?:height|width)="[^"]*"', "", begin) + end + drawing  # So that the page decides the size.
     places = "".join(_drawn(axes, list(_tips(axes)) if tips is None else tips, across=tips is not None))
     svg = svg.replace("</svg>", f"{places}</svg>")
     for colour, meaning in COLOURS.items():
@@ -290,7 +297,7 @@ def _samples_per_second(start: Start) -> list[tuple[datetime, float]]:
 
 
 def _steps_per_second(start: Start) -> list[tuple[datetime, float]]:
-    """From what was done between two entries."""
+    """Steps per second between successive progress records, each with the time of the later one."""
     return [
         (later.time, (later.step - former.step) / seconds)
         for former, later in pairwise(start.of("progress"))
@@ -299,7 +306,7 @@ def _steps_per_second(start: Start) -> list[tuple[datetime, float]]:
 
 
 def _smoothed(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Means of the neighbourhood of each point."""
+    """The points, each with the mean of its neighbourhood."""
     around = len(points) // SMOOTH
     return [
         (x, fmean(value for _, value in points[max(0, at - around) : at + around + 1]))
@@ -308,7 +315,7 @@ def _smoothed(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """As many as are visible: means of neighbours."""
+    """At most about POINTS points: means of groups of neighbours."""
     size = math.ceil(len(points) / POINTS) or 1
     groups = (points[at : at + size] for at in range(0, len(points), size))
     return [(group[-1][0], fmean(value for _, value in group)) for group in groups]
@@ -323,10 +330,10 @@ def _dots(points: Sequence[object]) -> dict[str, Any]:
 
 
 def _mark(axes: Axes, marks: Sequence[tuple[float, int]]) -> None:
-    """Vertical lines with the numbers of incidents above them."""
+    """Draws vertical lines with the numbers of incidents above them."""
     for x, number in marks:
         axes.axvline(x, color=MARK, linewidth=1, linestyle="--")
-        # Unless it is clipped, what lies outside leaves no room for the figure itself.
+        # annotation_clip, because the layout would shrink the axes to make room for a label outside them.
         place = axes.get_xaxis_transform()
         axes.annotate(
             str(number), (x, 1.0), xycoords=place, annotation_clip=True, color=MARK, ha="center", va="bottom"
@@ -334,7 +341,7 @@ def _mark(axes: Axes, marks: Sequence[tuple[float, int]]) -> None:
 
 
 def _most(values: Sequence[float]) -> tuple[float, float]:
-    """The range that contains 90%."""
+    """The range that contains 90% of the values."""
     if len(values) == 1:
         return values[0], values[0]
     cuts = quantiles(values, n=20, method="inclusive")

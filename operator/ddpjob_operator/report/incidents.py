@@ -1,4 +1,4 @@
-"""When a run was interrupted, by what, and where it went on."""
+"""Lists a run's interruptions: when and why each happened, and from which step training went on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from ddpjob_operator.api import DDPJob, Incident
 from .records import Records, Start
 
 STOPPED = "StoppedOnRequest"
-"""The end of a start that saved and stopped because it was told to."""
+"""The `error` in the `ended` record of a trainer that saved and stopped because it was asked to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """One interruption, numbered in the order of time."""
+    """One interruption; interruptions are numbered by time."""
 
     number: int
     time: datetime
@@ -24,21 +24,21 @@ class Interruption:
     cause: str
     message: str
     step: int | None
-    """The last step that is known to have been finished before it."""
+    """The last step that is known to have been finished before the interruption."""
     resumed: int | None
-    """The step from which training went on; None: it did not, or that is unknown."""
+    """The step from which training went on; None: training did not go on, or the step is unknown."""
 
 
 def incidents(job: DDPJob | None, recorded: Records) -> list[Interruption]:
-    """All that the job's history still has, and every other start that the metrics show.
+    """The incidents in the job's history, and every other restart that the records show.
 
-    Training that goes on after its end, for example with more epochs, was not interrupted.
+    A start after training had finished, for example with more epochs, does not count as an interruption.
     """
     history = job.status.incidents if job else ()
     found = [_of_incident(incident, recorded.starts) for incident in history]
     for before, after in pairwise(recorded.starts):
-        told = any(before.began.attempt <= incident.attempt < after.began.attempt for incident in history)
-        if not told and not before.of("finished"):
+        in_history = any(before.began.attempt <= incident.attempt < after.began.attempt for incident in history)
+        if not in_history and not before.of("finished"):
             found.append(_of_start(before, after))
     ordered = sorted(found, key=lambda one: one[0])
     return [Interruption(number, *rest) for number, rest in enumerate(ordered, 1)]

@@ -1,4 +1,4 @@
-"""What a page must not show: values whose names or looks say that they are secret, wherever they stand."""
+"""Masks secrets in a report: values that have a secret-looking name or form, and all other places of such values."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ QUOTED = r"""
     [$a-z]{0,2} (?: \\" (?:(?!\\").)* (?:\\"|$) | \\' (?:(?!\\').)* (?:\\'|$)  # A prefix is Python's or a shell's.
                   | "(?:\\.|[^"\\])*(?:"|$) | '(?:\\.|[^'\\])*(?:'|$) )
 """
-# A long word is examined once, not once per letter.
+# The lookbehind makes the search try each word once, not once per letter, which would be quadratic.
 IN_A_SCRIPT = re.compile(
     rf"""
     (?<![-\w.])
@@ -38,20 +38,21 @@ IN_A_SCRIPT = re.compile(
 )
 MASK = "•••"
 SHORTEST = 6
-"""Letters of a value that is masked elsewhere too: shorter ones are also words and numbers of other things."""
+"""Characters that a secret value needs to be masked wherever it appears: shorter ones may be common words."""
 PLAIN = re.compile(r"[\d.]*|true|false|none|null", re.IGNORECASE)
 SETTINGS = frozenset({"options", "environment"})
-"""What of a record is as a user gave it; what is measured has names such as `tokens_per_second`."""
+"""Fields of a record with values that the user set; numbers are masked only here, because names of measured values,
+such as `tokens_per_second`, look secret too."""
 
 
 class Mask:
-    """Masks texts, and what it has once known as a secret in all of them."""
+    """Masks secrets in texts. A value that was recognized as a secret once is masked in all later texts."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
 
     def run(self, found: RunData) -> RunData:
-        """A run as a page may show it; the second time it knows what stands anywhere in it."""
+        """The run with its secrets masked. A second pass also masks values that the first one recognized later."""
         return replace(
             found,
             job=found.job and self._job(found.job),
@@ -61,11 +62,11 @@ class Mask:
         )
 
     def value(self, name: str, text: str) -> str:
-        """The value of a variable or option."""
+        """The value `text` of a variable or option `name`, masked if the name looks secret."""
         return self._secret(text) if SECRET_NAME.search(name) else self.script(text)
 
     def words(self, command: Iterable[str]) -> Iterator[str]:
-        """The words of a command line."""
+        """The words of a command line, masked."""
         secret = False
         for word in command:
             name, equals, text = word.partition("=")
@@ -78,7 +79,7 @@ class Mask:
             secret = word.startswith("-") and not equals and bool(SECRET_NAME.search(word))
 
     def script(self, text: str) -> str:
-        """A text that may contain whole commands, like a shell script."""
+        """A text that may contain whole commands, such as a shell script, masked."""
         for known in sorted(self._known, key=len, reverse=True):
             text = text.replace(known, MASK)
         text = IN_A_URL.sub(lambda found: self._secret(found[0].partition(":")[2] or found[0]), text)
@@ -103,8 +104,8 @@ class Mask:
         masked = DDPJob.from_dict(document)
         status = job.status
         incidents = tuple(one.model_copy(update={"message": self.script(one.message)}) for one in status.incidents)
-        told = {"message": self.script(status.message), "incidents": incidents}
-        return masked.model_copy(update={"status": status.model_copy(update=told)})
+        changes = {"message": self.script(status.message), "incidents": incidents}
+        return masked.model_copy(update={"status": status.model_copy(update=changes)})
 
     def _records(self, records: Records) -> Records:
         return Records(
@@ -115,7 +116,7 @@ class Mask:
         return replace(record, values={key: self._field(key, value) for key, value in record.values.items()})
 
     def _field(self, name: str, value: Any, *, given: bool = False) -> Any:
-        """A field of a record; `given` is what a user chose, of which numbers can be secret too."""
+        """A field of a record, masked; `given`: the user set it, so that numbers may be secret too."""
         if isinstance(value, Mapping):
             inside = given or name in SETTINGS
             return {self.script(key): self._field(key, inner, given=inside) for key, inner in value.items()}

@@ -1,4 +1,4 @@
-"""The page: what is said about a run in words and tables, around its curves."""
+"""Renders the page of a run: its facts, curves, incidents, checkpoints and settings."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -19,14 +19,14 @@ from .records import Records
 from .run_data import RunData
 
 CHECKPOINTS = 10
-"""How many are listed: the last ones."""
+"""How many checkpoints are listed, the latest ones."""
 
 REACHED = ("progress", "evaluated", "saved", "finished", "ended")
-"""Events that show how far training came: the last lines of progress are a few steps older than the end."""
+"""Events that show how far training came. Progress alone may lag a few steps behind the end."""
 
 
 def render(found: RunData, now: datetime) -> str:
-    """A run as one HTML document that refers to nothing outside itself."""
+    """A run as one self-contained HTML document."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ddpjob_operator.report"),
         autoescape=True,
@@ -35,14 +35,14 @@ def render(found: RunData, now: datetime) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters |= {"moment": _moment, "number": _number}
-    # Others' texts stand in the tables, in the curves and in their tips: what would turn them around is written out.
+    # Tables, curves and tips contain foreign texts, so characters that change the direction of text are written out.
     return visible(environment.get_template("page.html").render(_model(found, now)))
 
 
 def _model(found: RunData, now: datetime) -> dict[str, Any]:
-    """All that the template shows."""
+    """The variables of the template."""
     mask = Mask()
-    mask.run(found)  # What it learns here it knows below, wherever that stands.
+    mask.run(found)  # The first pass recognizes all secrets, so that the second can mask them everywhere.
     found = mask.run(found)
     recorded = found.recorded
     interruptions = incidents(found.job, recorded)
@@ -66,7 +66,7 @@ def _model(found: RunData, now: datetime) -> dict[str, Any]:
 
 
 def _state(found: RunData) -> str:
-    """The job's state; without a job, what the last start recorded of its end, if it could."""
+    """The job's state; without a job, the end that the last start recorded, or Unknown."""
     if found.job:
         return str(found.job.status.state)
     last = found.recorded.starts[-1] if found.recorded.starts else None
@@ -85,7 +85,7 @@ def _began(found: RunData) -> datetime | None:
 
 
 def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
-    """What a reader wants to know first."""
+    """Names and values of the facts at the top of the page."""
     recorded, job, zero = found.recorded, found.job, _began(found)
     last = recorded.last
     if zero:
@@ -123,18 +123,19 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def _started_over(found: RunData) -> str:
-    """What is known of an attempt that began where the run had begun, in words; empty if none did."""
+    """The attempts that started again at the run's first step, in words; empty if there are none."""
     if found.job and (said := found.job.status.message_while_true(ConditionType.STARTED_OVER)):
         return said
     first, *later = (start.began for start in found.recorded.starts) if found.recorded.starts else (None,)
-    # A supervisor may not know where a start began, and the job says what it knows.
+    # Not if a supervisor recorded the run, because it may not know at which step a start began, and not with a job,
+    # whose condition was read above.
     if first is None or found.job or found.recorded.seen or not found.recorded.trained_anew:
         return ""
-    return ", ".join(f"attempt {one.attempt} at step {one.step}" for one in later if one.step <= first.step)
+    return ", ".join(f"attempt {began.attempt} at step {began.step}" for began in later if began.step <= first.step)
 
 
 def _told(job: DDPJob | None) -> Iterator[tuple[str, str]]:
-    """How far a program that records nothing came, by what its supervisor counted or was told."""
+    """Step and loss in the job's status, for a program whose progress was not recorded."""
     seen = job.status.progress if job else None
     if seen and seen.step is not None:
         yield "Step", f"{seen.step}{f' of {seen.total_steps}' if seen.total_steps else ''}"
@@ -149,8 +150,8 @@ def _results(recorded: Records) -> Iterator[tuple[str, str]]:
         counted_again = recorded.starts[-1].counted
         ends = recorded.starts[-1].of if counted_again else recorded.of
         step = max(entry.step for event in REACHED for entry in ends(event)[-1:])
-        of = " since the last restart" if counted_again else f" of {total:.0f}" if total else ""
-        yield "Step", f"{step}{of}"
+        total_text = " since the last restart" if counted_again else f" of {total:.0f}" if total else ""
+        yield "Step", f"{step}{total_text}"
     if progress and (value := progress[-1].number("loss")) is not None:
         yield "Loss", _number(value)
     if evaluated:
@@ -166,7 +167,7 @@ def _results(recorded: Records) -> Iterator[tuple[str, str]]:
 def _figures(
     recorded: Records, told: Records, interruptions: list[Interruption], zero: datetime | None
 ) -> Iterator[tuple[str, str, Markup]]:
-    """Headings, captions, and curves if there is something to draw; `told` has loss and metrics."""
+    """Heading, caption and drawing of each figure with data; loss and metrics are drawn from `told`."""
     evaluated = ", of all in evaluation" if told.of("evaluated") else ""
     drawn = (
         ("Loss", f"of rank 0 in training{evaluated}", figures.loss(told, interruptions)),
@@ -185,7 +186,7 @@ def _figures(
 
 
 def _advice(job: DDPJob | None) -> str:
-    """What to do to get curves, if there are none."""
+    """What to show if there are no curves: how the program can report its steps."""
     if job is None:
         return ""
     if job.spec.supervisor == TRAIN:
@@ -199,7 +200,7 @@ def _advice(job: DDPJob | None) -> str:
 
 
 def _settings(found: RunData) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Environment and configuration, in groups."""
+    """Environment and configuration, as groups of names and values."""
     if found.recorded.starts:
         facts = dict(found.recorded.starts[-1].began.values)
         groups = ("versions", "options", "environment")
@@ -210,7 +211,7 @@ def _settings(found: RunData) -> Iterator[tuple[str, list[tuple[str, str]]]]:
             yield group.capitalize(), list(_flat(values))
     if found.job:
         variables = found.job.spec.trainer.get("env", ())
-        shown = [(one["name"], _variable(one)) for one in variables]
+        shown = [(variable["name"], _variable(variable)) for variable in variables]
         if shown:
             yield "Variables of the template", shown
 

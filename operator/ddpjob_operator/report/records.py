@@ -1,7 +1,7 @@
-"""What a trainer or a supervisor has recorded of a run: lines of JSON; those of a later start win.
+"""Reads the records that a trainer or a supervisor has written about a run, as lines of JSON.
 
-A start that goes on from step s repeats the steps after s. What earlier starts have recorded of those no longer
-counts; it is still true of its time.
+A start that goes on from step s repeats the steps after s. Records of these steps from earlier starts no longer count
+for the training's results, but still for its course in time.
 """
 
 import json
@@ -14,23 +14,24 @@ from pathlib import Path
 from typing import Any
 
 NAME = "metrics.jsonl"
-"""What ddpjob-train records."""
+"""The file that ddpjob-train writes."""
 SEEN_NAME = "progress.jsonl"
-"""What the supervisor of any program records of its progress."""
+"""The file in which the supervisor records the progress of any program."""
 
 
 LONGEST_LINE = 1 << 20
-"""Bytes. Anybody may have written the file: what is larger, or deeper, than an entry can be is none."""
+"""Bytes of a line. Anybody may have written the file, so lines that are longer or more deeply nested than a record
+can be are not read."""
 LONGEST_TEXT = 4096
 DEEPEST = 8
 LARGEST_COUNT = 2**53
 LARGEST_NUMBER = 1e100
-"""Axes cannot hold much larger ones."""
+"""Larger numbers are left out, because the axes of a figure cannot show them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One line."""
+    """One line of a file of records."""
 
     time: datetime
     event: str
@@ -40,11 +41,11 @@ class Record:
     """The whole line."""
 
     def number(self, name: str) -> float | None:
-        """A value that is a number, and neither infinite nor NaN, nor larger than what can be drawn."""
+        """The value `name` as a number; None if it is not a finite number of at most LARGEST_NUMBER."""
         return _number(self.values.get(name))
 
     def numbers(self, name: str) -> dict[str, float]:
-        """A value that is an object of numbers."""
+        """The value `name` as an object of numbers; empty if it is none."""
         inner = self.values.get(name)
         known = inner if isinstance(inner, Mapping) else {}
         return {key: number for key, value in known.items() if (number := _number(value)) is not None}
@@ -52,35 +53,35 @@ class Record:
 
 @dataclass(slots=True)
 class Start:
-    """What was recorded from one start of the run until the next."""
+    """The records from one start of the run until the next."""
 
     began: Record
-    """It goes on from this one's step; its values describe the start."""
+    """The record of the start: its step is the one from which training goes on, and its values describe the start."""
     entries: list[Record] = field(default_factory=list)
 
     @property
     def counted(self) -> bool:
-        """Whether a supervisor counted its steps anew: where the program went on is unknown then."""
+        """Whether a supervisor counted the steps from this start, so that the program's own step is unknown."""
         return self.began.values.get("counted") is True
 
     @property
     def went_on(self) -> int | None:
-        """The step from which training went on; None if that is unknown."""
+        """The step from which training went on; None if it is unknown."""
         return None if self.counted else self.began.step
 
     def of(self, event: str) -> list[Record]:
-        """Its entries of a kind."""
+        """The entries of one event."""
         return [entry for entry in self.entries if entry.event == event]
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """All starts of a run, in their order."""
+    """All starts of a run, in the order in which they were recorded."""
 
     starts: Sequence[Start] = ()
 
     def of(self, event: str) -> list[Record]:
-        """The entries of a kind that count, by step: one for each."""
+        """The entries of one event that count, ordered by step: the last one of each step."""
         found: dict[int, Record] = {}
         for start, limit in zip(self.starts, self._limits(), strict=True):
             found |= {entry.step: entry for entry in start.of(event) if entry.step <= limit}
@@ -88,40 +89,40 @@ class Records:
 
     @property
     def seen(self) -> bool:
-        """Whether a supervisor recorded it, about once a second: it does not know at which step a start began."""
+        """Whether a supervisor wrote the records, about once a second, without knowing each start's first step."""
         return any(start.began.values.get("seen") for start in self.starts)
 
     def has(self, name: str) -> bool:
-        """Whether training reported such a number."""
+        """Whether a progress record has a number `name`."""
         return any(entry.number(name) is not None for entry in self.of("progress"))
 
     @property
     def last(self) -> Record | None:
-        """What was recorded last."""
+        """The latest record of all starts."""
         entries = (entry for start in self.starts for entry in (start.began, *start.entries))
         return max(entries, key=lambda entry: entry.time, default=None)
 
     @property
     def trained_anew(self) -> int:
-        """Steps that were trained, lost, and trained again."""
+        """How many steps were lost in an interruption and trained again."""
         reached = (max((entry.step for entry in start.entries), default=0) for start in self.starts)
         return sum(max(0, step - int(min(step, limit))) for step, limit in zip(reached, self._limits(), strict=True))
 
     def _limits(self) -> list[float]:
-        """For each start the step up to which its entries count."""
+        """For each start, the last step whose entries count: the first step of any later start, if that is lower."""
         later = [math.inf if start.went_on is None else start.went_on for start in self.starts[:0:-1]]
         return [*accumulate(later, min, initial=math.inf)][::-1][: len(self.starts)]
 
 
 def read(file: Path) -> Records:
-    """The contents of a file. Lines that are not entries, such as one whose writer died within it, are skipped."""
+    """The records in a file. Malformed lines, such as one whose writer was killed while writing, are skipped."""
     starts: list[Start] = []
     latest: dict[int, Start] = {}
     for entry in _entries(file):
         if entry.event == "started":
             latest[entry.attempt] = Start(entry)
             starts.append(latest[entry.attempt])
-        elif entry.attempt in latest:  # By attempt, not by position: a process of an earlier attempt may still write.
+        elif entry.attempt in latest:  # By attempt, because a process of an earlier attempt may still be writing.
             latest[entry.attempt].entries.append(entry)
     return Records(starts)
 
@@ -129,17 +130,17 @@ def read(file: Path) -> Records:
 def _entries(file: Path) -> Iterator[Record]:
     for line in _lines(file):
         try:
-            said = _bounded(json.loads(line))
-            time = datetime.fromisoformat(said["time"])
-            attempt, step = _count(said["attempt"]), _count(said["step"])
-            if time.tzinfo is not None and isinstance(said["event"], str):
-                yield Record(time.astimezone(UTC), said["event"], attempt, step, said)
+            entry = _bounded(json.loads(line))
+            time = datetime.fromisoformat(entry["time"])
+            attempt, step = _count(entry["attempt"]), _count(entry["step"])
+            if time.tzinfo is not None and isinstance(entry["event"], str):
+                yield Record(time.astimezone(UTC), entry["event"], attempt, step, entry)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue
 
 
 def _lines(file: Path) -> Iterator[bytes]:
-    """Its lines, but for those that are too long to be entries."""
+    """The lines of a file, except those that are too long to be records."""
     with file.open("rb") as content:
         whole = True
         while part := content.readline(LONGEST_LINE):
@@ -162,7 +163,7 @@ def _number(value: Any) -> float | None:
 
 
 def _bounded(value: Any, depth: int = 0) -> Any:
-    """What may be shown of a value: texts that can be encoded, and no more levels than anybody reads."""
+    """A value with bounds: texts are cut and made encodable, and levels below DEEPEST are replaced by `…`."""
     if isinstance(value, str):
         return value[:LONGEST_TEXT].encode(errors="replace").decode()
     if isinstance(value, Mapping) and depth < DEEPEST:

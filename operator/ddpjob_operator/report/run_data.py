@@ -1,4 +1,4 @@
-"""What exists of a run: its job, and what its trainer has recorded."""
+"""Finds the data of a run: its job, and the records of its training."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -14,46 +14,48 @@ from .records import NAME, SEEN_NAME, Records, read
 from .stacks import Stack, stacks
 
 PLACES = ("", "metrics/", "volumes/*/metrics/", "volumes/*/*/metrics/", "volumes/*/*/*/metrics/")
-"""Where the file can be: in the directory of the metrics, of the checkpoints, or of a run, whose volumes may have the
-checkpoints in a directory of theirs. They may also be elsewhere, on a hostPath."""
+"""Places of the files of records in a directory, which may be one of metrics, of checkpoints, or of a run. A run's
+volumes may have the checkpoints in a subdirectory. Checkpoints on a hostPath are found by the pods' environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """A run, as far as it is known."""
+    """The known data of a run."""
 
     name: str
     job: DDPJob | None
-    """None: there are only metrics, as on a cluster's volume."""
+    """The job; None if there are only metrics, as on a cluster's volume."""
     recorded: Records
     carried_on: bool = True
     """Whether a process runs the unfinished job."""
     stacks: Sequence[Stack] = ()
-    """What its ranks were doing when it hung."""
+    """The stacks of the ranks when the run hung."""
     printed: Records = field(default_factory=Records)
-    """What its program has printed about its progress."""
+    """Records made from the progress lines that the program printed."""
 
 
 def find(directory: Path) -> RunData:
-    """The run in a directory: that of a local run, of checkpoints, or of metrics.
+    """The data of a run, from the directory of a local run, of checkpoints or of metrics.
 
     Raises:
-        BadInputError: it holds none of these, or nothing that can be read.
+        BadInputError: the directory holds none of these, or no record of a start.
     """
     run = RunDirectory(directory)
     job = run.load()
     files = {name: _files(directory, run, name) for name in (NAME, SEEN_NAME)}
     if job is None and not any(files.values()):
         raise BadInputError(f"{directory} holds neither a run (job.json) nor metrics ({NAME}, {SEEN_NAME})")
-    newest = (max(some, key=lambda file: file.stat().st_mtime) for some in files.values() if some)
+    newest = (
+        max(files_of_name, key=lambda file: file.stat().st_mtime) for files_of_name in files.values() if files_of_name
+    )
     known = (recorded for file in newest if (recorded := read(file)).starts)
     records = next(known, None)
     if job is None and records is None:
-        listed = ", ".join(str(file) for some in files.values() for file in some)
+        listed = ", ".join(str(file) for files_of_name in files.values() for file in files_of_name)
         raise BadInputError(f"no line of {listed} says when a run started, so there is nothing to report")
     name = job.metadata.name if job else directory.resolve().name
-    stuck = stacks(directory, _checkpoints(run))
-    return RunData(name, job, records or Records(), run.lock.holder() is not None, stuck)
+    stored_stacks = stacks(directory, _checkpoints(run))
+    return RunData(name, job, records or Records(), run.lock.holder() is not None, stored_stacks)
 
 
 def _files(directory: Path, run: RunDirectory, name: str) -> list[Path]:
@@ -62,7 +64,7 @@ def _files(directory: Path, run: RunDirectory, name: str) -> list[Path]:
 
 
 def _checkpoints(run: RunDirectory) -> Iterator[Path]:
-    """Where the pods that still exist were told to save."""
+    """The checkpoint directories in the environments of the pods that still exist."""
     for file in run.pods.glob("*/process.json"):
         with suppress(
             BadInputError, ValueError, TypeError, KeyError, AttributeError, RecursionError

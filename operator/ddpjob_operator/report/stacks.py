@@ -1,4 +1,4 @@
-"""What the ranks of a run were doing when it hung, as their supervisors have stored it beside its checkpoints."""
+"""Reads the ranks' stacks from when a run hung, which the supervisors have stored beside the checkpoints."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -8,13 +8,13 @@ from pathlib import Path
 VOLUMES = ("", "volumes/*/", "volumes/*/*/", "volumes/*/*/*/")
 FILE = re.compile(r"attempt-(\d+)/rank-(\d+)\.txt$")
 MOST = 16
-"""How many of the last attempts that hung are shown."""
+"""How many stacks are shown, those of the latest attempts first."""
 STORY_CHARACTERS = 32 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """What one rank was doing."""
+    """The stack of one rank."""
 
     attempt: int
     rank: int
@@ -22,13 +22,13 @@ class Stack:
 
 
 def stacks(directory: Path, checkpoints: Iterable[Path]) -> list[Stack]:
-    """The stacks in a run's directory, or in one with checkpoints or their metrics; the last attempt's first."""
+    """The stacks in a directory of a run, of checkpoints or of metrics, latest attempt first."""
     places = [directory / "stalls", *(place / "stalls" for place in checkpoints)]
     places += [place for volume in VOLUMES for place in directory.glob(f"{volume}stalls")]
     if directory.name == "metrics":
         places.append(directory.resolve().parent / "stalls")
     found = {file.resolve(): key for place in places for file, key in _files(place)}
-    ordered = sorted(found.items(), key=lambda one: (-one[1][0], one[1][1]))
+    ordered = sorted(found.items(), key=lambda item: (-item[1][0], item[1][1]))
     return [Stack(*key, _story(file)) for file, key in ordered[:MOST]]
 
 
