@@ -54,22 +54,22 @@ def parse(words: list[str]) -> argparse.Namespace:
     if not words or words[0] == "help":
         words = [*words[1:2], "--help"]
     if words[0] not in MEANINGS and words[0] not in OF_ITSELF:
-        _refuse(mistakes.of_command(words[0], MEANINGS, words[1:]))
-    if words[0] not in RUNS_A_PROGRAM and (problem := mistakes.of_names(words)):
+        _refuse(mistakes.unknown_command(words[0], MEANINGS, words[1:]))
+    if words[0] not in RUNS_A_PROGRAM and (problem := mistakes.kubectl_name(words)):
         _refuse(problem)
-    ours = mistakes.in_our_words(words)
+    ours = mistakes.with_our_flags(words)
     arguments, unknown = top.parse_known_args(ours)
     arguments.program = program
     if unknown:
         target = arguments.target if arguments.command in RUNS_A_PROGRAM else None
-        _refuse(mistakes.of_words(ours, unknown, target, program))
+        _refuse(mistakes.unknown_arguments(ours, unknown, target, program))
     if ours != words:
-        _refuse(mistakes.of_foreign(words, ours, program))
+        _refuse(mistakes.foreign_flags(words, ours, program))
     return arguments
 
 
-def _refuse(said: str) -> NoReturn:
-    print(f"error: {visible(said)}", file=sys.stderr)
+def _refuse(message: str) -> NoReturn:
+    print(f"error: {visible(message)}", file=sys.stderr)
     sys.exit(2)
 
 

@@ -40,8 +40,8 @@ HERE_ALONE = frozenset({"run", "init", "validate", "report", "ls", "stop", "rm",
 def call(arguments: argparse.Namespace) -> int:
     """Runs the command that the arguments name, and returns its exit code."""
     try:
-        results = [_answer(partial(_call, one)) for one in each(arguments)]
-        codes = [one if isinstance(one, int) else _answer(one) for one in results]
+        results = [_answer(partial(_call, single)) for single in each(arguments)]
+        codes = [result if isinstance(result, int) else _answer(result) for result in results]
         return codes[0] if len(codes) == 1 else FAILED * any(codes)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -51,7 +51,7 @@ def call(arguments: argparse.Namespace) -> int:
         return UNREAD
 
 
-def _check_stands_somewhere() -> None:
+def _check_working_directory() -> None:
     """Checks that the working directory exists: relative paths are resolved from it.
 
     Raises:
@@ -85,7 +85,7 @@ def _answer(do: Callable[[], T]) -> T | int:
 
 def _call(arguments: argparse.Namespace) -> int | Rest:
     """Runs a command for one name; returns its exit code, or what to run after all names have been processed."""
-    _check_stands_somewhere()
+    _check_working_directory()
     if arguments.command == "version":
         return version(arguments)
     if _is_for_cluster(arguments):

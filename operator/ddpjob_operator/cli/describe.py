@@ -77,22 +77,22 @@ def _training(job: DDPJob, now: datetime) -> dict[str, object]:
     return {name: line for name, line in lines.items() if line}
 
 
-def how_far(said: DDPJobStatus) -> Iterator[str]:
+def how_far(status: DDPJobStatus) -> Iterator[str]:
     """The known parts of the job's progress, in words."""
-    progress = said.progress
+    progress = status.progress
     if progress is None:
         return
     if progress.percent is not None or progress.steps_since_restart is not None:
-        yield said.display.progress
+        yield status.display.progress
     if progress.step is not None:
         yield f"step {progress.step} of {progress.total_steps}" if progress.total_steps else f"step {progress.step}"
     if progress.epoch is not None:
         yield f"epoch {progress.epoch}"
     if progress.loss is not None or progress.loss_not_finite:
         yield f"loss {progress.loss_not_finite or f'{progress.loss:.4g}'}"
-    if said.display.eta and not said.finished:
-        yield f"{said.display.eta} left"
-    if said.is_true(ConditionType.STARTED_OVER):
+    if status.display.eta and not status.finished:
+        yield f"{status.display.eta} left"
+    if status.is_true(ConditionType.STARTED_OVER):
         yield "started over"
 
 

@@ -25,7 +25,8 @@ from .progress import LoggedProgress, Report, parse
 from .run_logs import Line, LineSource
 from .screen import Screen, Watched
 
-Heard = Callable[[], DDPJobStatus | None]
+StatusSource = Callable[[], DDPJobStatus | None]
+"""Returns the job's present status; None if it has none."""
 
 REFRESH_SECONDS = 0.1
 PIECE = 1 << 17
@@ -53,7 +54,7 @@ class Display:
         self._blocked = False
         self._watched: Watched | None = None
         self._lost: Callable[[], None] | None = None
-        self._heard: Heard = lambda: None
+        self._status: StatusSource = lambda: None
         is_live = screen.is_terminal and not screen.is_dumb_terminal
         self._live = Live(console=screen, auto_refresh=False, transient=True) if is_live else None
 
@@ -79,17 +80,17 @@ class Display:
     def following(
         self,
         lost: Callable[[], None],
-        heard: Heard = lambda: None,
+        status: StatusSource = lambda: None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[None]:
         """Shows the ranks' output while the context is open; on exit, shows the remaining lines.
 
         Calls `lost` when the output cannot be written any more, as after `| head` or when the terminal is closed.
-        `heard` returns the job's status, whose progress is shown if the ranks print none. If `stopped` returns True,
+        `status` returns the job's status, whose progress is shown if the ranks print none. If `stopped` returns True,
         or the body was interrupted, the exit waits only briefly for the remaining lines, and not at all if the
         output is blocked.
         """
-        self._lost, self._heard = lost, heard
+        self._lost, self._status = lost, status
         self._watched = Watched(self._screen.file)
         self._screen.file = cast("IO[str]", self._watched)
         self._thread = threading.Thread(target=self._follow, name="display", daemon=True)
@@ -165,7 +166,7 @@ class Display:
             # As a segment, because rich would spend time on each of perhaps a million lines to look for markup.
             self._print(Segments([Segment(piece)]), end="")
         if self._live:
-            progress = _display(self.progress) if self.progress.ranks else _display_of(self._heard())
+            progress = _display(self.progress) if self.progress.ranks else _display_of(self._status())
             bars = (_as_one_line(line) for line in self._source.unfinished())
             with self._printing():
                 self._live.update(Group(*bars, progress), refresh=True)
@@ -223,11 +224,11 @@ def _display(progress: LoggedProgress) -> Group:
     return Group(table, _bar(progress))
 
 
-def _display_of(heard: DDPJobStatus | None) -> Table | Text:
+def _display_of(status: DDPJobStatus | None) -> Table | Text:
     """A progress bar for the job, and its progress in words, as the job's supervisor reports it."""
-    if heard is None or not (words := ", ".join(how_far(heard))):
+    if status is None or not (words := ", ".join(how_far(status))):
         return Text("waiting for the first step", style="dim")
-    percent = heard.progress.percent if heard.progress else None
+    percent = status.progress.percent if status.progress else None
     if percent is None:
         return Text(words)
     line = Table.grid(padding=(0, 1))

@@ -56,7 +56,7 @@ PROGRAMS = frozenset({"accelerate", "bash", "python", "python3", "sh", "torchrun
 FILES = (".yaml", ".yml", ".json")
 
 
-def of_command(word: str, known: Collection[str], rest: Sequence[str]) -> str:
+def unknown_command(word: str, known: Collection[str], rest: Sequence[str]) -> str:
     """The message for a first word that is not a command."""
     if word.startswith("-") and rest:
         command = next((other for other in rest if other in known), "run")
@@ -70,7 +70,7 @@ def of_command(word: str, known: Collection[str], rest: Sequence[str]) -> str:
     return f"there is no command {word}; " + (f"did you mean {close[0]}?" if close else f"see: {itself()} help")
 
 
-def of_names(words: Sequence[str]) -> str | None:
+def kubectl_name(words: Sequence[str]) -> str | None:
     """The message for a job that is named as for kubectl, `ddp/digits` or `ddp digits`; None if there is none."""
     command, *rest = words
     if command in OF_RUNS:  # These take several names, so a first name such as `job` may be a run.
@@ -82,7 +82,9 @@ def of_names(words: Sequence[str]) -> str | None:
     return f"kubectl takes a kind and a name, ddpjob only the job's name: {_line(command, *own)}"
 
 
-def of_words(words: Sequence[str], unknown: Sequence[str], target: str | None, program: Sequence[str] | None) -> str:
+def unknown_arguments(
+    words: Sequence[str], unknown: Sequence[str], target: str | None, program: Sequence[str] | None
+) -> str:
     """The message for arguments that argparse did not recognize.
 
     `words` are all words of the command line, `unknown` the unrecognized ones, `target` the script or file to run,
@@ -107,14 +109,14 @@ def of_words(words: Sequence[str], unknown: Sequence[str], target: str | None, p
     return f"unrecognized arguments: {' '.join(own)}; the script's own go after --: {right}"
 
 
-def of_foreign(words: Sequence[str], ours: Sequence[str], program: Sequence[str] | None) -> str:
+def foreign_flags(words: Sequence[str], ours: Sequence[str], program: Sequence[str] | None) -> str:
     """The message for flags of other tools; `ours` is the command line with ddpjob's flags in their place."""
     foreign = [word for word in words if word not in ours]
     right = _line(*ours, *(["--", *program] if program is not None else []))
     return f"unrecognized arguments: {' '.join(foreign)}; with ddpjob it is: {right}"
 
 
-def in_our_words(words: Sequence[str]) -> list[str]:
+def with_our_flags(words: Sequence[str]) -> list[str]:
     """A command line with the flags of other tools replaced by ddpjob's or removed."""
     return [*_translated(words)]
 

@@ -37,7 +37,7 @@ def exit_code(status: DDPJobStatus) -> int:
     return incident.exit_code if incident is not None and incident.exit_code else 1
 
 
-def going_on(command: str, status: DDPJobStatus) -> list[str]:
+def how_to_resume(command: str, status: DDPJobStatus) -> list[str]:
     """Lines that tell the user how to go on with a stopped run; the last line has the command."""
     unknown = status.attempt and status.checkpoint is None
     start_over = ["No checkpoint is known: the script starts over, unless it finds by itself what it has saved."]

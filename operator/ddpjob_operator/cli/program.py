@@ -173,7 +173,7 @@ def _check_script(target: str, words: list[str]) -> None:
         raise BadInputError(f"{file} is not Python: {line}") from None
     except (RecursionError, MemoryError):  # The parser raises MemoryError, the compiler RecursionError.
         raise BadInputError(f"{file} has an expression that is nested too deeply for Python") from None
-    _check_stands_alone(file, tree)
+    _check_relative_imports(file, tree)
 
 
 def _is_read_once(file: Path) -> bool:
@@ -181,7 +181,7 @@ def _is_read_once(file: Path) -> bool:
     return file.absolute().is_relative_to("/dev") or file.is_fifo()
 
 
-def _check_stands_alone(file: Path, text: ast.Module) -> None:
+def _check_relative_imports(file: Path, tree: ast.Module) -> None:
     """Refuses relative imports at the top level of a script, which has no package.
 
     A relative import inside an `if` or `try` is allowed: such code may be prepared for that.
@@ -190,7 +190,7 @@ def _check_stands_alone(file: Path, text: ast.Module) -> None:
         BadInputError: the script has one.
     """
     relative = next(
-        (statement for statement in text.body if isinstance(statement, ast.ImportFrom) and statement.level), None
+        (statement for statement in tree.body if isinstance(statement, ast.ImportFrom) and statement.level), None
     )
     if relative is not None:
         parts = Path(os.path.relpath(file)).with_suffix("").parts

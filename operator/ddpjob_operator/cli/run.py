@@ -30,10 +30,10 @@ from . import program
 from .detach import Leave, detachable
 from .display import Display
 from .invocation import itself
-from .phrases import INTERRUPTED, exit_code, file_path, going_on, world, writer
+from .phrases import INTERRUPTED, exit_code, file_path, how_to_resume, world, writer
 from .progress import LoggedProgress
 from .run_logs import RunLogs
-from .screen import Screen, as_far_as_read
+from .screen import Screen, ignoring_closed_output
 from .summary import advise, summarise
 
 
@@ -213,7 +213,7 @@ def _run(wanted: Wanted, runs: Path, gpus: list[str], leave: Leave | None, *, fr
     stopped = _carry_on(runner, display)
     code = INTERRUPTED if stopped else exit_code(runner.job.status)
     display.leave_if_blocked(code)
-    with as_far_as_read():
+    with ignoring_closed_output():
         _say_what_came_of_it(screen, runner.job, display.progress, directory)
     lock.release()
     return code
@@ -322,6 +322,6 @@ def _say_what_came_of_it(screen: Screen, job: DDPJob, progress: LoggedProgress, 
     checkpoint = file_path(Path(saved)) if saved else None
     summarise(screen, job, progress, checkpoint=checkpoint, logs=file_path(directory.logs))
     if job.status.state is State.SUSPENDED:
-        for line in going_on(f"{itself()} run --resume {job.metadata.name}", job.status):
+        for line in how_to_resume(f"{itself()} run --resume {job.metadata.name}", job.status):
             screen.print(line)
     advise(screen, job)

@@ -29,10 +29,10 @@ class Screen(Console):
 
     def show_cursor(self, show: bool = True) -> bool:  # noqa: FBT001, FBT002  As rich has it.
         """Shows or hides the cursor, past the filter of `terminal`, which stops this sequence in printed text."""
-        obeyed = getattr(self.file, "obeyed", None)
-        if obeyed is None:
+        write_unfiltered = getattr(self.file, "write_unfiltered", None)
+        if write_unfiltered is None:
             return super().show_cursor(show)
-        obeyed(str(Control.show_cursor(show)))
+        write_unfiltered(str(Control.show_cursor(show)))
         return True
 
     def on_broken_pipe(self) -> None:
@@ -70,7 +70,7 @@ class Watched:
 
 
 @contextlib.contextmanager
-def as_far_as_read() -> Iterator[None]:
+def ignoring_closed_output() -> Iterator[None]:
     """Ignores errors of the output in its body: if the reader is gone, the rest is discarded."""
     try:
         yield

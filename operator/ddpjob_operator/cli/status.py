@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ddpjob_operator.api import BadInputError, DDPJob, State
-from ddpjob_operator.local import RunDirectory, as_here, find_run, find_runs, known_runs, registered
+from ddpjob_operator.local import RunDirectory, find_run, find_runs, known_runs, registered, spec_for_this_machine
 from ddpjob_operator.text import visible
 
 from .describe import describe
@@ -33,7 +33,7 @@ def status(runs: Path, name: str | None, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(job.to_document(), indent=2))
         return 0
-    here = job.model_copy(update={"spec": as_here(job.spec)})
+    here = job.model_copy(update={"spec": spec_for_this_machine(job.spec)})
     describe(Screen(), here, datetime.now(UTC), run.made)
     at_rest = job.status.finished or job.status.state is State.SUSPENDED
     if not at_rest and run.lock.holder() is None:

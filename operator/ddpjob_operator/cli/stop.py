@@ -9,7 +9,7 @@ from ddpjob_operator.local import RunDirectory, find_run, stop_job
 from ddpjob_operator.text import one_line
 
 from .invocation import itself
-from .phrases import going_on
+from .phrases import how_to_resume
 
 
 def stop(runs: Path, name: str) -> int:
@@ -28,7 +28,7 @@ def stop(runs: Path, name: str) -> int:
     assert job is not None, "find_run found its file"
     print(f"{name}: {job.status.state}. {one_line(job.status.message)}")
     if not job.status.finished:
-        print(*going_on(f"{itself()} run --resume {name}", job.status), sep="\n")
+        print(*how_to_resume(f"{itself()} run --resume {name}", job.status), sep="\n")
     return 0
 
 

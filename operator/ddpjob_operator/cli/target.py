@@ -70,11 +70,11 @@ def _check_only_here(arguments: argparse.Namespace) -> None:
     Raises:
         BadInputError: the cluster has such a job too.
     """
-    from .cluster import where_there  # noqa: PLC0415  Importing the client is slow.
+    from .cluster import location_of_job  # noqa: PLC0415  Importing the client is slow.
 
     there: str | Exception | None
     try:
-        there = in_time(lambda: where_there(arguments.name), ANSWER_SECONDS)
+        there = in_time(lambda: location_of_job(arguments.name), ANSWER_SECONDS)
     except Exception as error:  # noqa: BLE001  No error of the cluster may stop a command for this machine.
         there = error
     runs = run_directory(arguments)

@@ -61,7 +61,7 @@ class Terminal:
         self._stream.write(self._filter.passed(text) if self._stream.isatty() else text)
         return len(text)
 
-    def obeyed(self, text: str) -> None:
+    def write_unfiltered(self, text: str) -> None:
         """Writes this command's own control sequences without the filter."""
         self._stream.write(text)
 

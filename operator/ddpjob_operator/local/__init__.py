@@ -2,7 +2,7 @@
 
 from .files import Lock
 from .lifecycle import open_job, remove_run, stop_job
-from .local_spec import as_here, differences
+from .local_spec import differences, spec_for_this_machine
 from .machine import choose_backend, visible_gpus
 from .registry import find_run, find_runs, known_runs, names_in_use, register, registered, unregister
 from .run_directory import RUNS, RunDirectory
@@ -13,7 +13,6 @@ __all__ = [
     "Lock",
     "RunDirectory",
     "Runner",
-    "as_here",
     "check_runs_here",
     "choose_backend",
     "differences",
@@ -25,6 +24,7 @@ __all__ = [
     "register",
     "registered",
     "remove_run",
+    "spec_for_this_machine",
     "stop_job",
     "unregister",
     "visible_gpus",

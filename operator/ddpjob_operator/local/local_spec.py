@@ -8,7 +8,7 @@ from ddpjob_operator.engine import lost_with_pods
 A_YEAR = 366 * 24 * 3600
 
 
-def as_here(spec: DDPJobSpec) -> DDPJobSpec:
+def spec_for_this_machine(spec: DDPJobSpec) -> DDPJobSpec:
     """The spec without the fields that have no effect on one machine."""
     policy = spec.clean_pod_policy
     return spec.model_copy(

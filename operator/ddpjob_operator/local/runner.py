@@ -26,7 +26,7 @@ from ddpjob_operator.engine import (
 )
 
 from .files import write_json
-from .local_spec import as_here
+from .local_spec import spec_for_this_machine
 from .machine import Port, free_port, share_of_gpus, threads_per_process
 from .process_spec import Machine, Ports, translate
 from .processes import Pods
@@ -79,7 +79,7 @@ def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), services: tuple[str, ...] = (
     Processes run as the user, in the user's home and behind the machine's own firewall. So pod security does not
     apply, and there is no NetworkPolicy.
     """
-    job = job.model_copy(update={"spec": as_here(job.spec)})
+    job = job.model_copy(update={"spec": spec_for_this_machine(job.spec)})
     settings = Settings(
         pod_security=PodSecurity.NONE,
         trainer_image=THIS_MACHINE,

@@ -9,7 +9,7 @@ from ddpjob_operator.api import DDPJob, Incident
 
 from .records import Records, Start
 
-STOPPED = "StoppedOnRequest"
+STOPPED_ON_REQUEST = "StoppedOnRequest"
 """The `error` in the `ended` record of a trainer that saved and stopped because it was asked to."""
 
 
@@ -48,7 +48,7 @@ _Parts = tuple[datetime, int, str, str, int | None, int | None]
 
 
 def _of_incident(incident: Incident, starts: Sequence[Start]) -> _Parts:
-    later = (start.went_on for start in starts if start.began.attempt > incident.attempt)
+    later = (start.resumed_step for start in starts if start.began.attempt > incident.attempt)
     before = (_last_step(start) for start in reversed(starts) if start.began.attempt <= incident.attempt)
     step = next(before, None) if incident.step is None else incident.step
     cause = f"{incident.who}: {incident.cause}"
@@ -59,8 +59,8 @@ def _of_start(before: Start, after: Start) -> _Parts:
     time, cause, message = after.began.time, "started again", ""
     if ended := before.of("ended"):
         time, error, message = ended[-1].time, ended[-1].values.get("error"), str(ended[-1].values.get("message"))
-        cause = "stopped on request" if error == STOPPED else f"rank 0: {error}"
-    return time, before.began.attempt, cause, message, _last_step(before), after.went_on
+        cause = "stopped on request" if error == STOPPED_ON_REQUEST else f"rank 0: {error}"
+    return time, before.began.attempt, cause, message, _last_step(before), after.resumed_step
 
 
 def _last_step(start: Start) -> int:

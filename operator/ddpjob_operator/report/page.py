@@ -13,7 +13,7 @@ from ddpjob_operator.api.words import counted, duration, restarts
 from ddpjob_operator.text import visible
 
 from . import figures
-from .incidents import STOPPED, Interruption, incidents
+from .incidents import STOPPED_ON_REQUEST, Interruption, incidents
 from .masking import Mask
 from .records import Records
 from .run_data import RunData
@@ -73,7 +73,7 @@ def _state(found: RunData) -> str:
     if last and last.of("finished"):
         return "Finished"
     if last and (ended := last.of("ended")):
-        return "Stopped" if ended[-1].values.get("error") == STOPPED else "Failed"
+        return "Stopped" if ended[-1].values.get("error") == STOPPED_ON_REQUEST else "Failed"
     return "Unknown"
 
 
@@ -111,8 +111,8 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
         yield "Starts", str(len(recorded.starts))
     if job and (lost := job.status.message_while_true(ConditionType.LOSS_NOT_FINITE)):
         yield "Loss not finite", lost
-    if recorded.trained_anew:
-        yield "Trained again", f"{counted(recorded.trained_anew, 'step')} after interruptions"
+    if recorded.repeated_steps:
+        yield "Trained again", f"{counted(recorded.repeated_steps, 'step')} after interruptions"
     if started_over := _started_over(found):
         yield "Started over", started_over
     if job:
@@ -129,7 +129,7 @@ def _started_over(found: RunData) -> str:
     first, *later = (start.began for start in found.recorded.starts) if found.recorded.starts else (None,)
     # Not if a supervisor recorded the run, because it may not know at which step a start began, and not with a job,
     # whose condition was read above.
-    if first is None or found.job or found.recorded.seen or not found.recorded.trained_anew:
+    if first is None or found.job or found.recorded.seen or not found.recorded.repeated_steps:
         return ""
     return ", ".join(f"attempt {began.attempt} at step {began.step}" for began in later if began.step <= first.step)
 

@@ -65,7 +65,7 @@ class Start:
         return self.began.values.get("counted") is True
 
     @property
-    def went_on(self) -> int | None:
+    def resumed_step(self) -> int | None:
         """The step from which training went on; None if it is unknown."""
         return None if self.counted else self.began.step
 
@@ -103,14 +103,14 @@ class Records:
         return max(entries, key=lambda entry: entry.time, default=None)
 
     @property
-    def trained_anew(self) -> int:
+    def repeated_steps(self) -> int:
         """How many steps were lost in an interruption and trained again."""
         reached = (max((entry.step for entry in start.entries), default=0) for start in self.starts)
         return sum(max(0, step - int(min(step, limit))) for step, limit in zip(reached, self._limits(), strict=True))
 
     def _limits(self) -> list[float]:
         """For each start, the last step whose entries count: the first step of any later start, if that is lower."""
-        later = [math.inf if start.went_on is None else start.went_on for start in self.starts[:0:-1]]
+        later = [math.inf if start.resumed_step is None else start.resumed_step for start in self.starts[:0:-1]]
         return [*accumulate(later, min, initial=math.inf)][::-1][: len(self.starts)]
 
 

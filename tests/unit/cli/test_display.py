@@ -238,7 +238,7 @@ def test_where_no_line_tells_it_the_live_display_has_what_the_supervisor_says(
     status = None if heard is None else DDPJobStatus.model_validate(said)
     terminal = io.StringIO()
     screen = Screen(file=terminal, force_terminal=True, width=80)
-    with Display(screen, Lines()).following(lost=lambda: None, heard=lambda: status):
+    with Display(screen, Lines()).following(lost=lambda: None, status=lambda: status):
         pass
     assert shown in terminal.getvalue()
 
@@ -260,7 +260,7 @@ def test_where_no_colours_are_wanted_the_live_display_stays(
     monkeypatch.setenv("NO_COLOR", no_color)
     terminal = io.StringIO()
     display = Display(Screen(file=terminal, force_terminal=True, width=80), Lines())
-    with display.following(lost=lambda: None, heard=DDPJobStatus):
+    with display.following(lost=lambda: None, status=DDPJobStatus):
         display.tell(Event(warning=True, reason="Stalled", message="no step"))
     shown = terminal.getvalue()
     assert ("waiting for the first step" in shown, "\x1b[?25l" in shown) == (True, True), "a display that is drawn"

@@ -53,7 +53,7 @@ def test_where_both_have_it_a_flag_is_asked_for(
     run_of("digits", tmp_path)
     kubeconfig.touch()
     there = {"digits": "namespace team of the cluster of context here", None: "namespace team"}
-    monkeypatch.setattr(cluster, "where_there", there.__getitem__)
+    monkeypatch.setattr(cluster, "location_of_job", there.__getitem__)
     both = {"digits": "digits is a run on", None: "there are runs on"}[name]
     message = f"{both} this machine ({tmp_path}/runs) and in {there[name]}: say which, with --local or --cluster"
     with pytest.raises(BadInputError) as refused:
@@ -69,7 +69,7 @@ def test_where_only_this_machine_has_it_nothing_is_asked_for_or_said(
     run_of("digits", tmp_path)
     assert asked("status", "digits") is False
     kubeconfig.touch()
-    monkeypatch.setattr(cluster, "where_there", {"digits": None, None: None}.__getitem__)
+    monkeypatch.setattr(cluster, "location_of_job", {"digits": None, None: None}.__getitem__)
     assert [asked("status", "digits"), asked("status"), asked("delete", "digits")] == [False] * 3
     assert capsys.readouterr().err == ""
 
@@ -87,7 +87,7 @@ def test_a_cluster_that_does_not_answer_keeps_nobody_from_a_run_of_this_machine(
     kubeconfig.touch()
     monkeypatch.setattr(target, "ANSWER_SECONDS", 0)
     done = threading.Event()
-    monkeypatch.setattr(cluster, "where_there", lambda _: done.wait())
+    monkeypatch.setattr(cluster, "location_of_job", lambda _: done.wait())
     assert asked("status", "digits") is False
     done.set()
     said = f"On this machine ({tmp_path}/runs); cannot tell whether the cluster has it too: it has not answered"

@@ -28,7 +28,7 @@ def test_of_steps_that_were_trained_again_the_later_start_counts(file: Path) -> 
     )
     recorded = read(file)
     assert losses(recorded) == [(10, 1.0), (20, 1.0), (30, 2.0), (50, 2.0)]
-    assert recorded.trained_anew == 20
+    assert recorded.repeated_steps == 20
 
 
 def test_a_start_from_further_back_takes_back_also_what_came_before_the_last_one(file: Path) -> None:

@@ -19,7 +19,7 @@ from .job_logs import logs
 from .job_status import status, watch
 from .submit import submit
 
-__all__ = ["call", "where_there"]
+__all__ = ["call", "location_of_job"]
 
 FAILED = 1
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def _told(do: Callable[[], T]) -> T | int:
         return FAILED
 
 
-def where_there(name: str | None) -> str | None:
+def location_of_job(name: str | None) -> str | None:
     """The namespace and cluster that have a job of this name or, for None, any job; None if there is no such job.
 
     Raises:

@@ -3,7 +3,7 @@
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli.invocation import itself
-from ddpjob_operator.cli.phrases import going_on
+from ddpjob_operator.cli.phrases import how_to_resume
 from ddpjob_operator.client import Document, Jobs, as_job
 from ddpjob_operator.engine import lost_with_pods
 
@@ -23,7 +23,7 @@ def suspend(jobs: Jobs, name: str) -> int:
     lost = lost_with_pods(job.spec)
     print(f"{name}: suspended; its pods {f'stop, and on resume it starts over: {lost}' if lost else 'save and stop'}")
     command = f"{itself()} resume {name} -n {job.metadata.namespace}"
-    print(*([f"Go on with: {command}"] if lost else going_on(command, job.status)), sep="\n")
+    print(*([f"Go on with: {command}"] if lost else how_to_resume(command, job.status)), sep="\n")
     return 0
 
 

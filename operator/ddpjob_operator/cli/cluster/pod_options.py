@@ -195,14 +195,17 @@ def _installing(wanted: PodOptions, trainer: Json) -> Json:
     It gets no GPUs. Its requests do not exceed the trainer's, so they add nothing to the pod's requests.
     """
     own = trainer.get("env", [])
-    room = {kind: {one: amount for one, amount in asked.items() if one != GPU} for kind, asked in _asked(trainer)}
+    room = {
+        kind: {resource: amount for resource, amount in asked.items() if resource != GPU}
+        for kind, asked in _asked(trainer)
+    }
     return {
         "name": INSTALL_CONTAINER,
         "command": ["sh", "-c", SHELL, NO_PYTHON, "-c", _text("install.py"), PACKAGES_DIRECTORY],
         "args": [*literal(wanted.packages)],
         **_set(
             workingDir=trainer.get("workingDir"),
-            env=(_with_path(own) if any(one["name"] == PATH for one in own) else own) or None,
+            env=(_with_path(own) if any(variable["name"] == PATH for variable in own) else own) or None,
             resources=room or None,
         ),
         "terminationMessagePolicy": "FallbackToLogsOnError",

@@ -16,7 +16,7 @@ from ddpjob_operator.cli import program
 from ddpjob_operator.cli.display import Display
 from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.phrases import INTERRUPTED, exit_code, world
-from ddpjob_operator.cli.screen import Screen, as_far_as_read, drop_output
+from ddpjob_operator.cli.screen import Screen, drop_output, ignoring_closed_output
 from ddpjob_operator.cli.summary import advise, summarise
 from ddpjob_operator.client import Cluster, Document, ExistsError, Jobs
 from ddpjob_operator.client.submission import check, replace, send
@@ -65,7 +65,7 @@ def submit(cluster: Cluster, given: argparse.Namespace) -> int:
     for line in () if given.output else parcel.told:
         screen.print(line)
     try:
-        made = _brought(jobs, parcel, given, screen)
+        made = _create_or_replace(jobs, parcel, given, screen)
     except ExistsError as error:
         raise BadInputError(f"{error}. {_instead(parcel.file, job)}") from None
     if given.output:
@@ -109,7 +109,7 @@ def size_of(spec: DDPJobSpec) -> str:
     return counted(spec.nodes, "node") if counted_there else world(spec.nodes, spec.resolved_procs_per_node())
 
 
-def _brought(jobs: Jobs, parcel: Parcel, given: argparse.Namespace, screen: Screen) -> Document | None:
+def _create_or_replace(jobs: Jobs, parcel: Parcel, given: argparse.Namespace, screen: Screen) -> Document | None:
     """Creates the job or, with --replace, changes it. Returns its object; None in a dry run."""
     name = parcel.document["metadata"]["name"]
     found = unfinished(jobs, name)[0] if given.replace and jobs.has(name) else None
@@ -183,12 +183,12 @@ def _wait(jobs: Jobs, made: Document, screen: Screen) -> int:
     if job.spec.nodes > FOLLOWED:
         screen.print(f"showing the logs of {called(job)}s 0 to {FOLLOWED - 1} of {job.spec.nodes}")
     try:
-        with display.following(lost=unread.set, heard=lambda: life.job.status):
+        with display.following(lost=unread.set, status=lambda: life.job.status):
             logs.follow()
             _accompany(life, logs, display, unread)
     except KeyboardInterrupt:
         display.leave_if_blocked(INTERRUPTED)
-        with as_far_as_read():
+        with ignoring_closed_output():
             screen.print(f"\n{job.metadata.name} goes on in the cluster")
             _say_how_to_go_on(screen, job, jobs.cluster)
         return INTERRUPTED
