@@ -148,13 +148,13 @@ def test_a_run_of_which_nothing_has_happened_yet_has_a_page(tmp_path: Path) -> N
     text = page(a_run(tmp_path))
     assert ">Pending<" in text
     assert "No curves. No step has been seen yet." in text
-    assert "by nobody: this may be out of date" in text
+    assert "no ddpjob run, so this page may be out of date" in text
 
 
 def test_a_run_that_is_suspended_needs_nobody_to_carry_it_on(tmp_path: Path) -> None:
     text = page(a_run(tmp_path, state="Suspended", message="Nothing runs until the job is resumed"))
     assert '<span class="state Suspended">' in text
-    assert "by nobody" not in text
+    assert "may be out of date" not in text
 
 
 def test_metrics_beside_checkpoints_outside_of_the_run_are_found(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
         yield "Duration", duration(max(0, round((until - zero).total_seconds())))
     at_rest = job is None or job.status.finished or job.status.state is State.SUSPENDED
     if not at_rest and not found.carried_on:
-        yield "Carried on", "by nobody: this may be out of date"
+        yield "Managed by", "no ddpjob run, so this page may be out of date"
     if job and job.status.nodes and job.status.procs_per_node:
         nodes, procs = job.status.nodes, job.status.procs_per_node
         yield "World", f"{counted(nodes, 'node')} x {counted(procs, 'process')}, {job.status.backend}"
