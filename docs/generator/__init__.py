@@ -1,1 +1,1 @@
-"""What the reference pages take from the code, as Markdown."""
+"""Generates sections of the reference pages from the code, as Markdown."""

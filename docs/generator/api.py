@@ -43,19 +43,19 @@ def status() -> str:
 
 
 def rules() -> str:
-    """What is checked beyond each field by itself."""
+    """The rules that a job must follow beyond the types and ranges of its fields."""
     rows = ((code(rule.path), rule.refuses, rule.said, rule.beside or "the same") for rule in RULES)
     return table(("Where", "What is refused", "Message", "On a cluster"), rows)
 
 
 def fixed() -> str:
-    """What is checked when a job is changed."""
+    """The rules for changes of a job."""
     rows = ((code(rule.path), rule.said, STOPS_FIRST if rule.local else "not checked") for rule in FIXED)
     return table(("Field", "Message for a change", "`ddpjob run`"), rows)
 
 
 def _fields(schema: Schema, known: dict[str, Schema], path: str) -> Iterator[tuple[str, str, str, str]]:
-    """Path, type, default and meaning of each field and, after it, of those inside it."""
+    """Path, type, default and meaning of each field, followed by those of the fields inside it."""
     for key, field in schema["properties"].items():
         options = [_resolved(option, known) for option in field.get("anyOf", [field]) if option != {"type": "null"}]
         inner = _resolved(options[0].get("items", options[0]), known)

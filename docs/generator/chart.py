@@ -13,23 +13,23 @@ KEY = re.compile(r"( *)([A-Za-z]+):(.*)")
 
 
 def values() -> str:
-    """Each value that has a comment, with its default and what the comment says."""
+    """Each value that has a comment, with its default and the comment."""
     return table(("Value", "Default", "Meaning"), _rows((CHART / "values.yaml").read_text(encoding="utf-8")))
 
 
 def _rows(text: str) -> Iterator[tuple[str, str, str]]:
     defaults = yaml.safe_load(text)
     path: list[str] = []
-    said: list[str] = []
+    comment: list[str] = []
     for line in text.splitlines():
         if line.lstrip().startswith("#"):
-            said.append(line.lstrip(" #"))
+            comment.append(line.lstrip(" #"))
             continue
         if key := KEY.fullmatch(line):
             path = [*path[: len(key[1]) // 2], key[2]]
-            if said:
-                yield code(".".join(path)), code(_default(defaults, path)), " ".join(said)
-        said = []
+            if comment:
+                yield code(".".join(path)), code(_default(defaults, path)), " ".join(comment)
+        comment = []
 
 
 def _default(defaults: object, path: list[str]) -> str:

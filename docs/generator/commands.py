@@ -1,6 +1,6 @@
 """Sections of docs/reference/command-line.md, from the commands' own parsers."""
 
-# ruff: noqa: SLF001  argparse has no public way to list what a parser takes, and its help differs between Pythons.
+# ruff: noqa: SLF001  argparse has no public way to list a parser's arguments, and its help differs between Pythons.
 
 import argparse
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,9 @@ def ddpjob_train() -> str:
 def ddpjob_train_commands() -> str:
     """The arguments of each command of `ddpjob-train` other than training."""
     parsers = (inference.export_parser(), inference.predict_parser())
-    return "\n".join(f"### `{one.prog}`\n\n{one.description}\n\n{_arguments(one._actions)}" for one in parsers)
+    return "\n".join(
+        f"### `{parser.prog}`\n\n{parser.description}\n\n{_arguments(parser._actions)}" for parser in parsers
+    )
 
 
 def ddpjob_supervise() -> str:
@@ -39,9 +41,9 @@ def ddpjob_supervise() -> str:
 
 def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
     top = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    for said in top._choices_actions:
-        command = top.choices[said.dest]
-        yield f"### `{parser.prog} {said.dest}`\n\n{_capital(said.help)}.\n\n{_arguments(command._actions)}"
+    for listed in top._choices_actions:
+        command = top.choices[listed.dest]
+        yield f"### `{parser.prog} {listed.dest}`\n\n{_capital(listed.help)}.\n\n{_arguments(command._actions)}"
 
 
 def _own(group: argparse._ArgumentGroup) -> bool:

@@ -1,4 +1,4 @@
-"""Sections of docs/reference/contract.md: the names, and an example as the engine itself makes it."""
+"""Sections of docs/reference/contract.md: the names, and an example that the engine builds."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -47,12 +47,12 @@ def exit_codes() -> str:
 
 
 def pod() -> str:
-    """A pod in full."""
+    """The full manifest of a pod."""
     return as_yaml(_pod())
 
 
 def service() -> str:
-    """A Service in full."""
+    """The full manifest of a Service."""
     made = (action for action in _actions() if isinstance(action, Create))
     return as_yaml(next(action.manifest for action in made if action.kind is SERVICE))
 

@@ -41,7 +41,7 @@ def conditions() -> str:
 
 
 def kstatus() -> str:
-    """What tools that wait make of each state."""
+    """What tools that wait by kstatus conditions do in each state."""
     asked = [(code(state), condition) for state, condition in CONDITION_OF.items()]
     states = [
         (", ".join(word for word, one in asked if one is condition), *told) for condition, told in KSTATUS.items()
@@ -52,7 +52,7 @@ def kstatus() -> str:
 
 
 def kstatus_blocked() -> str:
-    """Which reasons to be blocked pass."""
+    """Which reasons of `Blocked` are temporary."""
     words = {
         "`Reconciling`": _listed(reason for reason, passes in PASSES.items() if passes),
         "`Stalled`": _listed(reason for reason, passes in PASSES.items() if not passes)
@@ -69,7 +69,7 @@ def reasons() -> str:
 
 
 def causes() -> str:
-    """The causes of failures, what follows by default, and what to do about each."""
+    """The causes of failures, the default reaction to each, and what to do about it."""
     rows = ((code(value), text, _answer(Cause(value)), ADVICE[Cause(value)]) for _, value, text in meanings(Cause))
     return table(("Cause", "Meaning", "By default", "What to do"), rows)
 
@@ -79,7 +79,7 @@ def _answer(cause: Cause) -> str:
 
 
 def changes() -> str:
-    """When each field of `spec` may change, as the API server's own rules have it."""
+    """When each field of `spec` may change, by the rules that the API server enforces."""
     ruled = {rule.field: rule.while_suspended for rule in FIXED}
     fields = [str(field.alias) for field in DDPJobSpec.model_fields.values()]
     when = {
@@ -91,7 +91,7 @@ def changes() -> str:
 
 
 def policies() -> str:
-    """The chain of policies in its order, and after it the steps in theirs."""
+    """The chain of policies, and the steps after it, each in the order in which they run."""
     chain = ((code(one.name), first_paragraph(one.decides), one.here) for one in CHAIN)
     steps = ((code(one.name), first_paragraph(one.takes), one.here) for one in AFTERWARDS)
     return table(("Policy or step", "In one sentence", "Why here"), (*chain, *steps))

@@ -1,4 +1,4 @@
-"""The little Markdown that generated sections need."""
+"""Builds the Markdown of generated sections."""
 
 from collections.abc import Iterable
 
@@ -6,14 +6,14 @@ import yaml
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """A table. An empty cell stays empty."""
+    """A table."""
     columns = tuple(headings)
     lines = [columns, ("---",) * len(columns), *(tuple(_cell(value) for value in row) for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def code(value: object) -> str:
-    """A value as code; empty if there is none."""
+    """A value as code; empty for None or an empty text."""
     return f"`{value}`" if value not in (None, "") else ""
 
 

@@ -1,4 +1,4 @@
-"""The operator's rights and metrics, from the code that defines them."""
+"""Sections with the operator's rights and metrics, from the code that defines them."""
 
 from ddpjob_operator.cluster.kube.rights import (
     EVENT_RIGHTS,
@@ -38,7 +38,7 @@ def metrics() -> str:
 
 
 def rights() -> str:
-    """Every right, and where it applies."""
+    """Every RBAC right of the operator, and where it applies."""
     return table(
         ("API group", "Resource", "Verbs", "Where"),
         (

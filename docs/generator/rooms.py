@@ -1,4 +1,4 @@
-"""The picture of the rooms in CONTRIBUTING.md, drawn from what they import."""
+"""The diagram of the rooms in CONTRIBUTING.md, drawn from their imports."""
 
 import tomllib
 from pathlib import Path
@@ -9,11 +9,11 @@ PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 OPERATOR = "ddpjob_operator"
 PACKAGES: set[str] = {*tomllib.loads(PYPROJECT.read_text("utf-8"))["tool"]["importlinter"]["root_packages"]}
 PARTS = {"Operator and command": (OPERATOR,), "In the pod": tuple(sorted(PACKAGES - {OPERATOR}))}
-"""What is drawn in one frame: of one package its subpackages, of several the packages themselves."""
+"""By frame of the diagram: its packages. A single package is drawn as its subpackages."""
 
 
 def picture() -> str:
-    """A Mermaid flowchart, without arrows from a room to what it also reaches through another."""
+    """A Mermaid flowchart of the imports. An arrow is left out if other arrows imply it."""
     lines = ["```mermaid", "flowchart TD"]
     for frame, packages in PARTS.items():
         imports = _imports(packages)
@@ -24,7 +24,7 @@ def picture() -> str:
 
 
 def _imports(packages: tuple[str, ...]) -> dict[str, set[str]]:
-    """Which others each room imports, by their short names."""
+    """By room, under its short name: the other rooms that it imports."""
     graph = grimp.build_graph(*packages, cache_dir=None)
     inner = (one for one in graph.find_children(packages[0]) if graph.find_children(one))
     rooms = sorted(packages if len(packages) > 1 else inner)
@@ -36,10 +36,10 @@ def _imports(packages: tuple[str, ...]) -> dict[str, set[str]]:
 
 
 def _direct(room: str, imports: dict[str, set[str]]) -> set[str]:
-    """What a room imports and reaches through no other room."""
+    """The rooms that a room imports and does not also reach through another room."""
     return imports[room] - set().union(*(_reached(via, imports) for via in imports[room]))
 
 
 def _reached(room: str, imports: dict[str, set[str]]) -> set[str]:
-    """All that a room imports, in however many steps; no room reaches itself."""
+    """All rooms that a room imports, directly or indirectly. There are no cycles."""
     return imports[room].union(*(_reached(one, imports) for one in imports[room]))

@@ -1,4 +1,4 @@
-"""What the source says about itself: the docstrings that follow constants, which Python does not keep."""
+"""Reads docstrings of constants from the source, because Python does not keep them."""
 
 import ast
 import inspect
@@ -12,7 +12,7 @@ def meanings(holder: type) -> list[tuple[str, Any, str]]:
     """Name, value and meaning of each constant of a class.
 
     Raises:
-        ValueError: One has no docstring.
+        ValueError: a constant has no docstring.
     """
     (definition,) = ast.parse(dedent(inspect.getsource(holder))).body
     assert isinstance(definition, ast.ClassDef), "a class was given"
