@@ -1,8 +1,8 @@
-"""What a save costs training: written while all wait, beside training as it is, and how fast training goes meanwhile.
+"""Measures what a save costs training: a save for which training waits, and the trainer's save in the background.
 
-Two processes over gloo train a perceptron with Adam, whose state is as large as asked. In turn, so that what else the
-machine does falls on both: some steps undisturbed, a save for which training waits, and one of the trainer's. Exits 1
-if a save of the trainer's costs more than the bound, as a part of the other's.
+Two processes over gloo train a perceptron with Adam, whose state has the requested size. They measure in turn, so
+that other load falls on all: some undisturbed steps, a save for which training waits, and a save in the background.
+Exits 1 if the stall of the latter is more than a bound, relative to the former.
 """
 
 import argparse
@@ -44,33 +44,33 @@ RANKS = 2
 BOUND = 0.20
 WIDTH, BATCH = 1024, 32
 STATE_BYTES_PER_WEIGHT = 3 * 4
-"""The weight and two means of Adam's."""
+"""Bytes of the weight and Adam's two moments."""
 CALM_STEPS = 20
 
 
 @dataclass(frozen=True)
 class Round:
-    """Seconds, on rank 0."""
+    """Figures of one round on rank 0; times are in seconds."""
 
     step: float
-    """Of an undisturbed step."""
+    """Time of an undisturbed step."""
     waiting: float
-    """Of a save for which training waits."""
+    """Time of a save for which training waits."""
     stall: float
-    """Of the call that begins a save beside training."""
+    """Time of the call that starts a save in the background."""
     writing: float
-    """From there until it was durable."""
+    """Time from the end of that call until the checkpoint is durable."""
     steps: int
-    """Finished meanwhile."""
+    """Steps that were finished meanwhile."""
 
     @property
     def pace(self) -> float:
-        """Of training while a save is written, as a part of the undisturbed one."""
+        """Pace of training while a checkpoint is written, relative to the undisturbed pace."""
         return self.steps * self.step / self.writing
 
     @property
     def lost(self) -> float:
-        """By a save beside training, in all: the work of writing takes cores from the steps."""
+        """Seconds that a save in the background costs in all, including the slower steps while it is written."""
         return self.stall + self.writing - self.steps * self.step
 
 
@@ -95,7 +95,7 @@ class Bench:
         self.position.advance(BATCH * RANKS)
 
     def save_and_wait(self) -> None:
-        """As it would be without a copy and without a thread."""
+        """Saves as a trainer would without a copy of the state and without a thread."""
         states = gather(state.of_rank(self.learner), self.world)
         if self.world.leads:
             whole = {**state.shared(self.learner), **state.of_ranks(states, (self.position.step, 1, 0))}
@@ -103,7 +103,7 @@ class Bench:
             self.files.write(manifest, lambda file: state.encode(whole, file))
 
     def round(self) -> Round:
-        """Everything once; the processes begin each part together."""
+        """Measures each part once; all processes start each part together."""
         step = self.timed(self.some_steps) / CALM_STEPS
         waiting = self.timed(self.save_and_wait)
         stall = self.timed(lambda: self.saver.save(self.learner, self.position, lambda _: None))
@@ -113,14 +113,14 @@ class Bench:
         return Round(step, waiting, stall, time.perf_counter() - began, self.position.step - before)
 
     def timed(self, action: Callable[[], None]) -> float:
-        """Seconds that it takes here, from a common beginning."""
+        """Seconds that `action` takes in this process, after a barrier."""
         dist.barrier()
         began = time.perf_counter()
         action()
         return time.perf_counter() - began
 
     def some_steps(self) -> None:
-        """Undisturbed ones."""
+        """Makes CALM_STEPS undisturbed steps."""
         for _ in range(CALM_STEPS):
             self.all_know(self.writes())
             self.step()
@@ -131,31 +131,31 @@ class Bench:
         writer = self.saver._writer
         return writer is not None and writer._writing is not None
 
-    def all_know(self, answer: bool) -> bool:  # noqa: FBT001  (it is told, not an option)
-        """Rank 0's answer."""
-        told = torch.tensor([int(answer)])
-        dist.broadcast(told, src=0)
-        return bool(told.item())
+    def all_know(self, answer: bool) -> bool:  # noqa: FBT001  (a value, not an option)
+        """Rank 0's `answer`, on all ranks."""
+        shared = torch.tensor([int(answer)])
+        dist.broadcast(shared, src=0)
+        return bool(shared.item())
 
 
 def rank(number: int, port: int, flags: argparse.Namespace, found: Any) -> None:
-    """One process, from its beginning to its end."""
+    """The main function of one process."""
     os.environ.update(world(number, RANKS, port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     bench = Bench(World(number, 0, RANKS, 1), flags.directory, flags.megabytes * 1_000_000)
-    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):  # Saves are told of there.
-        bench.round()  # The first one pays for much that happens once.
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):  # The trainer prints its saves.
+        bench.round()  # Not counted: the first round includes one-time costs.
         for _ in range(flags.rounds):
-            one = bench.round()
+            measured = bench.round()
             if number == 0:
-                found.put(one)
+                found.put(measured)
     dist.barrier()
     dist.destroy_process_group()
 
 
 def main() -> None:
-    """Measures, prints, and judges."""
+    """Measures and prints the figures, and exits with 1 if the bound is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--megabytes", type=int, default=100, help="of state (default 100)")
@@ -171,7 +171,7 @@ def main() -> None:
 
 
 def judge(rounds: Sequence[Round]) -> int:
-    """Prints what was found and gives the exit code."""
+    """Prints the figures, and returns the exit code."""
 
     def middle(of: Callable[[Round], float]) -> float:
         return statistics.median(map(of, rounds))

@@ -1,9 +1,9 @@
-"""`python -m bench.coordinator`: what the supervisors of one large gang cost rank 0's, and how soon all know.
+"""`python -m bench.coordinator`: the load of rank 0's supervisor in a large gang, and how soon its orders reach all.
 
 The coordinator is the real one, in a process of its own, with the real control port. The followers of all other nodes
-are connections of the real protocol in another process, over loopback: they report what 8 ranks do at the usual
-interval, and obey. So the times below contain the work of all followers one after the other, which on real nodes is
-done at once: they are upper bounds. The two processes need a core each.
+are connections of the real protocol from another process, over loopback: each reports the progress of 8 ranks at the
+usual interval, and obeys. The times include the work of all followers one after the other, which on real nodes is
+done in parallel, so they are upper bounds. The two processes need a core each.
 """
 
 import argparse
@@ -42,7 +42,7 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass
 class Follower:
-    """A node that does what it is told at once, and whose ranks train."""
+    """A simulated node that obeys at once, and reports ranks that train."""
 
     node: int
     link: Link
@@ -52,7 +52,7 @@ class Follower:
     beating: asyncio.Task[None] | None = field(default=None, repr=False)
 
     async def follow(self, seconds: float) -> None:
-        """Obeys until the connection ends."""
+        """Obeys messages until the connection ends."""
         self.beating = asyncio.create_task(self._beat(seconds))
         try:
             while True:
@@ -68,11 +68,11 @@ class Follower:
             self.beating.cancel()
 
     def fail(self) -> None:
-        """One of its ranks is killed."""
+        """Reports that one of its ranks was killed."""
         self.link.send(Failed(self.attempt, "Application"))
 
     def idle(self, *, failed: bool = False) -> None:
-        """None of its ranks runs any more."""
+        """Reports that none of its ranks runs any more."""
         first, now = self.node * PROCESSES, time.time()
         ends = [End(first + local, 137, now) for local in range(PROCESSES)]
         if failed:
@@ -80,7 +80,7 @@ class Follower:
         self.link.send(Idle(self.attempt, tuple(ends), progressed=True))
 
     async def _beat(self, seconds: float) -> None:
-        await asyncio.sleep(seconds * (self.node % 64) / 64)  # Nodes do not report in step.
+        await asyncio.sleep(seconds * (self.node % 64) / 64)  # Spread the reports of nodes over the interval.
         ranks = range(self.node * PROCESSES, (self.node + 1) * PROCESSES)
         while True:
             self.step += 1
@@ -106,7 +106,7 @@ class Follower:
 
 
 class Gang:
-    """The followers of all nodes but node 0, and what they have been told."""
+    """The followers of all nodes but node 0, and how many of them have got the last message."""
 
     def __init__(self) -> None:
         self.followers: list[Follower] = []
@@ -115,14 +115,14 @@ class Gang:
         self._all = asyncio.Event()
 
     def told(self, message: Start | Stop) -> None:
-        """Counts who knows."""
+        """Counts a follower that has got a message."""
         self._starts += isinstance(message, Start)
         self._stops += isinstance(message, Stop)
         if max(self._starts, self._stops) == len(self.followers):
             self._all.set()
 
     async def all_know(self) -> float:
-        """When all have been told the same."""
+        """Waits until all followers have got the same message; the time, by time.perf_counter()."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self._all.wait()
         self._all.clear()
@@ -131,7 +131,7 @@ class Gang:
 
 
 async def _lead(nodes: int, port: int, pipe: Connection) -> None:
-    """Rank 0's supervisor, with one follower in its own process, and what its status page does with each report."""
+    """Runs rank 0's supervisor, with the follower of its own node, and a status page that receives each report."""
     settings = Settings(
         uid="uid",
         nodes=nodes,
@@ -144,10 +144,10 @@ async def _lead(nodes: int, port: int, pipe: Connection) -> None:
         secret=SECRET,
     )
     rendezvous, service = Rendezvous(settings), CoordinatorService(settings)
-    nothing: Any = None  # Neither ranks nor what starts them.
+    nothing: Any = None  # There are neither ranks nor a zygote.
     status = Status(settings, nothing, service, rendezvous, nothing)
     answers = Answers(status.document)
-    answers._waiting.add(asyncio.Event())  # The operator always has a question open.
+    answers._waiting.add(asyncio.Event())  # As if the operator always had a request open.
     service.on_change, service.on_beats = answers.changed, status.add
     link = LocalLink()
 
@@ -173,7 +173,7 @@ def _coordinator(nodes: int, port: int, pipe: Connection) -> None:
 
 
 def _row(nodes: int) -> str:
-    """Measures one size."""
+    """The row of the table for one size."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     port = hold_port()
@@ -212,7 +212,7 @@ async def _measure(nodes: int, port: int, pipe: Connection) -> str:
         failed.idle(failed=True)
         for one in rest:
             one.idle()
-        await asyncio.sleep(0.5)  # All of that is heard: what follows is the last node's word alone.
+        await asyncio.sleep(0.5)  # Let the coordinator handle these, so that only the last node's message is timed.
         began = time.perf_counter()
         last.idle()
         starts.append(await gang.all_know() - began)
@@ -227,7 +227,7 @@ async def _measure(nodes: int, port: int, pipe: Connection) -> str:
 
 
 def _asked(pipe: Connection) -> tuple[float, float]:
-    """CPU seconds of the coordinator, and its greatest memory in MiB."""
+    """CPU seconds of the coordinator, and its peak memory in MiB."""
     pipe.send(None)
     seconds, memory = pipe.recv()
     return seconds, memory

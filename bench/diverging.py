@@ -1,6 +1,6 @@
-"""What it costs to look at each step whether it was finite: `--on-divergence stop` beside `ignore`, in one process.
+"""Measures the cost of checking each step for a finite loss: `--on-divergence stop` beside `ignore`, in one process.
 
-Both train by turns, some steps each, and their CPU time is compared: it is the same whatever else the machine does.
+Both train in turn, some steps each. CPU time is compared, because it hardly depends on other load.
 """
 
 import os
@@ -22,17 +22,17 @@ from bench import pairs
 from bench.table import Row
 
 STEPS = {"ConvNet": 40, "ResNet18": 4}
-"""Of a turn: fewer than an epoch has."""
+"""Steps of a turn by model; an epoch has more."""
 MOST = 1.05
 
 
 def rows(count: int) -> list[Row]:
-    """For each model, by so many pairs of turns."""
+    """A row for each model, from `count` pairs of turns."""
     found = []
     for model, steps in STEPS.items():
         looks, ignores = (a_loop(model, choice) for choice in ("stop", "ignore"))
         for loop in (looks, ignores):
-            turn(loop, steps)  # The first ones pay for what happens once.
+            turn(loop, steps)  # Not counted: the first turn includes one-time costs.
         seconds = pairs.in_turn(
             count,
             lambda looks=looks, steps=steps: turn(looks, steps),
@@ -44,7 +44,7 @@ def rows(count: int) -> list[Row]:
 
 
 def a_loop(model: str, choice: str) -> TrainingLoop:
-    """One of a world of one, whose steps are not printed."""
+    """A training loop of one process that prints no steps, with this choice of --on-divergence."""
     flags = ["--workload", f"bench.models:{model}Bench", "--on-divergence", choice, "--log-every", "1000000"]
     config, world = read_config(flags, {}), World()
     torch.set_num_threads(1)
@@ -56,7 +56,7 @@ def a_loop(model: str, choice: str) -> TrainingLoop:
 
 
 def turn(loop: TrainingLoop, steps: int) -> float:
-    """CPU seconds of a step, by the trainer's own loop."""
+    """Makes some steps with the trainer's own loop, and returns the CPU seconds of one step."""
     if (loop.feed.left(loop.position.samples) or 0) < steps:
         loop.position.next_epoch()
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):

@@ -1,4 +1,4 @@
-"""How soon training goes on after a pod is lost while strangers flood its gang's control ports, and others."""
+"""Measures how soon training goes on after a pod is lost while strangers flood its gang's control ports or others."""
 
 import multiprocessing
 import socket
@@ -19,18 +19,18 @@ LOST = 1
 """The node whose pod is killed and recreated."""
 CALM_SECONDS = 3.0
 PER_SECOND = 2_000
-"""Connections that strangers begin, at the ports of all nodes together."""
+"""Connections per second that strangers open, to the ports of all nodes together."""
 HELD = 1_000
-"""They keep so many open: more than a port lets in before they have proved anything."""
+"""Connections that strangers keep open: more than a port accepts before they have authenticated."""
 STRANGERS = [f"127.0.9.{1 + number}" for number in range(250)]
 BARE = ["127.0.8.1", "127.0.8.2"]
-"""Where nothing but a listener is: on a machine of two cores the flood itself takes time from all else."""
+"""Addresses of bare listeners, for comparison: on two cores the flood itself takes time from the training."""
 TIMES = 1.5
-"""So many times as long as beside the same flood there it may take."""
+"""Limit for the ratio of the times with a flood of the control ports and with the same flood of bare listeners."""
 
 
 def measure(directory: Path, *, pairs: int) -> list[Row]:
-    """The pod of one node is lost again and again, in turn: without strangers, with them elsewhere, and with them."""
+    """Kills a node's pod, in turn without a flood, with a flood of bare listeners, and with one of control ports."""
     directory.mkdir(parents=True)
     secret = directory / "secret"
     secret.write_text("0123456789abcdef" * 4)
@@ -66,7 +66,7 @@ def _told(seconds: Sequence[float]) -> str:
 
 
 def _lost(gang: Gang, notes: Notes) -> float:
-    """Seconds from the end of a pod, whose next one starts at once, until every rank has stepped in a new process."""
+    """Seconds from the end of a pod, which is replaced at once, until every rank has made a step in a new process."""
     notes.watch(CALM_SECONDS)
     before = notes.pids()
     began = time.time()
@@ -77,14 +77,14 @@ def _lost(gang: Gang, notes: Notes) -> float:
 
 @contextmanager
 def flood(addresses: Sequence[str], words: bytes = b"") -> Iterator[None]:
-    """Strangers come to the addresses in turn, until the block is left; each says these words."""
+    """Opens connections to the addresses in turn while the context is open, and sends `words` on each."""
     with _process(_knock, addresses, words):
         yield
 
 
 @contextmanager
 def bare_listeners() -> Iterator[list[str]]:
-    """Addresses at which nothing is done but to accept, and to close the oldest."""
+    """Addresses of listeners that accept connections, and close the oldest ones."""
     with ExitStack() as stack:
         listeners = [stack.enter_context(socket.create_server((host, 0), backlog=512)) for host in BARE]
         for listener in listeners:
@@ -112,7 +112,7 @@ def _accept(listener: socket.socket) -> None:
 
 
 def _knock(addresses: Sequence[str], words: bytes) -> None:
-    """Begins connections at an even pace, and lets go of the oldest."""
+    """Opens connections at an even pace, and closes the oldest ones."""
     targets = [(host, int(port)) for host, port in (address.split(":") for address in addresses)]
     held: deque[socket.socket] = deque()
     began = time.monotonic()

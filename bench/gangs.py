@@ -1,6 +1,6 @@
-"""How soon many gangs have run that need far more nodes than there are, by what keeps them out of each other's way.
+"""Measures how soon many gangs have run that need far more nodes than there are, by how they share the nodes.
 
-What is measured is printed and written into docs/how-to/share-a-cluster.md.
+The figures are printed and written into docs/how-to/share-a-cluster.md.
 """
 
 import argparse
@@ -26,13 +26,13 @@ from tests.support.kueue import CLUSTER_QUEUE, GPU, QUEUE, create_cluster_queue,
 from tests.support.operators import an_operator
 
 NODES = 7
-"""Each has room for one pod."""
+"""How many nodes there are; each has room for one pod."""
 GANGS = 20
 SIZES = range(2, 7)
 RUN_SECONDS = 5.0
 """How long each gang runs once all of its pods do."""
 LONGEST_SECONDS = 1200.0
-"""After which nobody looks any longer, whoever has not run."""
+"""Limit for a whole run; gangs that have not run by then are reported."""
 LOOK_SECONDS = 0.2
 WITHOUT_GIVING_WAY = """\
 from ddpjob_operator.cluster.entry import main
@@ -46,14 +46,14 @@ COLUMNS = ("", "All had run after", "Nodes held in vain", "Pods created", "Attem
 
 @contextmanager
 def giving_way(plant: Plant) -> Iterator[None]:
-    """The operator as it is."""
+    """Runs the operator unchanged."""
     with an_operator(plant, "--no-leader-elect"):
         yield
 
 
 @contextmanager
 def holding_on(plant: Plant) -> Iterator[None]:
-    """The operator, but no job ever knows that others come before it."""
+    """Runs the operator with a patch, so that jobs do not give way to jobs that came before them."""
     environment = ("env", f"KUBECONFIG={plant.kubeconfig}", sys.executable, "-c", WITHOUT_GIVING_WAY)
     program = plant.programs.start(
         "operator", *environment, *["--port=0", "--probe-port=0", "--log-format=text", "--no-leader-elect"]
@@ -67,7 +67,7 @@ def holding_on(plant: Plant) -> Iterator[None]:
 
 @contextmanager
 def with_kueue(plant: Plant) -> Iterator[None]:
-    """The operator, and a queue with quota for all nodes."""
+    """Runs the operator, and Kueue with a queue whose quota covers all nodes."""
     start_kueue(plant)
     create_cluster_queue(plant, quota=NODES * WHOLE_NODES["limits"][GPU])
     with an_operator(plant, "--no-leader-elect"):
@@ -80,13 +80,13 @@ class Way:
 
     title: str
     runs: Callable[[Plant], AbstractContextManager[None]] = giving_way
-    """What looks after the jobs of a plant."""
+    """Runs the controllers of the plant's jobs."""
     pod_groups: bool = False
     """Whether the scheduler places gangs as a whole."""
     queued: bool = False
     """Whether the jobs are in Kueue's queue."""
     once: bool = False
-    """Whether one seed has to do, since it takes so long."""
+    """Whether only one seed is measured, because it takes long."""
 
 
 WAYS = {
@@ -99,38 +99,38 @@ WAYS = {
 
 @dataclass
 class Outcome:
-    """What became of the gangs."""
+    """The result of a run."""
 
     sizes: dict[str, int]
-    """How many pods each has, by name."""
+    """By name of a gang: how many pods it has."""
     ran: dict[str, float] = field(default_factory=dict)
-    """After how many seconds each ran, by name."""
+    """By name of a gang: the seconds until all of its pods ran."""
     done: set[str] = field(default_factory=set)
-    """Those that have run long enough."""
+    """Names of the gangs that have run for RUN_SECONDS."""
     pods: set[str] = field(default_factory=set)
-    """The uid of each pod that ever was."""
+    """Uids of all pods that were created."""
     seconds: float = 0.0
-    """How long it all took."""
+    """Seconds since the gangs were submitted."""
     held: float = 0.0
-    """Seconds that nodes were held by gangs of which not all pods had one, of all nodes together."""
+    """Node-seconds in which nodes were held by gangs that were not complete."""
     attempts: int = 0
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """How it went, in words."""
+        """The last three cells of a row of the table."""
         given_up = str(self.attempts - len(self.sizes))
         return f"{self.held:.0f} node-seconds", str(len(self.pods)), given_up
 
     @property
     def took(self) -> str:
-        """How long, in words."""
+        """The seconds until all gangs had run, in words, or how many had run at the end."""
         after = f"{self.seconds:.0f} s"
         done, gangs = len(self.done), len(self.sizes)
         return after if done == gangs else f"{done} of {gangs} had run after {after}"
 
 
 def play(way: Way, gangs: int, seed: int) -> Outcome:
-    """All gangs come at once; each runs for a while once it is whole, and is done."""
+    """Submits all gangs at once, and lets each run for RUN_SECONDS once all of its pods run."""
     sizes = random.Random(seed).choices(SIZES, k=gangs)
     with start_fake(nodes=NODES, pod_groups=way.pod_groups) as plant:
         install_crd(plant)
@@ -169,7 +169,7 @@ def _watch(team: Team, jobs: list[dict[str, Any]]) -> Outcome:
 
 
 def _held(outcome: Outcome, pods: Sequence[dict[str, Any]]) -> int:
-    """How many nodes are held in vain."""
+    """How many nodes are held by gangs that are not complete."""
     placed = Counter(pod["metadata"]["labels"][Label.JOB_NAME] for pod in pods if "nodeName" in pod["spec"])
     return sum(nodes for name, nodes in placed.items() if name not in outcome.ran and nodes < outcome.sizes[name])
 
@@ -182,14 +182,14 @@ def _let_run(team: Team, outcome: Outcome, name: str) -> None:
 
 
 def measure(way: Way, gangs: int, seeds: Sequence[int]) -> str:
-    """A row of the table: how long it took with each seed, and the rest of the middle one."""
-    outcomes = sorted((play(way, gangs, seed) for seed in seeds), key=lambda one: one.seconds)
-    took = ", ".join(one.took for one in outcomes)
+    """A row of the table: the time with each seed, and the other cells of the seed with the median time."""
+    outcomes = sorted((play(way, gangs, seed) for seed in seeds), key=lambda outcome: outcome.seconds)
+    took = ", ".join(outcome.took for outcome in outcomes)
     return f"| {' | '.join((way.title, took, *outcomes[len(outcomes) // 2].cells))} |"
 
 
 def main() -> None:
-    """Measures, prints, and writes."""
+    """Measures, prints and writes the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=[1, 2, 3], help="for the sizes of gangs (default 1 2 3)"

@@ -1,8 +1,8 @@
-"""What faults cost a job: steps made in spite of them, the time that each kind took, and what comes out.
+"""Measures what faults cost a job: the steps made in spite of them, the time lost by each kind, and the result.
 
-A job of `ddpjob run` trains undisturbed, then with faults, then undisturbed again: the first and the last
-part tell how many steps the middle would have made. A second one, to which nothing happens, goes to the very step of
-the first one's last checkpoint.
+A job of `ddpjob run` trains undisturbed, then with faults, then undisturbed again. The paces of the undisturbed parts
+tell how many steps the disturbed part would have made without faults. A second, undisturbed job trains up to the step
+of the first job's last checkpoint, and the two checkpoints are compared.
 """
 
 import os
@@ -25,31 +25,31 @@ from bench.notes import DEADLINE_SECONDS, LOOK_SECONDS, NotGoneOnError, Step
 from bench.table import Row
 
 BATCH = 32
-"""Of each rank: the workload's."""
+"""Batch size of each rank, as in the workload."""
 CHECKPOINT_SECONDS = 1
 STALL_SECONDS = 5
 STEP_SECONDS = 0.02
 TARGET_SECONDS = 600
 DRIFT = 0.05
-"""Up to which two paces, and two ways to see goodput, count as the same."""
+"""Relative difference up to which two paces, and two measures of goodput, count as equal."""
 REFERENCE_SECONDS = 900
-"""For the undisturbed run, which waits for nothing in its steps."""
+"""Limit for the undisturbed run, whose steps have no artificial wait."""
 
 Fault = Callable[[Job, int], None]
 
 
 def kill(job: Job, rank: int) -> None:
-    """SIGKILL of the process that trains."""
+    """Sends SIGKILL to the rank's process."""
     os.kill(job.notes.last[rank].pid, signal.SIGKILL)
 
 
 def stop(job: Job, rank: int) -> None:
-    """SIGSTOP of it: it is there, and does nothing."""
+    """Sends SIGSTOP to the rank's process, so that it hangs."""
     os.kill(job.notes.last[rank].pid, signal.SIGSTOP)
 
 
 def delete(job: Job, rank: int) -> None:
-    """The end of its pod: the process that stands for the container."""
+    """Kills the process that stands in for the container of the rank's pod."""
     container = job.here.trainers(job.name)[rank].parent()
     assert container is not None, "a container has its own process"
     container.kill()
@@ -57,63 +57,63 @@ def delete(job: Job, rank: int) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """What happens to a job."""
+    """The faults of a job."""
 
     name: str
     faults: dict[str, Fault]
-    """By kind; they come in turn."""
+    """Faults by kind, which are used in turn."""
     nodes: int
     times: int
-    """How many faults."""
+    """How many faults there are."""
     every: float
-    """Seconds from one to the next."""
+    """Seconds from one fault to the next."""
     calm: float
-    """Seconds of each of the undisturbed parts."""
+    """Seconds of each of the two undisturbed parts."""
 
     @property
     def seconds(self) -> float:
-        """Of the disturbed part."""
+        """Seconds of the disturbed part."""
         return self.times * self.every
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was seen of it."""
+    """The result of a plan."""
 
     plan: Plan
     paces: tuple[float, float]
     """Undisturbed steps per second, before and after."""
     steps: int
-    """Of the disturbed part."""
+    """Steps of the disturbed part."""
     lost: dict[str, list[float]]
-    """Seconds until training was where it had been, of each fault."""
+    """By kind of fault: for each fault, the seconds until training was back where it had been."""
     trained: list[Step]
     saved: int
     tensors: int
-    """In the checkpoint."""
+    """Number of tensors in the checkpoint."""
     unequal: list[str]
-    """Those that differ from the undisturbed run's at that step."""
+    """Names of the tensors that differ from the undisturbed run's at the same step."""
 
     @property
     def by_steps(self) -> float:
-        """Steps with faults beside those that there would have been without, by the paces before and after."""
+        """Goodput by steps: steps of the disturbed part relative to those at the mean of the undisturbed paces."""
         return self.steps / (statistics.mean(self.paces) * self.plan.seconds)
 
     @property
     def by_time(self) -> float:
-        """The part of the time that no fault has taken. It needs no pace of another moment."""
+        """Goodput by time: the share of time that faults did not take, independent of paces measured elsewhere."""
         return 1 - sum(sum(seconds) for seconds in self.lost.values()) / self.plan.seconds
 
     @property
     def comparable(self) -> bool:
-        """Whether the machine was the same throughout: else its other work, not the faults, decides on the steps."""
+        """Whether the machine was equally fast throughout; if not, other load may explain lost steps."""
         before, after = self.paces
         same = abs(before - after) <= DRIFT * statistics.mean(self.paces)
         return same and abs(self.by_steps - self.by_time) <= DRIFT
 
 
 def carry_out(plan: Plan, directory: Path) -> Outcome:
-    """Both runs, one after the other."""
+    """Runs the disturbed and the undisturbed job, one after the other."""
     with a_place(directory) as here:
         checkpoint = {"path": "/checkpoints", "everySeconds": CHECKPOINT_SECONDS}
         job = start(
@@ -146,14 +146,14 @@ def _reached(job: Job) -> int:
 
 
 def _pace(job: Job, seconds: float) -> float:
-    """Undisturbed steps per second; 0 if nothing is asked for."""
+    """Steps per second over this many seconds; 0 if `seconds` is 0."""
     began, before = time.monotonic(), _reached(job)
     job.notes.watch(seconds)
     return (_reached(job) - before) / (time.monotonic() - began) if seconds else 0.0
 
 
 def _disturb(job: Job, plan: Plan) -> dict[str, list[float]]:
-    """Lets faults happen, and returns what each has cost."""
+    """Causes the faults of a plan, and returns the seconds that each has cost, by kind."""
     lost: dict[str, list[float]] = defaultdict(list)
     began = time.monotonic()
     for number, (kind, offset) in enumerate(zip(islice(cycle(plan.faults), plan.times), offsets(plan), strict=True)):
@@ -167,9 +167,10 @@ def _disturb(job: Job, plan: Plan) -> dict[str, list[float]]:
 
 
 def offsets(plan: Plan) -> list[float]:
-    """When in its period each fault comes: evenly over the time between checkpoints, in an order of chance.
+    """Seconds into its period at which each fault comes: spread evenly over a checkpoint interval, in random order.
 
-    So that neither luck nor a common rhythm decides how much work is lost with it; the middle is half an interval.
+    So the work that is lost since the last checkpoint is half an interval on average, and depends neither on chance
+    nor on a common rhythm.
     """
     spread = [plan.every / 4 + CHECKPOINT_SECONDS * (number + 0.5) / plan.times for number in range(plan.times)]
     random.Random(0).shuffle(spread)
@@ -177,9 +178,10 @@ def offsets(plan: Plan) -> list[float]:
 
 
 def _lost(job: Job, happen: Callable[[], None]) -> float:
-    """Seconds by which a fault sets training back: the work that is done again, and the time in which none is.
+    """Seconds by which a fault sets training back: the time without training, and the time of repeated steps.
 
-    From the last step that all had finished to the one after it, which is finished by a later attempt.
+    They count from the end of the last step that all ranks had finished to the end of the next step, which a later
+    attempt makes.
     """
     job.notes.read()
     seen, attempt = len(job.notes.steps), job.notes.last[0].attempt
@@ -201,12 +203,12 @@ def _lost(job: Job, happen: Callable[[], None]) -> float:
 
 
 def _common(last: dict[int, Step]) -> Step:
-    """The last step of the rank that has come least far."""
+    """The last step that all ranks have finished."""
     return min(last.values(), key=lambda step: step.step)
 
 
 def _newest_checkpoint(job: Job) -> int:
-    """The step of one that was begun after all faults."""
+    """Waits for a checkpoint that was started after all faults, and returns its step."""
     before = _reached(job)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while (saved := job.saved()) < before:
@@ -217,7 +219,7 @@ def _newest_checkpoint(job: Job) -> int:
 
 
 def _compare(job: Job, nodes: int, saved: int) -> list[str]:
-    """The names of tensors that differ from those of a run to which nothing happens."""
+    """Trains an undisturbed job up to step `saved`; the names of tensors that differ from its checkpoint."""
     checkpoint = {"path": "/checkpoints", "everySteps": saved}
     calm = start(job.here, "calm", nodes, step_seconds=0, noting=False, checkpoint=checkpoint)
     deadline = time.monotonic() + REFERENCE_SECONDS
@@ -233,17 +235,17 @@ def _compare(job: Job, nodes: int, saved: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Samples:
-    """Which samples whole epochs were trained on."""
+    """How often samples were used in whole epochs."""
 
     epochs: int
     wrong: int
-    """Epochs in which one was left out or used twice; or steps that were made again with others."""
+    """Epochs in which a sample was missing or used twice, and steps that were repeated with other samples."""
     again: int
-    """Steps that a rank has made more than once, after a fault."""
+    """Steps that a rank repeated after a fault."""
 
 
 def samples_of(trained: Sequence[Step], nodes: int) -> Samples:
-    """Looks at each epoch that was finished: of a step that was made again the last time counts."""
+    """Checks the samples of each finished epoch."""
     used: dict[tuple[int, int], tuple[int, ...]] = {}
     again = wrong = 0
     for step in trained:
@@ -261,7 +263,7 @@ def samples_of(trained: Sequence[Step], nodes: int) -> Samples:
 
 
 def rows(outcome: Outcome, target: float | None) -> list[Row]:
-    """What is said of it."""
+    """The rows of an outcome; `target` is the least goodput, None for no row of goodput."""
     plan, samples = outcome.plan, samples_of(outcome.trained, outcome.plan.nodes)
     what = f"{plan.name}, {plan.nodes} ranks: {plan.times} faults in {plan.seconds / 60:.1f} min"
     found = []
@@ -285,7 +287,7 @@ def rows(outcome: Outcome, target: float | None) -> list[Row]:
 
 
 def goodput_row(outcome: Outcome, what: str, target: float) -> Row:
-    """Both ways to see it. Few faults prove nothing, nor does a machine whose other work has changed meanwhile."""
+    """A row with both measures of goodput. It is not judged if the run was short, or other load changed meanwhile."""
     before, after = outcome.paces
     told = (
         f"{outcome.by_steps:.3f} by steps ({before:.1f} steps/s undisturbed before, {after:.1f} after),"
@@ -306,7 +308,7 @@ MIXED: dict[str, Fault] = {**KILLS, "SIGSTOP of a rank": stop, "pod deleted": de
 
 
 def kills(directory: Path, *, minutes: float, every: float, calm: float) -> list[Row]:
-    """Kills only, with two ranks and, shorter, with three."""
+    """Measures kills only, with two ranks and, for a shorter time, with three."""
     times = max(1, round(minutes * 60 / every))
     found = rows(carry_out(Plan("kills only", KILLS, 2, times, every, calm), directory / "two"), 0.97)
     short = Plan("kills only", KILLS, 3, min(times, 4), min(every, 20), 0)
@@ -314,6 +316,6 @@ def kills(directory: Path, *, minutes: float, every: float, calm: float) -> list
 
 
 def mixed(directory: Path, *, minutes: float, every: float, calm: float) -> list[Row]:
-    """All kinds in turn, with two ranks."""
+    """Measures all kinds of faults in turn, with two ranks."""
     times = max(len(MIXED), round(minutes * 60 / every))
     return rows(carry_out(Plan("all kinds", MIXED, 2, times, every, calm), directory), 0.80)

@@ -17,13 +17,13 @@ from tests.local.test_training import tensors
 
 ROOT = Path(__file__).parents[1]
 EPOCHS = 1_000_000
-"""More than any run makes: the schedule of the learning rate is the same for all."""
+"""More epochs than any run makes, so that all runs have the same schedule of the learning rate."""
 PLENTY = {"maxRestarts": 1000, "inPlaceRestarts": 1000, "backoffSeconds": 0}
 
 
 @contextmanager
 def a_place(directory: Path) -> Iterator[Here]:
-    """A directory for `ddpjob run`; nothing that was started in it outlives the block."""
+    """A directory for `ddpjob run`; all processes that were started in it are killed at the end."""
     directory.mkdir(parents=True)
     here = Here(directory)
     try:
@@ -55,7 +55,7 @@ class Job:
         return self.here.status(self.name)
 
     def checkpoint(self, step: int) -> Path:
-        """Where the checkpoint of a step is, if there is one."""
+        """The path of a step's checkpoint, which need not exist."""
         return self.here.run(self.name) / "volumes" / "checkpoints" / f"step-{step:08}"
 
     def saved(self) -> int:
@@ -69,7 +69,7 @@ class Job:
 
 
 def start(here: Here, name: str, nodes: int, *, step_seconds: float, noting: bool = True, **spec: Any) -> Job:
-    """Starts a job of one rank a node."""
+    """Starts a job with one rank per node."""
     notes = here.directory / f"{name}.notes"
     env = {STEP_SECONDS: str(step_seconds), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     if noting:
@@ -83,7 +83,7 @@ def start(here: Here, name: str, nodes: int, *, step_seconds: float, noting: boo
 
 
 def quiet(here: Here, file: Path) -> subprocess.Popen[str]:
-    """`ddpjob run`, which prints into a file: nobody empties a pipe for minutes."""
+    """Starts `ddpjob run` with its output in a file, because nobody would read a pipe."""
     with file.with_suffix(".out").open("w") as output:
         run = subprocess.Popen(
             [BIN / "ddpjob", "run", file],

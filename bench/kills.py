@@ -1,4 +1,4 @@
-"""`kill -9` of a rank to the next finished step of every rank: in place, beside torchrun and beside new pods."""
+"""Measures the time from `kill -9` of a rank to the next step of all: in place, by torchrun, and by new pods."""
 
 import os
 import signal
@@ -23,18 +23,18 @@ from tests.training.gang import SCRIPT, a_gang
 
 NODES = 2
 CALM_SECONDS = 2.5
-"""Between two kills: a checkpoint is due every two seconds."""
+"""Time between two kills, longer than the two seconds between checkpoints."""
 LONG = "1000000"
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Without it torchrun's workers meet in its own store, where they find the addresses of those that are gone, and most
-restarts fail at first. It is measured as who knows that would run it: https://github.com/pytorch/pytorch/issues/135712.
+"""Gives torchrun's workers a store of their own. In the agent's store they find addresses of workers that have ended,
+so that most restarts fail at first: https://github.com/pytorch/pytorch/issues/135712. Informed users set this.
 """
 MEDIAN_SECONDS, WORST_SECONDS, TIMES_TORCHRUN = 0.2, 1.5, 10
 
 
 @dataclass(frozen=True)
 class Training:
-    """A world that trains, whatever runs it."""
+    """A training that runs under any launcher."""
 
     notes: Notes
     over: Callable[[], bool]
@@ -42,18 +42,18 @@ class Training:
 
 @dataclass
 class Way:
-    """A way of running it, with the seconds of each kill after which training went on."""
+    """A way of running the training, with the seconds from each kill until training went on."""
 
     name: str
     start: Callable[[Path], AbstractContextManager[Training]]
     kills: int
-    """In each round."""
+    """Kills in each round."""
     seconds: list[float] = field(default_factory=list)
     failed: int = 0
-    """Kills after which it did not go on. They have no seconds: a failure is no figure to divide by."""
+    """How many kills training did not survive; these have no seconds, and are not part of a ratio."""
 
     def round(self, directory: Path) -> None:
-        """Starts it anew, and kills ranks in turn."""
+        """Starts the training, and kills its ranks in turn."""
         with self.start(directory) as training:
             training.notes.others((), training.over)
             for _ in range(self.kills):
@@ -69,15 +69,15 @@ class Way:
 
     @property
     def median(self) -> float | None:
-        """Of the kills after which it went on; None: there was none."""
+        """Median of the seconds; None if training never went on."""
         return statistics.median(self.seconds) if self.seconds else None
 
     def within(self, median: float, worst: float) -> bool:
-        """Whether it always went on, and soon enough."""
+        """Whether training went on after every kill, within these limits for the median and the worst time."""
         return bool(self.seconds) and not self.failed and self.median <= median and max(self.seconds) <= worst  # type: ignore[operator]
 
     def told(self) -> str:
-        """Median, worst and how many, and how often it failed."""
+        """Median, worst time, number of kills and number of failures, in words."""
         failed = f"{self.failed} of {self.failed + len(self.seconds)} kills: training did not go on"
         if not self.seconds:
             return failed
@@ -86,10 +86,10 @@ class Way:
 
 
 def kill(training: Training, victim: int) -> float:
-    """Seconds until every rank has finished a step in a new process.
+    """Kills a rank; the seconds until every rank has finished a step in a new process.
 
     Raises:
-        NotGoneOnError: They have not.
+        NotGoneOnError: training did not go on.
     """
     before = training.notes.pids()
     began = time.time()
@@ -176,7 +176,7 @@ def _script(directory: Path) -> Path:
 
 
 def _end(agent: subprocess.Popen[bytes]) -> None:
-    """Ends an agent with its workers, which are in sessions of their own."""
+    """Kills an agent and its workers, which run in sessions of their own."""
     with suppress(psutil.NoSuchProcess):
         for process in [*psutil.Process(agent.pid).children(recursive=True), psutil.Process(agent.pid)]:
             with suppress(psutil.NoSuchProcess):
@@ -185,7 +185,7 @@ def _end(agent: subprocess.Popen[bytes]) -> None:
 
 
 def measure(directory: Path, *, rounds: int, kills: int) -> list[Row]:
-    """All ways in turn, so that what else the machine does falls on all."""
+    """Measures all ways in turn, so that other load falls on all of them."""
     ours = Way("`ddpjob-train`, in place", ours_in_place, kills)
     script = Way("a plain script, in place", script_in_place, kills)
     one = Way("the script under torchrun, one agent with two processes", script_by_one_agent, 1)
@@ -201,7 +201,7 @@ def measure(directory: Path, *, rounds: int, kills: int) -> list[Row]:
 
 
 def beside_torchrun(ours: Way, theirs: Sequence[Way]) -> Row:
-    """In place beside torchrun as it goes on soonest. Where it never did, that is a failure of its, and no ratio."""
+    """A row that compares restarts in place with torchrun's faster way; without a ratio if torchrun never went on."""
     went_on = [way for way in theirs if way.median is not None]
     row = beside("torchrun", ours, min(went_on, key=lambda way: way.median or 0.0) if went_on else theirs[0])
     met = None if row.met is None else row.met and not ours.failed
@@ -209,7 +209,7 @@ def beside_torchrun(ours: Way, theirs: Sequence[Way]) -> Row:
 
 
 def beside(name: str, ours: Way, theirs: Way) -> Row:
-    """How many times as long another way takes."""
+    """A row with how many times as long `theirs` takes as `ours`."""
     what = f"the script in place beside {name}"
     if ours.median is None or theirs.median is None:
         return Row(what, "no ratio: one of them never went on")

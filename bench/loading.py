@@ -1,4 +1,4 @@
-"""How fast images are decoded: our loader beside the one of torchvision's reference example, on the same files.
+"""Measures how fast images are decoded: our loader beside that of torchvision's reference example, on the same files.
 
 `python -m bench.loading ours|reference DIRECTORY SIZE` is one run, which prints images per second.
 """
@@ -29,13 +29,13 @@ ROOT = Path(__file__).parents[1]
 LEAST, GOAL = 1.0, 1.3
 BATCH, WORKERS, CLASSES = 32, 2, 10
 IMAGES, DISTINCT = 2400, 60
-"""Of each distinct image there are many names, so that they take little room and time to make."""
+"""Files, and distinct images among them: the other files are hard links, which saves disk space and time."""
 WIDTH, HEIGHT = 500, 375
-"""As ImageNet's images are in the mean, with about as many bytes."""
+"""About the mean size of ImageNet's images, in pixels and in bytes."""
 
 
 def rows(count: int, *, quick: bool) -> list[Row]:
-    """Ours beside the reference, with the side of what is cut out that is usual, and a small one."""
+    """Our loader beside the reference, for crops of the usual size and small ones."""
     with tempfile.TemporaryDirectory(prefix="bench-loading-") as name:
         make(Path(name) / "train", IMAGES // 20 if quick else IMAGES)
         return [_compared(count, name, size) for size in (224, 64)]
@@ -53,7 +53,7 @@ def _run(kind: str, directory: str, size: int) -> float:
 
 
 def make(directory: Path, images: int) -> None:
-    """Writes an ImageFolder."""
+    """Writes files in the layout of torchvision's ImageFolder."""
     random = np.random.default_rng(0)
     for number in range(images):
         file = directory / f"class-{number % CLASSES}" / f"{number}.jpg"
@@ -69,14 +69,14 @@ def make(directory: Path, images: int) -> None:
 
 
 def ours(directory: Path, size: int) -> Iterator[Any]:
-    """The batches of an epoch, as `ddpjob-train --workload imagenet` has them."""
+    """The batches of an epoch, as `ddpjob-train --workload imagenet` loads them."""
     data = image_classes(directory, size).train
     loader = Loader(data, seed=0, device=torch.device("cpu"), workers=WORKERS, inputs=normalised)
     return loader.batches(1, Order(loader.samples, BATCH, 0, 1, seed=0).batches(1))
 
 
 def reference(directory: Path, size: int) -> Iterator[Any]:
-    """The same as references/classification of torchvision has them."""
+    """The batches of an epoch, as torchvision's references/classification loads them."""
     from torchvision.datasets import ImageFolder  # noqa: PLC0415  (its import takes seconds)
     from torchvision.transforms import v2  # noqa: PLC0415
 
@@ -87,7 +87,7 @@ def reference(directory: Path, size: int) -> Iterator[Any]:
 
 
 def main() -> None:
-    """One run: the pace from the first batch to the last."""
+    """Measures one run, from the first batch to the last, and prints images per second."""
     kind, directory, size = sys.argv[1:]
     batches = {"ours": ours, "reference": reference}[kind](Path(directory), int(size))
     next(batches)

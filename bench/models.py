@@ -1,4 +1,4 @@
-"""What the bench of training trains, the same for our trainer and for the script beside it."""
+"""The models and data of the training bench, the same for our trainer and for the script that it is compared with."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MNIST_SAMPLES, RESNET_SAMPLES = 8192, 512
 
 @dataclass(frozen=True)
 class Model:
-    """A network and images for it; `batch` of them are a step of a process."""
+    """A network, its training images, and the batch size of a process."""
 
     network: Callable[[], nn.Module]
     data: Callable[[], TensorDataset]
@@ -34,7 +34,7 @@ def _noise(samples: int, channels: int, side: int) -> TensorDataset:
 
 
 def _resnet18() -> nn.Module:
-    from torchvision.models import resnet18  # noqa: PLC0415  (its import takes seconds, and the others need none of it)
+    from torchvision.models import resnet18  # noqa: PLC0415  (slow to import, and only needed here)
 
     network: nn.Module = resnet18(num_classes=CLASSES)
     return network
@@ -48,7 +48,7 @@ MODELS = {
 
 
 class _Bench(Task):
-    """One of them as a task, with the script's optimizer and without evaluation."""
+    """One of MODELS as a task for our trainer, with the script's optimizer and without evaluation."""
 
     name: str
     lr = 0.02
@@ -71,28 +71,28 @@ class _Bench(Task):
         return optimizer(model)
 
     def scheduler(self, optimizer: Optimizer, total_steps: int) -> LRScheduler:
-        """Half a cosine."""
+        """A cosine schedule over all steps."""
         return CosineAnnealingLR(optimizer, T_max=total_steps)
 
 
 def optimizer(model: nn.Module) -> Optimizer:
-    """The same for both."""
+    """The optimizer for both our trainer and the script."""
     return SGD(model.parameters(), lr=_Bench.lr, momentum=0.9, weight_decay=5e-4)
 
 
 class ConvNetBench(_Bench):
-    """Steps of some milliseconds: what a loop costs shows."""
+    """A model with steps of a few milliseconds, so that the cost of the training loop is visible."""
 
     name = "ConvNet"
 
 
 class ConvNet28Bench(_Bench):
-    """The network on images as large as MNIST's."""
+    """The same network on images of MNIST's size."""
 
     name = "ConvNet28"
 
 
 class ResNet18Bench(_Bench):
-    """Steps of some hundred milliseconds."""
+    """A model with steps of some hundred milliseconds."""
 
     name = "ResNet18"

@@ -1,7 +1,7 @@
-"""Steps as ranks note them in a file: by these a bench sees when training goes on, whatever runs it.
+"""Reads the file in which ranks note their steps, so that a bench sees when training goes on under any launcher.
 
-A line is `rank step time attempt pid`, with the samples of the step after it, separated by commas, where they are
-noted. Lines are appended with one write each, so they are whole.
+A line is `rank step time attempt pid` and, if the program notes them, the step's samples, separated by commas. Each
+line is appended by a single write, so lines of several ranks do not mix.
 """
 
 import time
@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 DEADLINE_SECONDS = 90
-"""Until training must have gone on: whatever takes longer has failed."""
+"""If training has not gone on after this long, it counts as failed."""
 LOOK_SECONDS = 0.02
-"""The steps carry their own times: how often the file is read adds nothing to what is measured."""
+"""How often the file is read. It does not affect the figures, because each step is noted with its time."""
 
 
 class NotGoneOnError(Exception):
@@ -34,17 +34,17 @@ class Step:
 
 @dataclass
 class Notes:
-    """The steps of a world, read as they come: a file that grows for minutes is not read twice."""
+    """The steps of all ranks. The file is read incrementally, because it grows for minutes."""
 
     path: Path
     world: int
     steps: list[Step] = field(default_factory=list)
     last: dict[int, Step] = field(default_factory=dict)
-    """Of each rank."""
+    """The last step of each rank."""
     _offset: int = 0
 
     def read(self) -> list[Step]:
-        """The steps that are new."""
+        """Reads and returns the steps that were noted since the last call."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
@@ -59,14 +59,14 @@ class Notes:
         return fresh
 
     def pids(self) -> set[int]:
-        """The processes that have noted the last step of each rank."""
+        """The pids of the processes that noted the last step of each rank."""
         return {step.pid for step in self.last.values()}
 
     def others(self, before: Collection[int], over: Callable[[], bool] = lambda: False) -> dict[int, Step]:
-        """The first step of each rank, once each has made one in a process that is none of those before.
+        """Waits until each rank has finished a step in a new process, one not in `before`; returns these first steps.
 
         Raises:
-            NotGoneOnError: All has ended, or it takes too long.
+            NotGoneOnError: `over` returned True before, or DEADLINE_SECONDS have passed.
         """
         first: dict[int, Step] = {}
         deadline = time.monotonic() + DEADLINE_SECONDS
@@ -81,7 +81,7 @@ class Notes:
         return first
 
     def watch(self, seconds: float) -> None:
-        """Reads on for a while."""
+        """Reads new steps for this many seconds."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, 1.0))
@@ -90,5 +90,5 @@ class Notes:
 
 def _step(line: str) -> Step:
     rank, step, at, attempt, pid, *samples = line.split()
-    numbers = tuple(int(one) for one in samples[0].split(",")) if samples else ()
+    numbers = tuple(int(number) for number in samples[0].split(",")) if samples else ()
     return Step(int(rank), int(step), float(at), int(attempt), int(pid), numbers)

@@ -1,4 +1,4 @@
-"""The convolutional network on digits; each rank notes the steps that it has finished, and their samples."""
+"""Trains the convolutional network on digits; each rank notes its finished steps and their samples."""
 
 import os
 import time
@@ -11,13 +11,13 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import TensorDataset
 
 NOTES = "BENCH_NOTES"
-"""Names the file; without it nothing is noted."""
+"""The variable with the file for the notes; without it nothing is noted."""
 STEP_SECONDS = "BENCH_STEP_SECONDS"
-"""What each step waits for beside its work, as it would for a GPU. It changes no number."""
+"""The variable with the seconds that each step sleeps, as it would wait for a GPU. It does not change results."""
 
 
 class Numbered(TensorDataset):
-    """Whole tensors, as the trainer indexes them, with the samples' numbers beside their labels."""
+    """A dataset that returns the samples' numbers beside their labels; the trainer indexes it by whole batches."""
 
     def __getitem__(self, index: Any) -> Any:
         images, labels = (tensor[index] for tensor in self.tensors)
@@ -25,7 +25,7 @@ class Numbered(TensorDataset):
 
 
 class Noted(ConvNetTask):
-    """The workload; evaluation is left out, since nothing is to be learned from it here."""
+    """The workload, without evaluation, which the bench does not need."""
 
     _samples: Tensor
 
@@ -33,7 +33,7 @@ class Noted(ConvNetTask):
         return Numbered(*self.images.train.tensors)
 
     def test_data(self) -> None:  # type: ignore[override]
-        """Nothing is held out."""
+        """None: there is no evaluation."""
 
     def loss(self, output: Tensor, target: tuple[Tensor, Tensor]) -> Tensor:
         labels, self._samples = target
@@ -46,7 +46,7 @@ class Noted(ConvNetTask):
             file = os.open(os.environ[NOTES], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
 
             def note(*_: object) -> None:
-                step = schedule.last_epoch + 1  # It is saved and resumed, and advanced after the optimizer.
+                step = schedule.last_epoch + 1  # Resumes with the checkpoint; advanced only after this hook.
                 who = f"{os.environ['RANK']} {step} {time.time()} {os.environ['DDPJOB_ATTEMPT']} {os.getpid()}"
                 os.write(file, f"{who} {','.join(map(str, self._samples.tolist()))}\n".encode())
 

@@ -1,6 +1,6 @@
-"""What it costs to read each checkpoint back before older ones are removed: the saving thread's CPU time and time.
+"""Measures the cost of reading each checkpoint back before older ones are removed: CPU time and wall time of a save.
 
-The same state is saved with and without that, in turn.
+The same state is saved with and without reading back, in turn.
 """
 
 import time
@@ -19,14 +19,14 @@ BYTES_OF_A_NUMBER = 4
 
 
 class Unread(Checkpoints):
-    """They are taken for good as they are."""
+    """Checkpoints that are not read back after a save."""
 
     def _is_good(self, path: Path) -> bool:
         return path.exists()
 
 
 def measure(directory: Path, *, megabytes: int, count: int) -> list[Row]:
-    """Of a state of this size, by so many pairs of saves."""
+    """Compares `count` pairs of saves of a state of `megabytes`."""
     weights = {"model": torch.randn(megabytes * 1_000_000 // BYTES_OF_A_NUMBER)}
     saved = Manifest(0, 1, 0, 1, 1, "", (0,))
 
@@ -39,7 +39,7 @@ def measure(directory: Path, *, megabytes: int, count: int) -> list[Row]:
 
     read, unread = Checkpoints(directory / "read", keep=1), Unread(directory / "unread", keep=1)
     for files in (read, unread):
-        save(files)  # From the second on there is one to be removed.
+        save(files)  # So that each measured save has an older checkpoint to remove.
     found = pairs.in_turn(count, lambda: save(read), lambda: save(unread))
     names = (f"CPU time of a save of {megabytes} MB, read back", "the same, from begin to end")
     return [

@@ -1,6 +1,6 @@
-"""How much memory a resume takes on a node, beyond what training then keeps.
+"""Measures how much memory a resume takes on a node, beyond the memory that training then keeps.
 
-Four ranks of one node build a model, save it with Adam's state, end, and begin again from there.
+Four ranks of one node build a model, save it with Adam's state, and end; new ranks resume from the checkpoint.
 """
 
 import contextlib
@@ -33,17 +33,17 @@ from tests.training.ranks import world
 
 RANKS = 4
 KEPT = 4 / 3
-"""What each of them keeps, as a multiple of the checkpoint: the weights, Adam's two means, and the gradients."""
+"""Memory that each rank keeps, as a multiple of the checkpoint: weights and Adam's two moments, plus gradients."""
 MOST_BEYOND = 1.0
-"""Copies of the checkpoint for all ranks of a node together, beyond what they keep."""
+"""Limit for the peak of all ranks of a node together beyond the memory that they keep, in sizes of the checkpoint."""
 SAMPLE_SECONDS = 0.02
 DEADLINE_SECONDS = 300
 
 
 def measure(directory: Path, *, megabytes: int) -> list[Row]:
-    """One save, and one resume from it, in processes of their own."""
+    """Saves and resumes, each in processes of their own, and returns the row of the resume."""
     _all_ranks(directory, megabytes, resumes=False)
-    size = max(one.stat().st_size for one in directory.rglob("state.pt"))
+    size = max(file.stat().st_size for file in directory.rglob("state.pt"))
     most, kept = _all_ranks(directory, megabytes, resumes=True) / size, RANKS * KEPT
     what = f"{RANKS} ranks of a node resume from {size / 2**20:.0f} MiB: the most memory beyond what they keep"
     found = f"{most - kept:.2f} times the checkpoint ({most:.2f} at the peak, {kept:.2f} kept)"
@@ -51,7 +51,7 @@ def measure(directory: Path, *, megabytes: int) -> list[Row]:
 
 
 def _all_ranks(directory: Path, megabytes: int, *, resumes: bool) -> int:
-    """Bytes of all ranks together, at most, beyond those before they have a model."""
+    """Runs all ranks; the peak of their memory together in bytes, beyond what they had before they built a model."""
     together = get_context("spawn").Barrier(RANKS + 1)
     ranks = spawn(_rank, (free_port(), (directory, megabytes, resumes), together), RANKS, join=False)
     together.wait(DEADLINE_SECONDS)
@@ -67,7 +67,7 @@ def _all_ranks(directory: Path, megabytes: int, *, resumes: bool) -> int:
 
 
 def _bytes(pids: Sequence[int | None]) -> int:
-    """What processes take up together: pages that they share count once."""
+    """Memory of processes together in bytes; shared pages count once."""
     taken = 0
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):

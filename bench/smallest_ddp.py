@@ -1,4 +1,4 @@
-"""The smallest DDP script for a model of the bench: nothing but training. `smallest_ddp MODEL STEPS`."""
+"""The smallest DDP script for a model of the bench, which only trains: `smallest_ddp MODEL STEPS`."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ dist.init_process_group("gloo")
 torch.manual_seed(0)
 data = chosen.data()
 sampler: DistributedSampler[object] = DistributedSampler(data, seed=0, drop_last=True)
-# Whole batches by one indexing of the tensors: far faster than the loader's usual one by one.
+# The sampler yields whole batches, so that tensors are indexed once per batch: far faster than once per sample.
 loader = DataLoader(data, batch_size=None, sampler=BatchSampler(sampler, chosen.batch, drop_last=True))
 model = DistributedDataParallel(chosen.network())
 descent = optimizer(model)
@@ -40,4 +40,4 @@ while step < total:
             break
     epoch += 1
 dist.destroy_process_group()
-os._exit(0)  # Of PyTorch's threads one may abort a process whose interpreter is being taken down.
+os._exit(0)  # A normal exit may abort, if a thread of PyTorch's still runs while the interpreter shuts down.

@@ -1,6 +1,6 @@
-"""How soon a script that is submitted makes its first step on real nodes, and what that time consists of.
+"""Measures how soon a submitted script finishes its first step on real nodes, and the parts of that time.
 
-What is measured is printed and written into docs/reference/performance.md. Exits 1 if the target is missed.
+The figures are printed and written into docs/reference/performance.md. Exits 1 if the target is missed.
 """
 
 import argparse
@@ -52,7 +52,7 @@ optimizer.step()
 moments = {"code": os.stat(__file__).st_mtime, "born": born(1), "began": began, "met": met, "stepped": time.time()}
 print("moments " + json.dumps(moments) + "\\n", end="", flush=True)
 """
-"""Any script of one model and one step, that tells when."""
+"""A script with one model and one step that prints the times of its stages."""
 
 PARTS = (
     "the command, until it asks the API server for the first time",
@@ -65,11 +65,11 @@ PARTS = (
     "the script, until its ranks have met",
     "the script, until its first step is done",
 )
-"""What is between two moments, each of which is over once it is for the last pod."""
+"""Descriptions of the parts between two successive times; a part ends when it has ended for the last pod."""
 
 
 def measure(rounds: int) -> list[Row]:
-    """One job after another, once a first one has warmed up all caches."""
+    """Runs jobs one after the other; the first one, which warms the caches, does not count."""
     with start_real(nodes=NODES, images=(OPERATOR, TRAINER)) as plant:
         words = ["--namespace", NAMESPACE, "--create-namespace", "--wait", *settings([f"trainerImage={TRAINER}"])]
         helm("install", RELEASE, CHART, *words, plant=plant)
@@ -85,7 +85,7 @@ def measure(rounds: int) -> list[Row]:
 
 
 def _moments(plant: Plant) -> list[float]:
-    """When it was typed, and when each of the parts was over, in seconds since 1970; all of it by one clock."""
+    """When the command was started, and when each part ended, in seconds since 1970, all by one machine's clock."""
     team, since = Team(plant), audit.position(plant)
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "train.py").write_text(SCRIPT, encoding="utf-8")
@@ -101,7 +101,7 @@ def _moments(plant: Plant) -> list[float]:
 
 
 def _at_the_server(writes: Sequence[dict[str, Any]]) -> list[float]:
-    """The first request, and when the job, its pods and their bindings were there."""
+    """The time of the first request, and when the job, its pods and their bindings were created."""
     first = min(audit.seconds(one["requestReceivedTimestamp"]) for one in writes if _is_the_clients(one))
     made = [
         max(
@@ -119,7 +119,7 @@ def _is_the_clients(event: dict[str, Any]) -> bool:
 
 
 def main() -> None:
-    """Measures, prints, writes, and judges."""
+    """Measures, prints and writes the figures, and exits with 1 if the target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="jobs to measure (default 5)")
     parser.add_argument("--quick", action="store_true", help="one, to see that it works; nothing is kept")

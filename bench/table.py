@@ -1,4 +1,4 @@
-"""What a bench has found, as rows of a table: printed, and written into its page of the reference."""
+"""Prints the figures of a bench as rows of a table, and writes them into a page of the documents."""
 
 import os
 import platform
@@ -20,11 +20,11 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page that a bench writes, in part."""
+    """A page with parts that a bench writes."""
 
     path: Path
     parts: tuple[str, ...]
-    """Of the bench and of the page, in the order in which they are measured."""
+    """The names of these parts, which are also parts of the bench, in the order in which they are measured."""
 
 
 RECOVERY = Page(
@@ -40,13 +40,13 @@ SHARING = Page(HOW_TO / "share-a-cluster.md", ("gangs",))
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure beside its target."""
+    """One figure and its target."""
 
     what: str
     found: str
     target: str = ""
     met: bool | None = None
-    """None: there is nothing to be met, or nothing was measured."""
+    """Whether the target is met; None if there is no target, or nothing was measured."""
 
     @property
     def verdict(self) -> str:
@@ -56,15 +56,18 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is measured together."""
+    """A part of a bench."""
 
     how: str
-    """In a few words."""
+    """How it is measured, in a few words."""
     measure: Callable[[], list[Row]]
 
 
 def measure_all(page: Page, parts: Mapping[str, Part], *, keep: bool) -> None:
-    """Measures part after part, prints and, to keep them, writes what was found. Exits 1 if a target is missed."""
+    """Measures the parts one after the other, prints their rows and, if `keep` is set, writes them into the page.
+
+    Ends the process, with 1 if a target is missed.
+    """
     missed: list[Row] = []
     for name, part in parts.items():
         print(f"{name}: {part.how}", flush=True)
@@ -79,7 +82,7 @@ def measure_all(page: Page, parts: Mapping[str, Part], *, keep: bool) -> None:
 
 
 def show(rows: Sequence[Row]) -> None:
-    """Prints rows as they are found."""
+    """Prints rows."""
     for row in rows:
         print(
             f"  {row.what}: {row.found}" + (f" (target {row.target}: {row.verdict})" if row.target else ""),
@@ -88,14 +91,14 @@ def show(rows: Sequence[Row]) -> None:
 
 
 def section(page: Path, name: str, rows: Sequence[Row], circumstances: str) -> None:
-    """Puts rows between the marks of a part of a page, in place of those that were there."""
+    """Replaces the rows of one part of a page."""
     lines = ["| | measured | target | met |", "| --- | --- | --- | --- |"]
     lines += [f"| {row.what} | {row.found} | {row.target} | {row.verdict} |" for row in rows]
     write(page, name, [circumstances, "", *lines])
 
 
 def circumstances(load_before: float, how: str) -> str:
-    """When and where it was measured, and what else the machine did meanwhile."""
+    """A sentence that says when, how and on which machine the figures were measured, and under which load."""
     load = f"{load_before:.1f} before and {os.getloadavg()[0]:.1f} after"
     return f"Measured {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {how}, on {machine()}; load average {load}."
 

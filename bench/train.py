@@ -1,7 +1,7 @@
-"""`ddpjob-train` beside what it is compared with: the smallest DDP script, and processes that share nothing.
+"""Compares `ddpjob-train` with the smallest DDP script, and with processes that do not communicate.
 
-What is measured is printed and written into docs/reference/training-speed.md, each part
-with its circumstances. Exits 1 if a target is missed.
+The figures are printed and written into docs/reference/training-speed.md, each part with its circumstances. Exits 1
+if a target is missed.
 """
 
 import argparse
@@ -26,16 +26,16 @@ RANKS = 2
 ROOT = Path(__file__).parents[1]
 LEAST_OF_THE_LOOP, MOST_OF_THE_START, MOST_OF_THE_LAUNCH, LEAST_OF_SCALING = 0.99, 1.05, 1.0, 0.90
 STEPS = {"ConvNet": 1200, "ResNet18": 30, "ConvNet28": 250}
-"""Of a run: about a dozen seconds on two cores."""
+"""Steps of a run by model: about a dozen seconds on two cores."""
 TURNS = 6
-"""Turns are short: so many times as many of them."""
+"""How many times as many turns as pairs are measured, because turns are short."""
 QUICK = 20
-"""How many times fewer, to see that it works."""
+"""By how much a quick run reduces the steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """One run: seconds from the start of its processes to the end of the first step, and the pace after it."""
+    """One run: the seconds from the start of its processes to the end of the first step, and the pace after that."""
 
     first_step_seconds: float
     steps_per_second: float
@@ -45,7 +45,7 @@ class Pace:
 
 
 def measure(program: Sequence[str], *envs: Mapping[str, str]) -> list[Pace]:
-    """Runs a program in so many environments at once, and reads the times of its first and last progress lines."""
+    """Runs a program once in each environment, all at the same time; paces by the first and last progress lines."""
     began = time.monotonic()
     command = [sys.executable, *program]
     processes = [
@@ -73,18 +73,18 @@ def _step(line: str) -> int:
 
 
 def together(program: Sequence[str]) -> Pace:
-    """As a world of two; the pace is rank 0's."""
+    """Runs a program as two ranks of one world; returns rank 0's pace."""
     port = free_port()
     return measure(program, *(world(rank, RANKS, port) for rank in range(RANKS)))[0]
 
 
 def on_one_node(program: Sequence[str]) -> Pace:
-    """As the two processes of a node, which its supervisor starts, each on cores of its own."""
+    """Runs a program as two processes of a node, which its supervisor starts on separate cores."""
     return measure([*program, "--procs-per-node", str(RANKS)], {})[0]
 
 
 def apart(program: Sequence[str]) -> Pace:
-    """As two worlds of one beside each other, and the mean of both."""
+    """Runs a program twice at the same time, as two worlds of one rank; returns the mean pace."""
     paces = measure(program, *({} for _ in range(RANKS)))
     return Pace(
         statistics.mean(pace.first_step_seconds for pace in paces),
@@ -93,7 +93,7 @@ def apart(program: Sequence[str]) -> Pace:
 
 
 def _ours(model: str, steps: int) -> list[str]:
-    """Our trainer: one thread in each process, and no more lines than the script's."""
+    """The arguments of our trainer, with one thread per process and as few progress lines as the script prints."""
     return [
         *("-m", "ddpjob_trainer", "--workload", f"bench.models:{model}Bench"),
         *("--threads", "1", "--max-steps", str(steps), "--log-every", str(steps)),
@@ -101,7 +101,7 @@ def _ours(model: str, steps: int) -> list[str]:
 
 
 def loop(count: int, *, quick: bool) -> list[Row]:
-    """Ours beside the script, each with two processes over gloo."""
+    """Our trainer beside the script, each with two processes over gloo."""
     rows = []
     for model in ("ConvNet", "ResNet18"):
         steps = STEPS[model] // QUICK if quick else STEPS[model]
@@ -115,7 +115,7 @@ def loop(count: int, *, quick: bool) -> list[Row]:
 
 
 def launch(count: int) -> list[Row]:
-    """`ddpjob run` beside torchrun, both with the smallest script, until a person sees its first step."""
+    """`ddpjob run` beside torchrun, both with the smallest script, until the first step is printed."""
     script, words = ["-m", "bench.smallest_ddp"], ["ConvNet", "2"]
     rows = []
     for how, size in {"two nodes": ["-n", "2"], "two processes of a node": ["--procs-per-node", "2"]}.items():
@@ -129,7 +129,7 @@ def launch(count: int) -> list[Row]:
 
 
 def until_first_step(command: Sequence[str]) -> float:
-    """Seconds from the start of a launcher until the first progress line of its script is on the screen."""
+    """Seconds from the start of a launcher until it prints the first progress line of its script."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as state:
         process = subprocess.Popen(
@@ -147,7 +147,7 @@ def until_first_step(command: Sequence[str]) -> float:
 
 
 def scaling(count: int, *, quick: bool) -> list[Row]:
-    """Two processes that average their gradients beside two that know nothing of each other."""
+    """Two processes with DDP beside two independent ones."""
     steps = STEPS["ConvNet28"] // QUICK if quick else STEPS["ConvNet28"]
     program = _ours("ConvNet28", steps)
     found = pairs.in_turn(count, lambda: on_one_node(program), lambda: apart(program))
@@ -157,7 +157,7 @@ def scaling(count: int, *, quick: bool) -> list[Row]:
 
 
 def main() -> None:
-    """Measures, prints, writes, and judges."""
+    """Measures, prints and writes the figures, and exits with 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two short pairs, to see that it works; nothing is kept")
     parser.add_argument("--pairs", type=int, default=10, help="of each comparison (default 10)")

@@ -1,4 +1,4 @@
-"""What it costs that a job is watched, and how soon a rank that is stopped is named in its status."""
+"""Measures the cost of watching a job, and how soon its status names a rank that hangs."""
 
 import json
 import os
@@ -27,13 +27,13 @@ MIB = 1 << 20
 REPORT_MICROSECONDS, CORE_PERCENT, ZYGOTE_MIB, NAMED_SECONDS = 50, 1.0, 150, STALL_SECONDS + 3
 POD_SECONDS, POD_GOAL_SECONDS, SAVE_RATIO = 4, 3, 0.2
 POD_DELETED = "pod deleted"
-"""The name under which the tests on real nodes keep it."""
+"""The name under which the tests on real nodes store the figure."""
 
 
 def measure(directory: Path, *, seconds: float, stops: int) -> list[Row]:
-    """One job tells all: it is watched undisturbed, and then its ranks are stopped in turn."""
+    """Measures a job while it trains undisturbed, and then stops its ranks in turn."""
     with a_place(directory) as here:
-        # Without saves each stop would find training no further than the one before: a crash loop.
+        # With checkpoints, so that training makes progress between stops. Otherwise they would count as a crash loop.
         checkpoint = {"path": "/checkpoints", "everySeconds": 1}
         stall = {"stallTimeoutSeconds": STALL_SECONDS}
         job = start(here, "watched", NODES, step_seconds=STEP_SECONDS, checkpoint=checkpoint, **stall)
@@ -47,7 +47,7 @@ def measure(directory: Path, *, seconds: float, stops: int) -> list[Row]:
 
 
 def report_row(directory: Path) -> Row:
-    """CPU time of a call that tells of a step."""
+    """The row with the CPU time of a call that reports a step."""
     script = (
         "import os, sys, time\n"
         "from ddpjob_rank.reporting import heartbeat, report as reporting\n"
@@ -81,7 +81,7 @@ def families(job: Job) -> dict[int, tuple[psutil.Process, psutil.Process]]:
 
 
 def cpu_rows(job: Job, seconds: float) -> list[Row]:
-    """CPU time of both while their rank trains and an operator listens."""
+    """Rows with the CPU time of each node's supervisor and zygote while the rank trains and an operator listens."""
     watched = families(job)
     before = {rank: cpu(both) for rank, both in watched.items()}
     began, steps = time.monotonic(), len(job.notes.steps)
@@ -101,14 +101,14 @@ def cpu_rows(job: Job, seconds: float) -> list[Row]:
 
 
 def cpu(processes: Sequence[psutil.Process]) -> float:
-    """Seconds in user and kernel that they have taken; what they have waited for is not theirs."""
+    """CPU seconds of the processes, in user and kernel mode."""
     return sum(times.user + times.system for times in (process.cpu_times() for process in processes))
 
 
 def memory_row(job: Job) -> Row:
-    """What a zygote holds that no other process shares.
+    """The row with a zygote's private memory.
 
-    That is what it takes beyond its rank: all else the rank would hold without it as well.
+    This is what a zygote takes in addition to its rank: the rank would need the shared pages anyway.
     """
     zygotes = [zygote.pid for _, zygote in families(job).values()]
     own = max(kib("Private_Clean", pid) + kib("Private_Dirty", pid) for pid in zygotes) / 1024
@@ -119,13 +119,13 @@ def memory_row(job: Job) -> Row:
 
 
 def kib(name: str, pid: int) -> int:
-    """A line of a process's memory."""
+    """The value `name` of a process's smaps_rollup, in KiB."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     return sum(int(value) for value in re.findall(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE))
 
 
 def named_after(job: Job, rank: int) -> float:
-    """Seconds from SIGSTOP of a rank until the job's status says Stalled and names it; then waits until all go on."""
+    """Stops a rank; the seconds until the status reports the rank's stall. Then waits until training goes on."""
     job.notes.watch(5)
     before, attempt = job.notes.pids(), job.status()["attempt"]
     began = time.monotonic()
@@ -141,13 +141,13 @@ def named_after(job: Job, rank: int) -> float:
 
 
 def _names(status: Mapping[str, Any], attempt: int, rank: int) -> bool:
-    """Whether the stall is known with the rank that is to blame: once it is, the gang starts again at once."""
+    """Whether the status's last incident is a stall of this rank. The gang restarts at once then."""
     failure = status.get("incidents", [{}])[0]
     return (failure.get("cause"), failure.get("attempt"), failure.get("node")) == ("Stalled", attempt, rank)
 
 
 def pods() -> list[Row]:
-    """What the tests on real nodes have last seen of a pod that was deleted."""
+    """The row for a deleted pod, from the last run of the tests on real nodes."""
     what, target = (
         "pod deleted → next finished step, real nodes, image present",
         f"median ≤ {POD_SECONDS} s, goal {POD_GOAL_SECONDS}",
@@ -161,7 +161,7 @@ def pods() -> list[Row]:
 
 
 def saves(rounds: int) -> list[Row]:
-    """What the bench of checkpoints says; the files are written where temporary ones are."""
+    """The row of the bench of checkpoints, which writes into the directory for temporary files."""
     words = [sys.executable, "-m", "bench.checkpoint", "--rounds", str(rounds)]
     with tempfile.TemporaryDirectory() as directory:
         done = subprocess.run(

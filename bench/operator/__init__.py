@@ -1,1 +1,1 @@
-"""How fast the operator is and what it costs, beside other controllers on the same plant: `make bench-operator`."""
+"""Measures the operator's speed and cost beside other controllers on the same plant: `make bench-operator`."""

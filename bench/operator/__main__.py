@@ -1,8 +1,8 @@
-"""How fast the operator is and what it costs, beside other controllers on the same plant.
+"""Measures the operator's speed and cost, and compares them with other controllers' on the same plant.
 
-What is measured is printed. A whole run is written into docs/reference/performance.md, and so are, with all else or
-alone, the shares, an hour of jobs that come and go, and the jobs beside a large one.
-Exits 1 if a target is missed.
+The figures are printed. A whole run is written into docs/reference/performance.md. Scenarios that have a table of
+their own there are written also if only they were measured; jobs that come and go only after an hour. Exits 1 if a
+target is missed.
 """
 
 import argparse
@@ -28,13 +28,13 @@ from .scenarios import Scenario, scenarios
 from .stage import Figures, a_stage
 
 NODES_AT_MOST = 60
-"""For a quick run."""
+"""Limit of nodes in a quick run."""
 PARTS = frozenset({"shares", "fairness", "memory", "many", "progress", "largest", "churn"})
 """Scenarios whose figures have a table of their own."""
 
 
 class Bench:
-    """Everyone on stage, in random order, so often."""
+    """Measures all contestants, in random order in each repeat."""
 
     def __init__(self, chosen: dict[str, Scenario], kept: Path | None, *, quick: bool) -> None:
         self.found: defaultdict[str, defaultdict[str, list[Figures]]] = defaultdict(lambda: defaultdict(list))
@@ -52,7 +52,7 @@ class Bench:
                 self.found[title].update(scenarios_of_it)
 
     def measure(self, who: list[Contestant], repeats: int) -> None:
-        """Measures them all; one of the others that cannot be measured is left out, and why is told."""
+        """Measures all contestants. One that cannot be measured is left out, with the reason, unless it is ours."""
         for repeat in range(repeats):
             for contestant in random.sample(who, len(who)):
                 if contestant.title in self.left_out:
@@ -68,7 +68,7 @@ class Bench:
                         self.found.pop(contestant.title, None)
 
     def _groups(self, contestant: Contestant, repeat: int) -> list[dict[str, Scenario]]:
-        """What is played on one plant: most together, some alone."""
+        """Groups of scenarios that share a plant: most are together, some are alone."""
         due = {
             name: one
             for name, one in self._chosen.items()
@@ -97,7 +97,7 @@ class Bench:
                 self._keep()
 
     def _keep(self) -> None:
-        """A whole run takes more than an hour: what ends it loses one scenario."""
+        """Stores the figures after each scenario, because a whole run takes over an hour and may be interrupted."""
         if self._kept is not None:
             whole = self._kept.with_suffix(".new")
             whole.write_text(json.dumps({"of": self._of, "found": self.found}, indent=1))
@@ -105,7 +105,7 @@ class Bench:
 
 
 def main() -> None:
-    """Measures, prints, writes, and judges."""
+    """Measures, prints and writes the figures, and exits with 1 if a target is missed."""
     flags = _flags()
     everything = scenarios(flags.churn)
     chosen = {name: one for name, one in everything.items() if name in (flags.only or everything)}

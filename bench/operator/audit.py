@@ -1,4 +1,4 @@
-"""The lives of jobs as the API server's audit log tells them: its times, whoever the controller is."""
+"""Reads the lives of jobs from the API server's audit log, so that times are comparable between controllers."""
 
 import re
 from collections import Counter, defaultdict
@@ -10,39 +10,39 @@ from tests.plant import Plant
 from tests.plant.audit import kind, seconds, writes
 
 REFUSED = 400
-"""And above: the status of an answer."""
+"""HTTP status from which a request counts as refused."""
 PLAYER = "kwok"
-"""The user who says what pods do."""
+"""The user that writes the simulated status of pods."""
 JOB = re.compile(r"j\d{4}(?=[.-]|$)")
-"""All that belongs to a job has a name that begins with the job's."""
+"""The job's name at the beginning of the name of an object that belongs to it."""
 
 
 @dataclass
 class Life:
-    """One job."""
+    """The times and requests of one job; times are in seconds since 1970."""
 
     submitted: float = 0.0
     created: list[float] = field(default_factory=list)
-    """When its pods were there."""
+    """When each of its pods was created."""
     played: Counter[str] = field(default_factory=Counter)
-    """How often something was said of each pod: that it runs, and that it has ended."""
+    """By pod: how many times its status was written, once when it runs and once when it has ended."""
     ended: float = 0.0
-    """When the last pod had."""
+    """When the last pod ended."""
     heard: float = 0.0
-    """When something was first said of a pod."""
+    """When the status of a pod was written for the first time."""
     said: float = 0.0
-    """The last write of its status."""
+    """When the job's status was written for the last time."""
     writes: Counter[str] = field(default_factory=Counter)
-    """What its controller asked for by verb and kind, refused or not."""
+    """Requests of its controller by verb and kind, including refused ones."""
 
     @property
     def events(self) -> int:
-        """How many there are among them."""
+        """How many of the writes are events."""
         return self._count(lambda verb, kind: kind == "events" and verb != "delete")
 
     @property
     def others(self) -> int:
-        """All else, deletions apart."""
+        """How many of the writes are neither events nor deletions."""
         return self._count(lambda verb, kind: kind != "events" and not verb.startswith("delete"))
 
     def _count(self, counts: Callable[[str, str], bool]) -> int:
@@ -50,12 +50,15 @@ class Life:
 
 
 def job_name(number: int) -> str:
-    """The name by which its life is found."""
+    """The name of a job, in the form that `lives` recognizes."""
     return f"j{number:04d}"
 
 
 def lives(plant: Plant, since: int, namespace: str, plural: str, users: frozenset[str]) -> dict[str, Life]:
-    """What became since then of jobs of a kind in a namespace, and what the users that look after them wrote."""
+    """The lives of a namespace's jobs, by name, since the position `since` in the audit log.
+
+    `plural` is the jobs' resource, `users` are the users of their controllers.
+    """
     found: defaultdict[str, Life] = defaultdict(Life)
     for event in writes(plant, since, namespace):
         target = event["objectRef"]

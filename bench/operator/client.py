@@ -1,4 +1,4 @@
-"""A client that does nothing but send: it submits jobs and, as a yardstick, makes pods itself."""
+"""A minimal client of the API server: it submits jobs and, as a yardstick, creates pods itself."""
 
 import asyncio
 import json
@@ -18,21 +18,21 @@ MERGE = {"Content-Type": "application/merge-patch+json"}
 
 
 class BenchError(Exception):
-    """Nothing could be measured. Its text is complete."""
+    """A measurement failed. The message needs no traceback."""
 
 
 class Client:
-    """An admin's client of a plant."""
+    """A client of a plant's API server with an administrator's rights."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
     async def get(self, path: str) -> Manifest:
-        """What is at a path."""
+        """The object or list at a path."""
         return await self._send("GET", path)
 
     async def create(self, path: str, body: Manifest) -> Manifest:
-        """Makes an object."""
+        """Creates an object."""
         return await self._send("POST", path, json=body)
 
     async def merge(self, path: str, body: Manifest) -> Manifest:
@@ -44,23 +44,23 @@ class Client:
         return await self._send("DELETE", path)
 
     async def create_all(self, path: str, bodies: Iterable[Manifest]) -> None:
-        """Makes them all, as fast as it goes."""
+        """Creates all objects, as fast as possible."""
         await at_once(lambda body: self.create(path, body), bodies)
 
     async def delete_all(self, path: str, names: Iterable[str]) -> None:
-        """Deletes them all, as fast as it goes."""
+        """Deletes all objects of these names, as fast as possible."""
         await at_once(lambda name: self.delete(f"{path}/{name}"), names)
 
     async def until(self, path: str, count: int, is_so: Callable[[Manifest], bool], seconds: float) -> None:
-        """Until `is_so` was true of so many objects below a path, each at any time from now on.
+        """Waits until `is_so` was true for `count` objects below a path, not necessarily at the same time.
 
         Raises:
-            BenchError: it was not so in time.
+            BenchError: `seconds` have passed before.
         """
         seen: set[str] = set()
         try:
             async with asyncio.timeout(seconds):
-                while len(seen) < count:  # A busy server ends watches; a new one begins with all that there is.
+                while len(seen) < count:  # A busy server ends watches; a new watch starts with all objects.
                     async for event in self._watch(path):
                         if event["type"] != "ERROR" and is_so(event["object"]):
                             seen.add(event["object"]["metadata"]["name"])
@@ -70,9 +70,9 @@ class Client:
             raise BenchError(f"after {seconds:.0f} s only {len(seen)} of {count} at {path} were as awaited") from None
 
     async def until_gone(self, path: str, seconds: float) -> None:
-        """Until nothing is left at a path."""
+        """Waits until no object is left below a path."""
         async with asyncio.timeout(seconds):
-            while (await self.get(f"{path}?limit=1"))["items"]:  # noqa: ASYNC110  Nobody here tells of it.
+            while (await self.get(f"{path}?limit=1"))["items"]:  # noqa: ASYNC110  No event signals the deletion.
                 await asyncio.sleep(0.05)
 
     async def _watch(self, path: str) -> AsyncIterator[Manifest]:
@@ -93,7 +93,7 @@ class Client:
 
 @asynccontextmanager
 async def a_client(plant: Plant) -> AsyncIterator[Client]:
-    """A client with connections of its own."""
+    """A client with its own connections."""
     async with aiohttp.ClientSession(
         base_url=f"{plant.url}/",
         connector=aiohttp.TCPConnector(ssl=plant.admin(), limit=REQUESTS_AT_ONCE + 1),
@@ -104,7 +104,7 @@ async def a_client(plant: Plant) -> AsyncIterator[Client]:
 
 
 async def at_once(act: Callable[[Any], Awaitable[Any]], of: Iterable[Any]) -> None:
-    """Does it to all, to as many at once as the client has connections."""
+    """Calls `act` for all items, with as many calls at once as the client has connections."""
     rest = iter(of)
 
     async def some() -> None:

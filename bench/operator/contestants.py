@@ -1,4 +1,4 @@
-"""Whose speed is measured: how each is started, what a job is to it, and how it says that one is done."""
+"""The controllers that are measured: how each is started, what its jobs look like, and how it reports their end."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -26,23 +26,23 @@ JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 MANAGER, SERVER = "kube-controller-manager", "kube-apiserver"
 UNLIMITED = ("--kube-api-qps=10000", "--kube-api-burst=10000")
 TRAINER, UNLIMITED_TRAINER = trainer(50, 100), trainer(10_000, 10_000)
-"""As it is shipped, and lifted."""
+"""Kubeflow's trainer with its default limits on requests, and without limits."""
 TRAINER_API = "trainer.kubeflow.org/v1alpha1"
 
 
 @dataclass
 class Running:
-    """A contestant at work."""
+    """A running contestant."""
 
     processes: tuple[psutil.Process, ...]
-    """Of what is installed; what does most of it comes first."""
+    """The contestant's processes; the one that does most of the work comes first."""
     operator: Operator | None = None
-    """Ours."""
+    """The operator, if the contestant is DDPJob."""
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A controller."""
+    """A controller to measure."""
 
     title: str
     api: str
@@ -50,28 +50,28 @@ class Contestant:
     done: str
     """The condition that it sets when a job has succeeded."""
     users: frozenset[str]
-    """In whose names its requests are made."""
+    """The users whose requests count as the contestant's."""
     job: Callable[[str, int, dict[str, str]], Manifest]
-    """A job by name, number of pods and annotations of pods."""
+    """Builds a job from its name, number of pods and annotations of pods."""
     start: Callable[[Plant], AbstractContextManager[Running]]
     manager_flags: tuple[str, ...] = field(default=())
-    """Of the controller manager."""
+    """Flags for the controller manager."""
     at_most: dict[str, int] = field(default_factory=dict)
-    """How often a scenario is measured that takes it minutes."""
+    """Limits of repeats by scenario, for scenarios that take this contestant minutes."""
 
     def path(self, namespace: str) -> str:
-        """Where its jobs are."""
+        """The API path of its jobs in a namespace."""
         return f"/apis/{self.api}/namespaces/{namespace}/{self.plural}"
 
     def is_done(self, job: Manifest) -> bool:
-        """Whether it says so."""
+        """Whether a job's status says that it has succeeded."""
         conditions = job.get("status", {}).get("conditions", ())
         return any(one["type"] == self.done and one["status"] == "True" for one in conditions)
 
 
 @contextmanager
 def our_operator(plant: Plant, environment: Mapping[str, str] = MappingProxyType({})) -> Iterator[Operator]:
-    """A replica of ours, with a name of its own and, as the others here, without a lease."""
+    """Runs a replica of our operator under its own user and, like the other contestants, without leader election."""
     kubeconfig = plant.kubeconfig_for("ddpjob", ADMINS)
     with an_operator(plant, "--no-leader-elect", kubeconfig=kubeconfig, environment=environment) as operator:
         yield operator
@@ -94,7 +94,7 @@ def _foreign(operator: Foreign, *flags: str, binary: str = "") -> Callable[[Plan
 
 
 def _trainer(operator: Foreign, *flags: str) -> Callable[[Plant], AbstractContextManager[Running]]:
-    """With JobSet, which its own manifests install too; flags are JobSet's."""
+    """Starts the trainer with JobSet, which its own manifests install too; `flags` are for JobSet."""
 
     @contextmanager
     def start(plant: Plant) -> Iterator[Running]:
@@ -115,9 +115,10 @@ def _manager_alone(plant: Plant) -> Iterator[Running]:
 
 @cache
 def _nobody_listens() -> dict[str, str]:
-    """A question to such a pod is refused at once, as by one without a supervisor.
+    """An annotation that gives pods this machine's address, where requests for a status are refused at once.
 
-    The address is this machine's: one that cannot be a pod's, an endpoint controller tries to write for ever.
+    A pod without a supervisor refuses them too. A loopback address would not do: the API server rejects it in
+    endpoints, and the controller would retry forever.
     """
     known = [one.address for some in psutil.net_if_addrs().values() for one in some if one.family == AF_INET]
     usable = [one for one in map(ip_address, known) if not (one.is_loopback or one.is_link_local)]
@@ -127,7 +128,7 @@ def _nobody_listens() -> dict[str, str]:
 
 
 def _ddpjob(name: str, pods: int, annotations: dict[str, str]) -> Manifest:
-    """As `ddpjob submit` makes it: a supervisor is its command."""
+    """A DDPJob as `ddpjob submit` creates it: its command is the supervisor."""
     job = _plain_ddpjob(name, pods, annotations)
     [trainer] = job["spec"]["template"]["spec"]["containers"]
     trainer |= {"command": [SUPERVISE], "args": ["train.py"]}
@@ -184,7 +185,7 @@ def _manifest(api: str, kind: str, name: str, spec: Manifest) -> Manifest:
 
 
 def _runtime() -> Manifest:
-    """The runtime for PyTorch that is installed with the trainer, but for what its pods do."""
+    """The trainer's own runtime for PyTorch, with annotations that say what its pods do."""
     inner = {
         "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
         "spec": {"template": _template("node", {})},

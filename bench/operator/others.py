@@ -1,4 +1,4 @@
-"""Operators that others have built, with the certificates and webhooks that they want outside of a cluster."""
+"""Runs other projects' operators outside a cluster, with the certificates and webhooks that they need."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,29 +14,30 @@ from tests.plant.processes import Program, reserve_port
 from tests.plant.webhooks import Webhooks, certify, create_all, is_ready
 
 CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
-"""Where all look for those of their webhooks. So only one can run on a machine, and those that it needs."""
+"""The directory in which all of these operators look for their webhooks' certificates. So only one of them can run on
+a machine, together with operators that it needs."""
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """What its installation consists of; files are those that are kept beside its binary."""
+    """How to install an operator; paths of files are relative to its binary."""
 
     user: str
     binary: str
     crds: str
     webhooks: str
     configurations: dict[str, str]
-    """Names of webhook configurations in that file, and those that its installation gives them."""
+    """By name of a webhook configuration in the file `webhooks`: the name that its installation gives it."""
     namespace: str
     service: str
     secret: str
     authority: str
     flags: str
-    """With the ports of its webhooks and its probes, and a file with its configuration."""
+    """Its command-line flags, with placeholders for the ports of webhooks and probes, and the configuration file."""
     config: str = ""
-    """What that file says, in YAML, with the same ports."""
+    """The contents of the configuration file, as YAML with the same placeholders for ports."""
     pods_label: str = ""
-    """Its webhooks for pods see those that have this label."""
+    """The label of the pods that its webhooks for pods select."""
 
 
 JOBSET = Foreign(
@@ -76,7 +77,7 @@ TRAINING_OPERATOR = Foreign(
 
 
 def trainer(qps: int, burst: int) -> Foreign:
-    """Kubeflow's trainer, which makes JobSets, with these limits on its requests."""
+    """Kubeflow's trainer, which creates JobSets; `qps` and `burst` limit its requests."""
     return Foreign(
         user="trainer",
         binary="trainer-controller-manager",
@@ -108,7 +109,7 @@ controller:
 
 @dataclass(frozen=True)
 class Installed:
-    """An operator at work, and whose certificates it shows."""
+    """A running operator, and the authority that signed its certificates."""
 
     program: Program
     authority: Authority
@@ -118,9 +119,9 @@ class Installed:
 def installed(
     plant: Plant, operator: Foreign, *flags: str, binary: str = "", authority: Authority | None = None
 ) -> Iterator[Installed]:
-    """An operator as its own manifests install it, ready, with more flags or of another binary.
+    """Installs an operator as its own manifests do, with more flags or another binary, and waits until it is ready.
 
-    authority  whose certificates are there already, of another operator: both look for them in the same folder
+    authority  the authority of another operator's certificates, if they are already in the directory that both use
     """
     files = build.path(operator.binary).parent
     for crd in sorted((files / operator.crds).glob("*_*.yaml")):
@@ -149,15 +150,15 @@ def installed(
             *flags,
         )
         plant.wait(f"{operator.user} to be ready", lambda: is_ready(ports["probes"]))
-        # It says so before its webhooks are there.
+        # It reports ready before its webhooks listen.
         plant.wait(f"the webhooks of {operator.user}", lambda: all(served.serves(path) for path in paths))
         yield Installed(program, authority)
 
 
 def _register(plant: Plant, operator: Foreign, files: Path, served: Webhooks) -> list[str]:
-    """Its webhooks; returns their paths."""
+    """Registers the operator's webhooks, and returns their paths."""
     paths: list[str] = []
-    found = [one for one in yaml.safe_load_all((files / operator.webhooks).read_text()) if one]
+    found = [document for document in yaml.safe_load_all((files / operator.webhooks).read_text()) if document]
     for configuration in found:
         configuration["metadata"]["name"] = operator.configurations[configuration["metadata"]["name"]]
         paths += served.rewrite(configuration)

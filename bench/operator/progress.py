@@ -1,4 +1,4 @@
-"""What it costs that jobs report progress: how far each is, and nothing else, as most reports of a training are."""
+"""Measures the cost of jobs that report progress: reports in which only the step changes, as most reports do."""
 
 import asyncio
 import time
@@ -17,13 +17,13 @@ from .contestants import SERVER
 from .stage import Figures, Stage
 
 MEASURED_SECONDS = 60.0
-"""A job's progress is written every ten."""
+"""How long is measured; the operator writes a job's progress every 10 s."""
 STATUS = {"version": 2, "mark": "1", "attempt": 1, "phase": "Running", "since": "2026-01-01T12:00:00.000Z"}
 STEPS_PER_SECOND = 10
 
 
 async def progress(stage: Stage) -> Figures:
-    """Jobs of 4 pods that run, each with a supervisor that reports another step whenever it is asked."""
+    """Measures running jobs of 4 pods, each with a supervisor that reports a new step whenever it is asked."""
     jobs, measured = (5, 12.0) if stage.quick else (200, MEASURED_SECONDS)
     path = stage.contestant.path
     await stage.begin()
@@ -52,15 +52,15 @@ def _job(stage: Stage, number: int, port: int) -> Manifest:
 
 @asynccontextmanager
 async def supervisors(count: int) -> AsyncIterator[dict[int, str]]:
-    """So many, on all addresses of this machine.
+    """Runs `count` supervisors, which listen on all addresses of this machine.
 
-    Gives the fingerprint of the job of which each reports, by its port: to be filled in once they are known.
+    Yields a dictionary from port to the fingerprint of the supervisor's job, to be filled in by the caller.
     """
     reported: dict[int, str] = {}
     began = time.monotonic()
 
     async def status(request: web.Request) -> web.Response:
-        """Nothing is news, so each question waits for as long as it may."""
+        """Answers after the longest wait that the request allows, because the mark never changes."""
         if "If-None-Match" in request.headers:
             await asyncio.sleep(float(request.headers["Prefer"].removeprefix("wait=")))
         assert request.transport is not None

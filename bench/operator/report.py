@@ -1,4 +1,4 @@
-"""What was found, in words and tables: beside the targets, and one contestant beside the other."""
+"""Turns the measured figures into tables: our figures with their targets, and all contestants side by side."""
 
 import json
 import statistics
@@ -19,25 +19,25 @@ FLOORS = REFERENCE / "performance.json"
 
 
 class Floor(NamedTuple):
-    """The least that a share may be, whatever was measured last: nothing but a person writes it."""
+    """The lower limit for a share. It is written by hand, never from a measurement."""
 
     best: float
-    """The most that was ever measured, on a machine with nothing else to do."""
+    """The best value ever measured, on an otherwise idle machine."""
     floor: float
     since: str
-    """The day of its last change."""
+    """The date of the floor's last change."""
     reason: str
-    """A sentence with both numbers, which stands in the changelog, too."""
+    """The reason of the last change, with the old and the new number; the changelog has the same sentence."""
 
 
 def floors() -> dict[str, Floor]:
-    """By what is measured."""
+    """The floors, by figure."""
     known: dict[str, dict[str, Any]] = json.loads(FLOORS.read_text(encoding="utf-8"))
     return {figure: Floor(**floor) for figure, floor in known.items()}
 
 
 class Limit(NamedTuple):
-    """What one of our figures may be at most."""
+    """The upper limit for one of our figures."""
 
     scenario: str
     figure: str
@@ -45,7 +45,7 @@ class Limit(NamedTuple):
     unit: str
     most: float
     goal: float | None = None
-    """What was hoped for beyond."""
+    """A more ambitious value, which is shown but not judged."""
 
 
 MOST = (
@@ -84,13 +84,13 @@ LEAST_OF_JOBS = {
     "trainjob-lifted": 1.0,
     "job-lifted": 0.6,
 }
-"""How many times as many jobs per second as these."""
+"""By contestant: the least ratio of our jobs per second to the contestant's."""
 BY_HAND = (("created", "it is made: all created", 3.0), ("recreated", "it restarts as a gang: all recreated", 10.0))
-"""What of a large job is compared with the same by hand, in words, and the most seconds for it."""
+"""Figures of a large job that are compared with pods created by hand: name, description, and limit in seconds."""
 LONG_MINUTES = 60.0
-"""Growth over less is told, and not judged."""
+"""Growth of memory over less time than this is reported, but not judged."""
 MOST_GROWTH_MIB = 1.0
-"""What counts as none."""
+"""Growth up to this counts as none."""
 
 BESIDE = (
     ("idle", "created p50 ms", "one job of 8 pods, all created: p50, ms"),
@@ -107,11 +107,11 @@ BESIDE = (
     ("burst", f"CPU ms per job, {MANAGER}", "and of the controller manager, ms"),
     ("burst", f"CPU ms per job, {SERVER}", "and of the API server, ms"),
 )
-"""Everybody: scenario, figure, and what it is."""
+"""Rows of the table of all contestants: scenario, figure, and description."""
 
 
 def targets(found: Found) -> list[Row]:
-    """Ours beside the targets, as far as it was measured."""
+    """Our measured figures beside their targets."""
     ours = found.get(DDPJOB.title, {})
     rows = [
         Row(
@@ -204,7 +204,7 @@ def _growth(repeats: Sequence[Figures]) -> Row:
 
 
 def side_by_side(found: Found, left_out: Mapping[str, str]) -> list[str]:
-    """Tables of everybody, as shipped and with limits lifted, and who is in none, and why."""
+    """Tables of all contestants, as shipped and with limits lifted, and a line for each one that is left out."""
     lines = []
     for lifted in (False, True):
         titles = [
@@ -231,7 +231,7 @@ def _median(repeats: Sequence[Figures], figure: str) -> float:
 
 
 def _spread(repeats: Sequence[Figures], figure: str, unit: str = "") -> str:
-    """The median, with least and most."""
+    """The median of a figure, with the least and the greatest value."""
     values = [figures[figure] for figures in repeats]
     least, most = min(values), max(values)
     spread = f" ({_short(least)} to {_short(most)})" if least != most else ""

@@ -1,4 +1,4 @@
-"""What is measured: each scenario plays on a stage and returns figures, whose names say their units."""
+"""The scenarios: each runs on a stage and returns figures, whose names include their units."""
 
 import asyncio
 import json
@@ -27,13 +27,14 @@ from .stage import LONGEST_SECONDS, Figures, Stage, cpu_seconds, memory, most_me
 FAILS_NOW = {"metadata": {"annotations": steered(runs_for="0s", exit_code="1")}}
 LOOKS = 'ddpjob_reconciles_total{result="ok"}'
 AFTERWARDS_SECONDS = 10.0
-"""For so long after its start it is watched."""
+"""How long an operator is watched after its start."""
 NOT_KEPT = {"selfsubjectaccessreviews", "selfsubjectrulesreviews"}
-"""Questions, though they are asked by a write."""
+"""Resources whose creation only asks a question, and stores nothing."""
 PACE_SECONDS = 0.2
 CEILING = "ceiling"
 PAIRS = 15
-"""Always so many, whatever the first ones say: to stop at those that pass would let through what is slower."""
+"""How many pairs are measured. The number is fixed, because stopping as soon as the target is met would hide a slower
+operator."""
 OWN_CPU = "CPU ms per job, contestant"
 SERVERS_OWN = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "ownerReferences", "generation")
 
@@ -48,13 +49,13 @@ class Scenario:
     nodes: int = 8
     node_grace_seconds: int = 60
     alone: bool = False
-    """On a plant of its own."""
+    """Whether it needs a plant of its own."""
     once: bool = False
-    """Not in each repeat."""
+    """Whether it is measured only once, not in each repeat."""
 
 
 async def idle(stage: Stage) -> Figures:
-    """One job of 8 pods after the other."""
+    """Runs jobs of 8 pods one after the other."""
     rounds, pods = (3, 8) if stage.quick else (10, 8)
     await stage.begin()
     for number in range(rounds):
@@ -72,7 +73,7 @@ async def idle(stage: Stage) -> Figures:
 
 
 def burst(jobs: int, quick_jobs: int) -> Callable[[Stage], Awaitable[Figures]]:
-    """So many jobs of 4 pods at once."""
+    """A scenario of this many jobs of 4 pods at once; `quick_jobs` in a quick run."""
 
     async def measure(stage: Stage) -> Figures:
         return await _burst(stage, quick_jobs if stage.quick else jobs)
@@ -104,7 +105,7 @@ async def _burst(stage: Stage, count: int) -> Figures:
 
 
 async def ceiling(stage: Stage) -> Figures:
-    """Pods like those of a job, made by a client that does nothing else; the plant plays them all the same."""
+    """Creates pods like those of a job by a client that does nothing else, as an upper bound for a controller."""
     pod = await a_pod(stage)
     await stage.begin()
     pods = 100 if stage.quick else 1000
@@ -114,15 +115,15 @@ async def ceiling(stage: Stage) -> Figures:
 
 
 async def shares(stage: Stage) -> Figures:
-    """A few jobs beside the same pods made by hand, right after each other, so that other load hardly matters."""
+    """Compares a few jobs with the same pods created by hand, in close succession, so that other load cancels out."""
     pod = await a_pod(stage)
-    await _pair(stage, pod)  # It does not count: until then neither has its connections, nor its code in the caches.
+    await _pair(stage, pod)  # Not counted: the first pair opens connections and warms caches.
     found = [await _pair(stage, pod) for _ in range(1 if stage.quick else PAIRS)]
     return {what: statistics.median(one[what] for one in found) for what in found[0]}
 
 
 async def _pair(stage: Stage, pod: Manifest) -> Figures:
-    """First the pods of a few jobs, made by hand, and once these have ended the jobs."""
+    """Creates the pods of a few jobs by hand and, once these have ended, the jobs; returns the operator's shares."""
     jobs = 40
     await stage.begin()
     before = time.process_time()
@@ -140,7 +141,7 @@ async def _pair(stage: Stage, pod: Manifest) -> Figures:
 
 
 async def a_pod(stage: Stage) -> Manifest:
-    """A pod as our operator makes it, but nobody's."""
+    """The manifest of a pod as our operator creates it, but without an owner."""
     await stage.begin()
     await stage.submit([stage.contestant.job(job_name(0), 1, {})])
     await stage.until_done(1)
@@ -153,7 +154,7 @@ async def a_pod(stage: Stage) -> Manifest:
 
 
 async def make_pods(stage: Stage, like: Manifest, count: int) -> None:
-    """So many of them, by hand."""
+    """Creates `count` pods by hand."""
     bodies = (_named(like, f"{CEILING}-{number}", stage.namespace) for number in range(count))
     await stage.client.create_all(stage.pods, bodies)
 
@@ -163,7 +164,7 @@ def _named(pod: Manifest, name: str, namespace: str) -> Manifest:
 
 
 def _made(stage: Stage) -> list[float]:
-    """When the pods that were made by hand were asked for first, and when each was there."""
+    """The time of the first request for a pod by hand, and the times at which these pods were created, ascending."""
     creations = [
         event
         for event in writes(stage.plant, stage.since, stage.namespace)
@@ -174,7 +175,7 @@ def _made(stage: Stage) -> list[float]:
 
 
 async def live(stage: Stage) -> Figures:
-    """1,000 jobs of 8 pods that run: what the operator holds, and how it starts again among them."""
+    """Measures the operator's memory with 1,000 running jobs of 8 pods, and its restart with these jobs."""
     operator = stage.running.operator
     assert operator is not None
     jobs, pods = (30 if stage.quick else 1000), 8
@@ -207,7 +208,7 @@ async def live(stage: Stage) -> Figures:
 
 
 async def many(stage: Stage) -> Figures:
-    """10,000 jobs in 20 namespaces, of which a tenth runs: what an operator holds that starts among them, at rest."""
+    """Measures an operator that starts with 10,000 jobs in 20 namespaces, a tenth of them running."""
     operator = stage.running.operator
     assert operator is not None
     jobs, namespaces = (60, 3) if stage.quick else (10_000, 20)
@@ -240,19 +241,20 @@ async def many(stage: Stage) -> Figures:
 
 A_TENTH = 10
 AT_REST = 120.0, 300.0
-"""Silent supervisors are asked more often at first: that settles, and then one resync and its period are measured."""
+"""Seconds to settle and to measure. At first supervisors that do not answer are asked more often; the measured time
+contains one resync with its period."""
 QUICK_AT_REST = 1.0, 5.0
 
 
 def _one_of_many(stage: Stage, number: int) -> Manifest:
-    """Every tenth runs, the others are suspended."""
+    """A job of one pod; every tenth job runs, the others are suspended."""
     job = stage.contestant.job(job_name(number), 1, FOR_LONG)
     job["spec"]["suspend"] = number % A_TENTH != 0
     return job
 
 
 async def resting(stage: Stage) -> Figures:
-    """Suspended jobs with large templates: what an operator holds that starts among them, at its most and at rest."""
+    """Measures the memory of an operator that starts with suspended jobs of large templates: peak, and at rest."""
     operator = stage.running.operator
     assert operator is not None
     await stage.begin()
@@ -277,7 +279,7 @@ QUICK_RESTING = {"few": 6, "many": 20}
 
 
 def large_job(number: int) -> Manifest:
-    """A suspended job of 91 KiB, most of it variables of its trainer."""
+    """A suspended job of 91 KiB, most of it environment variables of its trainer."""
     job = a_job(job_name(number), suspend=True)
     [trainer] = job["spec"]["template"]["spec"]["containers"]
     trainer["env"] = [
@@ -290,21 +292,21 @@ LARGE_VARIABLES = 250
 
 
 async def _all_looked_at(operator: Operator, jobs: int) -> None:
-    """Until each job has had a look since the operator started, and none waits for one."""
+    """Waits until the operator has reconciled each job since its start, and its queue is empty."""
     async with asyncio.timeout(LONGEST_SECONDS):
         while operator.metric(LOOKS) < jobs or operator.metric("ddpjob_queue_depth") > 0:  # noqa: ASYNC110  Another process.
             await asyncio.sleep(0.1)
 
 
 def runs(job: Manifest) -> bool:
-    """Whether all of its pods run."""
+    """Whether the job's state is Running: all of its pods run."""
     return bool(job.get("status", {}).get("state") == "Running")
 
 
 async def big(stage: Stage) -> Figures:
-    """One job of 1,000 pods, each on a machine of its own: made, made again after a failure, and how large it is.
+    """Measures one job of 1,000 pods, each on its own node: its creation, its restart after a failure, and its size.
 
-    Beside it the same by hand: the pods made, deleted and recreated by a client that does nothing else.
+    For comparison, a client that does nothing else creates, deletes and recreates the same pods.
     """
     count = _big_count(stage.quick)
     pod = await a_pod(stage)
@@ -331,7 +333,7 @@ async def big(stage: Stage) -> Figures:
 
 
 async def _comes_up(stage: Stage, count: int) -> Life:
-    """Submits a job of so many pods that starts again without a pause; its life until it runs."""
+    """Submits a job of `count` pods that restarts without backoff, and returns its life until it runs."""
     job = stage.contestant.job(job_name(0), count, FOR_LONG)
     job["spec"]["restart"] = {"backoffSeconds": 0}
     await stage.submit([job])
@@ -341,7 +343,7 @@ async def _comes_up(stage: Stage, count: int) -> Life:
 
 
 async def _restarts(stage: Stage, life: Life) -> Life:
-    """Has node 0's pod of this job fail; the job's life from then until it runs again."""
+    """Lets the pod of the job's node 0 fail, and returns the job's life from then until it runs again."""
     failed = next(name for name in life.played if name.startswith(f"{job_name(0)}-0-"))
     stage.since = position(stage.plant)
     await stage.client.merge(f"{stage.pods}/{failed}", FAILS_NOW)
@@ -352,7 +354,7 @@ async def _restarts(stage: Stage, life: Life) -> Life:
 
 
 async def largest(stage: Stage) -> Figures:
-    """The largest job, made and made again after a failure: how long the loop stood still, and its memory."""
+    """Measures the largest job, its creation and restart: how long callbacks block the event loop, and the memory."""
     operator = stage.running.operator
     assert operator
     await stage.begin()
@@ -375,12 +377,12 @@ async def largest(stage: Stage) -> Figures:
 
 
 TIMED = Path(__file__).with_name("timed")
-"""On a Python's path, it times the event loop."""
+"""A folder that makes a Python with it on its path time its event loop."""
 STOOD_STILL = re.compile(r"the loop stood still for ([\d.]+) s")
 
 
 async def fairness(stage: Stage) -> Figures:
-    """The largest job, first alone, and then recreated with jobs of 4 pods beside it, one after the other."""
+    """Creates the largest job, first alone, then while jobs of 4 pods are submitted one after the other."""
     pods = 200 if stage.quick else MAX_NODES
     alone, _ = await _made_beside(stage, pods, math.inf)
     beside, created = await _made_beside(stage, pods, PACE_SECONDS)
@@ -395,7 +397,10 @@ async def fairness(stage: Stage) -> Figures:
 
 
 async def _made_beside(stage: Stage, pods: int, pace: float) -> tuple[float, list[float]]:
-    """Pods per second of a large job, and how long small ones took that were submitted meanwhile, one each `pace`."""
+    """Pods per second of a large job, and the seconds until all pods of each small job beside it were created.
+
+    A small job is submitted every `pace` seconds while the large one is being created.
+    """
     await stage.begin()
     jobs = stage.contestant.path(stage.namespace)
     await stage.submit([stage.contestant.job(job_name(0), pods, FOR_LONG)])
@@ -417,19 +422,19 @@ async def _made_beside(stage: Stage, pods: int, pace: float) -> tuple[float, lis
 
 
 def has_all_pods(job: Manifest) -> bool:
-    """Whether it is the large job, and all of its pods are there."""
+    """Whether this is the large job, and all of its pods are created."""
     conditions = job.get("status", {}).get("conditions", ())
     return job["metadata"]["name"] == job_name(0) and any(
         (one["type"], one["status"]) == (ConditionType.CREATED, "True") for one in conditions
     )
 
 
-def _big_count(quick: bool) -> int:  # noqa: FBT001  The one thing that it depends on.
+def _big_count(quick: bool) -> int:  # noqa: FBT001  The only parameter.
     return 50 if quick else 1000
 
 
 async def _by_hand(stage: Stage, pod: Manifest, count: int) -> tuple[float, float]:
-    """Seconds to make so many pods, and to delete them, await that the last is gone, and make them again."""
+    """Seconds to create `count` pods by hand, and seconds to delete and recreate all of them."""
     await stage.client.delete(f"{stage.contestant.path(stage.namespace)}/{job_name(0)}")
     await stage.client.until_gone(stage.pods, LONGEST_SECONDS)
     await stage.begin()
@@ -444,7 +449,7 @@ async def _by_hand(stage: Stage, pod: Manifest, count: int) -> tuple[float, floa
 
 
 def churn(minutes: float) -> Callable[[Stage], Awaitable[Figures]]:
-    """Jobs that come, run and go, one batch after the other: whether memory grows with them."""
+    """A scenario that creates, runs and deletes batches of jobs, to see whether the operator's memory grows."""
 
     async def measure(stage: Stage) -> Figures:
         process, samples = stage.running.processes[0], list[tuple[float, float]]()
@@ -474,7 +479,7 @@ BATCH = 20
 
 
 def scenarios(churn_minutes: float) -> dict[str, Scenario]:
-    """All that can be measured, by name, in an order in which one leaves nothing behind that matters to the next."""
+    """All scenarios by name, in an order in which none disturbs the next one."""
     return {
         CEILING: Scenario("pods made by a client that does nothing else", ceiling, ours_only=True, alone=True),
         "shares": Scenario(

@@ -1,4 +1,4 @@
-"""Where a scenario plays: a plant, a contestant at work on it, and what its processes use."""
+"""The environment of a scenario: a plant with a running contestant, and the resources that its processes use."""
 
 import asyncio
 import math
@@ -20,14 +20,14 @@ Figures = dict[str, float]
 
 MIB = 1 << 20
 QUIET_SHARE = 0.05
-"""Of a core: a process that uses less has nothing to do."""
+"""A process that uses less than this share of a core counts as idle."""
 LOOK_SECONDS = 0.5
 LONGEST_SECONDS = 900.0
 
 
 @dataclass
 class Stage:
-    """A contestant on its plant."""
+    """A contestant that runs on a plant of its own."""
 
     plant: Plant
     contestant: Contestant
@@ -40,26 +40,26 @@ class Stage:
 
     @property
     def pods(self) -> str:
-        """The path of all pods of its namespace."""
+        """The API path of the pods in the present namespace."""
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
     async def begin(self) -> None:
-        """A new namespace; what happens in it is what is measured."""
+        """Creates a new namespace, waits until the contestant is idle, and starts measuring."""
         self.namespace = self.plant.new_namespace()
         await self.quiet()
         self.measure()
 
     def measure(self) -> None:
-        """What happens from now on is what is measured."""
+        """Starts measuring: later figures count from here."""
         self.since = position(self.plant)
         self._began = self._cpu()
 
     def lives(self) -> dict[str, Life]:
-        """What became of each job since then."""
+        """The lives of the namespace's jobs since the measurement started."""
         return lives(self.plant, self.since, self.namespace, self.contestant.plural, self.contestant.users)
 
     def used(self) -> Figures:
-        """CPU seconds since then, of the contestant and of what works for it."""
+        """CPU seconds since the measurement started, of the contestant, the controller manager and the API server."""
         return {name: seconds - self._began[name] for name, seconds in self._cpu().items()}
 
     def _cpu(self) -> Figures:
@@ -70,22 +70,23 @@ class Stage:
         return sum(map(cpu_seconds, self.running.processes))
 
     async def submit(self, jobs: Iterable[Manifest]) -> None:
-        """Makes jobs, as fast as it goes."""
+        """Creates jobs, as fast as possible."""
         await self.client.create_all(self.contestant.path(self.namespace), jobs)
 
     async def until_phase(self, phase: str, count: int) -> None:
-        """Until so many pods were in a phase."""
+        """Waits until `count` pods were in a phase."""
         await self.until(self.pods, count, lambda pod: pod["status"]["phase"] == phase)
 
     async def until_done(self, count: int) -> None:
-        """Until so many jobs have succeeded, whatever else there is in this namespace."""
+        """Waits until `count` jobs of the namespace have succeeded."""
         await self.until(self.contestant.path(self.namespace), count, self.contestant.is_done)
 
     async def until(self, path: str, count: int, is_so: Callable[[Manifest], bool]) -> None:
-        """Until `is_so` was true of so many objects below a path.
+        """Waits until `is_so` was true for `count` objects below a path.
 
         Raises:
-            BenchError, PlantError: it was not in time, or a program has ended.
+            BenchError: LONGEST_SECONDS have passed before.
+            PlantError: a program of the plant has ended.
         """
         waiting = asyncio.create_task(self.client.until(path, count, is_so, LONGEST_SECONDS))
         try:
@@ -97,7 +98,7 @@ class Stage:
         await waiting
 
     async def quiet(self) -> None:
-        """Until the contestant has nothing to do."""
+        """Waits until the contestant is idle."""
         async with asyncio.timeout(LONGEST_SECONDS):
             busy = True
             while busy:
@@ -110,7 +111,7 @@ class Stage:
 async def a_stage(
     contestant: Contestant, *, nodes: int, node_grace_seconds: int, quick: bool
 ) -> AsyncIterator[Stage]:
-    """A plant of its own for a contestant."""
+    """Starts a plant and the contestant on it."""
     policy = f"--audit-policy-file={Path(__file__).with_name('audit.yaml')}"
     with start_fake(
         policy, nodes=nodes, node_grace_seconds=node_grace_seconds, manager_flags=contestant.manager_flags
@@ -123,35 +124,35 @@ async def a_stage(
 
 
 async def _warm_up(stage: Stage) -> None:
-    """The first job finds nobody ready: caches are empty, and connections closed."""
+    """Runs a first job that is not measured, to fill caches and open connections."""
     await stage.begin()
     await stage.submit([stage.contestant.job(job_name(0), 2, {})])
     await stage.until_done(1)
 
 
 def cpu_seconds(process: psutil.Process) -> float:
-    """What a process and its children have used."""
+    """CPU seconds that a process and its children have used."""
     own = process.cpu_times()
     children = sum(sum(child.cpu_times()[:2]) for child in process.children(recursive=True))
     return sum(own[:4]) + children
 
 
 def memory(process: psutil.Process) -> Figures:
-    """What it holds now, with its children, in MiB: all that is resident, and what of that is from no file.
+    """Present memory of a process with its children, in MiB: all resident memory, and the anonymous part of it.
 
-    The second is what a leak makes grow, and nothing else does.
+    Only a leak makes the anonymous part grow.
     """
-    everyone = [one.memory_info() for one in (process, *process.children(recursive=True))]
-    resident, of_files = (sum(getattr(one, name) for one in everyone) / MIB for name in ("rss", "shared"))
+    infos = [one.memory_info() for one in (process, *process.children(recursive=True))]
+    resident, of_files = (sum(getattr(one, name) for one in infos) / MIB for name in ("rss", "shared"))
     return {"RSS": resident, "anonymous": resident - of_files}
 
 
 def most_memory(process: psutil.Process) -> float:
-    """The most that it ever had resident, in MiB, without its children."""
+    """The peak of a process's resident memory, in MiB, without its children."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value that so large a share of them does not exceed (nearest rank)."""
+    """The quantile of the values for `share`, such as 0.99, by nearest rank."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]

@@ -1,8 +1,8 @@
-"""What a Python imports first that has this folder on its path: says how long its event loop stands still.
+"""Measures how long callbacks block the event loop. Python imports this at its start if the folder is on its path.
 
-Whenever a callback has kept the loop from others for longer than any before, a line on stderr says so: in seconds of
-CPU time of the process, all threads together, as a thread that decides may hold the interpreter's lock meanwhile. The
-time for which a busy machine ran something else is no part of it.
+Whenever a callback has blocked the loop for longer than any before, a line on stderr reports the time: in seconds of
+CPU time of the process, of all threads, because a thread that decides may hold the interpreter's lock meanwhile. Time
+in which a busy machine ran other processes does not count.
 """
 
 import asyncio.events
