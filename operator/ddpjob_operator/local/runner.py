@@ -208,7 +208,7 @@ class Runner:
         for event in decision.events:
             self._tell(event)
         if not decision.empty:
-            self._mark()  # What was decided may lead to further decisions.
+            self._mark()  # Look again at once: this decision may lead to another one.
 
     def _act(self, action: Action) -> None:
         match action:

@@ -68,6 +68,6 @@ def _checkpoints(run: RunDirectory) -> Iterator[Path]:
     for file in run.pods.glob("*/process.json"):
         with suppress(
             BadInputError, ValueError, TypeError, KeyError, AttributeError, RecursionError
-        ):  # It may be damaged.
+        ):  # The file may be damaged.
             if directory := read_json(file)["env"].get(Env.CHECKPOINT_DIR):
                 yield Path(directory)

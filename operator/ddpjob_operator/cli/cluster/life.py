@@ -14,7 +14,7 @@ SETTLED_SECONDS = 3.0
 """A status message is reported once it has not changed for this long; others change too fast to be read."""
 UNNOTICED = "no operator has seen the job yet; is one installed and running?"
 UNNOTICED_SECONDS = 10.0
-"""After this long without a status, no operator is running: one notices a job within a second, even during a
+"""A job without a status for this long has no operator: an operator notices a job within a second, even during a
 change of leader."""
 
 
