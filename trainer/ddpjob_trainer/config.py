@@ -1,4 +1,4 @@
-"""What a run should do: flags first, the pod's environment second, the workload's own defaults last."""
+"""The settings of a run: flags win over the pod's environment, which wins over the workload's own defaults."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ MACHINE = ("threads", "log_every")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
-    """All that a task may ask about its run. None stands for the task's own default."""
+    """The settings of a run, which a task can read. None: not set; the flag's help names the default."""
 
     workload: str = option("convnet", "convnet, mlp, random, layers, imagenet, or your own as MODULE:ATTRIBUTE")
     data: str = option("digits", "data of convnet and mlp (default digits)", choices=DATA)
@@ -44,11 +44,11 @@ class TrainConfig:
     batch_size: int | None = option(
         None, "samples per process and step (default: the workload's)", type=positive, excludes="batch"
     )
-    """The whole batch grows with the number of processes."""
+    """The global batch grows with the number of processes."""
     global_batch_size: int | None = option(
         None, "samples per step of all processes together", type=positive, excludes="batch"
     )
-    """It stays the same whatever their number."""
+    """The global batch stays the same, whatever the number of processes."""
     lr: float | None = option(None, "learning rate (default: the workload's)", type=positive_float)
     seed: int = option(0, "determines initial weights and order (default 0)", type=natural)
     threads: int | None = option(None, "CPU threads per process (default: its share of the cores)", type=positive)
@@ -66,16 +66,18 @@ class TrainConfig:
     uid: str = ""
     incarnation: int = 0
     attempt: int = 0
-    """Counts the starts of the gang, including those in place."""
+    """Which start of the gang this is, restarts in place included; 0 outside a job."""
     arguments: tuple[str, ...] = field(default=(), compare=False)
-    """The command line that all of this was read from."""
+    """The command line that these settings were read from."""
 
 
 def read_config(argv: Sequence[str], env: Mapping[str, str], former: Sequence[str] = ()) -> TrainConfig:
-    """The run that the command line and the environment ask for; a former one fills in what is left open.
+    """The settings from a command line and the environment.
+
+    Flags that `argv` does not have are taken from `former`, the command line of an earlier run.
 
     Raises:
-        ConfigError: A flag or a variable has a value that it cannot have.
+        ConfigError: A flag or a variable has an invalid value.
         SystemExit: `--help` was asked for.
     """
     parser = train_parser()

@@ -1,4 +1,4 @@
-"""`ddpjob-train`, whose first line obeys requests to stop: what follows takes most of a second to import."""
+"""The entry point of `ddpjob-train`. It obeys SIGTERM before it imports the rest, which takes most of a second."""
 
 from ddpjob_rank.stopping import leave_on_request
 

@@ -1,4 +1,4 @@
-"""`ddpjob-train`: finds out which process this is, trains, and ends as the contract describes."""
+"""`ddpjob-train`: finds out which rank this process is, trains, and exits as the contract describes."""
 
 import dataclasses
 import os
@@ -28,15 +28,16 @@ from .inference import commands
 from .recording.position import Position
 
 LIBRARIES = frozenset({"torch", "numpy"})
-"""Nothing is trained without them; another missing module may be a workload's own, and gets its traceback."""
+"""Every training needs these. If another module is missing, it may be the workload's: a traceback shows where."""
 
 
 def main() -> None:
-    """Does what the command line and the environment say: trains, mostly. Exits with the contract's code."""
+    """Trains, or runs the command that the command line begins with. Exits with a code of the contract."""
     argv, position, world, killed_before = sys.argv[1:], Position(), World(), memory.kills()
-    # A command may be given in a pod that trains, whose report is to tell of that.
+    # Somebody may run a command in a pod that trains: it must not touch the failure report of the training.
     report_file = None if commands.asked(argv) else report_path(os.environ)
-    if os.environ.get(Env.LOCAL_WORLD_SIZE, "1") == "1":  # Otherwise others write to the same file.
+    # The processes of a node share the file: with several, one could delete the report of another.
+    if os.environ.get(Env.LOCAL_WORLD_SIZE, "1") == "1":
         clear(report_file)
     try:
         unpack_variables(os.environ)
@@ -54,33 +55,33 @@ def main() -> None:
         place = read_world(os.environ, needs_master=meets_at_master)
         config.mode.check_world(place.world_size)
         if isinstance(place, Node) or _is_alone_in_a_pod(os.environ):
-            # Here, since a rank needs none of it.
+            # Imported here, because a rank does not need the supervisor.
             from ddpjob_supervisor.main import supervise  # noqa: PLC0415
 
             program = Program(module=True, name=TRAINER, arguments=tuple(argv))
             leave_at_once(supervise(program, patience=config.group.joining_seconds))
         world = place
         _train(config, world, position)
-        leave_at_once(ExitCode.DONE)  # PyTorch's threads may not survive the interpreter's own end.
+        leave_at_once(ExitCode.DONE)  # PyTorch's threads may crash when the interpreter shuts down.
     except StoppedOnRequest as stopped:
         say(str(stopped))
         leave_at_once(ExitCode.SAVED_AND_STOPPED)
-    except Exception as error:  # noqa: BLE001  (the last resort: whatever it is, it is reported)
+    except Exception as error:  # noqa: BLE001  (the last resort: every error is reported)
         leave_at_once(_explain(error, world, position, killed_before, report_file))
 
 
 def _explain_shards(config: TrainConfig, steps: int) -> None:
-    """Once, however many processes were started for it."""
+    """Prints the shards of all ranks once, however many processes were started."""
     rank, world_size = presumed(config.place, os.environ)
     if rank == 0:
-        # Here, as below.
+        # Imported here, because it imports torch, as below.
         from .data.explaining import explain_shards  # noqa: PLC0415
 
         explain_shards(config, world_size, steps)
 
 
 def _is_alone_in_a_pod(env: Mapping[str, str]) -> bool:
-    """Whether this process is the first of its pod, and not started by a supervisor or torchrun."""
+    """Whether this process is the first of a job's pod: no supervisor and no torchrun has started it."""
     return Env.CONTROL_PORT in env and not {Env.HEARTBEAT, TORCHRUN} & env.keys()
 
 
@@ -89,7 +90,7 @@ def _train(config: TrainConfig, world: World, position: Position) -> None:
     run_as_batch(config.group.backend)
     stop = StopRequest()
     stop.listen()
-    # Here, since it imports torch, which takes seconds: help and mistakes are answered first.
+    # Imported here, because importing torch takes seconds: mistakes in flags are reported before that.
     with uncollected():
         from .train import train  # noqa: PLC0415
 
@@ -99,9 +100,9 @@ def _train(config: TrainConfig, world: World, position: Position) -> None:
 def _explain(
     error: Exception, world: World, position: Position, killed_before: int, report_file: Path | None
 ) -> ExitCode:
-    """Says on stderr and in the failure report why the run ends, and gives the exit code.
+    """Reports on stderr and in the failure report why the run ends; returns the exit code.
 
-    `killed_before` processes of this container had been killed for lack of memory when the run began.
+    `killed_before`: how many processes of this container had been killed for lack of memory when the run began.
     """
     if not isinstance(error, TrainerError):
         error = known_failure(error, f" in {position.activity} at step {position.step}") or error

@@ -1,6 +1,7 @@
-"""The options of `ddpjob-train` by theme, as data: each field is a flag, with its default, its kind and its help.
+"""The options of `ddpjob-train` by theme, as data: each field is a flag, with its default, its type and its help.
 
-None stands for the task's own default. What flags and environment say together is in the functions behind the types.
+None stands for the task's own default. Where the environment sets an option too, the function `read_...` after the
+type combines both.
 """
 
 import argparse
@@ -34,7 +35,7 @@ WORKLOADS = "(default: the workload's)"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptimisationConfig:
-    """How the model learns: what is done with gradients."""
+    """How the model learns: optimizer, learning rate schedule, and what is done with gradients."""
 
     momentum: float | None = option(None, f"of SGD {WORKLOADS}", type=not_negative)
     weight_decay: float | None = option(None, f"of SGD {WORKLOADS}", type=not_negative)
@@ -54,7 +55,7 @@ class OptimisationConfig:
         metavar="N",
     )
     clip_grad_norm: float | None = option(None, "limit the gradient's norm", type=positive_float, metavar="NORM")
-    """The bound of the norm over all parameters together."""
+    """The upper bound of the norm of all gradients together."""
     model_ema_decay: float | None = option(
         None,
         "evaluate and export a moving average of the weights; DECAY is the share that it keeps per step, "
@@ -90,7 +91,7 @@ def _gpus(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModeConfig:
-    """Who trains: all processes of the world with DistributedDataParallel; or one, with DataParallel or neither."""
+    """Which processes train: all, with DistributedDataParallel; or a single one, with DataParallel or without."""
 
     mode: Mode = option(
         DDP,
@@ -100,16 +101,16 @@ class ModeConfig:
     device_ids: tuple[int, ...] | None = option(
         None, "GPUs of data-parallel (default: all that are visible)", type=_gpus, metavar="N,N"
     )
-    """DataParallel divides each batch among them; the first one holds the model."""
+    """DataParallel divides each batch among these GPUs; the first one holds the model."""
     output_device: int | None = option(
         None, "GPU on which data-parallel gathers (default: its first)", type=_gpu, metavar="N"
     )
 
     def check_world(self, world_size: int) -> None:
-        """Makes sure that a mode of one process has only one: several would each train a model of their own.
+        """Checks that a mode of one process has only one: several would each train a model of their own.
 
         Raises:
-            ConfigError: There are more.
+            ConfigError: There are several processes.
         """
         if self.mode != DDP and world_size > 1:
             raise ConfigError(
@@ -119,7 +120,7 @@ class ModeConfig:
 
 
 def read_mode(flags: argparse.Namespace) -> ModeConfig:
-    """Who trains.
+    """The mode that the flags ask for.
 
     Raises:
         ConfigError: Flags contradict each other.
@@ -137,7 +138,7 @@ DEFAULT_ARCH, DEFAULT_SIZE = "resnet18", 224
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImagesConfig:
-    """What imagenet trains: a network of torchvision, and its input."""
+    """What the workload `imagenet` trains: a network of torchvision, and the images that it gets."""
 
     arch: str = option(
         DEFAULT_ARCH, f"a classification model of torchvision (default {DEFAULT_ARCH})", "-a", "--arch"
@@ -187,19 +188,19 @@ BACKENDS = ("gloo", "nccl", "mpi")
 AUTO: Final = "auto"
 
 LOOKING_SECONDS = 60.0
-"""From the moment when a gang counts as stalled until its supervisors have looked at all ranks."""
+"""Time that the supervisors of a stalled gang need to find out what each rank is doing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupConfig:
-    """How the processes work together."""
+    """How the processes communicate, and how long they wait for each other."""
 
     backend: str | None = option(
         None,
         f"default: {Env.BACKEND}, else auto: nccl where each process has a GPU, else gloo",
         choices=(AUTO, *BACKENDS),
     )
-    """Lower case; None: the one that fits the devices."""
+    """In lower case; None: the one that fits the devices."""
     timeout_seconds: float | None = option(
         None,
         f"how long to wait for other processes (default {JOINING_SECONDS:.0f}; under a supervisor a collective"
@@ -208,19 +209,22 @@ class GroupConfig:
         metavar="SECONDS",
     )
     verdict_seconds: float | None = None
-    """After this long without a step, at most, this process's supervisor has found a stall; None: it has none."""
+    """The longest that a gang may go without a finished step until the supervisor calls it stalled, in seconds.
+
+    None: this process has no supervisor.
+    """
 
     @property
     def joining_seconds(self) -> float:
-        """How long to wait for others that have not come yet."""
+        """Seconds to wait for processes that have not joined yet."""
         return self.timeout_seconds or JOINING_SECONDS
 
     @property
     def collective_seconds(self) -> float:
-        """How long a collective waits for others.
+        """Seconds that a collective waits for the other processes.
 
-        If a supervisor watches, longer than it does: a rank that gave up earlier would look like the one to blame,
-        while the supervisor is about to find out which one keeps all others waiting.
+        Under a supervisor, longer than the supervisor waits: a rank that gave up earlier would look like the cause,
+        while the supervisor is about to find out which rank keeps all others waiting.
         """
         if self.timeout_seconds or self.verdict_seconds is None:
             return self.joining_seconds
@@ -228,10 +232,10 @@ class GroupConfig:
 
 
 def read_group(flags: argparse.Namespace, env: Environment) -> GroupConfig:
-    """How the processes work together.
+    """The settings of the process group, from flags and environment.
 
     Raises:
-        ConfigError: A variable has a value that it cannot have.
+        ConfigError: A variable has an invalid value.
     """
     backend = flags.backend or env.get(Env.BACKEND)
     if backend is not None and backend not in (*BACKENDS, flags.backend):
@@ -246,12 +250,12 @@ Precision = Literal["fp32", "bf16", "fp16"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComputingConfig:
-    """How a step is computed: what makes it faster without changing its meaning."""
+    """How a step is computed: options that change its speed or its exactness, but not its meaning."""
 
     precision: Precision = option(
         "fp32", "mixed precision by torch.amp; fp16 scales the loss (default fp32)", choices=get_args(Precision)
     )
-    """Of the operations that autocast converts; weights and their updates stay in 32 bits."""
+    """The precision of the operations that autocast converts; weights and their updates stay in 32 bits."""
     channels_last: bool = option(False, "memory layout that suits convolutions on GPUs")
     compile: bool = option(False, "compile the model; needs a C++ compiler")
     deterministic: bool = option(
@@ -264,7 +268,7 @@ Hook = Literal["none", "fp16", "bf16", "powersgd"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommunicationConfig:
-    """What processes exchange; the names are DistributedDataParallel's. In a world of one nothing is sent."""
+    """What processes exchange. Options are named as in DistributedDataParallel. A world of one sends nothing."""
 
     bucket_cap_mb: float | None = option(
         None,
@@ -285,7 +289,7 @@ class CommunicationConfig:
 
 
 def read_communication(flags: argparse.Namespace) -> CommunicationConfig:
-    """What processes exchange.
+    """The settings of communication that the flags ask for.
 
     Raises:
         ConfigError: Flags contradict each other.
@@ -302,7 +306,7 @@ def read_communication(flags: argparse.Namespace) -> CommunicationConfig:
 
 
 def _skips(flags: argparse.Namespace) -> tuple[str, str] | None:
-    """The option for which steps may be left out, and what to use in its place."""
+    """The option that allows a step to be left out, and the option to use instead; None: all steps are made."""
     if flags.precision == "fp16":
         return "--precision fp16", "--precision bf16"
     return ("--on-divergence skip", "--on-divergence stop") if flags.on_divergence == "skip" else None
@@ -310,7 +314,7 @@ def _skips(flags: argparse.Namespace) -> tuple[str, str] | None:
 
 DEFAULT_KEEP = 3
 Seconds = float | Literal["auto"]
-"""An interval, or the one that loses the least according to what was observed."""
+"""An interval in seconds; `auto`: the interval that loses the least time, by what saves and failures have cost."""
 
 
 def _interval(text: str) -> Seconds:
@@ -324,7 +328,7 @@ def _interval(text: str) -> Seconds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointConfig:
-    """Checkpoints: where and when to save. Always at the end of training."""
+    """Where and when to save checkpoints. The end of training is always saved."""
 
     directory: Path = option(
         MISSING, "where to save and resume; without it nothing is saved", "--checkpoint-dir", type=Path, default=None
@@ -346,7 +350,7 @@ class CheckpointConfig:
         type=positive,
         default=None,
     )
-    """Older ones are removed once a new one is in place."""
+    """Older checkpoints are removed once a new one is in place."""
     start_over: bool = option(
         False, "begin at step 0 if no checkpoint there can be used (default: fail); has no effect while one can be"
     )
@@ -354,14 +358,14 @@ class CheckpointConfig:
         False, "go on from a checkpoint although --seed or the data has changed since it was saved (default: fail)"
     )
     mean_time_to_failure: float | None = None
-    """Of this job, in seconds, for the automatic interval; None: not known."""
+    """Mean seconds between failures of this job, for the automatic interval; None: unknown."""
 
 
 def read_checkpoint(flags: argparse.Namespace, env: Environment) -> CheckpointConfig | None:
-    """Where and when to save; None: nothing is saved.
+    """Where and when to save, from flags and environment; None: nothing is saved.
 
     Raises:
-        ConfigError: A variable has a value that it cannot have, or there is no directory for what is asked.
+        ConfigError: A variable has an invalid value, or a flag needs a directory and none is given.
     """
     directory = flags.checkpoint_dir or env.get(Env.CHECKPOINT_DIR)
     if not directory:
@@ -397,12 +401,12 @@ def _seconds(env: Environment, name: str) -> Seconds | None:
 
 
 METRICS = "metrics"
-"""Name of the directory within that of the checkpoints."""
+"""Name of the directory for metrics, within the checkpoint directory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordingConfig:
-    """What is recorded, by rank 0."""
+    """Where rank 0 records metrics."""
 
     directory: Path | None = option(
         None,
@@ -410,10 +414,10 @@ class RecordingConfig:
         "--log-dir",
         type=Path,
     )
-    """None: nothing."""
+    """None: nothing is recorded."""
 
 
 def read_recording(flags: argparse.Namespace, env: Environment) -> RecordingConfig:
-    """Where the record of the training is kept."""
+    """Where metrics are recorded: in the directory of `--log-dir`, or else in one within the checkpoint directory."""
     checkpoints = flags.checkpoint_dir or env.get(Env.CHECKPOINT_DIR)
     return RecordingConfig(directory=flags.log_dir or (Path(checkpoints) / METRICS if checkpoints else None))

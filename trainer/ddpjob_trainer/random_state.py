@@ -1,4 +1,4 @@
-"""Random generators: all those of a process, seeded, saved and restored together.
+"""Seeds, saves and restores the random generators of a process together: Python's, NumPy's and torch's.
 
 A state consists of tensors, numbers and strings only, so that a checkpoint can be read without running pickled code.
 """
@@ -17,24 +17,24 @@ SEED_RANGE = 2**32
 
 
 def seed_all(*parts: int) -> None:
-    """Seeds all generators by a few numbers; different ones give independent streams."""
+    """Seeds all generators from a few numbers; different numbers give independent streams."""
     seed = int(np.random.SeedSequence(parts).generate_state(1)[0]) % SEED_RANGE
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  (the legacy generator is global, and training code uses it)
     if torch.accelerator.is_available():
         torch.manual_seed(seed)
-    else:  # It would note for each kind of device, with the whole stack, that it is to be seeded once it is there.
+    else:  # torch.manual_seed would also queue a call, with a whole stack trace, for each kind of device.
         torch.default_generator.manual_seed(seed)
 
 
 def mixed(*parts: int) -> int:
-    """One seed of a few numbers, at next to no cost: other numbers give an unrelated one, unlike their sum."""
+    """One seed from a few numbers, cheap to compute. Unlike with a sum, other numbers give an unrelated seed."""
     numbers = struct.pack(f"<{len(parts)}Q", *(part % 2**64 for part in parts))
     return int.from_bytes(hashlib.blake2b(numbers, digest_size=8).digest())
 
 
 def seed_sample(*parts: int) -> None:
-    """Seeds all for fetching one sample, which is done so often that it must be cheap. No GPU is touched."""
+    """Seeds the generators on the CPU before one sample is fetched. Cheap, because it is done for each sample."""
     seed = mixed(*parts)
     random.seed(seed)
     np.random.seed(seed % SEED_RANGE)  # noqa: NPY002  (as above)
@@ -59,13 +59,13 @@ def restore(state: dict[str, Any]) -> None:
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002  (as above)
     torch.set_rng_state(state["torch"])
     if state["cuda"] is not None and _on_gpu():
-        for gpu, generator in zip(_gpus(), state["cuda"], strict=False):  # Perhaps there are more or fewer GPUs now.
+        for gpu, generator in zip(_gpus(), state["cuda"], strict=False):  # The number of GPUs may have changed.
             torch.cuda.set_rng_state(generator, gpu)
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """What happens inside draws random numbers without a trace."""
+    """Restores all generators at the end of the block, as if nothing had been drawn in it."""
     state = capture()
     try:
         yield
@@ -74,11 +74,11 @@ def undisturbed() -> Iterator[None]:
 
 
 def _gpus() -> list[int]:
-    """All that this process sees, its own first: DataParallel draws on each. A generator's state is on the CPU."""
+    """All GPUs that this process sees, its current one first: DataParallel draws random numbers on each."""
     own, count = torch.cuda.current_device(), torch.cuda.device_count()
     return [(own + further) % count for further in range(count)]
 
 
 def _on_gpu() -> bool:
-    """Whether this process uses its GPU; asking for its state would begin to."""
+    """Whether this process uses its GPU. Reading the GPU's generator would initialize CUDA."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

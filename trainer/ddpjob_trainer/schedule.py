@@ -1,7 +1,7 @@
-"""Learning rate schedules by steps: each rate depends only on the number of the step.
+"""Learning rate schedules per step: each rate depends only on the number of the step.
 
-So a run that goes on with another number of steps, with other processes or more epochs, follows its new curve at
-once.
+So a run that resumes with another number of steps, because the processes or the epochs are others, follows its new
+curve at once.
 """
 
 import math
@@ -14,10 +14,10 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from .options import LR_GAMMA, LR_STEP_SIZE, OptimisationConfig, Schedule
 
 WARMUP_BEGINS = 0.01
-"""The factor of the rate at which a warm-up begins."""
+"""The share of the learning rate at which a warm-up begins."""
 
 Curve = Callable[[int], float]
-"""From the number of finished steps to the factor of the optimizer's rate in the next one."""
+"""Maps the number of finished steps to the factor of the optimizer's learning rate in the next step."""
 
 
 def constant(_: int) -> float:
@@ -31,12 +31,12 @@ def cosine(total_steps: int) -> Curve:
 
 
 def falls(step_size: int, gamma: float) -> Curve:
-    """A fall every this many steps, each to `gamma` of the rate before."""
+    """The rate is multiplied by `gamma` after every `step_size` steps."""
     return lambda step: gamma ** (step // step_size)
 
 
 def schedule(optimizer: Optimizer, curve: Curve, warmup_steps: int = 0) -> LambdaLR:
-    """A schedule to be advanced after each step: a linear rise, then the curve from its beginning."""
+    """A schedule that is advanced after each step: a linear rise over `warmup_steps`, then the whole `curve`."""
 
     def factor(step: int) -> float:
         if step < warmup_steps:

@@ -1,6 +1,6 @@
 """Task: the interface by which training code plugs in.
 
-A whole task, in a file `shirts.py` beside which `ddpjob-train --workload shirts:Shirts` runs:
+A complete task, in a file `shirts.py` of the directory in which `ddpjob-train --workload shirts:Shirts` runs:
 
     class Shirts(Task):
         epochs = 5
@@ -11,7 +11,7 @@ A whole task, in a file `shirts.py` beside which `ddpjob-train --workload shirts
         def train_data(self) -> Dataset:
             return TensorDataset(images, labels)
 
-A task is a classifier trained by SGD unless it says otherwise.
+By default, a task is a classifier trained by SGD: override methods to change that.
 """
 
 import importlib
@@ -43,47 +43,47 @@ BUILT_IN = {
 
 
 class Task(ABC):
-    """What is trained. Each process makes its own, from the same configuration.
+    """What is trained. Each process makes an instance of its own, from the same configuration.
 
-    Samples are pairs of what the model takes and what the loss compares its output with; each may be a tensor, or a
-    dict, list or tuple of tensors.
+    A sample is a pair: the model's input, and the target that the loss compares the output with. Each may be a
+    tensor, or a dict, list or tuple of tensors.
     """
 
     epochs: int = 10
     batch_size: int = 32
-    """Of each process."""
+    """Samples per process and step."""
     lr: float = 0.01
     momentum: float = 0.0
     weight_decay: float = 0.0
     lr_scheduler: Schedule = "constant"
     label_smoothing: float = 0.0
     workers: int | None = 0
-    """Processes that fetch samples for each rank; 0: the rank itself does; None: its share of the machine's cores."""
+    """Processes that fetch samples for each rank; 0: the rank itself does; None: one for each of its cores."""
     steps_per_epoch: int = 0
-    """Known once `scheduler` is called."""
+    """Set before `scheduler` is called."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """The model, with initial weights; torch's random generator is seeded, and rank 0's weights win."""
+        """The model, with initial weights. torch's random generator is seeded, and all ranks get rank 0's weights."""
 
     def train_data(self) -> Dataset[Any]:
         """The whole training set, the same in each process; each trains on its own part of every batch."""
         raise ConfigError(f"{type(self).__name__} has no data: define train_data or train_loader")
 
     def train_loader(self, rank: int, world_size: int) -> Iterable[tuple[Any, Any]] | None:  # noqa: ARG002  (for overriders)
-        """Batches that this process makes itself, in place of `train_data`; iterated again in each epoch.
+        """Batches that this process makes itself, iterated again in each epoch; None: `train_data` is used.
 
-        Another process may have another number of them.
+        Processes may have different numbers of batches.
         """
         return None
 
     def inputs(self, samples: Any) -> Any:
-        """What the model takes of a batch of a data set's samples, which is on the model's device by then.
+        """The model's input, made from a batch of a data set's samples, which is on the model's device already.
 
-        Samples may be small, such as the bytes of images: they have a way to go.
+        So samples can be small on their way from worker to device: images as bytes, for example, not as floats.
         """
         return samples
 
@@ -92,9 +92,9 @@ class Task(ABC):
         return None
 
     def broken_samples(self, world: World) -> int | None:  # noqa: ARG002  (for overriders)
-        """How many broken samples have had others in their place since the start, after each epoch; None: none may.
+        """How many broken samples have been replaced by others since the start; None: broken samples are errors.
 
-        All ranks ask at once, so that they may tell each other.
+        Called after each epoch, on all ranks at once, so that they can exchange what they have found.
         """
         return None
 
@@ -124,17 +124,17 @@ class Task(ABC):
         return scheduled(optimizer, self.config.optimisation, self.lr_scheduler, total_steps, self.steps_per_epoch)
 
     def metrics(self, output: Any, target: Any) -> Mapping[str, Tensor]:
-        """Sums over a batch; evaluation prints their means over all samples. Without classes there are none."""
+        """Sums over a batch, by name; evaluation prints their means over all samples. Empty without class scores."""
         likeliest = _likeliest(output)
         if likeliest is None or not isinstance(target, Tensor) or target.shape != likeliest.shape:
             return {}
         return {"accuracy": (likeliest == target).sum()}
 
     def predictions(self, output: Any) -> Tensor:
-        """What the trained model says about each sample of a batch, in a row each.
+        """The prediction for each sample of a batch, one row per sample.
 
-        If there are several numbers for each sample, the index of the greatest, the most likely class; otherwise the
-        output.
+        If the output has several numbers per sample, the index of the greatest, which is the most likely class;
+        otherwise the output itself.
         """
         likeliest = _likeliest(output)
         return output if likeliest is None else likeliest
@@ -144,7 +144,7 @@ def load_task(config: TrainConfig) -> Task:
     """The task that `--workload` names.
 
     Raises:
-        ConfigError: There is no such module or attribute, or it makes no task.
+        ConfigError: The module or the attribute does not exist, or the attribute does not make a task.
     """
     factory = _factory(config.workload)
     task = factory(config)
@@ -166,7 +166,7 @@ def _factory(workload: str) -> Callable[[TrainConfig], object]:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        # Another module that the task's own imports do not find is its author's error, with its traceback.
+        # The task's module was found, but it imports one that is missing: its author needs the traceback.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise ConfigError(f"--workload {workload}: there is no module {error.name} in {here} or installed") from None
@@ -178,7 +178,7 @@ def _factory(workload: str) -> Callable[[TrainConfig], object]:
 
 
 def _likeliest(output: Any) -> Tensor | None:
-    """The likeliest classes; None: the output is no scores of several."""
+    """The most likely class of each sample; None: the output does not hold scores of several classes."""
     scores = isinstance(output, Tensor) and output.dim() > 1 and output.shape[1] > 1
     return output.argmax(1) if scores else None
 

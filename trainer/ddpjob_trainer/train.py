@@ -1,16 +1,16 @@
-"""A run, read from top to bottom: it is built, and trains by epochs of steps; after each epoch it is evaluated.
+"""A run from top to bottom: it is built, trains epoch by epoch, and is evaluated after each epoch.
 
     train --> lay_out --> resume --> equip --> TrainingLoop.train --> epoch --> train_step
                                                 |                      +---> report
                                                 |                      +---> after_step: save, stop
                                                 +--> evaluate
 
-What a step computes is `train_step`. All else in the loop is a part with a room of its own: where batches come from
-(`data`), how the model is laid out (`model`), what all ranks agree on (`group`), what is saved (`checkpoint`), and
-what is told of it (`recording`).
+`train_step` computes one step. Each other part of the loop has a package of its own: where batches come from
+(`data`), how the model is laid out on devices (`model`), what all ranks agree on (`group`), what is saved
+(`checkpoint`), and what is reported (`recording`).
 
-A run is built in three stages, each from what the former returns. Their order matters: each may draw random numbers,
-and every start of a run must draw the same.
+A run is built in three stages, each from the result of the one before. Their order matters: each may draw random
+numbers, and every start of a run must draw the same ones.
 """
 
 import math
@@ -57,7 +57,7 @@ from .task import Task, load_task
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """What is trained, in which process, and where."""
+    """What is trained, in which process, and on which device."""
 
     config: TrainConfig
     world: World
@@ -68,7 +68,7 @@ class Run:
 
 
 def train(config: TrainConfig, world: World, position: Position, stop: StopRequest) -> None:
-    """Trains as asked, from the newest checkpoint if there is one; `position` says how far, even after an error."""
+    """Trains from the newest checkpoint, or from the beginning. `position` is kept up to date, even if this fails."""
     reporting.announces_activities()
     _set_threads(config, world)
     exactness.prepare(config.computing)
@@ -80,7 +80,7 @@ def train(config: TrainConfig, world: World, position: Position, stop: StopReque
     with process_group(world, config) as device:
         position.activity = "starting"
         reporting.reports_steps()  # From here on ranks wait for each other.
-        device = modes.device_of_model(config.mode, device)  # noqa: PLW2901  (a GPU of this process's own choice)
+        device = modes.device_of_model(config.mode, device)  # noqa: PLW2901  (data-parallel may choose another GPU)
         exactness.tell(device, leads=world.leads)
         run = Run(config=config, world=world, position=position, stop=stop, task=task, device=device)
         loop = equip(resume(lay_out(run, feed_on)))
@@ -89,14 +89,14 @@ def train(config: TrainConfig, world: World, position: Position, stop: StopReque
 
 
 def _set_threads(config: TrainConfig, world: World) -> None:
-    """This process's share of the cores that torch would use, unless it was set elsewhere (OMP_NUM_THREADS)."""
+    """Gives torch `--threads` threads. Default: OMP_NUM_THREADS, or else this process's share of the cores."""
     if config.threads or "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(config.threads or max(1, torch.get_num_threads() // world.local_world_size))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaidOut:
-    """The first stage: data and model as at the first step of every run, with nothing of a checkpoint."""
+    """The first stage: data and model as they are before the first step; nothing of a checkpoint is loaded."""
 
     run: Run
     feed: Feed
@@ -107,7 +107,7 @@ class LaidOut:
 
 
 def lay_out(run: Run, feed_on: Callable[[torch.device], Feed]) -> LaidOut:
-    """Puts the model on its device, and joins it with those of the other processes."""
+    """Puts the model on its device, and wraps it in DistributedDataParallel if there are other processes."""
     config, world, task, device = run.config, run.world, run.task, run.device
     feed, test_data = feed_on(modes.output_device(config.mode, device)), task.test_data()
     model = prepare_model(task.model(), config, world, device)
@@ -126,9 +126,9 @@ class Resumed:
     recorder: Recorder
     saver: Saver | None
     saved: StateDict | None
-    """Of the newest checkpoint; None: the run begins."""
+    """The state of the newest checkpoint; None: the run starts from the beginning."""
     epochs: int | None
-    """None: only the steps end training."""
+    """None: the number of epochs is not limited, only that of steps."""
     total_steps: int
 
 
@@ -150,7 +150,7 @@ def resume(laid_out: LaidOut) -> Resumed:
 
 
 def equip(resumed: Resumed) -> "TrainingLoop":
-    """The third stage: the optimizer and all that follows the steps, with the saved state restored."""
+    """The third stage: makes the optimizer and all parts that follow the steps, and restores the saved state."""
     laid_out, steps, saver = resumed.laid_out, resumed.total_steps, resumed.saver
     run, feed, wrapped = laid_out.run, laid_out.feed, laid_out.wrapped
     config, world, position, task, device = run.config, run.world, run.position, run.task, run.device
@@ -167,7 +167,7 @@ def equip(resumed: Resumed) -> "TrainingLoop":
     if world.leads and position.step >= steps:
         say(f"complete: all {steps} steps have been trained before")
     agreement, times = Agreement(world), StepTimes(wrapped, device, parts)
-    # A rank is named where several write into one log.
+    # Several ranks of a node write into one log: their lines name the rank.
     rank = world.rank if world.local_world_size > 1 else None
     progress = ProgressLines(
         position, resumed.epochs, steps, batch_size=feed.batch_size, log_every=config.log_every, rank=rank
@@ -201,7 +201,7 @@ class TrainingLoop:
     learner: Learner
     feed: Feed
     shares: tuple[float, ...]
-    """What part of a step's samples each of its batches has."""
+    """For each batch of a step, its share of the step's samples."""
     test_data: Loader | None
     epochs: int | None
     total_steps: int
@@ -215,7 +215,7 @@ class TrainingLoop:
         """Trains from the position to the end of the last epoch.
 
         Raises:
-            StoppedOnRequest: A rank was told to stop; all have finished the same step, and it is saved.
+            StoppedOnRequest: A rank was told to stop; all ranks have finished the same step, and it is saved.
         """
         try:
             self._train()
@@ -250,7 +250,7 @@ class TrainingLoop:
         return self.position.step >= self.total_steps
 
     def epoch(self) -> None:
-        """Trains what is left of the epoch, or of the run if that ends earlier."""
+        """Trains the rest of the epoch, or of the run if the run ends earlier."""
         before = self.position.step
         clip_grad_norm = self.run.config.optimisation.clip_grad_norm
         self.learner.wrapped.train()
@@ -272,10 +272,10 @@ class TrainingLoop:
                 self.after_step()
                 self.times.start()
             if self.feed.left() is None and before < self.position.step < self.total_steps:
-                self.save_if_due(Wish.NOTHING, epoch_ends=True)  # That it was the last step was not known before.
+                self.save_if_due(Wish.NOTHING, epoch_ends=True)  # Only now is it known that the epoch has ended.
 
     def after_step(self) -> None:
-        """Saves if it is time to, and stops if any rank was told to: all ranks after the same step."""
+        """Saves if a save is due, and stops if any rank was told to stop: all ranks do so after the same step."""
         decision = self.agreement.decision()
         if self.saver:
             self.saver.settle()
@@ -296,15 +296,15 @@ class TrainingLoop:
         return f"saved step {self.position.step}, stopped on request"
 
     def evaluate(self) -> Evaluation | None:
-        """Evaluates on the held-out set; the result is for rank 0.
+        """Evaluates on the held-out set; only rank 0 gets the result.
 
         Raises:
-            StoppedOnRequest: A rank was told to stop, and all that is trained is saved.
+            StoppedOnRequest: A rank was told to stop, and all trained steps are saved.
         """
         if self.test_data is None:
             return None
         self.reporter.begin("evaluation")
-        # As many samples as the model takes at a time in training.
+        # A batch is as large as in training, where a step may consist of several batches.
         size = math.ceil(self.feed.batch_size / len(self.shares))
         learner = self.learner
         try:
@@ -317,7 +317,7 @@ class TrainingLoop:
                 batch_size=size,
                 goes_on=self._goes_on,
             )
-        except IncompleteError:  # It is evaluated again when the run goes on.
+        except IncompleteError:  # The evaluation is repeated when the run is resumed.
             self.save_if_due(Wish.STOP, epoch_ends=True)
             self.finish_save()
             raise StoppedOnRequest(self._last_words()) from None
@@ -326,13 +326,13 @@ class TrainingLoop:
         return result
 
     def _goes_on(self) -> bool:
-        """Whether this rank evaluates one more batch. A save that has become durable meanwhile is told now."""
+        """Whether this rank evaluates one more batch. Reports a save that has become durable meanwhile."""
         if self.saver:
             self.saver.settle()
         return not self.run.stop.made
 
     def save_if_due(self, decision: Wish, *, epoch_ends: bool) -> None:
-        """Saves if all ranks agreed to, at the end of the run, and when it is due by the number of the step."""
+        """Saves if all ranks agreed to, if the run ends, or if a save is due after this number of steps."""
         step, saver = self.position.step, self.saver
         last = step == self.total_steps or (epoch_ends and self.position.epoch == self.epochs)
         if (
@@ -370,26 +370,26 @@ def train_step(
 
     Args:
         task: What is trained.
-        learner: The model and what changes with it.
-        batches: At least as many as there are shares.
-        weight: The factor of this process's loss that makes the average of all gradients that of the whole step. If
-            it is 0, what it trains on leaves no trace here.
-        shares: What part of the step's samples each of its batches has.
-        clip_grad_norm: The largest norm of all gradients together.
-        times: Is told how long each part of the step took.
+        learner: The model, its optimizer, and all else that a step changes.
+        batches: At least as many batches as there are shares.
+        weight: The factor of this process's loss. With it, the average of all processes' gradients is the gradient of
+            the whole step. With 0, the batches of this process change neither buffers nor gradients.
+        shares: For each batch of the step, its share of the step's samples.
+        clip_grad_norm: The upper bound of the norm of all gradients together; None: unbounded.
+        times: Measures how long each part of the step takes.
     """
     lap = times.lap if times else _nothing
     scaler = learner.scaler
 
     def forward_backward(share: float) -> Tensor:
-        """Adds the gradients of the next batch, and returns what it adds to the mean loss."""
+        """Adds the gradients of the next batch, and returns the batch's part of the mean loss."""
         inputs, target = next(batches)
         lap("data")
         with learner.autocast():
             loss = task.loss(learner.output(inputs), target)
         lap("forward")
         factor = weight * share
-        # Equal parts need no factor, and the loss stays exactly the same number.
+        # Where all parts are equal, no factor is needed, and the loss stays exactly the same number.
         weighted = loss if factor == 1.0 else loss * factor
         torch.autograd.backward(scaler.scale(weighted) if scaler else weighted)
         lap("backward")
@@ -403,7 +403,7 @@ def train_step(
         if earlier:
             with learner.no_sync():
                 losses = [forward_backward(share) for share in earlier]
-        loss = sum(losses, start=forward_backward(last))  # Only now are gradients exchanged, all that have added up.
+        loss = sum(losses, start=forward_backward(last))  # The gradients of all batches are exchanged here, once.
     finite = learner.update(clip_grad_norm)
     if masked and finite is not None:
         masked.put_back_unless(finite)
@@ -412,4 +412,4 @@ def train_step(
 
 
 def _nothing(_: str) -> None:
-    """No times are wanted."""
+    """Stands in for `StepTimes.lap` where nothing is measured."""

@@ -1,12 +1,13 @@
-"""How all ranks come to the same decision at the same step, at next to no cost.
+"""How all ranks come to the same decision after the same step, at next to no cost.
 
-Now and then every rank proposes a wish. Rank 0 gathers the proposals during the next step, and after it tells all the
-greatest wish, during the step that follows. So all see the same wish at the same step, and none waits for a message.
-The two exchanges cost about a millisecond if processes share cores, so short steps do not all have them: rank 0
-measures the pace, and tells after how many steps the next proposals are due. Where that is after each step, steps are
-so long that all wait for rank 0's word rather than for one more of them.
+Now and then each rank proposes a wish. Rank 0 gathers the proposals during the next step, and broadcasts the greatest
+wish during the step after that. So all ranks get the same wish at the same step, and none waits for a message.
 
-Besides its wish each rank tells how long its own part of a step takes: so rank 0 knows which one is slow.
+Both exchanges together cost about a millisecond if processes share cores, which is too much for each short step. So
+rank 0 measures the pace, and also broadcasts after how many steps the next proposals are due. If that is after each
+step, steps are long: then all ranks wait for the broadcast rather than make one more step.
+
+With its wish each rank sends how long its own part of a step takes, so that rank 0 knows which rank is slow.
 """
 
 import time
@@ -18,21 +19,21 @@ import torch.distributed as dist
 from ddpjob_rank.world import World
 
 PERIOD_SECONDS = 0.2
-"""How long a wish may wait for the next comparison, if steps are shorter than that."""
+"""Seconds between two comparisons of wishes, if steps are shorter than that."""
 
 PERIOD_SECONDS_OF_A_RANK = 0.0005
-"""The period is so long for each rank at least: a proposal costs rank 0 35 microseconds, which are 7 % of that."""
+"""The period is at least this long per rank: a proposal costs rank 0 35 microseconds, 7 % of that."""
 
 MICROSECONDS = 1_000_000
 MOST_TIME = 2**31 - 1
-"""In microseconds: the most that a proposal can hold."""
+"""The longest time that a proposal can hold, in microseconds."""
 
 MOST_STEPS = 200
-"""The most steps between two comparisons, in case steps suddenly become long."""
+"""The most steps between two comparisons, in case steps become long suddenly."""
 
 
 class Wish(IntEnum):
-    """What a rank may want after a step; the greatest one is decided on."""
+    """What a rank may want after a step. The greatest wish of all ranks becomes the decision."""
 
     NOTHING = 0
     SAVE = 1
@@ -40,7 +41,7 @@ class Wish(IntEnum):
 
 
 class _Stage(Enum):
-    """How far a comparison is."""
+    """How far a comparison of wishes has come."""
 
     NONE = 0
     PROPOSED = 1
@@ -48,27 +49,27 @@ class _Stage(Enum):
 
 
 class Agreement:
-    """The ranks' common decision; the same calls in the same order on each of them."""
+    """The ranks' common decision. Each rank makes the same calls in the same order."""
 
     def __init__(self, world: World) -> None:
         self.rank_seconds: list[float] = []
-        """On rank 0 each rank's own part of a step, as of the last comparison; 0: unknown. Empty before the first."""
+        """On rank 0, the time of each rank's own part of a step at the last comparison; 0: unknown. Empty before."""
         self._world = world
         self._period = max(PERIOD_SECONDS, world.world_size * PERIOD_SECONDS_OF_A_RANK)
         self._stage = _Stage.NONE
         self._exchange: dist.Work | None = None
         self._proposal = torch.zeros(2, dtype=torch.int32)
-        """A wish, and the time of a step's own part."""
+        """This rank's wish, and the time of its own part of a step in microseconds."""
         self._proposals = torch.zeros(world.world_size if world.leads else 0, 2, dtype=torch.int32)
         self._rows = list(self._proposals.unbind()) or None
-        """On rank 0 each rank's proposal, as parts of one tensor."""
+        """On rank 0, each rank's proposal, as a row of `_proposals`; None on the others."""
         self._decision = torch.ones(2, dtype=torch.int32)
-        """A wish, and how many steps lie between proposals."""
+        """The decided wish, and the number of steps until the next proposals."""
         self._steps_left = 1
         self._steps, self._since = 0, time.monotonic()
 
     def decision(self) -> Wish:
-        """What all agreed on, once after each comparison; call it after every step."""
+        """What all ranks agreed on, returned once per comparison; call it after every step."""
         self._steps += 1
         self._steps_left -= 1
         if self._stage is _Stage.PROPOSED:
@@ -79,7 +80,7 @@ class Agreement:
         return self._decided() if self._stage is _Stage.DECIDED else Wish.NOTHING
 
     def propose(self, wish: Callable[[], Wish], busy_seconds: float = 0.0) -> None:
-        """Proposes what this rank wants, and how long its own part of a step takes, if proposals are due."""
+        """If proposals are due, sends what this rank wants and how long its own part of a step takes."""
         if self._steps_left > 0 or self._stage is not _Stage.NONE:
             return
         self._steps_left = 0
@@ -92,14 +93,14 @@ class Agreement:
             self._exchange = dist.gather(self._proposal, self._rows, async_op=True)
 
     def finish(self) -> None:
-        """Ends a comparison that is under way, after the last step: nobody may leave the others before."""
+        """Ends a comparison that is under way; call it after the last step, before this rank leaves the others."""
         if self._stage is _Stage.PROPOSED:
             self._decide()
         if self._stage is _Stage.DECIDED:
             self._decided()
 
     def _decide(self) -> None:
-        """Rank 0 has all proposals, and begins to tell what follows from them."""
+        """Waits until rank 0 has all proposals, and begins to broadcast the decision."""
         self._await()
         self._stage = _Stage.DECIDED
         if self._world.leads:
@@ -122,7 +123,7 @@ class Agreement:
             exchange.wait()
 
     def _pace(self) -> int:
-        """Steps within a period, as fast as they were since the last decision."""
+        """How many steps fit into a period, at the pace since the last decision."""
         now = time.monotonic()
         seconds_per_step = (now - self._since) / max(1, self._steps)
         self._steps, self._since = 0, now

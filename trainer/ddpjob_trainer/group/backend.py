@@ -1,4 +1,4 @@
-"""The backend of a run, if this PyTorch has it, and the device of its tensors."""
+"""Chooses the backend of a run, checks that this PyTorch has it, and chooses the device of a process."""
 
 import os
 
@@ -14,14 +14,14 @@ from ddpjob_rank.world import World
 from .fitting import GLOO, MPI, NCCL, why
 
 SETTINGS = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_")
-"""What the names of the backends' own variables begin with."""
+"""Prefixes of the environment variables of NCCL and gloo."""
 
 
 def backend_of(asked: str | None, world: World) -> str:
-    """The requested backend, or else the fitting one; rank 0 says why.
+    """The requested backend, or else the one that fits, for which rank 0 logs the reason.
 
     Raises:
-        ConfigError: This PyTorch does not have it.
+        ConfigError: This PyTorch lacks the requested backend.
     """
     if asked is None:
         gpus = torch.cuda.device_count()
@@ -44,7 +44,7 @@ def device_of(backend: str, world: World) -> torch.device:
     """The device of this process.
 
     Raises:
-        ConfigError: There is none for it.
+        ConfigError: There is no GPU for it, and the backend needs one.
     """
     if backend != NCCL:
         return torch.device("cpu")
@@ -60,8 +60,8 @@ def device_of(backend: str, world: World) -> torch.device:
 
 
 def settings() -> str:
-    """The backends' own settings, as the environment has them, but for what our supervisor listens to."""
-    own = os.environ.get(Env.HEARTBEAT) or "\0"  # No variable begins so.
+    """The variables of NCCL and gloo that are set, without those that our supervisor has set for itself."""
+    own = os.environ.get(Env.HEARTBEAT) or "\0"  # No value of a variable begins with it.
     known = ((name, value) for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS))
     return " ".join(f"{name}={value}" for name, value in known if not value.startswith(own))
 

@@ -1,7 +1,8 @@
-"""What processes exchange besides gradients; in a world of one the process talks to itself.
+"""What processes exchange besides gradients. In a world of one, a process gets its own values back.
 
-All of it goes over CPU tensors: gloo is in every group. PyTorch's own collectives of objects are not used: they
-unpickle what they receive, so that anyone who gets among the processes could run code in them.
+Everything is sent as CPU tensors, because a group with NCCL has gloo for them as well. PyTorch's own collectives of
+objects are not used: they unpickle what they receive, so that a foreign process in the group could run code in the
+others.
 """
 
 from typing import TypeVar
@@ -18,27 +19,27 @@ T = TypeVar("T")
 
 
 def gather(value: T, world: World) -> list[T]:
-    """Everybody's value, by rank, on rank 0; an empty list on the others. `values` says what a value may be."""
+    """On rank 0, the values of all ranks, by rank; an empty list on the others. `values` lists the allowed types."""
     if world.alone:
         return [value]
     mine, sizes = _padded(value, world)
-    everybodys = [torch.empty_like(mine) for _ in sizes] if world.leads else None
-    dist.gather(mine, everybodys)
-    return _values(everybodys or [], sizes)
+    gathered = [torch.empty_like(mine) for _ in sizes] if world.leads else None
+    dist.gather(mine, gathered)
+    return _values(gathered or [], sizes)
 
 
 def all_gather(value: T, world: World) -> list[T]:
-    """Everybody's value, by rank, for everybody. `values` says what a value may be."""
+    """The values of all ranks, by rank, on each rank. `values` lists the allowed types."""
     if world.alone:
         return [value]
     mine, sizes = _padded(value, world)
-    everybodys = [torch.empty_like(mine) for _ in sizes]
-    dist.all_gather(everybodys, mine)
-    return _values(everybodys, sizes)
+    gathered = [torch.empty_like(mine) for _ in sizes]
+    dist.all_gather(gathered, mine)
+    return _values(gathered, sizes)
 
 
 def _padded(value: object, world: World) -> tuple[Tensor, list[Tensor]]:
-    """A value as a tensor of a size common to all, and everybody's own sizes."""
+    """This rank's value as bytes, padded to the size of the longest, and the unpadded sizes of all ranks' values."""
     content = values.encode(value)
     sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(world.world_size)]
     dist.all_gather(sizes, torch.tensor([len(content)]))
@@ -46,8 +47,8 @@ def _padded(value: object, world: World) -> tuple[Tensor, list[Tensor]]:
 
 
 def _values(everybodys: list[Tensor], sizes: list[Tensor]) -> list[T]:
-    told = zip(everybodys, sizes, strict=bool(everybodys))
-    return [values.decode(one[: int(size)].numpy().tobytes()) for one, size in told]
+    pairs = zip(everybodys, sizes, strict=bool(everybodys))
+    return [values.decode(padded[: int(size)].numpy().tobytes()) for padded, size in pairs]
 
 
 def _bytes(content: bytes) -> Tensor:
@@ -55,7 +56,7 @@ def _bytes(content: bytes) -> Tensor:
 
 
 def broadcast_file(file: SharedFile | None, world: World) -> SharedFile | None:
-    """Rank 0's file, or its None, for everybody. The processes of a node share one copy of a large one."""
+    """Rank 0's file, or None if it has none, on each rank. The processes of a node share one copy of a large file."""
     if world.alone:
         return file
     size = torch.tensor([-1 if file is None else file.size])
@@ -73,12 +74,12 @@ def broadcast_file(file: SharedFile | None, world: World) -> SharedFile | None:
         if fills:
             mine.write(buffer.numpy().data)
     if large:
-        dist.all_reduce(size)  # Only now have all who share a copy the whole of it.
+        dist.all_reduce(size)  # A barrier: only now is the copy complete that other processes of the node share.
     return mine
 
 
 def _copy(file: SharedFile | None, world: World) -> tuple[SharedFile, bool]:
-    """The file that this process reads, and whether it has to fill it: its node's first process does, for all."""
+    """The file that this process reads, and whether it fills it. The first process of a node fills it for all."""
     own = file or (SharedFile.in_memory() if world.local_rank == 0 else None)
     addresses = all_gather(own.address if own else ("", ""), world)
     if own is None and (shared := SharedFile.of(*addresses[world.rank - world.local_rank])):
@@ -87,7 +88,7 @@ def _copy(file: SharedFile | None, world: World) -> tuple[SharedFile, bool]:
 
 
 def broadcast_buffers(model: nn.Module, world: World) -> None:
-    """Rank 0's buffers, such as the statistics of batch normalisation, for everybody."""
+    """Copies rank 0's buffers, such as the statistics of batch normalisation, to all ranks."""
     if not world.alone:
         for buffer in model.buffers():
             dist.broadcast(buffer, src=0)

@@ -1,8 +1,8 @@
-"""Which library processes communicate with if none is named.
+"""Which backend processes communicate with if none is named.
 
     the processes have       and between machines is     backend
-    a GPU each               InfiniBand                  NCCL, which alone uses that and GPUDirect
-    a GPU each               Ethernet                    NCCL; gloo is slower, and there if NCCL makes trouble
+    a GPU each               InfiniBand                  NCCL: only NCCL uses InfiniBand and GPUDirect
+    a GPU each               Ethernet                    NCCL; gloo is slower, but can be used if NCCL fails
     none                     InfiniBand with IP          gloo
     none                     InfiniBand without IP       gloo over Ethernet; MPI would use InfiniBand
     none                     Ethernet                    gloo
@@ -17,22 +17,31 @@ NCCL, GLOO, MPI = "nccl", "gloo", "mpi"
 
 
 def why(gpus: int, processes: int, between: Fabric | None, *, enough: bool) -> str:
-    """A line about the backend that fits; `between`: what connects the machines, None if there is only one."""
-    who = f"{counted(processes, 'process')} of a node"
-    words = [
-        f"backend nccl: a GPU for each of {who}" if enough else f"backend gloo: {counted(gpus, 'GPU')} for {who}"
+    """A line that gives the reason for the backend that fits.
+
+    Args:
+        gpus: The number of GPUs that a process of this node sees.
+        processes: The number of processes per node.
+        between: What connects the machines; None: there is only one machine.
+        enough: Whether there is a GPU for each process.
+    """
+    of_node = f"{counted(processes, 'process')} of a node"
+    clauses = [
+        f"backend nccl: a GPU for each of {of_node}"
+        if enough
+        else f"backend gloo: {counted(gpus, 'GPU')} for {of_node}"
     ]
     if between is not None:
         devices, over_ip = ", ".join(between.infiniband), ", ".join(between.over_ip)
         match enough, bool(devices), bool(over_ip):
             case True, True, _:
-                words.append(f"it alone uses InfiniBand ({devices}) with GPUDirect")
+                clauses.append(f"it alone uses InfiniBand ({devices}) with GPUDirect")
             case True, False, _:
-                words.append("over Ethernet; if it makes trouble there, gloo is slower and does without it")
+                clauses.append("over Ethernet; if it makes trouble there, gloo is slower and does without it")
             case False, True, True:
-                words.append(f"it can use InfiniBand ({devices}) by its IP interface ({over_ip})")
+                clauses.append(f"it can use InfiniBand ({devices}) by its IP interface ({over_ip})")
             case False, True, False:
-                words.append(f"over Ethernet: InfiniBand ({devices}) has no IP here, and only mpi could use it")
+                clauses.append(f"over Ethernet: InfiniBand ({devices}) has no IP here, and only mpi could use it")
             case _:
-                words.append("over Ethernet")
-    return "; ".join(words)
+                clauses.append("over Ethernet")
+    return "; ".join(clauses)

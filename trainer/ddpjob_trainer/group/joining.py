@@ -1,4 +1,4 @@
-"""Joining the others and leaving them: a process group for as long as a run lasts."""
+"""The process group of a run: how a process joins the others, and how it leaves them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,19 +20,18 @@ from .fitting import MPI, NCCL
 from .stores import InitMethod, address_of
 
 _KEPT: list[Store] = []
-"""A store of a file removes the file at its end, maybe while others still use it: it stays as long as the process."""
+"""Keeps stores until the process ends: a FileStore that is destroyed removes its file, which others may still use."""
 
 
 @contextmanager
 def process_group(world: World, config: TrainConfig) -> Iterator[torch.device]:
-    """Joins the other processes and returns this one's device. A world of one needs no group.
+    """Joins the other processes and yields the device of this one. A world of one needs no group.
 
-    On failure the group is left as it is: taking it down may wait for peers that are gone, and the process ends
-    anyway.
+    On failure the group is not destroyed: that may wait for processes that are gone, and this process ends anyway.
 
     Raises:
-        PeerLostError: A process did not come within the timeout; the message says which.
-        ConfigError: The backend is missing, has no device for this process, or the others have another one.
+        PeerLostError: A process did not join within the timeout; the message says which.
+        ConfigError: The backend is missing, has no device for this process, or differs from that of other processes.
     """
     backend = backend_of(config.group.backend, world)
     device = device_of(backend, world)
@@ -67,7 +66,7 @@ def _join(world: World, config: TrainConfig, backend: str, device: torch.device)
         if settings():
             say(f"set for the backend: {settings()}")
     dist.init_process_group(
-        # With nccl there is gloo as well, for what is decided and saved on the CPU.
+        # With nccl, the group has gloo as well, for the CPU tensors of decisions and saves.
         "cpu:gloo,cuda:nccl" if backend == NCCL else backend,
         store=store,
         rank=world.rank,
@@ -79,30 +78,34 @@ def _join(world: World, config: TrainConfig, backend: str, device: torch.device)
 
 
 def _join_by_mpi(world: World, config: TrainConfig) -> None:
-    """MPI knows itself how many there are, and which one this is."""
+    """Joins by MPI, which itself gives each process its rank and the world size.
+
+    Raises:
+        ConfigError: They differ from those in the environment.
+    """
     dist.init_process_group(MPI, timeout=timedelta(seconds=config.group.collective_seconds))
-    told = dist.get_rank(), dist.get_world_size()
-    if told != (world.rank, world.world_size):
+    place = dist.get_rank(), dist.get_world_size()
+    if place != (world.rank, world.world_size):
         raise ConfigError(
-            f"MPI says that this is rank {told[0]} of {told[1]}, not {world.rank} of {world.world_size}: start all"
+            f"MPI says that this is rank {place[0]} of {place[1]}, not {world.rank} of {world.world_size}: start all"
             " processes with mpirun, or with srun --mpi"
         )
 
 
 def _addresses(store: Store, world: World) -> Iterator[str]:
-    """The addresses of all others on their way to the master, in an order that soon leaves this node."""
+    """The addresses from which all processes reach the master, beginning with a process of the next node."""
     for step in range(world.world_size):
         yield address_of(store, (world.rank + world.local_world_size + step) % world.world_size)
 
 
 def _leave_together() -> None:
-    """No rank leaves before all are done: to a slower rank another's end would look like its loss."""
+    """Waits until all ranks are done, because to a slower rank the end of another would look like a lost peer."""
     dist.barrier()
     dist.destroy_process_group()
 
 
 def _clear_up(world: World, config: TrainConfig) -> None:
-    """The file in which they have met must not serve another run."""
+    """Removes the file of the store, so that no other run uses it."""
     if world.leads and config.place.init_file is not None:
         with suppress(OSError):
             config.place.init_file.unlink()

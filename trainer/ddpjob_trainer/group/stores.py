@@ -1,7 +1,7 @@
-"""The store by which the processes of a world find each other: a port of rank 0, or a file that all can write to.
+"""The store by which the processes of a world find each other: at a port of rank 0, or in a file shared by all.
 
-Its keys carry the attempt, since torch has no such guard: a process of an earlier attempt that still waits would join
-this one and train.
+The attempt is part of all keys. Without that, a process of an earlier attempt that still waits would join this
+attempt and train: torch has no guard against it.
 """
 
 import json
@@ -25,31 +25,31 @@ MISSING_NAMED = 8
 ARRIVED, CONFIRMED, REFUSED = "arrived", "confirmed", "refused"
 MARK, ADDRESS = "mark", "address"
 SIZE, BACKEND = "size", "backend"
-"""Of these all must have the same, or they would wait for each other forever."""
+"""Keys of values that must be the same for all processes: otherwise they would wait for each other forever."""
 TAKEN = "EADDRINUSE"
 LENGTH, LONGEST_KEY = struct.Struct("=I"), 1024
-"""With the length of a key begins a file that a store is kept in (torch's `FileStore.cpp`, `File::write`)."""
+"""The file of a FileStore begins with the length of a key (torch's `FileStore.cpp`, `File::write`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class InitMethod:
-    """How a world finds together, as in torch.distributed: where, and for how long it waits."""
+    """Where the processes of a world meet, as in torch.distributed, and how long they wait for each other."""
 
     world: World
     attempt: int
     seconds: float
-    """How long those that have come wait for the others."""
+    """How long a process waits for those that have not come yet."""
     file: Path | None = None
-    """None: at the master's port."""
+    """The file of the store; None: the store is at the master's port."""
 
     @property
     def place(self) -> str:
-        """Where, for people."""
+        """The file, or the master's address and port, for messages."""
         return str(self.file or f"{self.world.master_addr}:{self.world.master_port}")
 
     @property
     def _told_apart(self) -> str:
-        """What to do if an unexpected process has come."""
+        """What the user can do if a process came that was not expected."""
         if self.file:
             return (
                 "an earlier run has left this file: remove it, or name another one, because each run needs a new one"
@@ -57,11 +57,11 @@ class InitMethod:
         return "all processes of a run need the same numbers of nodes and processes, and each a rank of its own"
 
     def join(self, backend: str, address: str) -> Store:
-        """The store, once all have come; each leaves its address, for `address_of`.
+        """Waits until all processes have come, and returns the store. Each process puts its address into it.
 
         Raises:
             PeerLostError: A process did not come in time; the message says which.
-            ConfigError: The place is taken, by others or by an earlier run, or a process has another backend.
+            ConfigError: Another program or an earlier run uses the port or the file, or backends differ.
             TrainerError: The store cannot be used.
         """
         restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -88,21 +88,28 @@ class InitMethod:
         store.set(f"{ADDRESS}/{rank}", address)
 
     def _refuse(self, store: Store, message: str) -> NoReturn:
-        """Calls it off, for all that have come and will come."""
+        """Makes the meeting fail for all processes, also for those that come later.
+
+        Raises:
+            ConfigError: Always, with this message.
+        """
         store.set(REFUSED, message)
         for phase in (ARRIVED, CONFIRMED):
             store.set(f"{phase}/all", "1")
         raise ConfigError(message)
 
     def _await_all(self, store: Store, phase: str) -> None:
-        """Waits until all have come this far. A process of an earlier run may have arrived, but confirms nothing."""
+        """Waits until all processes have reached a phase.
+
+        There are two: a process of an earlier run may have arrived in the same store, but it does not confirm.
+        """
         size = self.world.world_size
         store.set(f"{phase}/{self.world.rank}", "1")
         if store.add(phase, 1) == size:
             store.set(f"{phase}/all", "1")
         try:
             store.wait([f"{phase}/all"], timedelta(seconds=self.seconds))
-        except RuntimeError as error:  # A file's store has no exception class for it.
+        except RuntimeError as error:  # FileStore has no exception class of its own for a timeout.
             missing = self._missing(store, phase)
             raise PeerLostError(
                 f"waited {self.seconds:.0f} s for rank {listed(missing, MISSING_NAMED)}: {size - len(missing)} of"
@@ -112,7 +119,10 @@ class InitMethod:
             raise ConfigError(store.get(REFUSED).decode())
 
     def _missing(self, store: Store, phase: str) -> list[int]:
-        """The ranks that have not come this far. Only the first to ask looks for each: a store answers one by one."""
+        """The ranks that have not reached a phase.
+
+        Only the first process that asks checks each rank, because a store answers one request after another.
+        """
         answer = f"{phase}/missing"
         if store.add(f"{phase}/asked", 1) == 1:
             ranks = range(self.world.world_size)
@@ -122,7 +132,7 @@ class InitMethod:
 
 
 def address_of(store: Store, rank: int) -> str:
-    """The address that a rank has left, in a store that all have come to."""
+    """The address that a rank has put into a store to which all have come."""
     address: bytes = store.get(f"{ADDRESS}/{rank}")
     return address.decode()
 
@@ -139,7 +149,7 @@ def _tcp_store(method: InitMethod) -> Store:
         )
     except dist.DistNetworkError as error:
         if serves and TAKEN in str(error):
-            # The next attempt of a job may be on another node, or the port's user may be gone by then.
+            # In a job, a restart may help: on another node, or because the other program has ended by then.
             kind = TrainerError if Env.UID in os.environ else ConfigError
             raise kind(
                 f"port {world.master_port} of this machine is taken by another program, or another run: set another"
@@ -152,7 +162,7 @@ def _tcp_store(method: InitMethod) -> Store:
 
 
 def _port_setting() -> str:
-    """What sets the port: a job's users have no say in the variable."""
+    """The name of the setting with the port: in a job the field, because users cannot set the variable there."""
     by_hand = f"{Env.MASTER_PORT} (--master-port) for all processes"
     return "spec.network.masterPort" if Env.UID in os.environ else by_hand
 
@@ -167,7 +177,7 @@ def _file_store(method: InitMethod) -> Store:
         raise ConfigError(f"{meeting}, is not a regular file: name one that is not there yet") from None
     except OSError as error:
         raise ConfigError(f"cannot write {meeting}: {error.strerror}") from None
-    # FileStore reads anything: what a text takes for the length of a key keeps it at it for ever.
+    # FileStore does not check its file: it would read the start of a text as a length, and hang.
     if len(start) == LENGTH.size and not 0 < LENGTH.unpack(start)[0] <= LONGEST_KEY:
         raise ConfigError(f"{meeting}, holds something else: name one that is not there yet")
     return dist.FileStore(str(method.file))  # type: ignore[attr-defined]

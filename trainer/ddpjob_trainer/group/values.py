@@ -1,8 +1,9 @@
-"""Values as bytes and back: tensors, numbers, texts, and tuples, lists and dicts of them. No bytes can run code.
+"""Values as bytes and back: tensors, numbers, strings, and tuples, lists and dicts of them. Decoding runs no code.
 
     size of the JSON, in 8 bytes | JSON | the tensors' numbers, in the order in which the JSON names them
 
-JSON has neither tensors nor tuples, and only texts as keys. Each of these is an object with one name that says so.
+JSON has no tensors, no tuples, and only strings as keys. So a tensor, a tuple and a dict each become a JSON object
+with one key, the name of its kind.
 """
 
 import json
@@ -13,14 +14,14 @@ import torch
 from torch import Tensor
 
 SIZE_BYTES = 8
-DTYPES = {str(one): one for one in vars(torch).values() if isinstance(one, torch.dtype)}
+DTYPES = {str(dtype): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 
 
 def encode(value: object) -> bytes:
     """A value as bytes.
 
     Raises:
-        TypeError: It is of another kind, or contains one.
+        TypeError: The value is of another type, or contains one that is.
     """
     tensors: list[Tensor] = []
     text = json.dumps(_told(value, tensors)).encode()
@@ -47,11 +48,11 @@ def _told(value: object, tensors: list[Tensor]) -> object:
             tensors.append(value)
             return {"tensor": [str(value.dtype), list(value.shape)]}
         case tuple():
-            return {"tuple": [_told(one, tensors) for one in value]}
+            return {"tuple": [_told(item, tensors) for item in value]}
         case dict():
-            return {"dict": [[_told(key, tensors), _told(one, tensors)] for key, one in value.items()]}
+            return {"dict": [[_told(key, tensors), _told(item, tensors)] for key, item in value.items()]}
         case list():
-            return [_told(one, tensors) for one in value]
+            return [_told(item, tensors) for item in value]
         case None | bool() | int() | float() | str():
             return value
         case _:
@@ -63,14 +64,14 @@ def _numbers(tensor: Tensor) -> bytes:
 
 
 class _Rest:
-    """The tensors' numbers that are not taken yet."""
+    """The numbers of the tensors that are not decoded yet."""
 
     def __init__(self, content: bytes, start: int) -> None:
         self._content = content
         self._start = start
 
     def take(self, dtype: torch.dtype, shape: list[int]) -> Tensor:
-        """The next tensor."""
+        """Decodes the next tensor, of this type and shape."""
         end = self._start + math.prod(shape) * dtype.itemsize
         numbers, self._start = bytearray(self._content[self._start : end]), end
         flat = torch.frombuffer(numbers, dtype=dtype) if numbers else torch.empty(0, dtype=dtype)
@@ -79,7 +80,7 @@ class _Rest:
 
 def _understood(told: Any, rest: _Rest) -> Any:
     if isinstance(told, list):
-        return [_understood(one, rest) for one in told]
+        return [_understood(item, rest) for item in told]
     if not isinstance(told, dict):
         return told
     ((kind, content),) = told.items()
@@ -87,7 +88,7 @@ def _understood(told: Any, rest: _Rest) -> Any:
         case "tensor":
             return rest.take(DTYPES[content[0]], content[1])
         case "tuple":
-            return tuple(_understood(one, rest) for one in content)
+            return tuple(_understood(item, rest) for item in content)
         case "dict":
-            return {_understood(key, rest): _understood(one, rest) for key, one in content}
+            return {_understood(key, rest): _understood(item, rest) for key, item in content}
     raise KeyError(kind)

@@ -1,1 +1,1 @@
-"""A trained model in use: in one process, without a process group."""
+"""Uses a trained model, in one process and without a process group."""

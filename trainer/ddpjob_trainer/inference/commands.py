@@ -1,7 +1,7 @@
 """The commands of `ddpjob-train` besides training: `export` and `predict`.
 
-Both take a directory first, and all training flags besides their own: a checkpoint knows its training flags, and a
-flag that is given again wins.
+Both take a directory as their first argument, and all training flags besides their own. A checkpoint contains the
+flags of its training; a flag that is given to the command wins over them.
 """
 
 import argparse
@@ -18,7 +18,7 @@ PREDICT: Final = "predict"
 
 
 def asked(argv: Sequence[str]) -> bool:
-    """Whether a command line begins with one of these commands, so that nothing is trained."""
+    """Whether a command line begins with `export` or `predict`, so that nothing is trained."""
     return next(iter(argv), None) in {EXPORT, PREDICT}
 
 
@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> None:
     command, *rest = argv
     if command == EXPORT:
         flags, training = export_parser().parse_known_args(rest)
-        # Here, as below, since it imports torch, which takes seconds: help and mistakes are answered first.
+        # Imported here, as below, because importing torch takes seconds: mistakes in flags are reported before that.
         from .export import export  # noqa: PLC0415
 
         export(flags.directory, flags.output, flags.format, training)

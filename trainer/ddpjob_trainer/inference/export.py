@@ -1,4 +1,4 @@
-"""Trained models as files that need none of our code."""
+"""Writes trained models into files that can be used without DDPJob."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -22,15 +22,14 @@ from . import trained
 from .formats import STATE_DICT, Format
 
 SAMPLES = 2
-"""Samples in the example that torch traces: with one sample torch would assume that there is never another number."""
+"""Samples in the example that torch traces: with one, torch would assume that all batches have one sample."""
 
 
 def export(directory: Path, output: Path, form: Format, flags: Sequence[str]) -> None:
     """Writes the model of a directory's newest checkpoint.
 
     Raises:
-        ConfigError: There is no checkpoint, torch.export does not understand its model, or the file cannot be
-            written.
+        ConfigError: There is no checkpoint, torch.export cannot express its model, or the file cannot be written.
     """
     model = trained.load(directory)
     if form == STATE_DICT:
@@ -42,13 +41,17 @@ def export(directory: Path, output: Path, form: Format, flags: Sequence[str]) ->
 
 
 def _program(model: nn.Module, example: Any) -> ExportedProgram:
-    """What the model computes, for batches of any size."""
+    """The model as a program for batches of any size.
+
+    Raises:
+        ConfigError: torch.export cannot express the model.
+    """
     sizes = ShapesCollection()  # type: ignore[no-untyped-call]
     for tensor in tree_leaves(example):
-        sizes[tensor] = {0: Dim.DYNAMIC}  # AUTO would settle for one size if a model asks for it.
+        sizes[tensor] = {0: Dim.DYNAMIC}  # With Dim.AUTO torch would fix the size if the model's code requires it.
     try:
         return torch.export.export(model, (example,), dynamic_shapes=sizes)
-    except Exception as error:  # What torch.export raises has no common base class.
+    except Exception as error:  # The exceptions of torch.export have no common base class.
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
             f"torch.export cannot express this model ({type(error).__name__}: {reason}): use --format {STATE_DICT}"
@@ -56,7 +59,7 @@ def _program(model: nn.Module, example: Any) -> ExportedProgram:
 
 
 def _example(task: Task) -> Any:
-    """Inputs of a few samples."""
+    """A batch of the model's inputs."""
     if (own := task.train_loader(rank=0, world_size=1)) is not None:
         return next(iter(own))[0]
     data = Loader(task.train_data(), seed=0, device=torch.device("cpu"), inputs=task.inputs)
@@ -64,13 +67,17 @@ def _example(task: Task) -> Any:
 
 
 def _archive(program: ExportedProgram, sink: Sink) -> None:
-    archive = BytesIO()  # torch.export.save warns about what it does not know as a file.
+    archive = BytesIO()  # torch.export.save would warn that the sink is not a file.
     torch.export.save(program, archive)
     sink.write(archive.getbuffer())
 
 
 def _write(content: Any, output: Path, save: Any) -> None:
-    """Puts a whole file in place."""
+    """Writes the content into a temporary file and renames it, so that the output is never incomplete.
+
+    Raises:
+        ConfigError: The output cannot be written.
+    """
     try:
         with TemporaryDirectory(prefix=".export-", dir=output.absolute().parent) as workspace:
             fresh = Path(workspace, output.name)

@@ -1,4 +1,4 @@
-"""What a trained model says about samples."""
+"""Prints the predictions of a trained model for samples."""
 
 import json
 from collections.abc import Sequence
@@ -21,17 +21,18 @@ from . import trained
 
 
 def predict(directory: Path, flags: Sequence[str]) -> None:
-    """Prints a line for each sample that was held out, or of the training set if there are none, and the means.
+    """Prints a line for each held-out sample, and then the means of the metrics.
+
+    If the task has no held-out samples, those of its training set are used.
 
     Raises:
-        ConfigError: There is no checkpoint, its model is not the task's, there is no data, or the task tells no
-            prediction for each sample.
+        ConfigError: There is no checkpoint, its model is not the task's, there is no data, or `predictions` of the
+            task does not return a row for each sample.
     """
     model = trained.load(directory)
     config = model.config(flags)
-    config = replace(
-        config, images=replace(config.images, skip_broken=False)
-    )  # A prediction must be of the sample that it names.
+    # A broken image is an error here: the prediction for its replacement would be printed under the wrong number.
+    config = replace(config, images=replace(config.images, skip_broken=False))
     task = trained.task_of(config)
     data = task.test_data()
     if data is None and task.train_loader(rank=0, world_size=1) is not None:
@@ -54,18 +55,18 @@ def predict(directory: Path, flags: Sequence[str]) -> None:
 
 
 def _tell(task: Task, indices: Tensor, output: Any, target: Any) -> None:
-    said = task.predictions(output)
-    if not isinstance(said, Tensor) or said.shape[:1] != indices.shape:
-        given = f"a tensor of {tuple(said.shape)}" if isinstance(said, Tensor) else f"a {type(said).__name__}"
+    rows = task.predictions(output)
+    if not isinstance(rows, Tensor) or rows.shape[:1] != indices.shape:
+        given = f"a tensor of {tuple(rows.shape)}" if isinstance(rows, Tensor) else f"a {type(rows).__name__}"
         raise ConfigError(
             f"{type(task).__name__}.predictions gives {given} for {counted(len(indices), 'sample')}: it must be a"
             " tensor with a row for each of them"
         )
-    right = target.tolist() if isinstance(target, Tensor) else [None] * len(said)
-    for index, value, expected in zip(indices.tolist(), said.tolist(), right, strict=True):
+    targets = target.tolist() if isinstance(target, Tensor) else [None] * len(rows)
+    for index, value, expected in zip(indices.tolist(), rows.tolist(), targets, strict=True):
         record("prediction", sample=index, output=_compact(value), target=_compact(expected))
 
 
 def _compact(value: Any) -> str | None:
-    """Without spaces, since they separate fields."""
+    """A value as JSON without spaces, because spaces separate the fields of a line."""
     return None if value is None else json.dumps(value, separators=(",", ":"))

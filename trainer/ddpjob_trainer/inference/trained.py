@@ -1,4 +1,4 @@
-"""A trained model from a checkpoint."""
+"""Loads a trained model from a checkpoint."""
 
 import os
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from ddpjob_trainer.task import BUILT_IN, Task, load_task
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """Weights by the names of the task's own model, as they were evaluated, and how they were trained."""
+    """The evaluated weights of a checkpoint, by the names in the task's model, and the flags of their training."""
 
     checkpoint: Path
     step: int
@@ -28,15 +28,15 @@ class Trained:
     """The command line of the training."""
 
     def config(self, flags: Sequence[str]) -> TrainConfig:
-        """The configuration of the training, overridden by these flags.
+        """The configuration of the training, overridden by `flags`.
 
         Raises:
-            ConfigError: A flag is wrong, or does not go with those of the training; or its task is not built in, and
-                no flag names one.
+            ConfigError: A flag is wrong or contradicts those of the training, or the task of the training is not
+                built in and `flags` do not name it.
         """
-        # A job names the directory in the environment, and the checkpoint flags need one.
+        # The training may have got its directory from the environment, and its checkpoint flags need one.
         config = read_config(flags, {Env.CHECKPOINT_DIR: str(self.checkpoint.parent)}, former=self.arguments)
-        # A task is code, and whoever can write a checkpoint must not choose what is run by those who read it.
+        # A task is code: whoever can write a checkpoint must not decide which code its readers run.
         if config.workload not in {*BUILT_IN, train_parser().parse_args(flags).workload}:
             raise ConfigError(
                 f"{self.checkpoint} says that it was trained with --workload {config.workload}, but a "
@@ -45,10 +45,10 @@ class Trained:
         return config
 
     def model(self, task: Task) -> nn.Module:
-        """The task's model with these weights, ready to be used.
+        """The task's model with these weights, in evaluation mode.
 
         Raises:
-            ConfigError: The task's model is another one.
+            ConfigError: The weights do not fit the task's model.
         """
         model = task.model()
         try:
@@ -62,22 +62,22 @@ class Trained:
 
 
 def task_of(config: TrainConfig) -> Task:
-    """The task of a training, made in the same way: randomly held-out samples are the same ones.
+    """The task of a training, made from the same seed, so that a random choice of held-out samples is the same.
 
     Raises:
-        ConfigError: There is none, or no data for it.
+        ConfigError: The task does not exist, or its data is missing.
     """
     seed_all(config.seed)
     return load_task(config)
 
 
 def load(directory: Path) -> Trained:
-    """The newest checkpoint of a directory, or the one that the path itself is.
+    """Loads the newest checkpoint of `directory`, which may itself be a checkpoint.
 
     Raises:
-        ConfigError: There is no valid one.
-        CheckpointUnusableError: There is a newer one for another version.
-        StorageUnavailableError: One cannot be read now.
+        ConfigError: There is no valid checkpoint.
+        CheckpointUnusableError: This version cannot read a newer checkpoint.
+        StorageUnavailableError: A checkpoint cannot be read now.
     """
     single = os.path.lexists(directory / MANIFEST)
     try:

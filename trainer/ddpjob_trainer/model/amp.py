@@ -18,10 +18,10 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def autocast(precision: Precision, device: torch.device) -> Autocast:
-    """The context of a precision; one that does nothing for fp32.
+    """The autocast context of a precision; for fp32, a context that does nothing.
 
     Raises:
-        ConfigError: The device only emulates it.
+        ConfigError: The GPU can only emulate bf16.
     """
     if precision == "fp32":
         return nullcontext
@@ -32,14 +32,14 @@ def autocast(precision: Precision, device: torch.device) -> Autocast:
 
 
 def scaler(precision: Precision, device: torch.device) -> GradScaler | None:
-    """What scales the loss; None if nothing needs it: bf16 has the range of fp32."""
+    """The scaler of the loss for fp16; None for other precisions: bf16 has the range of fp32 and needs no scaling."""
     return GradScaler(device.type) if precision == "fp16" else None
 
 
 def updated(scaler: GradScaler, optimizer: Optimizer) -> bool:
-    """Makes the optimizer take its step unless a gradient is infinite; returns whether it did.
+    """Makes the optimizer take its step unless a gradient is infinite or NaN; returns whether it did.
 
-    All ranks do the same, since all have the same gradients.
+    All ranks do the same, because all have the same gradients.
     """
     before = scaler.get_scale()
     scaler.step(optimizer)

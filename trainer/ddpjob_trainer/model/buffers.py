@@ -1,4 +1,4 @@
-"""A model's buffers: statistics, counts and whatever else it keeps besides its weights. And how to leave no trace."""
+"""A model's buffers, such as statistics and counts: contexts in which a pass through the model changes none."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -10,11 +10,11 @@ from torch import nn
 
 @contextmanager
 def buffers_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """What happens inside leaves no trace in these modules' own buffers.
+    """Restores these modules' own buffers at the end of the block.
 
-    That holds whether it writes into one or puts another tensor in its place.
+    That works whether the block writes into a buffer or puts another tensor in its place.
     """
-    # named_buffers() leaves out those that are still None, which a first pass may fill.
+    # named_buffers() leaves out buffers that are still None, but a first pass may fill them.
     kept = [
         (module, name, buffer, None if buffer is None else buffer.detach().clone())
         for module in modules
@@ -32,13 +32,14 @@ def buffers_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 @contextmanager
 def without_trace(model: nn.Module) -> Iterator[None]:
-    """What is computed inside changes neither buffers nor gradients, whatever numbers come out.
+    """A forward and backward pass in the block changes neither buffers nor gradients, whatever numbers it computes.
 
-    A factor of 0 is not enough: 0 times infinity is NaN, for all processes. But each parameter gets a gradient, as
-    the exchange of gradients demands. Statistics that all processes have together are changed, by all alike.
+    Multiplying the loss by 0 would not do: 0 times infinity is NaN, and the exchange of gradients would give it to
+    all processes. Each parameter still gets a gradient, of zeros, because that exchange needs one. The statistics of
+    SyncBatchNorm do change: all processes share them, and all change them in the same way.
     """
     parameters = (parameter for parameter in model.parameters() if parameter.requires_grad)
-    # Called before the gradient is added, so before it is sent.
+    # The hooks run before a gradient is added to the others, and so before it is sent.
     hooks: list[Any] = [
         parameter.register_hook(torch.zeros_like)  # type: ignore[no-untyped-call]
         for parameter in parameters

@@ -1,7 +1,7 @@
-"""Communication hooks: how gradients are made smaller on their way from process to process.
+"""Communication hooks: how gradients are compressed before processes exchange them.
 
-16 bits instead of 32 need no state. PowerSGD does: what it left out of a step it adds to the next one's gradient, and
-each process leaves out something else.
+16 bits instead of 32 need no state. PowerSGD does: the error of its approximation in one step is added to the
+gradient of the next step, and each process has an error of its own.
 """
 
 from typing import Any
@@ -17,16 +17,17 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpjob_trainer.options import CommunicationConfig
 
 BEGINS_AFTER = 10
-"""PowerSGD begins after one step in this many, as torch's documentation suggests: early gradients bear it badly."""
+"""PowerSGD begins after one in this many of all steps: torch's documentation suggests 10 %, because compression harms
+most at the beginning of training."""
 LEAST_STEPS = 2
-"""torch's minimum."""
+"""The smallest `start_powerSGD_iter` that torch accepts."""
 
 
 class _Kept(dict[int, Tensor]):
-    """What a gloo thread keeps just before it multiplies matrices.
+    """A dict into which PowerSGD puts matrices, in a thread of gloo, just before it multiplies them.
 
-    A thread that has asked torch for the number of its threads multiplies with that many; until then the linear
-    algebra library decides by itself, and that determines the last bits.
+    The linear algebra library itself decides with how many threads it multiplies, until the calling thread has asked
+    torch for its number of threads. That number determines the last bits of the product, so this dict asks.
     """
 
     def __setitem__(self, index: int, tensor: Tensor) -> None:
@@ -35,7 +36,7 @@ class _Kept(dict[int, Tensor]):
 
 
 class PowerSGD:
-    """PowerSGD on a model, with what it keeps from step to step."""
+    """PowerSGD on a model, with the state that it keeps from step to step."""
 
     def __init__(self, model: DistributedDataParallel, settings: CommunicationConfig) -> None:
         self._settings = settings
@@ -46,12 +47,12 @@ class PowerSGD:
         model.register_comm_hook(self._state, powerSGD_hook if model.device_type == "cuda" else _in_turn)
 
     def begin(self, total_steps: int) -> None:
-        """The first step comes next: what was done before was not a step."""
+        """Starts counting steps: passes before this call, such as the warm-up, were not steps."""
         self._state.start_powerSGD_iter = max(LEAST_STEPS, total_steps // BEGINS_AFTER)
         self._state.iter = 0
 
     def capture(self) -> dict[str, Any]:
-        """What this process keeps: as much as its gradients, and a little more."""
+        """The state of this process, which is a little larger than its gradients."""
         state = self._state
         return {
             "steps": state.iter,
@@ -62,34 +63,34 @@ class PowerSGD:
         }
 
     def restore(self, saved: list[dict[str, Any]], world: World, device: torch.device) -> bool:
-        """Restores what the processes kept; returns whether it could.
+        """Restores the states that the processes saved, by rank; returns whether that was possible.
 
-        With another number of processes each gets the mean of what all had left out, so that nothing is lost. With
-        buckets of another size nothing fits any more.
+        With another number of processes, each gets the mean of all saved errors, so that nothing is lost. With
+        buckets of another size, no saved state fits.
         """
         same_world = len(saved) == world.world_size
         mine = saved[world.rank if same_world else 0]
         if mine["layout"] != self._layout():
             return False
-        errors = mine["errors"] if same_world else _means([one["errors"] for one in saved])
+        errors = mine["errors"] if same_world else _means([kept["errors"] for kept in saved])
         state = self._state
         state.iter = mine["steps"]
-        for kept, values in (
+        for tensors, values in (
             (state.error_dict, errors),
             (state.p_memory_dict, mine["ps"]),
             (state.q_memory_dict, mine["qs"]),
         ):
-            kept.update({index: value.to(device, copy=True) for index, value in values.items()})
+            tensors.update({index: value.to(device, copy=True) for index, value in values.items()})
         return True
 
     def _layout(self) -> list[float | None]:
-        """What the sizes of the kept state depend on, besides the model."""
+        """The settings that the sizes of the state depend on, besides the model."""
         settings = self._settings
         return [settings.bucket_cap_mb, settings.powersgd_rank, settings.find_unused_parameters]
 
 
 def compress(model: DistributedDataParallel, settings: CommunicationConfig) -> PowerSGD | None:
-    """Makes a model send its gradients as asked; returns what has a state."""
+    """Registers the hook that the settings ask for; returns it if it has a state, as only PowerSGD has."""
     match settings.comm_hook:
         case "fp16":
             model.register_comm_hook(None, fp16_compress_hook)
@@ -101,15 +102,15 @@ def compress(model: DistributedDataParallel, settings: CommunicationConfig) -> P
 
 
 def _bf16(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
-    """Under our own name: by torch's name DistributedDataParallel refuses the hook without NCCL."""
+    """The hook of torch under another name: without NCCL, DistributedDataParallel refuses it by its own name."""
     return bf16_compress_hook(group, bucket)
 
 
 def _in_turn(state: PowerSGDState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
     """PowerSGD for gloo: one bucket after another.
 
-    After its first reduction the hook begins two more, in gloo threads. So those of several buckets would be in
-    another order on each rank, and all threads could end up waiting for each other.
+    After its first all_reduce the hook starts two more, in threads of gloo. With several buckets at once, each rank
+    could start them in another order, and all threads could end up waiting for each other.
     """
     future = powerSGD_hook(state, bucket)
     future.wait()
@@ -117,4 +118,4 @@ def _in_turn(state: PowerSGDState, bucket: dist.GradBucket) -> torch.futures.Fut
 
 
 def _means(errors: list[dict[int, Tensor]]) -> dict[int, Tensor]:
-    return {index: torch.stack([one[index] for one in errors]).mean(dim=0) for index in errors[0]}
+    return {index: torch.stack([of_rank[index] for of_rank in errors]).mean(dim=0) for index in errors[0]}

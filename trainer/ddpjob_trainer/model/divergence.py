@@ -1,8 +1,9 @@
 """Training that has diverged: steps whose loss or gradients are not finite, and what is done about them.
 
-Whether a step was finite is computed on the device, and read once the next step is under way: so nobody waits for it.
-A process whose own loss was not finite says so first. What it sends makes everybody's gradients infinite or NaN, but
-the others say so only after one more exchange, in which they miss it: so the rank is blamed where it began.
+Whether a step was finite is computed on the device, and read once the next step is under way, so that no process
+waits for it. A process whose own loss was not finite fails first. Its gradients make those of all ranks infinite or
+NaN, but the other ranks check gradients only after one more exchange, in which the failed rank is missing. So the
+rank at which the trouble began is named as the cause.
 """
 
 from collections import deque
@@ -23,23 +24,23 @@ from ddpjob_trainer.options import OnDivergence
 NAMED_SAMPLES, NAMED_PARAMETERS = 32, 3
 
 NUMPYS = frozenset({torch.float16, torch.float32, torch.float64})
-"""Kinds of numbers that NumPy has too."""
+"""Floating-point types that NumPy has too."""
 
 MOST_IN_A_ROW = 100
-"""So many steps left out one after another are no accident any more."""
+"""The run ends after this many skipped steps in a row: they are not an accident."""
 
 
 class StepOutcome(NamedTuple):
-    """What a step came to, on the device."""
+    """The result of a step, still on the device."""
 
     loss: Tensor | None
-    """This process's mean loss; None: it does not count."""
+    """This process's mean loss; None: this process had no samples."""
     finite: Tensor | None = None
-    """Whether all gradients were, the same on all ranks; None: nobody asked."""
+    """Whether all gradients were finite, the same on all ranks; None: not checked."""
 
 
 class Gradients:
-    """The gradients of a model that its optimizer uses: the same on all ranks. A step must cost next to nothing."""
+    """The gradients of a model that its optimizer uses, the same on all ranks. Checking them must be cheap."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
         self._model = model
@@ -48,26 +49,29 @@ class Gradients:
         self._kinds: dict[tuple[torch.device, torch.dtype], tuple[Tensor, list[nn.Parameter]]] = {}
 
     def are_finite(self) -> Tensor:
-        """Whether all are, on the device: as GradScaler finds it out, by one kernel for all of a kind."""
+        """Whether all gradients are finite, as a tensor on the device.
+
+        As in GradScaler, one kernel checks all gradients of the same device and type.
+        """
         if sum(len(group["params"]) for group in self._optimizer.param_groups) != self._count:
             self._look()
         found: Tensor | None = None
-        for one, parameters in self._kinds.values():
-            here = torch.zeros_like(one)
+        for scale, parameters in self._kinds.values():
+            here = torch.zeros_like(scale)
             grads = [_numbers(parameter.grad) for parameter in parameters if parameter.grad is not None]
             if grads:
-                torch._amp_foreach_non_finite_check_and_unscale_(grads, here, one)
+                torch._amp_foreach_non_finite_check_and_unscale_(grads, here, scale)
             found = here if found is None else found + here.to(found.device)
         return torch.tensor(data=True) if found is None else found == 0
 
     def _look(self) -> None:
         used = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
-        names, self._count = {id(parameter) for parameter in used}, len(used)
+        ids, self._count = {id(parameter) for parameter in used}, len(used)
         self._kinds = {}
         for parameter in self._model.parameters():
-            if id(parameter) in names:
-                one = torch.ones((), device=parameter.device)
-                self._kinds.setdefault((parameter.device, parameter.dtype), (one, []))[1].append(parameter)
+            if id(parameter) in ids:
+                scale = torch.ones((), device=parameter.device)
+                self._kinds.setdefault((parameter.device, parameter.dtype), (scale, []))[1].append(parameter)
 
 
 def _numbers(grad: Tensor) -> Tensor:
@@ -75,10 +79,10 @@ def _numbers(grad: Tensor) -> Tensor:
 
 
 class Watch:
-    """Follows the steps of this process, and ends the run, or says that a step was left out, if one is not finite."""
+    """Checks the steps of this process. If one is not finite, ends the run, or warns that the step was left out."""
 
     def __init__(self, choice: OnDivergence, world: World, *, scaled: bool) -> None:
-        """`scaled`: fp16's scaler leaves out steps with infinite gradients, as it must now and then."""
+        """`scaled`: fp16's scaler leaves out steps with infinite gradients; now and then that is normal."""
         self._choice = choice
         self._world = world
         self._scaled = scaled
@@ -86,30 +90,34 @@ class Watch:
         self._in_a_row = 0
 
     def add(self, number: int, samples: Tensor | None, outcome: StepOutcome) -> None:
-        """A step was made, of these samples of the data set where they have indices. Waits for nothing."""
+        """Takes note of a step that was made, without waiting for the device.
+
+        `samples`: the indices of its samples in the data set; None: they have none.
+        """
         if self._choice != "ignore":
             loss = None if outcome.loss is None else _Flag(_is_finite(outcome.loss))
             gradients = None if outcome.finite is None else _Flag(outcome.finite)
             self._steps.append(_Step(number, samples, loss, gradients))
 
     def look_back(self, step: int) -> None:
-        """Looks at the steps before this one, which was made last: this process's own loss, and then all others'.
+        """Called after `step`: checks this process's own losses up to `step - 1`, and the gradients up to `step - 2`.
 
         Raises:
-            DivergedError: One was not finite.
+            DivergedError: A loss or a gradient was not finite.
         """
         self.look(own=step - 1, everybodys=step - 2)
 
     def look(self, *, own: int, everybodys: int = -1) -> None:
-        """Looks at this process's own part of the steps up to `own`, and at what all share up to `everybodys`.
+        """Checks this process's own losses up to step `own`, and the gradients, which all share, up to `everybodys`.
 
-        All must have looked at their own part of these, and been heard from after that.
+        Before that, all processes must have checked their own losses up to `everybodys`, and taken part in an
+        exchange after it.
 
         Raises:
-            DivergedError: One was not finite.
+            DivergedError: A loss or a gradient was not finite.
         """
         if self._choice == "skip":
-            everybodys = own  # All leave out the same steps, and go on.
+            everybodys = own  # All ranks leave out the same steps and go on, so none needs to fail first.
         for step in tuple(self._steps):
             if step.number <= own:
                 self._check_own(step)
@@ -155,7 +163,7 @@ def _is_finite(loss: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A step that was made, but whose numbers are not all checked yet."""
+    """A step that was made, and is not yet checked completely."""
 
     number: int
     samples: Tensor | None
@@ -172,7 +180,7 @@ class _Step:
 
     @property
     def of_samples(self) -> str:
-        """Which ones, in the order of the data set."""
+        """The end of a message that names the step's samples, in the order of the data set."""
         if self.samples is None:
             return ""
         numbers = [str(number) for number in sorted(self.samples.tolist())]
@@ -180,7 +188,7 @@ class _Step:
 
 
 class _Flag:
-    """A yes or no of the device, on its way here."""
+    """A boolean that was computed on the device, on its way to the CPU."""
 
     def __init__(self, flag: Tensor) -> None:
         self._value = flag.to("cpu", non_blocking=True)
@@ -190,7 +198,7 @@ class _Flag:
             self._arrives = stream.record_event()
 
     def read(self) -> bool:
-        """Waits for what it was computed from, but for nothing that the device was asked after it."""
+        """The value. Waits until the device has computed it, but not for work that was queued afterwards."""
         if self._arrives is not None:
             self._arrives.synchronize()
             self._arrives = None
@@ -198,16 +206,19 @@ class _Flag:
 
 
 def finite_parameters(model: nn.Module) -> frozenset[str]:
-    """The trainable parameters that are finite now, by name. Buffers and what is frozen may be infinite, as masks."""
+    """The names of the trainable parameters that are finite now.
+
+    Buffers and frozen parameters are left out: they may be infinite on purpose, such as masks.
+    """
     parameters = ((name, value) for name, value in model.named_parameters() if value.requires_grad)
     return frozenset(name for name, value in parameters if is_finite(value.detach().cpu()))
 
 
 def check_parameters(weights: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Makes sure that these weights are finite.
+    """Checks that the weights of these names are finite.
 
     Raises:
-        DivergedError: One is not.
+        DivergedError: A weight is not finite.
     """
     wrong = [name for name in sorted(names) if name in weights and not is_finite(weights[name])]
     if wrong:
@@ -218,7 +229,7 @@ def check_parameters(weights: Mapping[str, Any], names: Iterable[str]) -> None:
 
 
 def is_finite(numbers: Tensor) -> bool:
-    """Whether all numbers of a tensor in CPU memory are finite. One thread looks: others may be training."""
+    """Whether all numbers of a tensor in CPU memory are finite. Uses one thread: others may be training."""
     known = numbers.numel() and (numbers.is_floating_point() or numbers.is_complex())
     if not known:
         return True

@@ -21,18 +21,18 @@ from .amp import Autocast
 OWN = frozenset(
     {"loss", "epoch", "step", "samples", "samples_per_second", "seconds", "time", "event", "attempt", "word"}
 )
-"""Names under which a run reports other things besides the metrics."""
+"""Names that a task's metrics must not have: the run reports other values under them."""
 
 
 class IncompleteError(Exception):
-    """An evaluation that some rank did not finish, since it was told to stop."""
+    """A rank did not finish the evaluation, because it was told to stop."""
 
 
 Sums = tuple[int, dict[str, float]]
-"""Samples and, by name, the sums of their loss and metrics."""
+"""The number of samples, and the sums of their loss and metrics by name."""
 
 Seen = Callable[[Tensor, Any, Any], object]
-"""Called for each batch of this rank: the indexes of its samples, the output, the target."""
+"""Called for each batch of this rank with the indices of its samples, the output and the target."""
 
 
 def evaluate(
@@ -46,14 +46,15 @@ def evaluate(
     seen: Seen = lambda *_: None,
     goes_on: Callable[[], bool] = lambda: True,
 ) -> Evaluation | None:
-    """Evaluates on all ranks together; the result is for rank 0, None for the others.
+    """Evaluates on all ranks together; rank 0 gets the result, the others None.
 
-    `goes_on` is asked before each batch of this rank; what it has left then is skipped.
+    `goes_on` is called before each batch of this rank; once it returns False, the remaining batches are skipped.
 
-    The model comes without its wrapper: ranks may have different numbers of batches, and a wrapper waits for each.
+    `model` is not wrapped: ranks may have different numbers of batches, and DistributedDataParallel would make each
+    rank wait for the others in every batch.
 
     Raises:
-        IncompleteError: A rank has skipped some of its batches. All of them learn that.
+        IncompleteError: A rank has skipped some of its batches. All ranks raise this.
     """
     broadcast_buffers(model, world)
     shard = _shard(data.samples, world, batch_size)
@@ -69,14 +70,14 @@ def evaluate(
 
 
 def _shard(samples: int, world: World, batch_size: int) -> list[Tensor]:
-    """Batches of every sample once over all ranks: no padding, so some ranks may have one sample more."""
+    """This rank's batches. Over all ranks each sample is in them once, without padding: a rank may have one more."""
     mine = torch.arange(samples)[world.rank :: world.world_size]
     return [batch for batch in torch.split(mine, batch_size) if len(batch)]
 
 
 def _sums(model: nn.Module, task: Task, shard: list[Tensor], pairs: Iterator[tuple[Any, Any]], seen: Seen) -> Sums:
     samples = 0
-    sums: dict[str, Tensor] = {}  # On the model's device: reading one in each batch would make the CPU wait.
+    sums: dict[str, Tensor] = {}  # On the model's device: reading a value in each batch would make the CPU wait.
     for indices, (inputs, target) in zip(shard, pairs, strict=False):
         output = model(inputs)
         seen(indices, output, target)

@@ -1,7 +1,7 @@
-"""Whether a GPU computes the same numbers each time, and how exactly: what PyTorch leaves to chance or to speed.
+"""Whether a GPU computes the same numbers each time, and how exactly: the settings of PyTorch that decide it.
 
-On a CPU the same program computes the same bits anyway. On a GPU cuDNN may choose its algorithms by trying which is
-the fastest, some kernels add in the order in which threads come, and TF32 rounds the factors of products.
+On a CPU the same program computes the same bits anyway. On a GPU, cuDNN may choose the fastest algorithm by trying
+several, some kernels add numbers in the order in which their threads arrive, and TF32 rounds the factors of products.
 """
 
 import os
@@ -17,9 +17,9 @@ WORKSPACE, FIXED = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 
 
 def prepare(config: ComputingConfig) -> None:
-    """Sets what must be the same each time, if asked to. Before anything is computed: cuBLAS reads its variable once.
+    """Makes PyTorch deterministic if `--deterministic` is given. Call it first: cuBLAS reads its variable only once.
 
-    An operation that has no deterministic form then raises a RuntimeError which names it.
+    From then on, an operation that has no deterministic form raises a RuntimeError that names it.
     """
     if not config.deterministic:
         return
@@ -30,13 +30,13 @@ def prepare(config: ComputingConfig) -> None:
 
 
 def tell(device: torch.device, *, leads: bool) -> None:
-    """Logs what was chosen, where there is a choice: on GPUs."""
+    """Logs the settings on rank 0 if it trains on a GPU; on a CPU there is no choice."""
     if leads and device.type == "cuda":
         say(f"exactness: {description()}")
 
 
 def description() -> str:
-    """What PyTorch is set to: `TF32 in convolutions, fastest algorithms tried (cudnn.benchmark), …`."""
+    """PyTorch's present settings, such as `TF32 in convolutions, cudnn.benchmark off, not deterministic`."""
     cudnn: Any = torch.backends.cudnn  # Its type stub lacks the settings for each kind of operation.
     kinds = {
         "products": torch.backends.cuda.matmul.fp32_precision,

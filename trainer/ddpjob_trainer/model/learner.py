@@ -1,4 +1,4 @@
-"""What changes while training, and how a step changes it."""
+"""The model and everything else that training changes, and how a step changes them."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Learner:
-    """A model and all that changes with it."""
+    """A model, and everything else that a step changes."""
 
     model: nn.Module
     """Not wrapped, so that its parameters have the task's own names."""
@@ -39,7 +39,7 @@ class Learner:
     optimizer: Optimizer
     scheduler: LRScheduler | None
     scaler: GradScaler | None = None
-    """Of the loss, in fp16."""
+    """The scaler of the loss; None: the precision is not fp16."""
     average: AveragedModel | None = None
     """The moving average of the weights and buffers."""
     compression: PowerSGD | None = None
@@ -47,18 +47,18 @@ class Learner:
     """Makes the context in which output and loss are computed."""
     on_divergence: OnDivergence = "ignore"
     gradients: Gradients | None = None
-    """To look whether they are finite; None: nobody asks."""
+    """The gradients that are checked for infinite numbers and NaN; None: they are not checked."""
 
     @property
     def evaluated(self) -> nn.Module:
-        """The model that is evaluated, and worth keeping: the average, if there is one."""
+        """The model to evaluate and to export: the average, if there is one."""
         return self.average.module if self.average else self.model
 
     def output(self, inputs: Any) -> Any:
-        """What the model makes of a batch.
+        """The output of the model for a batch.
 
         Raises:
-            ConfigError: Parameters had no gradient in the step before.
+            ConfigError: Parameters got no gradient in the step before.
         """
         try:
             return self.wrapped(inputs)
@@ -68,21 +68,21 @@ class Learner:
             raise
 
     def no_sync(self) -> AbstractContextManager[object]:
-        """A context in which this process keeps its gradients."""
+        """A context in which gradients are accumulated and not exchanged."""
         return self.wrapped.no_sync() if isinstance(self.wrapped, DistributedDataParallel) else nullcontext()
 
     def masked(self) -> Masked | None:
-        """What a step may have to be undone with; None: no step is left out."""
+        """A copy with which the next step can be undone; None: no step has to be."""
         if self.on_divergence != "skip":
             return None
-        # fp16's scaler leaves all but the buffers as they were by itself.
+        # fp16's scaler skips the optimizer's step by itself, so only the buffers may have to be restored.
         return Masked(self.model, None if self.scaler else self.optimizer, self.average)
 
     def update(self, clip_grad_norm: float | None = None) -> Tensor | None:
-        """Updates the weights by their gradients, and what follows them; returns whether the gradients were finite.
+        """Updates weights, schedule and average; returns whether the gradients were finite, None if not checked.
 
-        The schedule and the average count only updates that were made, as far as that is known here: fp16 leaves one
-        out if a gradient is infinite.
+        If fp16's scaler leaves the update out because a gradient is infinite, schedule and average do not advance
+        either. An update that `masked` undoes later is still counted here.
         """
         finite = None if self.gradients is None or self.scaler else self.gradients.are_finite()
         if clip_grad_norm is not None:
@@ -110,7 +110,7 @@ def build_learner(
     total_steps: int,
     device: torch.device,
 ) -> Learner:
-    """A learner as it is at the first of this many steps."""
+    """A learner as it is before the first of `total_steps` steps."""
     optimizer = task.optimizer(model)
     if compression:
         compression.begin(total_steps)
@@ -129,16 +129,17 @@ def build_learner(
 
 
 def check_optimizer(optimizer: Optimizer, model: nn.Module, *, aloud: bool) -> None:
-    """Makes sure that the optimizer trains the model; parameters that it leaves out are reported, if `aloud`.
+    """Checks that the optimizer trains the model; if `aloud`, warns about parameters that it lacks.
 
-    Their gradients are computed and exchanged for nothing, and grow: an optimizer clears only those that it has.
+    The gradients of these are computed and exchanged for nothing, and add up: an optimizer clears only the gradients
+    of its own parameters.
 
     Raises:
-        ConfigError: It has none of the model's parameters.
+        ConfigError: The optimizer has none of the model's parameters.
     """
-    had = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     trainable = {name: id(value) for name, value in model.named_parameters() if value.requires_grad}
-    left_out = [name for name, parameter in trainable.items() if parameter not in had]
+    left_out = [name for name, parameter in trainable.items() if parameter not in optimized]
     if trainable and len(left_out) == len(trainable):
         raise ConfigError(
             "the task's optimizer has none of the model's parameters, so nothing would be learned: build "

@@ -1,6 +1,6 @@
-"""Leaving a step out after it was made: all is put back on the device, so the CPU need not wait to know whether.
+"""Undoing a step whose gradients were not finite: on the device, so that the CPU need not wait to learn whether.
 
-What a step changes is copied before it. That takes as much memory again as the weights and the optimizer's state.
+Everything that a step changes is copied before it. That takes as much memory again as weights and optimizer state.
 """
 
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 SCHEDULED = frozenset({"params", "lr", "initial_lr", "momentum", "betas"})
-"""What schedules change of an optimizer's groups, and a step does not."""
+"""Keys of an optimizer's groups that schedules may change. Under all other keys a number must stay the same."""
 
 
 class Masked:
-    """A model and what follows it, as they are before a step. Without an optimizer only the model's buffers."""
+    """A copy of model, optimizer and average before a step; without an optimizer, of the model's buffers only."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer | None, average: nn.Module | None) -> None:
         self._optimizer = optimizer
@@ -32,10 +32,10 @@ class Masked:
         self._settings = _settings(optimizer) if optimizer else []
 
     def put_back_unless(self, finite: Tensor) -> None:
-        """After the step, on the device.
+        """Undoes the step that was made since, unless `finite` is true; both on the device.
 
         Raises:
-            ConfigError: The optimizer keeps something that cannot be put back there.
+            ConfigError: The optimizer keeps something that cannot be restored on the device.
         """
         with torch.no_grad():
             for weight, before in self._weights:
@@ -59,7 +59,7 @@ class Masked:
                     _put_back(value, before[name], finite)
                 else:
                     created.append((parameter, name))
-        if created and not finite:  # This waits, but only a parameter's first step creates something.
+        if created and not finite:  # Reading `finite` waits for the device, but only a first step creates state.
             for parameter, name in created:
                 del optimizer.state[parameter][name]
 
@@ -86,7 +86,7 @@ def _put_back(tensor: Tensor, before: Tensor, finite: Tensor) -> None:
 
 
 def _put_back_buffer(module: nn.Module, name: str, buffer: Tensor, before: Tensor, finite: Tensor) -> None:
-    """A module may have written into it, or put another tensor in its place."""
+    """Restores a buffer, whether the module has written into it or put another tensor in its place."""
     now = module._buffers[name]  # noqa: SLF001
     if now is buffer:
         _put_back(buffer, before, finite)
@@ -95,7 +95,11 @@ def _put_back_buffer(module: nn.Module, name: str, buffer: Tensor, before: Tenso
 
 
 def _check(optimizer: Optimizer, name: str, value: object, before: object, device: torch.device) -> None:
-    """What a step left in the state: tensors of the device, and what never changes."""
+    """Checks a value of the optimizer's state after a step: a tensor must be on the device, and others unchanged.
+
+    Raises:
+        ConfigError: The value cannot be restored on the device.
+    """
     if isinstance(value, Tensor):
         if value.device != device:
             raise _unmasked(

@@ -1,4 +1,4 @@
-"""Which devices train a model: those of a world, one process with several GPUs, or one with a single one."""
+"""Which devices train a model: one for each process of a world, or all GPUs of a single process, or one of them."""
 
 import os
 
@@ -12,25 +12,27 @@ from ddpjob_trainer.options import DATA_PARALLEL, ModeConfig
 
 
 def device_of_model(mode: ModeConfig, device: torch.device) -> torch.device:
-    """The device of the model and its inputs, given the one from the process group; says which GPUs are meant.
+    """The device of the model and its inputs. If CUDA_VISIBLE_DEVICES renumbers the GPUs, logs which ones they are.
+
+    `device` is the device that this process has in the process group.
 
     Raises:
-        ConfigError: There is no such GPU.
+        ConfigError: A GPU that a flag names does not exist.
     """
     if mode.mode == DATA_PARALLEL:
         _check(mode, torch.cuda.device_count())
         if device.type == "cuda":
             device = torch.device("cuda", _device_ids(mode)[0])
             torch.cuda.set_device(device)
-    if device.type == "cuda" and (told := devices.renumbering(_meant(mode, device), os.environ)):
-        say(told)
+    if device.type == "cuda" and (numbering := devices.renumbering(_meant(mode, device), os.environ)):
+        say(numbering)
     return device
 
 
 def data_parallel(model: nn.Module, mode: ModeConfig, device: torch.device) -> nn.Module:
-    """The model as the loop calls it: one thread for each GPU computes its part of the batch, on a copy of the model.
+    """The model in DataParallel: one thread per GPU computes its part of the batch, on a copy of the model.
 
-    On a CPU that is the model itself, as in torch.nn.DataParallel: there are no devices to divide a batch among.
+    On a CPU, the model itself, as in torch.nn.DataParallel: there are no devices to divide a batch among.
     """
     if device.type == "cpu":
         why = "backend gloo uses no GPU" if torch.cuda.is_available() else "this process sees no GPU"
@@ -46,7 +48,7 @@ def data_parallel(model: nn.Module, mode: ModeConfig, device: torch.device) -> n
 
 
 def output_device(mode: ModeConfig, device: torch.device) -> torch.device:
-    """Where the outputs of a model on this device are, and so the targets must be."""
+    """The device of the outputs of a model on `device`, to which targets must be moved too."""
     # With a single device DataParallel neither divides a batch nor gathers its outputs.
     if mode.output_device is None or device.type == "cpu" or len(_device_ids(mode)) == 1:
         return device

@@ -1,4 +1,4 @@
-"""A model as it is trained: laid out, compiled, and wrapped so that every start of a run computes the same."""
+"""Prepares a model for training: lays it out, compiles it, and wraps it so that each start computes the same."""
 
 import io
 import os
@@ -27,11 +27,11 @@ from .buffers import buffers_kept
 from .compression import PowerSGD, compress
 
 UNUSED = "Expected to have finished reduction in the prior iteration"
-"""How DistributedDataParallel begins to say that parameters had no gradient."""
+"""The beginning of DistributedDataParallel's message that parameters got no gradient."""
 
 
 def prepare_model(model: nn.Module, config: TrainConfig, world: World, device: torch.device) -> nn.Module:
-    """The model on its device, as the options ask for it. Its names stay the same.
+    """The model on its device, as the options ask for it. The names of its parameters stay the same.
 
     Raises:
         ConfigError: An option is not available on this device.
@@ -54,7 +54,7 @@ def prepare_model(model: nn.Module, config: TrainConfig, world: World, device: t
 def wrap(
     model: nn.Module, config: TrainConfig, world: World, device: torch.device
 ) -> tuple[nn.Module, PowerSGD | None]:
-    """The model as a step calls it, and the part of its communication that has a state."""
+    """The model as a step calls it, and its PowerSGD, the only communication hook with a state, if it has one."""
     if not world.alone:
         ddp = parallel(model, config.communication, device)
         return ddp, compress(ddp, config.communication)
@@ -62,7 +62,7 @@ def wrap(
 
 
 def parallel(model: nn.Module, settings: CommunicationConfig, device: torch.device) -> DistributedDataParallel:
-    """The model as the loop calls it: its gradients are averaged over all processes."""
+    """The model in DistributedDataParallel: its gradients are averaged over all processes."""
     return DistributedDataParallel(
         model,
         device_ids=[device.index] if device.type == "cuda" else None,
@@ -83,7 +83,7 @@ def averaged(model: nn.Module, decay: float | None) -> AveragedModel | None:
 
 
 def unused(error: RuntimeError, model: nn.Module) -> ConfigError | None:
-    """What is wrong if DDP says that parameters had no gradient; None: it says something else."""
+    """The user's mistake, if DDP complains that parameters got no gradient; None: `error` is about something else."""
     indices = re.search(r"did not receive grad for rank \d+: ([\d ]+)", str(error))
     if not (UNUSED in str(error) and indices):
         return None
@@ -96,7 +96,7 @@ def unused(error: RuntimeError, model: nn.Module) -> ConfigError | None:
 
 
 def _channels_last(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Lays out the images that a model is called with like its weights."""
+    """A pre-forward hook: lays out the images that a model is called with as channels last, like its weights."""
     return tuple(
         argument.contiguous(memory_format=torch.channels_last)
         if isinstance(argument, Tensor) and argument.dim() == len("NCHW")
@@ -106,7 +106,7 @@ def _channels_last(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _compile(model: nn.Module, device: torch.device) -> None:
-    """In place, so that the model's names and its class stay; on the first call."""
+    """Has the model compiled at its first call. In place, so that its class and the names of its parameters stay."""
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
         say(f"--compile: there is no compiler {compiler} (CXX names another one): the model is not compiled")
@@ -116,10 +116,10 @@ def _compile(model: nn.Module, device: torch.device) -> None:
 
 
 def _buffers_enter_a_step(model: nn.Module) -> bool:
-    """Whether rank 0's buffers must be sent to all before each step.
+    """Whether rank 0's buffers must be sent to all ranks before each step.
 
-    Batch normalisation's need not, which saves up to a fifth of a small network's step: a step that updates its
-    statistics does not read them. Rank 0's are sent before each evaluation, and they are what is saved.
+    Those of batch normalisation need not be, because a step that updates its statistics does not read them. That
+    saves up to a fifth of a small network's step. Rank 0's statistics are sent before each evaluation, and are saved.
     """
     return any(
         next(module.buffers(recurse=False), None) is not None
@@ -129,12 +129,13 @@ def _buffers_enter_a_step(model: nn.Module) -> bool:
 
 
 def warm_up(model: nn.Module, task: Task, batches: Iterator[tuple[Any, Any]], autocast: Autocast) -> None:
-    """One forward and backward pass that leaves no trace, so that all real steps use the same gradient buckets.
+    """A forward and backward pass that changes nothing, so that all real steps use the same gradient buckets.
 
     DDP rearranges its buckets after the first backward pass, in the order in which the gradients came. From three
-    processes on, the order of a sum depends on the layout, so a first step differs in the last bits from the same
-    step in the middle of a run; with this pass no real step is a first one. A static graph takes two: the first one
-    is for learning the graph. What the model prints in it is not shown: it would seem to belong to a step.
+    processes on, the order of a sum depends on the layout of the buckets. So a first step would differ in the last
+    bits from the same step in the middle of a run; after this pass, no real step is a first one. A static graph
+    takes two passes: in the first one DDP learns the graph. The model's output to stdout is hidden, because it
+    would seem to belong to a step.
     """
     static = isinstance(model, DistributedDataParallel) and model.static_graph
     with undisturbed(), buffers_kept(model.modules()), redirect_stdout(io.StringIO()):
