@@ -1,1 +1,1 @@
-"""Samples: where they come from, in which order, and as which batches."""
+"""Samples: where they come from, in which order, and in which batches."""

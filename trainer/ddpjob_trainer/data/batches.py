@@ -1,4 +1,4 @@
-"""Dividing the samples of a step into the batches that a model takes at a time."""
+"""Divides the samples of a step into batches, which the model gets one after another."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,10 +12,10 @@ Batches = Iterator[tuple[Any, Any]]
 
 
 def shares_of(samples: int, parts: int) -> tuple[float, ...]:
-    """What part of a step's samples each of its batches has, if `divided` makes this many of it.
+    """The share of a step's samples in each of its batches, if `divided` cuts the step into `parts` batches.
 
     Raises:
-        ConfigError: A batch would have none.
+        ConfigError: A batch would have no samples.
     """
     if parts > samples:
         raise ConfigError(
@@ -26,5 +26,5 @@ def shares_of(samples: int, parts: int) -> tuple[float, ...]:
 
 
 def divided(steps: Iterator[Tensor], parts: int) -> Iterator[Tensor]:
-    """The indices of steps, each divided into this many batches, whose sizes differ by at most one."""
+    """Divides the indices of each step into `parts` batches, whose sizes differ by at most one."""
     return (part for step in steps for part in step.tensor_split(parts))

@@ -1,4 +1,4 @@
-"""Batches on their way to the device."""
+"""Copies batches to the device, on a GPU while it computes with the batch before."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ def pair(batch: Any, device: torch.device) -> tuple[Any, Any]:
     """The inputs and the target of a batch, on a device.
 
     Raises:
-        ConfigError: It does not consist of the two.
+        ConfigError: The batch is not a pair.
     """
     if not (isinstance(batch, list | tuple) and len(batch) == len(("inputs", "target"))):
         size = f" of {len(batch)}" if isinstance(batch, list | tuple) else ""
@@ -28,7 +28,7 @@ def pair(batch: Any, device: torch.device) -> tuple[Any, Any]:
 
 
 def moved(batch: Any, device: torch.device) -> Any:
-    """A batch on a device, whatever its structure."""
+    """A batch on a device: all tensors within its dicts, lists and tuples are moved."""
     match batch:
         case Tensor():
             return batch.to(device, non_blocking=True)
@@ -43,15 +43,15 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 
 def ahead(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pair]:
-    """The same pairs, `one_ahead` if the device is a GPU: elsewhere nothing can be copied meanwhile."""
+    """The same pairs, by `one_ahead` if the device is a GPU: a CPU cannot copy while it computes."""
     return one_ahead(pairs, device) if device.type == "cuda" else pairs
 
 
 def one_ahead(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pair]:
-    """The same pairs, each copied by a stream of its own while the device computes with the one before it.
+    """The same pairs, each copied in a CUDA stream of its own while the device computes with the pair before it.
 
-    That costs the device the memory of one more batch. To make a pair must draw no random numbers: when a step is
-    saved, the next pair has been made already.
+    That takes memory for one more batch on the device. `pairs` must not draw random numbers: when the generators are
+    saved after a step, the next pair has been made already.
     (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-streams)
     """
     streams = torch.get_device_module(device)
@@ -68,7 +68,7 @@ def one_ahead(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pair]:
         current.wait_event(ready)
         for tensor in _tensors(made):
             if tensor.device.type != "cpu":
-                tensor.record_stream(current)  # Else its memory may be given to a later batch while it is in use.
+                tensor.record_stream(current)  # Otherwise a later batch may get its memory while it is in use.
         yield made
         made, ready = following
 

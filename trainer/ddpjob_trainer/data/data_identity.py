@@ -1,4 +1,4 @@
-"""Which data a run trains on: with other data, a position in an epoch means other samples."""
+"""Which data a run trains on. With other data, the position of a checkpoint would refer to other samples."""
 
 import math
 from collections.abc import Sequence
@@ -8,33 +8,34 @@ from itertools import zip_longest
 from ddpjob_rank.console import counted
 
 ROUNDING, SMALL = 1e-3, 1e-6
-"""Numbers may be computed at each start: with other threads, or on another machine, their last bits are others."""
+"""Relative and absolute tolerance for numbers of a fingerprint. If they are computed at each start, their last bits
+may differ with the number of threads or with the machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataIdentity:
-    """What can be told of a run's data without reading it. None, or nothing: it is not known."""
+    """What is known of a run's data without fetching samples. A field that is None or empty is unknown."""
 
     seed: int | None = None
-    """Determines the order."""
+    """The seed of the order of samples."""
     length: int | None = None
-    """Samples; None also where each process makes its own batches."""
+    """The number of samples; None also if each process makes its own batches."""
     fingerprint: tuple[str, ...] = ()
-    """Words, as `fingerprint` gives them."""
+    """The result of `fingerprint`."""
 
     def differences(self, now: "DataIdentity") -> list[str]:
-        """How another one differs from this former one, in words; what one of them does not know is no difference."""
-        told = []
+        """How the present data, `now`, differs from this former data, in words. Unknown fields do not count."""
+        found = []
         if None not in (self.seed, now.seed) and self.seed != now.seed:
-            told.append(f"--seed was {self.seed}, is {now.seed}")
+            found.append(f"--seed was {self.seed}, is {now.seed}")
         if self.length and now.length and self.length != now.length:
-            told.append(f"the data set had {counted(self.length, 'sample')}, has {now.length}")
+            found.append(f"the data set had {counted(self.length, 'sample')}, has {now.length}")
         elif changed := _first_change(self.fingerprint, now.fingerprint):
-            told.append(f"the data set's fingerprint had {changed[0]}, has {changed[1]} in its place")
-        return told
+            found.append(f"the data set's fingerprint had {changed[0]}, has {changed[1]} in its place")
+        return found
 
     def within_epoch(self, samples: int, batch: int) -> bool:
-        """Whether a step of so many samples is left of an epoch of which this many have been seen."""
+        """Whether an epoch has begun, after `samples` samples, and has at least one step of `batch` samples left."""
         return self.length is not None and 0 < samples <= self.length - batch
 
 

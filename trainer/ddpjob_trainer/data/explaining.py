@@ -11,10 +11,10 @@ from .feeding import order_of
 
 
 def explain_shards(config: TrainConfig, world_size: int, steps: int) -> None:
-    """Prints the samples of each rank in the first steps of the first epoch: their indexes in the training set.
+    """Prints the samples of each rank in the first `steps` steps of an epoch, by their indices in the training set.
 
     Raises:
-        ConfigError: Each rank of the task decides that itself.
+        ConfigError: The task has a train_loader, with which each rank itself chooses its samples.
     """
     task = load_task(config)
     if task.train_loader(0, world_size) is not None:

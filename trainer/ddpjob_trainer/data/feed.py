@@ -1,4 +1,4 @@
-"""A run's input: the batches of each step, and how much each process's part of a step counts."""
+"""A run's input: the batches of each step, and the weight of each process's part of the step."""
 
 from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
@@ -27,70 +27,70 @@ class Step(NamedTuple):
     """One step of this process."""
 
     batches: Batches
-    """As many as a step takes; more may follow."""
+    """The batches of this step, after which the iterator may go on with those of later steps."""
     weight: float
-    """The factor of this process's mean loss that makes the average of all gradients that of the whole step."""
+    """The factor of this process's mean loss, with which the average of all gradients is that of the whole step."""
     samples: Tensor | None = None
-    """The indices of this process's samples in the data set; None: they have none."""
+    """The indices of this process's samples in the data set; None: the samples have no indices."""
 
 
 class Feed(Protocol):
-    """Where steps come from. Each process has its own, and all have as many steps."""
+    """A source of steps. Each process has its own, and all processes get the same number of steps."""
 
     @property
     def global_batch(self) -> int:
-        """By how many samples a step of all processes together advances a position."""
+        """The number of samples by which a step of all processes together advances a position."""
 
     @property
     def batch_size(self) -> int:
         """Samples of this process per step."""
 
     def data(self) -> DataIdentity:
-        """What can be told of the data without reading it."""
+        """What is known of the data without fetching samples."""
 
     def left(self, samples: int = 0) -> int | None:
-        """Steps that are left in an epoch of which so many samples have been seen; None: that will be seen."""
+        """Steps that are left in an epoch after `samples` samples; None: unknown until the epoch ends."""
 
     def first(self) -> tuple[Any, Any]:
-        """A batch like those of a step."""
+        """A batch like those of a step, for the warm-up."""
 
     def steps(self, epoch: int, samples: int, most: int) -> Iterator[Step]:
-        """The remaining steps of an epoch of which this many samples have been seen, but no more than `most`."""
+        """The remaining steps of an epoch after `samples` samples, but at most `most` steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A data set that is the same in each process: each takes its part of every step."""
+    """A data set that is the same in all processes: each trains on its own part of every step."""
 
     loader: Loader
     order: Order
     parts: int
-    """Batches of a step."""
+    """Batches per step."""
 
     @property
     def global_batch(self) -> int:
-        """Exactly this many."""
+        """The number of samples in each step of all processes together."""
         return self.order.global_batch
 
     @property
     def batch_size(self) -> int:
-        """At most one more than another process."""
+        """Samples of this process per step; the numbers of two processes differ by at most one."""
         return self.order.batch_size
 
     def data(self) -> DataIdentity:
-        """Of the data set."""
+        """What is known of the data set without fetching samples."""
         return DataIdentity(self.order.seed, self.order.samples, fingerprint(self.loader.data))
 
     def left(self, samples: int = 0) -> int:
-        """The rest of the epoch in whole steps."""
+        """Whole steps that are left in an epoch after `samples` samples."""
         return self.order.steps(samples)
 
     def first(self) -> tuple[Any, Any]:
-        """Fetched by this process itself."""
+        """The first batch of this process in the first epoch."""
         return self.loader.batch(next(divided(self.order.batches(1), self.parts)))
 
     def steps(self, epoch: int, samples: int, most: int) -> Iterator[Step]:
-        """The samples in their order."""
+        """The remaining steps of an epoch, with this process's samples in their order."""
         number, weight = min(most, self.left(samples)), self.order.weight
         fetched, trained = tee(islice(self.order.batches(epoch, samples), number))
         batches = self.loader.batches(epoch, divided(fetched, self.parts))
@@ -98,13 +98,13 @@ class Divided:
 
 
 class Uneven:
-    """Batches that each process makes itself; one may have more of them than another.
+    """Batches that each process makes itself; a process may have more of them than another.
 
-    A process that has none left goes on with one of its batches, which does not count. So it takes part in every
-    exchange, and its weights and its optimizer stay the same as those of the others.
+    A process that has no batch left repeats one of its batches with weight 0. So it takes part in every exchange, and
+    its weights and its optimizer stay the same as those of the other processes.
 
     Raises:
-        ConfigError: There is no batch at all, or no second epoch.
+        ConfigError: This process has no batch at all, or `loader` cannot be iterated a second time.
     """
 
     def __init__(
@@ -129,28 +129,28 @@ class Uneven:
         self._seed = seed
         lengths = all_gather(len(loader) if isinstance(loader, Sized) else None, world)
         self._lengths = [length for length in lengths if length is not None]
-        """Of all processes."""
+        """The numbers of batches of all processes, by rank; empty: a process does not know its number."""
         if len(self._lengths) < world.world_size:
-            self._lengths = []  # If one process does not know its length, all must ask each other in each step.
+            self._lengths = []  # If one length is unknown, the processes must ask each other in each step.
         spare = next(self._from(1, 0), None)
         if spare is None:
             raise ConfigError(f"train_loader gives no batch to rank {world.rank}: each needs at least one per epoch")
         self._spare = spare
 
     def data(self) -> DataIdentity:
-        """Nothing but the seed: another number of processes may have other batches."""
+        """The seed only: with another number of processes the batches may be others."""
         return DataIdentity(self._seed)
 
     def left(self, samples: int = 0) -> int | None:
-        """What is left of the process with the most."""
+        """Steps that are left for the process with the most batches; None: a process does not know its number."""
         return max(0, max(self._lengths) - samples // self.global_batch) if self._lengths else None
 
     def first(self) -> tuple[Any, Any]:
-        """One of this process."""
+        """The first batch of this process in the first epoch."""
         return self._spare
 
     def steps(self, epoch: int, samples: int, most: int) -> Iterator[Step]:
-        """Until no process has a batch left."""
+        """Steps until no process has a batch left, or until there were `most`."""
         begun = samples // self.global_batch
         batches = ahead(self._from(epoch, begun), self._device)
         for number in range(begun, begun + most):
@@ -167,7 +167,7 @@ class Uneven:
             yield Step(iter([self._spare if batch is None else batch]), weight)
 
     def _having(self, number: int, *, mine: bool) -> int:
-        """How many processes have a batch of this number."""
+        """How many processes have a batch with this number; `mine`: whether this process has one."""
         if not self._lengths:
             having = torch.tensor(int(mine))
             if not self._world.alone:
@@ -182,9 +182,12 @@ class Uneven:
         return sum(number < length for length in self._lengths)
 
     def _from(self, epoch: int, begun: int) -> Batches:
-        """The epoch's batches without those already seen. What is drawn for one depends only on its number."""
+        """The batches of an epoch, without the first `begun`.
+
+        Random numbers that are drawn for a batch depend only on seed, rank, epoch and the number of the batch.
+        """
         set_epoch = getattr(getattr(self._loader, "sampler", None), "set_epoch", None)
-        if set_epoch:  # A DistributedSampler's.
+        if set_epoch:  # The sampler is a DistributedSampler.
             set_epoch(epoch)
         batches: Batches | None = None
         for number in count():

@@ -1,4 +1,4 @@
-"""The input that a task and its options ask for."""
+"""Makes the input of a run from its task and its options."""
 
 from collections.abc import Callable, Sized
 from typing import Any
@@ -20,7 +20,9 @@ from .order import Order, Shuffled
 
 
 def feeding(config: TrainConfig, task: Task, world: World) -> Callable[[torch.device], Feed]:
-    """The run's input, once its device is known: a mistake is reported before processes wait for each other.
+    """A function that makes the run's input for a device.
+
+    The data is checked at once: a mistake is reported before the processes wait for each other.
 
     Raises:
         ConfigError: There is no data, or it does not fit an option.
@@ -42,7 +44,7 @@ def feeding(config: TrainConfig, task: Task, world: World) -> Callable[[torch.de
 
 
 def loader(data: Dataset[Any], config: TrainConfig, task: Task, world: World, device: torch.device) -> Loader:
-    """What fetches a data set's samples."""
+    """The loader that fetches a data set's samples for this process."""
     return Loader(data, seed=config.seed, device=device, workers=_workers(config, task, world), inputs=task.inputs)
 
 
@@ -55,12 +57,12 @@ def order_of(config: TrainConfig, task: Task, data: Dataset[Any], world: World) 
 
 
 def total_steps(position: Position, feed: Feed, epochs: int | None, most: int | None) -> int:
-    """The number of the last step: what is finished, the rest of this epoch and the epochs after it, up to `most`.
+    """The number of the run's last step: at the end of its epochs, but at most `most`.
 
-    If it is unknown how long an epoch is, the last one may end earlier.
+    If the length of an epoch is unknown, it is `most`, and training may end earlier.
 
     Raises:
-        ConfigError: It cannot be known.
+        ConfigError: The number of the last step is unknown.
     """
     left, whole = feed.left(position.samples), feed.left()
     if epochs is not None and position.epoch > epochs:
@@ -78,20 +80,20 @@ def _workers(config: TrainConfig, task: Task, world: World) -> int:
     asked = task.workers if config.loading.workers is None else config.loading.workers
     if asked is not None:
         return asked
-    # A rank may have cores of its own: then it has as many threads, and a share of them would be too few.
+    # A rank may be bound to cores of its own: then torch has as many threads, and a share of them would be too few.
     return max(torch.get_num_threads(), threads_of_each(world.local_world_size))
 
 
 def check_sampler(loader: object) -> None:
-    """Makes sure that a DataLoader's sampler is over the data set of the loader.
+    """Checks that the sampler of a DataLoader is over the data set of the DataLoader.
 
-    One over a smaller data set silently leaves samples out.
+    A sampler over a smaller data set would silently leave samples out.
 
     Raises:
-        ConfigError: It is over a data set of another length.
+        ConfigError: The sampler is over a data set of another length.
     """
     data, sampler = getattr(loader, "dataset", None), getattr(loader, "sampler", None)
-    # A DistributedSampler has it as dataset, PyTorch's other samplers as data_source.
+    # A DistributedSampler keeps its data set as `dataset`, PyTorch's other samplers as `data_source`.
     sampled = getattr(sampler, "dataset", getattr(sampler, "data_source", None))
     if isinstance(data, Sized) and isinstance(sampled, Sized) and len(data) != len(sampled):
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""A fingerprint of a data set: what it keeps of its samples, since none is fetched.
+"""A fingerprint of a data set, made from what the data set keeps, without fetching a sample.
 
-A sample that is fetched may be another one each time, and have other bits on another machine. So only a few numbers
-of arrays are looked at, and a few names and sizes of files.
+A sample may be fetched differently each time, and with other bits on another machine. So a fingerprint consists of a
+few numbers from the data set's arrays, or of the names and sizes of a few files.
 """
 
 import hashlib
@@ -17,25 +17,25 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 ARRAYS = ("tensors", "indices", "data", "targets")
-"""Where data sets of PyTorch and torchvision have their samples: TensorDataset, Subset, MNIST, ImageFolder."""
+"""Attributes in which data sets of torch and torchvision keep samples: TensorDataset, Subset, MNIST, ImageFolder."""
 
 NUMBERS, FILES = 16, 64
-"""How many are looked at, evenly spread over all."""
+"""How many numbers of an array, and how many files, make the fingerprint; they are evenly spread over all."""
 
 DEPTH = 4
-"""Of data sets that consist of others."""
+"""How deep data sets are looked at that consist of other data sets."""
 
 
 @runtime_checkable
 class Fingerprinted(Protocol):
-    """A data set that knows by itself how it differs from others."""
+    """A data set that makes its own fingerprint."""
 
     def fingerprint(self) -> str:
-        """Something short that is the same for the same samples, at each start and wherever they are."""
+        """A short string, the same for the same samples, at each start and in whatever directory they are."""
 
 
 def fingerprint(data: object, depth: int = DEPTH) -> tuple[str, ...]:
-    """Words about a data set, the same at each start; none if nothing is known of its samples."""
+    """Words that describe a data set, the same at each start; empty if nothing is known of its samples."""
     if isinstance(data, Fingerprinted):
         return (str(data.fingerprint()),)
     if not isinstance(data, Dataset) or not depth:
@@ -48,10 +48,10 @@ def fingerprint(data: object, depth: int = DEPTH) -> tuple[str, ...]:
 
 
 def of_files(root: Path, paths: Iterable[Path], *more: object) -> str:
-    """A digest of the names of files below a root and of their sizes, and of whatever else is known.
+    """A digest of `more` and of the files' sizes and their names relative to `root`.
 
     Raises:
-        TrainerError: One cannot be found any more.
+        TrainerError: A file cannot be found any more.
     """
     try:
         files = [(str(path.relative_to(root)), path.stat().st_size) for path in paths]
@@ -61,18 +61,18 @@ def of_files(root: Path, paths: Iterable[Path], *more: object) -> str:
 
 
 def spread(count: int, most: int = FILES) -> list[int]:
-    """Some of the numbers from 0 to below this one, evenly spread, with the first and the last of them."""
+    """At most `most` of the numbers from 0 to `count - 1`, evenly spread, including the first and the last."""
     return sorted({number * (count - 1) // (most - 1) for number in range(most)}) if count else []
 
 
 def _several(value: Any) -> Sequence[Any]:
-    """One thing, or several: the tensors of a TensorDataset, the data sets that one joins."""
+    """The items of a tuple (the tensors of a TensorDataset) or of a list of data sets; otherwise the value itself."""
     several = isinstance(value, tuple) or (isinstance(value, list) and value and isinstance(value[0], Dataset))
     return value if several else (value,)
 
 
 def _is_array(value: Any) -> bool:
-    """Whether numbers can be taken out of it at any place."""
+    """Whether the value has numbers that can be read by their index."""
     match value:
         case Tensor():
             return value.layout is torch.strided
@@ -82,7 +82,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _of_array(array: Any) -> Iterator[str]:
-    """Its type and shape, and some of its numbers."""
+    """The type and the shape of an array, and some of its numbers."""
     listed = isinstance(array, list | range)
     shape = (len(array),) if listed else tuple(array.shape)
     yield f"{'list' if listed else str(array.dtype).removeprefix('torch.')}[{','.join(map(str, shape))}]"

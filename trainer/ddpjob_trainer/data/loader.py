@@ -1,7 +1,7 @@
 """Batches: samples fetched in a given order, by this process or by workers that it starts, and moved to the device.
 
-Each sample is fetched with random generators seeded by the run's seed, the epoch and the sample's number. So what is
-drawn for it, for example an augmentation, is the same whichever process fetches it: a rank or its worker, before a
+Before each sample is fetched, the random generators are seeded by the run's seed, the epoch and the sample's index.
+So a random augmentation of the sample is the same whichever process fetches it: a rank or its worker, before a
 resume or after it, with any number of processes.
 """
 
@@ -26,7 +26,8 @@ from .copying import Pair, ahead, pair
 class Loader:
     """Fetches batches of one data set, one sequence of them after another.
 
-    Workers start with the first sequence and stay: a later fork would copy a process that has grown, and has threads.
+    Workers start with the first sequence and stay. Forking them later would copy a rank that has grown and has
+    threads.
     """
 
     def __init__(
@@ -38,12 +39,12 @@ class Loader:
         workers: int = 0,
         inputs: Callable[[Any], Any] = lambda samples: samples,
     ) -> None:
-        """`inputs`: what the model takes, of samples on the device."""
+        """`inputs`: makes the model's inputs from samples that are on the device."""
         self.data, self.samples = data, sample_count(data)
         self._inputs = inputs
         self._device = device
         self._batches = _Batches(data, seed)
-        # Data in memory takes longer to hand over than to fetch.
+        # For data in memory, sending samples from worker to rank takes longer than fetching them.
         self._workers = 0 if _in_memory(data) else workers
         self._requests = _Requests(to_workers=self._workers > 0)
         self._loader = self._loading(self._requests, self._workers, stay=self._workers > 0)
@@ -56,19 +57,19 @@ class Loader:
             collate_fn=_as_it_is,
             num_workers=workers,
             persistent_workers=stay,
-            # They share the data set's memory and are the rank's own children, whatever Python's default has become.
+            # Forked workers share the data set's memory and are children of the rank. Python's default has changed.
             multiprocessing_context="fork" if workers else None,
             worker_init_fn=functools.partial(_become_worker, os.getpid()),
             pin_memory=self._device.type == "cuda",
-            # Its own generator: it draws a seed, which must not shift the model's random numbers.
+            # The DataLoader draws a seed, which must not change the random numbers of the model.
             generator=torch.Generator(),
         )
 
     def batches(self, epoch: int, indices: Iterable[Tensor]) -> Iterator[tuple[Any, Any]]:
-        """Pairs of inputs and targets, one for each tensor of samples' numbers.
+        """Pairs of inputs and targets, one pair for each tensor of samples' indices.
 
         Raises:
-            TrainerError: A sample cannot be fetched, and the data set has said why.
+            TrainerError: The data set cannot fetch a sample; the error is its own.
         """
         self._requests.epoch, self._requests.indices = epoch, indices
         pairs = map(self._on_device, self._loader)
@@ -76,10 +77,10 @@ class Loader:
             yield self._inputs(samples), target
 
     def batch(self, indices: Tensor) -> tuple[Any, Any]:
-        """One batch, before there are workers.
+        """A single batch, fetched before workers have started.
 
-        If there will be some, a temporary worker fetches it: a file that a data set opens for its first sample would
-        belong to this process, and all workers would inherit it and share its position.
+        If workers are wanted, a temporary worker fetches it. Otherwise a file that the data set opens for its first
+        sample would be open in this process: all workers would inherit it, and share its position.
         """
         requests = [Request(0, indices.tolist() if self._workers else indices)]
         samples, target = self._on_device(next(iter(self._loading(requests, min(1, self._workers), stay=False))))
@@ -102,7 +103,7 @@ def sample_count(data: Dataset[Any]) -> int:
     """How many samples a data set has.
 
     Raises:
-        ConfigError: It has none, or does not know how many, so that it cannot be divided among processes.
+        ConfigError: The data set is empty, or its length is unknown, so that it cannot be divided among processes.
     """
     if isinstance(data, DataLoader):
         raise ConfigError(
@@ -122,12 +123,12 @@ def sample_count(data: Dataset[Any]) -> int:
 
 
 def _in_memory(data: Dataset[Any]) -> bool:
-    """Whether one indexing fetches many samples; a class derived from TensorDataset may treat each by itself."""
+    """Whether many samples can be fetched by one indexing: not if a subclass of TensorDataset overrides indexing."""
     return isinstance(data, TensorDataset) and type(data).__getitem__ is TensorDataset.__getitem__
 
 
 class _Requests:
-    """What to fetch next, as the loader's sampler."""
+    """The sampler of the DataLoader: yields a request for each batch to fetch."""
 
     epoch = 0
     indices: Iterable[Tensor] = ()
@@ -136,12 +137,12 @@ class _Requests:
         self._to_workers = to_workers
 
     def __iter__(self) -> Iterator[Request]:
-        # A tensor would go to a worker through shared memory.
+        # Lists, because a tensor would go to a worker through shared memory.
         return (Request(self.epoch, batch.tolist() if self._to_workers else batch) for batch in self.indices)
 
 
 class _Batches(Dataset[Any]):
-    """A data set that is asked for whole batches, and seeds each of their samples."""
+    """A data set of whole batches, which seeds the generators before each sample."""
 
     def __init__(self, data: Dataset[Any], seed: int) -> None:
         self._data = data
@@ -149,10 +150,10 @@ class _Batches(Dataset[Any]):
         self._at_once = _in_memory(data)
 
     def __getitem__(self, request: Request) -> Any:
-        """The batch, or why there is none: raised in a worker, that would be hidden in a page of frames."""
+        """The batch, or the error why there is none: raised in a worker, it would be hidden in a long traceback."""
         if self._at_once:
-            return self._data[request.indices]  # One indexing of whole tensors, which draws nothing. In a rank
-        # the model draws; in a worker there is nothing to disturb.
+            return self._data[request.indices]  # One indexing of whole tensors, which draws no random numbers.
+        # In a rank, the model draws from the same generators, so they are restored. A worker has no model.
         with nullcontext() if get_worker_info() else undisturbed():
             try:
                 return default_collate([self._sample(request.epoch, index) for index in map(int, request.indices)])
@@ -169,7 +170,7 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _become_worker(rank: int, _number: int) -> None:
-    """A worker ends only with its rank: a signal that all processes of a container get is for the rank."""
+    """Makes a worker end only with its rank. A signal to all processes of a container is for the rank to handle."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     die_with(rank)

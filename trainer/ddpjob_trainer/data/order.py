@@ -1,7 +1,7 @@
 """The order of samples: which process sees which sample at which step.
 
-It depends only on the seed, the epoch and a cursor in samples, never on the number of processes or on what they did
-before: so a run can go on from any sample, with any number of processes.
+The order depends only on the seed, the epoch and a cursor in samples, not on the number of processes or on what they
+did before. So a run can go on from any sample, with any number of processes.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,22 +16,22 @@ from torch import Tensor
 from ddpjob_trainer.random_state import mixed
 
 Shuffle = Callable[[torch.Generator], Tensor]
-"""Returns the indexes of all samples in a random order."""
+"""Returns the indices of all samples in a random order."""
 
 
 @runtime_checkable
 class Shuffled(Protocol):
-    """A data set with a better order than an arbitrary one: one in which neighbours are read together."""
+    """A data set that itself chooses a random order in which it can be read fast, from few files at a time."""
 
     def shuffled(self, generator: torch.Generator) -> Tensor:
-        """The indexes of all its samples in a random order."""
+        """The indices of all its samples in a random order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """How a data set is cut into steps, and each step into the ranks' parts.
 
-    Each epoch has its own permutation. The rest that does not fill a step is dropped, a different one each epoch.
+    Each epoch has its own permutation. Samples that do not fill a last step are dropped, other ones in each epoch.
     """
 
     samples: int
@@ -40,7 +40,7 @@ class Order:
     world_size: int
     seed: int
     shuffle: Shuffle | None = None
-    """None: any order is as good as another."""
+    """None: a uniformly random permutation."""
 
     def __post_init__(self) -> None:
         if self.global_batch > self.samples:
@@ -56,7 +56,7 @@ class Order:
 
     def steps(self, cursor: int = 0) -> int:
         """Remaining steps in an epoch of which `cursor` samples have been seen."""
-        return max(0, self.samples - cursor) // self.global_batch  # With other data it may have fewer than before.
+        return max(0, self.samples - cursor) // self.global_batch  # The data may have shrunk below the cursor.
 
     @property
     def part(self) -> slice:
@@ -72,10 +72,10 @@ class Order:
 
     @property
     def weight(self) -> float:
-        """The factor of this rank's mean loss that makes the average of all gradients that of the whole batch.
+        """The factor of this rank's mean loss with which the average of all ranks' gradients is that of the batch.
 
-        DDP adds up the gradients and divides by the number of processes W; with n of N samples here the mean over the
-        batch needs n/N in place of 1/W. Exactly 1.0 where the parts are even.
+        DDP adds up the gradients of W processes and divides by W. If this rank has n of the batch's N samples, the
+        mean over the batch needs the factor n/N in place of 1/W. Exactly 1.0 if all parts are equal.
         """
         return self.batch_size * self.world_size / self.global_batch
 

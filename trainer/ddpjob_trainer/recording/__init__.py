@@ -1,1 +1,1 @@
-"""How training went, kept for later as JSON lines by rank 0, which gathers and reads nothing only for them."""
+"""How training went, recorded by rank 0 as JSON lines, from values that it has anyway."""

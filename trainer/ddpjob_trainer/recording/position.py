@@ -1,4 +1,4 @@
-"""Where a run is."""
+"""How far a run has come."""
 
 from dataclasses import dataclass
 
@@ -15,19 +15,19 @@ class Position:
     epoch: int = 1
     """The present epoch; counts from 1."""
     samples: int = 0
-    """Samples of this epoch that all processes together have seen."""
+    """Samples of this epoch that all processes together have trained on."""
     activity: str = "starting"
 
     def epoch_of(self, epochs: int | None) -> str:
-        """The present epoch, of how many if that is known, as it is printed."""
+        """The present epoch, with the number of epochs if that is known, as it is printed."""
         return f"{self.epoch}" if epochs is None else f"{self.epoch}/{epochs}"
 
     def advance(self, samples: int) -> None:
-        """One more step is finished."""
+        """Moves on by one finished step, which took this many samples of all processes."""
         self.step += 1
         self.samples += samples
 
     def next_epoch(self) -> None:
-        """The present epoch is finished."""
+        """Moves on to the beginning of the next epoch."""
         self.epoch += 1
         self.samples = 0

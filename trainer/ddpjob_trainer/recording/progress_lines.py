@@ -1,4 +1,4 @@
-"""Progress as it is printed: one line every few steps, by every rank, of its own loss and pace."""
+"""Lines of progress: every few steps, each rank prints its own loss and pace."""
 
 import time
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from .position import Position
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What was printed: means over the steps since the previous line."""
+    """The values of a printed line: means over the steps since the previous line."""
 
     loss: float | None
-    """None: this rank had nothing to learn from."""
+    """None: this rank had no samples in these steps."""
     steps_per_second: float
 
 
 class ProgressLines:
-    """Prints the first step, the last, and every one that `log_every` divides.
+    """Prints the first step, the last step, and each step whose number `log_every` divides.
 
     If several ranks write into one log, `rank` distinguishes them; None: there is only one.
 
@@ -49,11 +49,14 @@ class ProgressLines:
         self._window = _Window()
 
     def resume(self) -> None:
-        """Training goes on after something else, whose time and loss do not belong to the pace."""
+        """Starts to measure afresh, because the time since the last step was not spent on training."""
         self._window = _Window()
 
     def step(self, loss: Tensor | None) -> Line | None:
-        """A step is finished, with this rank's mean loss, if it had anything; returns the line, if one is printed."""
+        """Counts a finished step, and returns the values of its line if one is printed.
+
+        `loss`: this rank's mean loss; None: it had no samples.
+        """
         self._window.add(loss)
         step = self._position.step
         if step not in {self._first, self.total_steps} and step % self._log_every:
@@ -67,7 +70,7 @@ class ProgressLines:
         line = Line(self._window.mean_loss(), self._window.steps / self._window.seconds(now))
         self.loss = self.loss if line.loss is None else line.loss
         if step == self._first:
-            # The pace comes from the others: a first step includes much that happens once.
+            # Later steps are better for an estimate of the remaining time: a first step includes one-time work.
             seconds_per_step = self._window.seconds(now)
             self._began = now
         else:

@@ -1,6 +1,6 @@
-"""What rank 0 records, as JSON lines. If they cannot be written any more, training goes on without them.
+"""What rank 0 records, as JSON lines. If the file can no longer be written, training goes on without it.
 
-Each event is in the file when `add` returns, unless storage hangs: a run may end in any way, at any moment.
+Each event is in the file when `add` returns, unless the storage hangs: so none is lost if the process is killed.
 """
 
 import time
@@ -14,14 +14,14 @@ from ddpjob_rank.recording.event_file import EventFile
 from ddpjob_rank.recording.json_lines import JsonLines
 
 PATIENCE_SECONDS, CLOSING_SECONDS = 0.1, 5.0
-"""How long training waits for an event, and the end of a run for all."""
+"""How long training waits until an event is written, and how long the end of a run waits for all events."""
 
 RANKS = 64
-"""How many ranks' times are recorded."""
+"""The greatest number of ranks whose times are recorded."""
 
 
 class Recorder:
-    """Records the events of one start of a run; without a directory, none."""
+    """Records the events of one start of a run; without a directory, records nothing."""
 
     def __init__(self, directory: Path | None, attempt: int) -> None:
         self._directory = directory
@@ -29,7 +29,9 @@ class Recorder:
         self._file: EventFile | None = None
 
     def begin(self, step: int, facts: Mapping[str, Any]) -> None:
-        """Training is about to start after this step; what earlier starts recorded of later steps no longer counts.
+        """Opens the file, and records that training starts after this step.
+
+        Readers then ignore what earlier starts have recorded about later steps.
 
         Raises:
             ConfigError: The directory cannot be written.
@@ -48,7 +50,7 @@ class Recorder:
         self.add("started", step, **facts)
 
     def add(self, word: str, step: int, /, **values: Any) -> None:
-        """Something has happened after this step. Values are JSON's; None is left out."""
+        """Records an event that happened after `step`. Values are those that JSON has; None is left out."""
         if self._file is not None:
             known = {name: value for name, value in values.items() if value is not None}
             self._file.add(Event(word, time.time(), self._attempt, step, known))
@@ -61,8 +63,8 @@ class Recorder:
 
 
 def by_rank(seconds: Sequence[float]) -> dict[str, float]:
-    """Times of ranks by their numbers; if there are too many ranks for a line, some from fastest to slowest."""
+    """Times by rank. Of more than RANKS ranks, some are taken, evenly spread from the fastest to the slowest."""
     known = sorted((time, rank) for rank, time in enumerate(seconds) if time)
     if len(known) > RANKS:
         known = [known[at * (len(known) - 1) // (RANKS - 1)] for at in range(RANKS)]
-    return {str(rank): time for time, rank in sorted(known, key=lambda one: one[1])}
+    return {str(rank): time for time, rank in sorted(known, key=lambda pair: pair[1])}

@@ -1,4 +1,4 @@
-"""What a run tells of itself: to its log, to its supervisor, and to its metrics."""
+"""What a run reports: to its log, to its supervisor, and to the file of its metrics."""
 
 import time
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from .step_times import StepTimes
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What came out of an evaluation: means over all samples."""
+    """The result of an evaluation: means over all samples."""
 
     metrics: dict[str, float]
     loss: float
@@ -36,7 +36,7 @@ class Evaluation:
 
 @dataclass(slots=True)
 class Reporter:
-    """Follows a run."""
+    """Reports how a run goes; each method is called when what its name says has happened."""
 
     position: Position
     progress: ProgressLines
@@ -57,13 +57,13 @@ class Reporter:
         self._began, self._first_step = time.monotonic(), self.position.step
 
     def begin(self, activity: str) -> None:
-        """What the process does now, for the failure report and for the supervisor."""
+        """Another activity begins, which a failure report would name. Also tells the supervisor."""
         self.position.activity = activity
         reporting.report(activity=activity, epoch=self.position.epoch)
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Steps are trained inside."""
+        """A context in which steps are trained. Its time counts as training."""
         began = time.monotonic()
         self.begin("training")
         self.progress.resume()
@@ -72,7 +72,7 @@ class Reporter:
         self._training_seconds += time.monotonic() - began
 
     def step(self, loss: Tensor | None) -> None:
-        """A step is finished. The supervisor is told the loss that was last printed: so nothing need be read."""
+        """A step is finished. The supervisor gets the last printed loss, so that no loss is read from the device."""
         line = self.progress.step(loss)
         step = self.position.step
         reporting.report(step=step, loss=self.progress.loss)
@@ -90,7 +90,7 @@ class Reporter:
             )
 
     def _learning_rate(self) -> float | None:
-        """The first group's for the next step; None: it is a tensor, which may be on a device."""
+        """The first group's rate in the next step; None: it is a tensor, which may be on a GPU and slow to read."""
         rate = self.optimizer.param_groups[0]["lr"]
         return rate if isinstance(rate, float) else None
 
@@ -101,7 +101,7 @@ class Reporter:
         self.recorder.add("evaluated", self.position.step, **values)
 
     def skipped(self, broken: int) -> None:
-        """So many broken samples have had others in their place since the start."""
+        """An epoch has ended, and `broken` samples have been replaced by others since the start."""
         if self.world.leads:
             record("skipped", epoch=self._epoch, broken=broken)
             self.recorder.add("skipped", self.position.step, epoch=self.position.epoch, broken=broken)
@@ -111,7 +111,7 @@ class Reporter:
         return self.position.epoch_of(self.progress.epochs)
 
     def finished(self, result: Evaluation | None) -> None:
-        """All is trained, with the result of the last evaluation."""
+        """All steps are trained, and `result` is that of the last evaluation."""
         if self.world.leads:
             step = self.position.step
             samples = (step - self._first_step) * self.global_batch
@@ -122,9 +122,9 @@ class Reporter:
             self.recorder.add("finished", step, samples_per_second=pace, seconds=seconds)
 
     def ended(self, error: Exception) -> None:
-        """The run ends by an error."""
+        """The run ends with an error."""
         self.recorder.add("ended", self.position.step, error=type(error).__name__, message=last_line(error))
 
     def close(self) -> None:
-        """Nothing more will happen."""
+        """The run is over: no other event may follow."""
         self.recorder.close()

@@ -1,4 +1,4 @@
-"""What a start of a run is: its world, its machine, its software, and what it should do."""
+"""The facts that are recorded at each start of a run: its world, machine, software and options."""
 
 import dataclasses
 import os
@@ -14,11 +14,11 @@ from ddpjob_rank.world import World
 from ddpjob_trainer.config import TrainConfig
 
 PREFIXES = ("NCCL_", "GLOO_", "TORCH_", "OMP_", "CUDA_", "MKL_")
-"""Prefixes of variables that decide how a run works; none of them is a secret."""
+"""Prefixes of environment variables that influence a run; none of these variables is a secret."""
 
 
 def facts(config: TrainConfig, world: World, device: torch.device, **more: Any) -> dict[str, Any]:
-    """All that somebody who looks back may want to know about it."""
+    """The facts about this start of a run, as JSON values; `more` is added to them."""
     return {
         "job": os.environ.get(Env.NAME),
         "uid": config.uid,
@@ -50,7 +50,7 @@ def _name(device: torch.device) -> str:
 
 
 def _processor() -> str | None:
-    """According to Linux."""
+    """The model of the CPU, according to Linux; None: unknown."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -60,5 +60,5 @@ def _processor() -> str | None:
 
 
 def _given(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Without what was left open."""
+    """A dict of the fields that have a value."""
     return {name: value for name, value in fields if value is not None}
