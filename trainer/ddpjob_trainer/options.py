@@ -91,7 +91,7 @@ def _gpus(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModeConfig:
-    """Which processes train: all, with DistributedDataParallel; or a single one, with DataParallel or without."""
+    """Which processes train: all, with DistributedDataParallel; or one process alone, with or without DataParallel."""
 
     mode: Mode = option(
         DDP,
@@ -107,7 +107,7 @@ class ModeConfig:
     )
 
     def check_world(self, world_size: int) -> None:
-        """Checks that a mode of one process has only one: several would each train a model of their own.
+        """Checks that there is one process if the mode is for one: several would each train a model of their own.
 
         Raises:
             ConfigError: There are several processes.

@@ -1,1 +1,1 @@
-"""What is saved of a run, how, when, and how it comes back."""
+"""Checkpoints: what is saved of a run, when and how, and how it is restored."""

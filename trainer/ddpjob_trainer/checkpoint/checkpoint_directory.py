@@ -1,10 +1,10 @@
 """Checkpoints as files: how they are written, and which of them are removed. `reading` finds the newest one.
 
-Only rank 0 uses this. A directory belongs to one job; yet two of its attempts may be here at once, if an unreachable
-machine still runs the earlier one, and so may two jobs by mistake. The earlier one gives way.
+Only rank 0 uses this. A directory belongs to one job. But two attempts may write to it at once, if an unreachable
+machine still runs the earlier one, and by mistake two jobs may. The earlier writer gives way to the later one.
 
-Other things may be here, too. What no manifest of this program's shows to be of this line is never removed, and keeps
-its name.
+The directory may hold other things, too. Whatever this program's manifests do not show to be a checkpoint that led to
+this run is never removed, and keeps its name.
 """
 
 import errno
@@ -52,10 +52,10 @@ from .reading import (
 )
 
 TEMPORARY_PREFIX = ".step-ddpjob-train-"
-"""The mark of directories that nobody needs any more once their writer is gone."""
+"""The prefix of temporary directories, which are garbage once their writer is gone."""
 
 TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
-"""What rename(2) of a directory says if something has its new name."""
+"""The errors of rename(2) for a directory if its new name is taken."""
 
 NOTHING_DONE = "Nothing was started or removed"
 START_OVER = "with --start-over training begins at step 0 if no other one can be used"
@@ -67,7 +67,7 @@ class Checkpoints:
     """The checkpoints in one directory.
 
     Raises:
-        ConfigError, StorageFullError, StorageError: The directory cannot be made, read or written.
+        ConfigError, StorageFullError, StorageError: The directory cannot be created, read or written.
     """
 
     def __init__(self, directory: Path, keep: int) -> None:
@@ -76,7 +76,7 @@ class Checkpoints:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             for leftover in self.directory.glob(f"{TEMPORARY_PREFIX}*"):
-                if not leftover.is_symlink():  # What it leads to is somebody else's.
+                if not leftover.is_symlink():  # The target of a link belongs to somebody else.
                     self._clear(leftover)
             with TemporaryFile(dir=self.directory):
                 pass
@@ -92,17 +92,18 @@ class Checkpoints:
     ) -> Found[Decoded] | None:
         """The newest checkpoint that can be used, to go on from it; None if there is none.
 
-        Broken ones that are newer are set aside. What is not of this program is left as it is.
+        Broken checkpoints that are newer are set aside. Those of other programs are left as they are.
 
         Args:
             decode: Reads a state.
-            start_over: Whether training may begin at step 0, or go on from an older one, though there are checkpoints
-                of this program that cannot be used.
-            patience: Seconds for which one that cannot be read is tried again.
+            start_over: Whether training may begin at step 0, or go on from an older checkpoint, although checkpoints
+                of this program cannot be used.
+            patience: Seconds for which a checkpoint that cannot be read is tried again.
 
         Raises:
-            CheckpointUnusableError: There are such ones, and it may not. Nothing has been changed.
-            StorageUnavailableError: One that may be the newest cannot be read.
+            CheckpointUnusableError: Checkpoints of this program cannot be used, and training may not start over. No
+                file has been changed.
+            StorageUnavailableError: A checkpoint that may be the newest cannot be read.
         """
         search = look(self._paths, decode, patience).told()
         broken = search.of_kind(BrokenError)
@@ -130,14 +131,14 @@ class Checkpoints:
         """Puts a checkpoint in place, and only then removes the oldest ones.
 
         Args:
-            manifest: What it is; time, size and checksum are filled in.
+            manifest: The description of the checkpoint; time, size and checksum are filled in here.
             encode: Writes the state.
             check: Raises if the file with the state cannot be read back.
 
         Raises:
-            StorageFullError, ConfigError, StorageError: It could not be written: there is no room, it is forbidden,
-                or the storage is in trouble. Nothing of it is left, and earlier ones are intact.
-            SupersededError: A later attempt has written here, and takes over.
+            StorageFullError, ConfigError, StorageError: The checkpoint could not be written, because the storage is
+                full, forbids it, or fails. Nothing of the checkpoint is left, and earlier ones are intact.
+            SupersededError: A later attempt or run has written here, and takes over.
         """
         name, content = f"step-{manifest.step:08}", Content()
         try:
@@ -159,12 +160,12 @@ class Checkpoints:
 
     @contextmanager
     def _workspace(self) -> Iterator[Path]:
-        """A directory that is removed with all that is still in it; if the process dies first, at the next start."""
+        """A temporary directory, removed with its content at the end, or at the next start if the process dies."""
         with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=self.directory, ignore_cleanup_errors=True) as name:
             yield Path(name)
 
     def _put_in_place(self, fresh: Path, manifest: Manifest) -> Path:
-        """Gives a written checkpoint its name, or the first like it that nothing else has."""
+        """Renames a written checkpoint to its name, or if that is taken, to the first free name with a number."""
         for path in _names(self.directory / fresh.name):
             self._refuse_if_late(manifest)
             try:
@@ -180,20 +181,24 @@ class Checkpoints:
         raise AssertionError("a directory does not have all names")
 
     def tidy(self, manifest: Manifest, newest: Path) -> None:
-        """Removes what earlier attempts have not come to, for a run of this manifest that has read its newest one."""
+        """Removes old checkpoints that earlier attempts did not get to remove, except `newest`.
+
+        `manifest`: the manifest of a run that has resumed from `newest`.
+        """
         self._remove_all((path for path in self._old(manifest) if path != newest), manifest)
 
     def _prune(self, path: Path, manifest: Manifest) -> None:
-        """Removes the old ones, if the one just written is good."""
+        """Removes old checkpoints if the one just written, at `path`, can be read back."""
         old = self._old(manifest)
         if old and self._is_good(path):
             self._remove_all(old, manifest)
 
     def _old(self, manifest: Manifest) -> list[Path]:
-        """All but the newest of this line, and all but as many broken ones.
+        """The checkpoints to remove: all but the newest `keep` that led to this one, and all but `keep` broken ones.
 
-        One of a later step is from another line, or it would have been resumed from: it replaces nothing else, and is
-        old when this line has passed its step. Of which line one with a torn manifest was nobody can tell.
+        A checkpoint of a later step did not lead to this one: otherwise training would have resumed from it. It does
+        not count among those that are kept, and becomes old when training has passed its step. A broken checkpoint
+        with a torn manifest counts as well: it no longer shows to which run it belonged.
         """
         ours = [(order, path) for order, path in self._line(self._paths(), manifest) if order[1] <= manifest.step]
         aside = self._set_aside_before()
@@ -209,7 +214,7 @@ class Checkpoints:
                 warn(f"the old checkpoint {path} could not be removed: {error.strerror}")
 
     def _line(self, paths: list[Path], manifest: Manifest) -> list[tuple[tuple[tuple[int, str], int], Path]]:
-        """Those of some checkpoints that led to this one, as their manifests show, with their places."""
+        """Those of the checkpoints that led to `manifest`, as their own manifests show, each after its sort key."""
         known = []
         for path in paths:
             with suppress(UnusableError):
@@ -222,7 +227,7 @@ class Checkpoints:
         """Whether a checkpoint that has been written can be read back.
 
         Raises:
-            StorageError: It has become another one on its way to the disk and back.
+            StorageError: Its content differs from what was written.
         """
         try:
             read_whole(path, afresh=True)
@@ -238,23 +243,23 @@ class Checkpoints:
         return True
 
     def _remove(self, path: Path, manifest: Manifest) -> None:
-        """Removes a checkpoint, if it is there, so that its name never refers to half of it.
+        """Removes a checkpoint if it exists, by renaming it first: so its name never refers to half of it.
 
         Raises:
-            SupersededError: There is one of a later writer than the manifest's. It stays.
+            SupersededError: A later writer than the manifest's has put a checkpoint there, which stays.
         """
         with self._workspace() as workspace, suppress(FileNotFoundError):
             aside = workspace / path.name
             path.rename(aside)
-            # Checked here, where nothing can put another one in its place.
+            # Checked after the rename: in the workspace no other writer can replace the checkpoint any more.
             if place_of(aside, unknown=NO_ATTEMPT)[0] > manifest.writer:
                 aside.rename(path)
             else:
-                (aside / MANIFEST).unlink()  # First, as `_clear` tells a whole one by it.
+                (aside / MANIFEST).unlink()  # First, because `_clear` restores a checkpoint that has its manifest.
         self._refuse_if_late(manifest)
 
     def _set_aside(self, path: Path) -> None:
-        """Gives a broken checkpoint a name that tells that it is broken."""
+        """Renames a broken checkpoint so that its name ends with `.broken`."""
         for aside in _names(path.with_name(f"{path.name}.broken")):
             try:
                 path.rename(aside)
@@ -267,20 +272,20 @@ class Checkpoints:
                 return
 
     def _set_aside_before(self) -> list[Path]:
-        """The newest name first."""
+        """The broken checkpoints that were set aside, in descending order of their names."""
         return sorted((path for path in self.directory.iterdir() if BROKEN.fullmatch(path.name)), reverse=True)
 
     def _clear(self, leftover: Path) -> None:
-        """Removes what a writer has left behind, but for a whole checkpoint, which gets its name back.
+        """Removes a temporary directory that a writer has left; a complete checkpoint in it gets its name back.
 
-        The writer may be one of an earlier attempt that still writes. One that died as it wrote the manifest, which
-        comes last, has left nothing whole.
+        The writer may belong to an earlier attempt that still writes. The manifest is written last: if the writer has
+        died before that, the checkpoint is not complete.
         """
         for manifest in leftover.glob(f"*/{MANIFEST}"):
             try:
                 read_manifest(manifest.parent)
             except UnavailableError:
-                return  # It may be whole: the next start will see.
+                return  # The checkpoint may be complete: the next start tries again.
             except (BrokenError, ForeignError):
                 continue
             except NewerError:
@@ -318,7 +323,7 @@ class Checkpoints:
 
 
 def _is_torn(aside: Path) -> bool:
-    """Whether one that was set aside has a torn manifest of this program's, and nothing of anybody else."""
+    """Whether a checkpoint that was set aside has a torn manifest of this program, and no file of anybody else."""
     try:
         read_manifest(aside)
     except BrokenError:
@@ -347,7 +352,7 @@ def _write_manifest(path: Path, manifest: Manifest, content: Content) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Makes names in a directory durable: fsync(2) of a file does not."""
+    """Makes the names of the files in a directory durable, which fsync(2) of a file does not."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -361,7 +366,7 @@ def _named(writer: tuple[float, str]) -> str:
 
 
 def _names(path: Path) -> Iterator[Path]:
-    """A path, and then others like it, but for those that something has."""
+    """A path, and then the same with `-2`, `-3` and so on, without those that exist."""
     for number in count(1):
         name = path if number == 1 else path.with_name(f"{path.name}-{number}")
         if not os.path.lexists(name):

@@ -7,32 +7,32 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 PORTION_BYTES = 128 * 1024 * 1024
-"""How much goes to the disk at once. A process that is killed inside fsync(2) lives until that is done, and a gang
-that starts again waits for its end. Each call commits the file system's journal, so it should not be much less
-either: 1.5 GB took 14.6 s by 32 MiB, 8.4 s by 64, 4.7 s by 128 and 4.9 s by 256, and the longest call 0.04, 0.06,
-0.07 and 0.15 s (ext4, medians of three, in turn)."""
+"""Bytes between two calls of fsync(2). Not more: a process that is killed inside fsync(2) lives until the call
+returns, and a gang that starts again waits for its end. Not much less: each call commits the file system's journal.
+1.5 GB took 14.6 s in portions of 32 MiB, 8.4 s of 64, 4.7 s of 128 and 4.9 s of 256 MiB; the longest call took 0.04,
+0.06, 0.07 and 0.15 s (ext4, medians of three, in turn)."""
 
 
 class Sink(Protocol):
-    """What a state is written to."""
+    """The file-like object that a state is written to."""
 
     def write(self, data: bytes | memoryview) -> int:
-        """Takes all of it, and returns its size."""
+        """Writes all of `data`, and returns its size in bytes."""
 
     def flush(self) -> None:
-        """Does nothing: the file is flushed in its own time."""
+        """Does nothing: `Content` itself flushes its file."""
 
 
 class Content:
-    """All that is written to one file.
+    """The content of one file, as it is written.
 
-    An error of the file is kept until the end: torch's writer, which calls `write`, would hide it; and this way it
-    becomes known how much room is needed.
+    An error of the file is raised only at the end: torch's writer, which calls `write`, would hide it. So `size` also
+    becomes known if the disk is full.
     """
 
     def __init__(self) -> None:
         self.size = 0
-        """Bytes, including those for which there was no room."""
+        """Size of the whole content in bytes, including those for which there was no room."""
         self._hash = hashlib.sha256()
         self._unsynced = 0
         self._error: OSError | None = None
@@ -44,10 +44,10 @@ class Content:
         return self._hash.hexdigest()
 
     def fill(self, path: Path, encode: Callable[[Sink], object]) -> None:
-        """Creates the file, and makes it durable.
+        """Creates the file, has `encode` write its content, and makes it durable.
 
         Raises:
-            OSError: It could not be written.
+            OSError: The file could not be written.
         """
         with path.open("wb") as self._file:
             encode(self)
@@ -56,7 +56,7 @@ class Content:
             self._sync()
 
     def write(self, data: bytes | memoryview) -> int:
-        """Takes what comes next."""
+        """Appends `data` to the file, and returns its size in bytes."""
         view = memoryview(data).cast("B")
         for start in range(0, len(view), PORTION_BYTES):
             self._add(view[start : start + PORTION_BYTES])
@@ -85,7 +85,7 @@ class Content:
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Writes these bytes to a durable file."""
+    """Writes `content` to a file, and makes it durable."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()

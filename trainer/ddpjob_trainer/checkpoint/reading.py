@@ -1,11 +1,12 @@
-"""Finding the newest checkpoint that can be used. It only reads: training may go on there.
+"""Finds the newest checkpoint that can be used. It only reads: training may be writing to the directory.
 
-    step-00000120/state.pt         what is restored, opaque here
-    step-00000120/manifest.json    what it is, with size and checksum of the other; written last
-    step-00000120-2                the same, where something else had its name
-    step-00000120.broken           a broken one that was set aside
+    step-00000120/state.pt         the state, which this module does not interpret
+    step-00000120/manifest.json    the description, with size and checksum of the state; written last
+    step-00000120-2                a checkpoint whose name without `-2` was taken
+    step-00000120.broken           a broken checkpoint that was set aside
 
-`unusable` has the four reasons for which one is passed over, or for which there is no answer.
+`manifests.unusable` has the four reasons for which a checkpoint cannot be used. With three of them it is passed over.
+If it is unavailable, the search fails.
 """
 
 import hashlib
@@ -31,14 +32,14 @@ STATE = "state.pt"
 BROKEN = re.compile(r"step-\d{8,}(?:-\d+)?\.broken(?:-\d+)?")
 
 PATIENCE_SECONDS = 30.0
-"""For this long a checkpoint that cannot be read is tried again."""
+"""How long a checkpoint that cannot be read is tried again."""
 PAUSE_SECONDS = 0.2
 
 READABLE = "Let this user read it, or train as its owner (in a pod's securityContext: fsGroup, or runAsUser)"
 
 Decoded = TypeVar("Decoded")
 Decode = Callable[[Path], Decoded]
-"""Reads a state; raises if it cannot be read, though whole."""
+"""Reads a state from its file; raises if this version cannot read it, although the file is intact."""
 Place = tuple[tuple[float, str], int]
 
 
@@ -50,7 +51,7 @@ class Found(Generic[Decoded]):
     manifest: Manifest
     content: SharedFile
     state: Decoded
-    """The decoded content."""
+    """The decoded `content`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +62,20 @@ class Search(Generic[Decoded]):
     passed_over: dict[Path, UnusableError]
 
     def told(self) -> "Search[Decoded]":
-        """Itself; a warning is given for each that was passed over."""
+        """Prints a warning for each checkpoint that was passed over; returns this search."""
         for path, why in self.passed_over.items():
             warn(f"checkpoint {path} is passed over: {why}")
         return self
 
     def of_kind(self, kind: type[UnusableError]) -> list[Path]:
-        """Those that were passed over for this reason."""
+        """The checkpoints that were passed over with an error of this class."""
         return [path for path, why in self.passed_over.items() if isinstance(why, kind)]
 
     def refuse_newer(self, remedy: str) -> None:
-        """Takes no older one where there is one for another version.
+        """Refuses to use an older checkpoint if a newer one is for another version.
 
         Raises:
-            CheckpointUnusableError: There is one.
+            CheckpointUnusableError: A checkpoint for another version was passed over.
         """
         for path in self.of_kind(NewerError):
             raise CheckpointUnusableError(f"checkpoint {path} cannot be used: {self.passed_over[path]}. {remedy}")
@@ -83,43 +84,46 @@ class Search(Generic[Decoded]):
 def look(
     paths: Callable[[], list[Path]], decode: Decode[Decoded], patience: float = PATIENCE_SECONDS
 ) -> Search[Decoded]:
-    """The newest valid one of the checkpoints that are there. What cannot be read now is tried again for a while.
+    """Finds the newest valid checkpoint. If a checkpoint cannot be read now, tries again for a while.
 
     Args:
-        paths: Lists them; is asked again if one has vanished, as when training goes on there.
+        paths: Lists the checkpoints. Called again if one has vanished, as happens while a training writes there.
         decode: Reads a state.
-        patience: Seconds.
+        patience: Seconds for which it is tried again.
 
     Raises:
-        StorageUnavailableError: A checkpoint, maybe the newest, cannot be read. No older one is taken in its place.
-        ConfigError: It cannot, and by its owner and mode this user never can.
-        OSError: There is no such directory.
+        StorageUnavailableError: A checkpoint, maybe the newest, cannot be read. No older one is used in its place.
+        ConfigError: It cannot be read because its owner and mode do not allow this user to.
+        OSError: The directory does not exist.
     """
-    until, told = time.monotonic() + patience, False
+    until, warned = time.monotonic() + patience, False
     while True:
         try:
             return _newest(_listed(paths), decode)
         except UnavailableError as error:
             if time.monotonic() >= until:
                 raise _given_up(error, patience) from error
-            if not told and not isinstance(error, VanishedError):
-                told = True
+            if not warned and not isinstance(error, VanishedError):
+                warned = True
                 warn(f"{error}; retrying for {patience:g} s")
             time.sleep(PAUSE_SECONDS)
 
 
 def _given_up(error: UnavailableError, patience: float) -> TrainerError:
-    told = f"{error}. Retried for {patience:g} s. Training does not start over: "
+    refusal = f"{error}. Retried for {patience:g} s. Training does not start over: "
     cause = error.__cause__
     if isinstance(cause, PermissionError) and cause.filename and (why := forbids(Path(cause.filename))):
-        return ConfigError(f"{told}{why}. {READABLE}")
+        return ConfigError(f"{refusal}{why}. {READABLE}")
     return StorageUnavailableError(
-        f"{told}make it readable for this user ({os.geteuid()}), or have the disk or the file server looked at"
+        f"{refusal}make it readable for this user ({os.geteuid()}), or have the disk or the file server looked at"
     )
 
 
 def place_of(path: Path, unknown: float) -> Place:
-    """The place of a checkpoint among others; with this attempt, if its manifest does not say."""
+    """The key that sorts checkpoints from the oldest to the newest.
+
+    If the manifest cannot be read, the key has `unknown` as attempt, and the step of the checkpoint's name.
+    """
     try:
         return read_manifest(path).order
     except UnusableError:
@@ -127,14 +131,14 @@ def place_of(path: Path, unknown: float) -> Place:
 
 
 def read_whole(path: Path, *, afresh: bool = False) -> tuple[Manifest, SharedFile]:
-    """A checkpoint's manifest, and its state, which is what the manifest says.
+    """A checkpoint's manifest, and the file with its state, whose size and checksum are those of the manifest.
 
     Args:
         path: The checkpoint.
-        afresh: From the disk, and not from what the kernel remembers of it, as far as it can be told to.
+        afresh: Whether to read from the disk and not from the kernel's page cache, as far as the kernel allows it.
 
     Raises:
-        UnusableError: It cannot be used.
+        UnusableError: The checkpoint cannot be used.
     """
     manifest = read_manifest(path)
     try:
@@ -168,7 +172,7 @@ def _listed(paths: Callable[[], list[Path]]) -> list[Path]:
 def _newest(paths: list[Path], decode: Decode[Decoded]) -> Search[Decoded]:
     passed_over: dict[Path, UnusableError] = {}
     known = {path: _identity(path) for path in paths}
-    # One that does not say its place comes first, so that it is not taken for an old one.
+    # A checkpoint with an unreadable manifest may be the newest, so it comes first.
     for path in sorted(paths, key=lambda path: place_of(path, unknown=math.inf), reverse=True):
         try:
             return Search(_read(path, decode), passed_over)
@@ -194,7 +198,7 @@ def _read(path: Path, decode: Decode[Decoded]) -> Found[Decoded]:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What another one of the same name does not have; None if there is none."""
+    """Device and inode, by which a replacement of the same name is recognized; None: the path does not exist."""
     try:
         known = os.lstat(path)
     except OSError:

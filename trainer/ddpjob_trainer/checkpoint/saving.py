@@ -1,7 +1,8 @@
 """Saving and resuming: when a checkpoint is due, and what all ranks do for it.
 
-Only rank 0 reads and writes files, and writes them while training goes on. The others send it their random states
-and get a checkpoint's bytes from it, so they need not see the directory. Each node has one copy of these bytes.
+Only rank 0 reads and writes files, and it writes them while training goes on. The other ranks send it the states of
+their random generators, and get a checkpoint's bytes from it, so they need no access to the directory. Each node has
+one copy of these bytes.
 """
 
 import time
@@ -41,11 +42,11 @@ OTHER_DATA_REMEDY = (
 )
 
 PATIENCE_SHARE = 0.25
-"""Of the time that the others wait."""
+"""Rank 0's share of the time that the others wait in a collective, for reading a checkpoint that cannot be read."""
 
 
 class Saver:
-    """Saves and restores one run; the same calls in the same order on each rank."""
+    """Saves and restores one run. Each rank makes the same calls in the same order."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class Saver:
         data: DataIdentity = UNKNOWN,
         sound: Collection[str] = (),
     ) -> None:
-        """`data`: what is trained on; `sound`: parameters that are finite in a good checkpoint."""
+        """`data`: which data is trained on; `sound`: names of the parameters that are finite in a good checkpoint."""
         self._data = data
         self._sound = sound
         self._recorder = recorder
@@ -72,7 +73,7 @@ class Saver:
         self._ancestors: tuple[str, ...] = ()
         self._run = new_run()
         self.saved_step: int | None = None
-        """The step of the last save."""
+        """The step of the last save; None: this process has not saved."""
         self._saved_at = time.monotonic()
         self._cost: float | None = None
         self._writing = 0.0
@@ -81,8 +82,8 @@ class Saver:
         """Moves the position to the newest valid checkpoint's and returns its state; None if there is none.
 
         Raises:
-            CheckpointUnusableError, StorageUnavailableError: There is one that cannot be used, or not be read now.
-            ConfigError: It was saved with other data.
+            CheckpointUnusableError, StorageUnavailableError: A checkpoint cannot be used, or cannot be read now.
+            ConfigError: The checkpoint was saved with other data.
         """
         found = self._find(self._files) if self._files else None
         try:
@@ -102,7 +103,7 @@ class Saver:
         return decoded
 
     def _find(self, files: Checkpoints) -> Found[state.StateDict] | None:
-        # The others wait meanwhile: who waited in vain would be taken for the one that failed.
+        # The other ranks wait in a collective. If it timed out, one of them would be taken for the rank that failed.
         patience = min(PATIENCE_SECONDS, self._config.group.collective_seconds * PATIENCE_SHARE)
         found = files.newest(self._decode, start_over=self._settings.start_over, patience=patience)
         before = found.manifest.lineage if found else ()
@@ -118,14 +119,18 @@ class Saver:
         return found
 
     def _compare(self, found: Found[state.StateDict]) -> None:
-        """Refuses other data than a checkpoint's, unless it is allowed, and tells what else makes a difference."""
+        """Refuses data other than the checkpoint's, unless that is allowed, and logs other differences.
+
+        Raises:
+            ConfigError: The data differs, and `--allow-other-data` is not given.
+        """
         then, now = found.manifest, self._data
         within_epoch = now.within_epoch(then.samples, self._global_batch)
         if differences := _data_of(then).differences(now):
-            told = f"checkpoint {found.path} was saved with other data: {'; '.join(differences)}"
+            problem = f"checkpoint {found.path} was saved with other data: {'; '.join(differences)}"
             if not self._settings.allow_other_data:
-                raise ConfigError(f"{told}. {OTHER_DATA_REMEDY}")
-            warn(f"{told}{f'. In the rest of epoch {then.epoch} {SEEN_TWICE}' if within_epoch else ''}")
+                raise ConfigError(f"{problem}. {OTHER_DATA_REMEDY}")
+            warn(f"{problem}{f'. In the rest of epoch {then.epoch} {SEEN_TWICE}' if within_epoch else ''}")
         elif then.seed is None and within_epoch:
             warn(
                 f"checkpoint {found.path} is from an older version, which ordered an epoch differently. In "
@@ -147,10 +152,10 @@ class Saver:
         return decoded
 
     def restore(self, learner: Learner, saved: state.StateDict, step: int, device: torch.device) -> None:
-        """Goes on where a checkpoint was made: with its weights, and with all that determines the next steps."""
-        others = state.load(learner, saved)
-        if others and self._world.leads:
-            say(f"the optimizer keeps the settings of the checkpoint: {'; '.join(others)}")
+        """Restores the weights and all other state that determines the next steps, from a checkpoint of `step`."""
+        differing = state.load(learner, saved)
+        if differing and self._world.leads:
+            say(f"the optimizer keeps the settings of the checkpoint: {'; '.join(differing)}")
         state.load_compression(learner, saved, self._world, device)
         generators = saved["random"]
         if len(generators) == self._world.world_size:
@@ -164,13 +169,13 @@ class Saver:
             )
 
     def wish(self) -> Wish:
-        """Whether enough time has passed: by rank 0's clock, since only one clock can decide."""
+        """SAVE if the interval in seconds has passed. Only rank 0 wishes it, so that a single clock decides."""
         every = self._every_seconds()
         due = self._world.leads and every is not None and time.monotonic() - self._saved_at >= every
         return Wish.SAVE if due else Wish.NOTHING
 
     def due(self, step: int, *, epoch_ends: bool) -> bool:
-        """Whether a checkpoint is due after a step by its number."""
+        """Whether a checkpoint is due after this step by its number, or because the epoch ends."""
         if self._settings.every_steps is not None:
             return step % self._settings.every_steps == 0
         return epoch_ends and self._settings.every_seconds is None
@@ -186,17 +191,18 @@ class Saver:
         """Saves the run as it is: copies it at once, and leaves the rest to `settle` and `finish`.
 
         Args:
-            learner: What is saved, of `position`.
+            learner: The state to save, as it is at `position`.
             position: Where the run is.
-            begin: Is told "saving" once the ranks are busy with that. Gathering what is each rank's own usually takes
-                no longer than a step: a rank that does not come to it should be missed as soon as in a step.
-            heard_from_all: Is called once all ranks have come here, and may raise: then nothing is saved.
+            begin: Called with "saving" when the ranks begin the part of a save that may take longer than a step.
+                Gathering the ranks' own states usually takes no longer, and before "saving" the supervisor notices a
+                missing rank as soon as in a step.
+            heard_from_all: Called once all ranks have taken part in the gathering. If it raises, nothing is saved.
 
         Raises:
-            TrainerError: As for `settle`, about the previous save, which it waits for.
+            TrainerError: As in `settle`, for the previous save, whose end this waits for.
         """
         began = time.monotonic()
-        if learner.compression:  # Each rank has its own tensor for each of the model's.
+        if learner.compression:  # Each rank sends as much as its gradients, which takes long.
             begin("saving")
         of_ranks = gather(state.of_rank(learner), self._world)
         heard_from_all()
@@ -209,24 +215,24 @@ class Saver:
         self._cost = self._saved_at - began
 
     def settle(self) -> None:
-        """Reports the save that was begun, if it has become durable. Costs nothing while it has not.
+        """Reports the save that was begun, once it has become durable. Never waits for it.
 
         Raises:
-            StorageFullError, StorageError: It could not be written.
+            StorageFullError, StorageError: The save could not be written.
             SupersededError: A later run has taken over.
-            ConfigError: It may not be written, or could not be read back.
+            ConfigError: The directory must not be written, or the save could not be read back.
         """
         self._tell(wait=False)
 
     def finish(self) -> None:
-        """The same, and waits until it is."""
+        """Waits until the save that was begun is durable, and reports it; raises as `settle` does."""
         self._tell(wait=True)
 
     def finish_after(self, error: Exception) -> None:
-        """The same when the run ends with an error: that error counts, and a failure to save is only mentioned."""
+        """As `finish`, for a run that ends with `error`: a save that fails as well is only a warning."""
         try:
             self.finish()
-        except Exception as another:  # noqa: BLE001  (whatever it is, it comes second)
+        except Exception as another:  # noqa: BLE001  (any failure is only a warning)
             warn(f"{another} (the run ends by {type(error).__name__})")
 
     def _tell(self, *, wait: bool) -> None:

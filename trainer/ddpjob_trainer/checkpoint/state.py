@@ -1,4 +1,4 @@
-"""The state of a run as bytes: everything that makes the steps after a resume those of a run that never stopped."""
+"""The state of a run as bytes: all that is needed to make the same steps after a resume as without a stop."""
 
 import pickle
 import warnings
@@ -21,14 +21,14 @@ from .content import Sink
 
 StateDict = dict[str, Any]
 RATES = ("lr", "initial_lr")
-"""What a schedule has of each group of an optimizer."""
+"""The keys of an optimizer's groups that a schedule sets."""
 
 Where = tuple[int, int, int]
-"""Step, epoch, samples of a position."""
+"""Step, epoch and samples of a position."""
 
 
 def shared(learner: Learner) -> StateDict:
-    """What is the same on all ranks; its tensors are those that training goes on with."""
+    """The state that is the same on all ranks. Its tensors are not copies: training goes on changing them."""
     return {
         "model": learner.model.state_dict(),
         "optimizer": learner.optimizer.state_dict(),
@@ -39,7 +39,7 @@ def shared(learner: Learner) -> StateDict:
 
 
 def of_rank(learner: Learner) -> StateDict:
-    """What is each rank's own."""
+    """The state that differs from rank to rank: this rank's random generators and compression."""
     return {
         "random": random_state.capture(),
         "compression": learner.compression.capture() if learner.compression else None,
@@ -47,12 +47,12 @@ def of_rank(learner: Learner) -> StateDict:
 
 
 def of_ranks(each: list[StateDict], where: Where) -> StateDict:
-    """The rest of the state: what is each rank's own, by rank, already copies; and the position."""
-    return {key: [one[key] for one in each] for key in ("random", "compression")} | {"position": where}
+    """The rest of the state: the ranks' own states, by rank, which are copies already; and the position."""
+    return {key: [own[key] for own in each] for key in ("random", "compression")} | {"position": where}
 
 
 def evaluated(state: StateDict) -> dict[str, Tensor]:
-    """The weights and buffers in a decoded state that were evaluated: the moving average's, if there is one."""
+    """The weights and buffers of a decoded state that evaluation used: the moving average's, if there is one."""
     average = state.get("average")
     weights: dict[str, Tensor] = average["model"] if average else state["model"]
     return weights
@@ -64,18 +64,18 @@ def encode(state: StateDict, file: Sink) -> None:
 
 
 def decode(file: Path) -> StateDict:
-    """A state as it was encoded; runs no code from it (weights_only). Its tensors are read from the file on use."""
+    """Decodes a state without running code from it (weights_only). Its tensors are read from the file when used."""
     state: StateDict = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
     return state
 
 
 def prove(file: Path) -> None:
-    """Makes sure that an encoded state can be decoded: otherwise that would be noticed only when it is needed.
+    """Checks that an encoded state can be decoded: otherwise that would be noticed only when a run resumes from it.
 
-    Its tensors' numbers are not read.
+    The numbers of its tensors are not read.
 
     Raises:
-        ConfigError: It contains something other than tensors and plain values.
+        ConfigError: The state contains something other than tensors and plain values.
     """
     try:
         decode(file)
@@ -87,12 +87,13 @@ def prove(file: Path) -> None:
 
 
 def load(learner: Learner, state: StateDict) -> list[str]:
-    """Puts a decoded state into a learner; returns the settings of its optimizer that differed from the state's.
+    """Restores a learner from a decoded state.
 
-    Nothing of the state is referred to afterwards, so that its memory can go.
+    Returns the settings of the optimizer that the state has changed, in words. The learner keeps no tensor of the
+    state, so that the memory of the state can be freed.
 
     Raises:
-        ConfigError: It is another model's.
+        ConfigError: The state belongs to another model or optimizer.
     """
     asked = _settings(learner)
     begun = [{name: group[name] for name in RATES if name in group} for group in learner.optimizer.param_groups]
@@ -109,7 +110,7 @@ def load(learner: Learner, state: StateDict) -> list[str]:
         learner.scheduler.load_state_dict(state["scheduler"])
     elif learner.scheduler:
         _catch_up(learner.scheduler, begun, steps=state["position"][0])
-    # What follows may have been turned off or on since then, and was not always saved.
+    # Scaler and average may have been turned on or off since the save, so the state or the learner may lack them.
     if learner.scaler and (scaler := state.get("scaler")):
         learner.scaler.load_state_dict(scaler)
     if learner.average:
@@ -121,7 +122,7 @@ def load(learner: Learner, state: StateDict) -> list[str]:
 
 
 def _own(optimizer: Optimizer) -> None:
-    """Gives an optimizer tensors of its own: what is on the right device already it takes as it is."""
+    """Copies the optimizer's CPU tensors: load_state_dict has copied only those that had to change their device."""
     for known in optimizer.state.values():
         for name, value in known.items():
             if isinstance(value, Tensor) and value.device.type == "cpu":
@@ -129,7 +130,7 @@ def _own(optimizer: Optimizer) -> None:
 
 
 def load_compression(learner: Learner, state: StateDict, world: World, device: torch.device) -> None:
-    """Gives each rank back what it had left out of the gradients that it sent."""
+    """Restores PowerSGD on each rank, with the errors of the gradients that it had sent."""
     saved = state.get("compression")
     if learner.compression is None or not saved or saved[0] is None:
         return
@@ -141,19 +142,19 @@ def load_compression(learner: Learner, state: StateDict, world: World, device: t
 
 
 def _catch_up(scheduler: LRScheduler, begun: list[dict[str, Any]], steps: int) -> None:
-    """Moves a schedule that a checkpoint does not have to where it would be, from the given initial rates."""
+    """Advances a schedule that the checkpoint lacks by `steps` steps, from the initial rates in `begun`."""
     for group, rates in zip(scheduler.optimizer.param_groups, begun, strict=True):
         group.update(rates)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # The optimizer has made these steps, in another process.
+        warnings.simplefilter("ignore")  # torch would warn that the optimizer made no steps: another process did.
         for _ in range(steps):
             scheduler.step()
 
 
 def _settings(learner: Learner) -> dict[str, float]:
-    """The settings of an optimizer's first group; the rate is that with which its schedule began.
+    """The settings of an optimizer's first group. With a schedule, the learning rate is its initial one.
 
-    A checkpoint of a run without a schedule has no such rate: a new schedule begins as asked.
+    A checkpoint of a run without a schedule has no initial rate: a new schedule begins with the rate of the options.
     """
     group = learner.optimizer.param_groups[0]
     known = {"lr": group.get("initial_lr" if learner.scheduler else "lr"), "weight_decay": group.get("weight_decay")}
@@ -161,10 +162,10 @@ def _settings(learner: Learner) -> dict[str, float]:
 
 
 def _average(average: AveragedModel) -> StateDict:
-    """By the model's own names."""
+    """The state of the moving average, by the names of the model's own parameters."""
     return {"updates": int(average.n_averaged), "model": average.module.state_dict()}
 
 
 def first_lines(error: Exception) -> str:
-    """What an error says, in one line."""
+    """The first two lines of an error's message, as one line."""
     return " ".join(line.strip() for line in str(error).splitlines()[:2])

@@ -1,7 +1,7 @@
-"""Writing checkpoints while training goes on: it waits for a copy of the state, and a thread writes the copy.
+"""Writes checkpoints while training goes on: training waits for a copy of the state, and a thread writes the copy.
 
-The thread hardly disturbs training, since its work is done outside Python's lock: hashing, writing, waiting for the
-disk.
+The thread hardly slows training down, because it holds Python's lock for little of its work: hashing, writing and
+waiting for the disk release the lock.
 """
 
 import time
@@ -27,11 +27,11 @@ class Written:
     path: Path
     manifest: Manifest
     seconds: float
-    """Seconds that it took to write."""
+    """Seconds that it took to check and to write the save."""
 
 
 class Snapshots:
-    """Copies of a state in CPU memory, each in the memory of the previous one."""
+    """Copies of a state in CPU memory; each new copy overwrites the previous one."""
 
     def __init__(self) -> None:
         on_gpu = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
@@ -40,23 +40,23 @@ class Snapshots:
                 use_pinned_memory=on_gpu,
                 use_non_blocking_copy=on_gpu,
                 use_shared_memory=False,
-                # The copy itself is short; a step must not change what has not been copied yet.
+                # The copy takes little time, and the next step must not change what has not been copied yet.
                 use_async_staging=False,
             )
         )
 
     def take(self, current: state.StateDict) -> state.StateDict:
-        """A copy of a state as it is now. It holds until the next one is taken."""
+        """A copy of a state as it is now, valid until the next one is taken."""
         copy = self._stager.stage(current)
         assert isinstance(copy, dict), "staging is not asynchronous"
         return copy
 
 
 class Writer:
-    """Writes one save at a time; to be called by the thread that trains."""
+    """Writes one save at a time. The thread that trains calls its methods."""
 
     def __init__(self, files: Checkpoints, sound: Collection[str] = ()) -> None:
-        """`sound`: parameters that are finite in a good checkpoint."""
+        """`sound`: names of the parameters that are finite in a good checkpoint."""
         self._files = files
         self._sound = sound
         self._thread = ThreadPoolExecutor(1, "checkpoint")
@@ -65,9 +65,9 @@ class Writer:
         self._proved = False
 
     def begin(self, manifest: Manifest, current: state.StateDict, rest: state.StateDict) -> None:
-        """Copies a state as it is now, and begins to write the copy and the rest, which will not change.
+        """Copies `current` as it is now, and begins to write the copy and `rest`, which nothing changes any more.
 
-        The save before it must have been finished.
+        The save before must have been finished.
         """
         assert self._writing is None, "one at a time: they share the copy's memory"
         if self._snapshots is None:
@@ -75,13 +75,15 @@ class Writer:
         self._writing = self._thread.submit(self._write, manifest, {**self._snapshots.take(current), **rest})
 
     def finished(self, *, wait: bool) -> Written | None:
-        """The save that was begun, once, when it is durable; None if there is none, or it is not and none shall wait.
+        """The save that was begun, once it is durable; each save is returned only once.
+
+        None: no save was begun, or it is not durable yet and `wait` is false.
 
         Raises:
-            StorageFullError, StorageError: It could not be written.
+            StorageFullError, StorageError: The save could not be written.
             SupersededError: A later run has taken over.
-            ConfigError: It may not be written, or could not be read back.
-            DivergedError: It is not worth keeping.
+            ConfigError: The directory must not be written, or the save could not be read back.
+            DivergedError: A parameter is not finite.
         """
         if self._writing is None or not (wait or self._writing.done()):
             return None
@@ -95,7 +97,7 @@ class Writer:
         return Written(path, manifest, time.monotonic() - began)
 
     def _check(self, file: Path) -> None:
-        """Only the first of a run is checked: the others differ only in their numbers."""
+        """Checks the first save of a run only: later saves differ only in their numbers."""
         if not self._proved:
             state.prove(file)
             self._proved = True

@@ -79,7 +79,7 @@ def _numbers(grad: Tensor) -> Tensor:
 
 
 class Watch:
-    """Checks the steps of this process. If one is not finite, ends the run, or warns that the step was left out."""
+    """Checks the steps of this process. If a step is not finite, ends the run, or warns that it was left out."""
 
     def __init__(self, choice: OnDivergence, world: World, *, scaled: bool) -> None:
         """`scaled`: fp16's scaler leaves out steps with infinite gradients; now and then that is normal."""
