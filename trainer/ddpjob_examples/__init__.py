@@ -1,1 +1,1 @@
-"""The tasks that come with `ddpjob-train`, each as anybody would write one: a model, and what it learns from."""
+"""The tasks that come with `ddpjob-train`. Each is written as a user would write one: a model and its data."""

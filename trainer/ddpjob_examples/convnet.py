@@ -35,7 +35,7 @@ def _block(channels_in: int, channels_out: int) -> nn.Sequential:
 
 
 class ConvNetTask(Task):
-    """The network with SGD, momentum, and a learning rate that falls to zero along a cosine."""
+    """Trains a ConvNet by SGD with momentum and a learning rate that falls to zero along a cosine."""
 
     epochs = 10
     batch_size = 32
@@ -57,5 +57,5 @@ class ConvNetTask(Task):
         return self.images.train
 
     def test_data(self) -> TensorDataset:
-        """The images held out."""
+        """The held-out images."""
         return self.images.test

@@ -1,4 +1,4 @@
-"""Images of handwritten digits: `digits`, which is built in, and MNIST."""
+"""Images of handwritten digits: `digits`, which scikit-learn ships, and MNIST."""
 
 import fcntl
 import importlib.util
@@ -22,27 +22,28 @@ MNIST_MEAN, MNIST_DEVIATION = 0.1307, 0.3081
 
 @dataclass(frozen=True, slots=True)
 class Handwriting:
-    """Images of one channel with their classes, to train on and to test with."""
+    """Images with one channel and their classes, for training and for testing."""
 
     train: TensorDataset
     test: TensorDataset
     side: int
-    """Pixels of an image's side."""
+    """Width and height of an image in pixels."""
 
 
 def load(config: TrainConfig) -> Handwriting:
     """The data that `--data` names.
 
     Raises:
-        ConfigError: Its files are missing.
+        ConfigError: The files of the data set are missing.
     """
     return _digits() if config.data == "digits" else _mnist(config)
 
 
 def _digits() -> Handwriting:
-    """1797 scans of 8 x 8 pixels, UCI's optical recognition of handwritten digits, as scikit-learn ships them.
+    """1797 scans of 8 x 8 pixels: UCI's Optical Recognition of Handwritten Digits, as scikit-learn ships them.
 
-    Read from its file: importing the package for load_digits takes three seconds, more than training does.
+    They are read from scikit-learn's file: importing the package for load_digits takes three seconds, longer than the
+    training.
     """
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
@@ -57,7 +58,7 @@ def _digits() -> Handwriting:
 
 
 def _held_out(labels: Tensor) -> Tensor:
-    """Which samples are held out: the same share of every class, and always the same samples."""
+    """A mask of the held-out samples: the same share of each class, and always the same samples."""
     held_out = torch.zeros_like(labels, dtype=torch.bool)
     for label in range(CLASSES):
         held_out[torch.nonzero(labels == label)[::HELD_OUT_EVERY]] = True
@@ -67,7 +68,7 @@ def _held_out(labels: Tensor) -> Tensor:
 def _mnist(config: TrainConfig) -> Handwriting:
     if config.data_dir is None:
         raise ConfigError("--data mnist needs --data-dir: the directory with the files, or for them with --download")
-    # Here, since its import takes seconds and digits need none of it.
+    # Imported here, because the import takes seconds and `digits` does not need it.
     from torchvision.datasets import MNIST  # noqa: PLC0415
 
     try:
@@ -85,7 +86,7 @@ def _normalised(images: Tensor, labels: Tensor) -> TensorDataset:
 
 @contextmanager
 def _one_at_a_time(config: TrainConfig) -> Iterator[None]:
-    """While one process downloads the others wait, and then find the files."""
+    """A lock in the data directory: one process downloads, and the others wait and then find the files."""
     if not config.download or config.data_dir is None:
         yield
         return

@@ -16,13 +16,13 @@ from ddpjob_examples.images.image import Sample, normalised
 from ddpjob_examples.images.layout import image_classes
 
 WITH_MORE_OUTPUTS = ("googlenet", "inception_v3")
-"""In training they return more than one output unless they are told not to."""
+"""Networks that return more than one output in training, unless `aux_logits` is False."""
 
 TOP = 5
 
 
 class ImageNetTask(Task):
-    """A network of torchvision, with SGD and a rate that falls every 30 epochs, as in PyTorch's ImageNet example."""
+    """Trains a network of torchvision like PyTorch's ImageNet example: SGD, and a rate that falls every 30 epochs."""
 
     epochs = 90
     batch_size = 32
@@ -38,7 +38,7 @@ class ImageNetTask(Task):
         self.images = image_classes(config.data_dir, asked.size, skip_broken=asked.skip_broken)
 
     def model(self) -> nn.Module:
-        """The network that `--arch` names, without weights, for as many classes as there are."""
+        """The network that `--arch` names, not pretrained, with as many outputs as the data has classes."""
         from torchvision import models  # noqa: PLC0415  (its import takes seconds)
 
         name, known = self.config.images.arch, models.list_models(module=models)
@@ -53,19 +53,19 @@ class ImageNetTask(Task):
         return model
 
     def train_data(self) -> Dataset[Sample]:
-        """The images to train on, each time another part of each."""
+        """The images to train on. Each time another random part of an image is taken."""
         return self.images.train
 
     def inputs(self, samples: Tensor) -> Tensor:
-        """Normalised images."""
+        """Normalised images, as the networks expect them."""
         return samples if samples.is_floating_point() else normalised(samples)
 
     def test_data(self) -> Dataset[Sample] | None:
-        """The images held out, if there are any."""
+        """The held-out images, if there are any."""
         return self.images.test
 
     def broken_samples(self, world: World) -> int | None:
-        """The images that were skipped, if that is asked for."""
+        """How many images were skipped on all ranks; None: `--skip-broken-images` is not given."""
         known = [data.broken for data in (self.images.train, self.images.test) if data and data.broken]
         for broken in known:
             for numbers in all_gather(broken.numbers(), world):
@@ -73,6 +73,6 @@ class ImageNetTask(Task):
         return sum(len(broken.numbers()) for broken in known) if self.config.images.skip_broken else None
 
     def metrics(self, output: Any, target: Any) -> Mapping[str, Tensor]:
-        """How often the class is the most likely one, and how often it is among the five most likely."""
+        """How often the right class is the most likely one, and how often it is among the five most likely."""
         hits = output.topk(min(TOP, output.shape[1])).indices == target.unsqueeze(1)
         return {"top1": hits[:, 0].sum(), "top5": hits.sum()}

@@ -1,4 +1,4 @@
-"""A list of linear layers, one after another, that prints the size of each batch it gets."""
+"""A network of linear layers in a ModuleList, which prints the size of each batch that it gets."""
 
 import torch
 from ddpjob_rank.console import say
@@ -12,14 +12,14 @@ SAMPLES = 256
 
 
 class ASimpleNet(nn.Module):
-    """Linear layers without bias in a ModuleList. It cannot be called itself: `forward` goes through it."""
+    """Linear layers without bias in a ModuleList. A ModuleList cannot be called: `forward` calls each layer."""
 
     def __init__(self, layers: int = LAYERS) -> None:
         super().__init__()
         self.linears = nn.ModuleList(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers))
 
     def forward(self, x: Tensor) -> Tensor:
-        """As many numbers as came in, none below zero."""
+        """As many numbers as in `x`, none below zero."""
         say(f"forward batchsize is: {x.size()[0]}")
         for linear in self.linears:
             x = torch.relu(linear(x))
@@ -27,13 +27,13 @@ class ASimpleNet(nn.Module):
 
 
 class LayersTask(Task):
-    """Learns to give back the numbers that it is given."""
+    """Trains the network to return its input."""
 
     epochs = 2
     batch_size = 16
 
     def model(self) -> nn.Module:
-        """The net."""
+        """The network."""
         return ASimpleNet()
 
     def train_data(self) -> TensorDataset:
@@ -46,5 +46,5 @@ class LayersTask(Task):
         return nn.functional.mse_loss(output, target)
 
     def predictions(self, output: Tensor) -> Tensor:
-        """The numbers."""
+        """The output itself: it is no scores of classes."""
         return output

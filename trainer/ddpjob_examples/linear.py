@@ -1,4 +1,4 @@
-"""Random numbers and one linear layer that prints the size of its input: so one sees which process gets what."""
+"""Random numbers and one linear layer that prints the size of its input, to show how batches are divided."""
 
 import torch
 from ddpjob_rank.console import say
@@ -13,7 +13,7 @@ SAMPLES = 90
 class RandomDataset(Dataset[tuple[Tensor, Tensor]]):
     """Vectors of random numbers, each its own target.
 
-    They come from a seed, so that every process has the same ones: separately drawn ones could not be divided.
+    They are drawn from a seed, so that each process has the same data set, of which it then takes its part.
     """
 
     def __init__(self, size: int, length: int, seed: int) -> None:
@@ -34,14 +34,14 @@ class Model(nn.Module):
         self.fc = nn.Linear(INPUTS, OUTPUTS)
 
     def forward(self, numbers: Tensor) -> Tensor:
-        """As many outputs; it prints their size."""
+        """The output of the layer. Prints the sizes of input and output."""
         output: Tensor = self.fc(numbers)
         say(f"  In Model: input size {numbers.size()} output size {output.size()}")
         return output
 
 
 class RandomTask(Task):
-    """Learns to return the first numbers of each vector, in one pass."""
+    """Trains the layer in one epoch to return the first numbers of each vector."""
 
     epochs = 1
     batch_size = 30
@@ -60,5 +60,5 @@ class RandomTask(Task):
         return nn.functional.mse_loss(output, target[:, :OUTPUTS])
 
     def predictions(self, output: Tensor) -> Tensor:
-        """The numbers."""
+        """The output itself: it is no scores of classes."""
         return output

@@ -11,7 +11,7 @@ HIDDEN = 256
 
 
 class MlpTask(Task):
-    """The perceptron with plain SGD, batches of 32 per process, 10 epochs."""
+    """Trains the perceptron by plain SGD: batches of 32 per process, 10 epochs."""
 
     lr = 0.001
 
@@ -29,5 +29,5 @@ class MlpTask(Task):
         return self.images.train
 
     def test_data(self) -> TensorDataset:
-        """The images held out."""
+        """The held-out images."""
         return self.images.test

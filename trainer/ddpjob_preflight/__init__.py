@@ -1,1 +1,1 @@
-"""The preflight of a gang, as programs of their own: what they try with torch may hang, or leave traces."""
+"""The preflight of a gang, in separate programs, because what they try with torch may hang or leave state behind."""

@@ -1,4 +1,4 @@
-"""One trial in a process of its own: it may hang where nothing interrupts it, and its GPU memory ends with it."""
+"""Runs one trial in a process of its own, which can be killed if it hangs, and frees its GPU memory at its end."""
 
 import dataclasses
 import json
@@ -22,13 +22,13 @@ Trial = Callable[[], Outcome]
 ANSWER_BYTES = 1 << 16
 
 REAPING_SECONDS = 2.0
-"""How long a process may take to be gone after SIGKILL; usually it is gone at once."""
+"""How long to wait for the end of a process after SIGKILL; usually it ends at once."""
 
 
 class Child:
-    """A forked process that does one thing, reports the result, and stays until it is ended.
+    """A forked process that runs one trial, reports the result, and lives until it is killed.
 
-    What forks must not have run a tensor operation: see the zygote.
+    The parent must not have run a tensor operation before: see the zygote.
     """
 
     def __init__(self, trial: Trial) -> None:
@@ -42,16 +42,16 @@ class Child:
         os.close(writer)
 
     def outcome(self, seconds: float) -> Outcome:
-        """Its result, within this many seconds."""
+        """The result of the trial; a problem if there is none after `seconds`."""
         deadline, answer = time.monotonic() + seconds, b""
         while not answer.endswith(b"\n"):
             ready, _, _ = select.select([self._reader], [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
                 return Outcome(f"{NO_END} {seconds:.0f} s")
-            got = os.read(self._reader, ANSWER_BYTES)
-            if not got:
+            chunk = os.read(self._reader, ANSWER_BYTES)
+            if not chunk:
                 return Outcome(f"its process ended with exit code {self._reap()}")
-            answer += got
+            answer += chunk
         return Outcome(**json.loads(answer))
 
     def __enter__(self) -> Self:
@@ -64,7 +64,10 @@ class Child:
             self._reap_soon()
 
     def _reap_soon(self) -> None:
-        """Leaves one that the kernel holds, as in a GPU's driver, to the supervisor: nothing should wait for it."""
+        """Reaps the killed child, but not for long: one that hangs in the kernel, as in a GPU driver, is left behind.
+
+        The supervisor reaps it later.
+        """
         deadline = time.monotonic() + REAPING_SECONDS
         while os.waitpid(self._pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -78,11 +81,11 @@ class Child:
 def _answer(trial: Trial, writer: int) -> NoReturn:
     try:
         outcome = trial()
-    except Exception as error:  # noqa: BLE001  (whatever it is, it is what came of it)
+    except Exception as error:  # noqa: BLE001  (any error is the trial's result)
         outcome = Outcome(last_line(error) or type(error).__name__)
     sys.stdout.flush()
     sys.stderr.flush()
     os.write(writer, json.dumps(dataclasses.asdict(outcome)).encode() + b"\n")
     os.close(writer)
-    signal.pause()  # What `trial` has made lives on.
+    signal.pause()  # Keeps alive what `trial` has made, such as a store that others use.
     os._exit(0)

@@ -1,8 +1,8 @@
-"""The full preflight of a gang, run as its ranks are: `python -m ddpjob_preflight.collective`.
+"""The full preflight of a gang, in one process for each rank: `python -m ddpjob_preflight.collective`.
 
-Rank 0 leads the others through the plan by a store; each trial runs in a child, so that a rank survives whatever
-hangs in it. It ends with 0 if all is well. If not, the ranks of the nodes at fault end with 201 or 202 and a failure
-report, and the others with 0; rank 0 reports for those that cannot.
+Rank 0 leads the others through the plan, by means of a store. Each trial runs in a child process, so that a rank
+survives a trial that hangs. All ranks exit with 0 if the machines are fit. If not, the ranks on the nodes at fault
+exit with 201 or 202 and a failure report, and the others with 0. If no rank on such a node can report, rank 0 does.
 """
 
 import dataclasses
@@ -30,20 +30,20 @@ from .plan import Kind, Outcome, Outcomes, Plan, PlanStep, Shape, plan
 from .trial_store import TrialStore, serve
 
 DEFAULT_SECONDS = 60.0
-"""Time for one trial: with thousands of ranks NCCL takes a while."""
+"""The time limit of one trial: with thousands of ranks NCCL takes a while."""
 
 PAIRS_SHARE = 1 / 3
-"""The share of that time that a trial of two nodes gets."""
+"""The share of that time limit for a trial of two nodes."""
 
 MARGIN_SECONDS = 3.0
-"""Time from the end of a trial until rank 0 knows about it."""
+"""The longest that a result may take from the end of a trial to rank 0."""
 
 Sum = Callable[[Group, World, str, float], Outcome]
 
 
 def main() -> None:
     """Tests the machines, and exits as the contract says."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # There is nothing to clean up, and nobody wants a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # SIGINT ends it without a traceback: there is nothing to clean up.
     world = read_world(os.environ)
     assert not isinstance(world, Node), "a supervisor starts this once for each process"
     parser = Parser(prog="collective", description=__doc__)
@@ -69,10 +69,10 @@ class Trials:
     sum_over: Sum = sum_over
 
     def run(self) -> None:
-        """Goes through the plan together with all ranks.
+        """Takes part in the plan, together with all other ranks.
 
         Raises:
-            PreflightError: The machines are not fit, and this rank has to say so.
+            PreflightError: The machines are not fit, and this rank has to report it.
             PeerLostError: Rank 0 is gone.
         """
         if self.world.alone:
@@ -106,25 +106,25 @@ class Trials:
 
         findings = _drive(self._plan(), ask)
         store.announce({"findings": [dataclasses.asdict(finding) for finding in findings]})
-        knowing = store.outcomes(others, MARGIN_SECONDS)
+        informed = store.outcomes(others, MARGIN_SECONDS)
         log(findings)
         error = verdict(findings)
-        if error and not any(self._node_of(rank) in error.nodes for rank in knowing if 0 not in error.nodes):
+        if error and not any(self._node_of(rank) in error.nodes for rank in informed if 0 not in error.nodes):
             raise error
 
     def _follow(self, store: TrialStore) -> None:
         entry = store.next_step(self.seconds)
         while "findings" not in entry:
-            step = PlanStep(Kind(entry["kind"]), tuple((one, other) for one, other in entry["pairs"]))
+            step = PlanStep(Kind(entry["kind"]), tuple((lower, higher) for lower, higher in entry["pairs"]))
             store.answer(self._try(step))
             entry = store.next_step(self.seconds + 2 * MARGIN_SECONDS)
         store.answer(Outcome())
-        error = verdict([_finding(one) for one in entry["findings"]])
+        error = verdict([_finding(fields) for fields in entry["findings"]])
         if error and self._node_of(self.world.rank) in error.nodes:
             raise error
 
     def _try(self, step: PlanStep) -> Outcome:
-        """Does this rank's part of the next entry."""
+        """Does this rank's part of a step."""
         match step.kind:
             case Kind.ARRIVE:
                 return Outcome()
@@ -152,7 +152,7 @@ class Trials:
 
 
 def _drive(steps: Plan, ask: Callable[[PlanStep], Outcomes]) -> list[Finding]:
-    """Goes through a plan, and returns what it found."""
+    """Runs all steps of a plan with `ask`, and returns the findings."""
     try:
         step = next(steps)
         while True:

@@ -1,6 +1,6 @@
 """Counts the GPUs that a process of this node sees: `python -m ddpjob_preflight.counting FILE`.
 
-Run like a rank, since looking at GPUs may leave traces in a process: the zygote must have none.
+It runs in a process of its own, because counting GPUs may initialize CUDA, which must not happen in the zygote.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from ddpjob_supervisor.preflight.gpus import Seen
 
 
 def main() -> None:
-    """Writes what is seen, as one JSON object."""
+    """Writes the number of GPUs, and the error if there is one, as a JSON object into the file."""
     Path(sys.argv[1]).write_text(json.dumps(dataclasses.asdict(_look())), encoding="utf-8")
 
 

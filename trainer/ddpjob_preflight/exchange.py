@@ -1,4 +1,4 @@
-"""What the children of the full preflight do: sums whose result is known, and a product on their own GPU."""
+"""The trials of the full preflight: sums over ranks with a known result, and matrix products on a rank's own GPU."""
 
 import time
 from dataclasses import dataclass
@@ -15,41 +15,41 @@ from .plan import NO_END, WRONG, WRONGLY, Outcome
 
 CPU_BYTES, GPU_BYTES = 16 << 20, 64 << 20
 TIMES = 3
-"""Sums that are timed, after one that sets up the connections."""
+"""How many sums are timed, after a first one that sets up the connections."""
 
 PERIOD, FACTORS = 251, 13
-"""The known tensor repeats 0..250, and rank r multiplies it with r % 13 + 1: exact in float32 up to 5,000 ranks."""
+"""The known tensor repeats 0..250, and rank r multiplies it by r % 13 + 1. Up to 5,000 ranks, float32 is exact."""
 
 PRODUCT_SIZE, PRODUCTS = 1024, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A few ranks that sum."""
+    """One rank's place in a group of ranks that compute a sum."""
 
     name: str
-    """A name of its own among all groups that use the store."""
+    """Unique among all groups that use the store."""
     rank: int
     size: int
 
 
 def sum_over(group: Group, world: World, backend: str, seconds: float) -> Outcome:
-    """Sums a known tensor over all that come to a group."""
+    """Sums a known tensor over all ranks of a group; a problem if they do not join within `seconds`."""
     device = torch.device("cuda", world.local_rank) if backend == "nccl" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
     try:
         _join(group, world, device, seconds)
-    except dist.DistStoreError:  # It would name keys.
+    except dist.DistStoreError:  # Its own message would name keys of the store.
         return Outcome(f"{NO_END} {seconds:.0f} s")
     outcome = _sum(group, device)
-    dist.barrier()  # One that leaves while another still sums looks lost to it.
+    dist.barrier()  # To a rank that still sums, another that has left would look like a lost peer.
     return outcome
 
 
 def _join(group: Group, world: World, device: torch.device, seconds: float) -> None:
     cuda = device.type == "cuda"
-    # The parent of this process ends a hang in NCCL; NCCL itself would say less about it.
+    # NCCL's timeout comes late: before it, the parent kills a process that hangs, and reports more than NCCL would.
     timeout = timedelta(seconds=2 * seconds if cuda else seconds)
     whole = dist.TCPStore(world.master_addr, world.master_port, timeout=timeout)  # type: ignore[attr-defined]
     store = PrefixStore(group.name, whole)
@@ -66,7 +66,7 @@ def _join(group: Group, world: World, device: torch.device, seconds: float) -> N
 
 
 def _choose_interface(store: Store, group: Group, world: World) -> None:
-    """The one that training will choose."""
+    """Makes gloo use the network interface that training will choose."""
     own = local_address(world)
     store.set(f"address/{group.rank}", own)
     others = (rank for rank in range(group.size) if rank != group.rank)
@@ -78,7 +78,7 @@ def _sum(group: Group, device: torch.device) -> Outcome:
     known = (torch.arange(size // 4, device=device) % PERIOD).float()
     factors = [rank % FACTORS + 1 for rank in range(group.size)]
     best, wrong = float("inf"), 0
-    for turn in range(1 + TIMES):  # To the end in any case: the others may have seen nothing wrong.
+    for turn in range(1 + TIMES):  # All sums, even after a wrong one: other ranks may have right results, and go on.
         values = known * factors[group.rank]
         _finish(device)
         begun = time.perf_counter()
@@ -91,7 +91,7 @@ def _sum(group: Group, device: torch.device) -> Outcome:
 
 
 def try_gpu(local_rank: int) -> Outcome:
-    """Whether the rank's GPU computes correctly; what its driver says of it is known from the fast preflight."""
+    """Tries whether the rank's GPU computes correctly. The fast preflight has already asked the driver about it."""
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)
     wrong = _wrong_products(device)
@@ -99,7 +99,7 @@ def try_gpu(local_rank: int) -> Outcome:
 
 
 def _wrong_products(device: torch.device) -> int:
-    """How many values of some products are not the CPU's; float32 and TF32 hold all these numbers exactly."""
+    """How many values of some matrix products differ from the CPU's. float32 and TF32 hold these numbers exactly."""
     rows = torch.arange(PRODUCT_SIZE)
     left = ((rows[:, None] + 3 * rows[None, :]) % 7).float()
     right = ((5 * rows[:, None] + rows[None, :]) % 5).float()

@@ -1,4 +1,4 @@
-"""Which nodes meet when pairs are tried, many at a time. Pure."""
+"""Which pairs of nodes are tried, many at the same time. Pure."""
 
 from collections.abc import Iterator
 
@@ -6,26 +6,29 @@ Pair = tuple[int, int]
 """Two nodes, the lower number first."""
 
 ALL_PAIRS_UP_TO = 16
-"""The largest gang in which every node meets every other; in larger ones that would take too long."""
+"""The greatest number of nodes with which all pairs are tried; with more nodes that would take too long."""
 
 
 def rounds(nodes: int) -> Iterator[tuple[Pair, ...]]:
-    """Rounds in which no node is in two pairs.
+    """The pairs to try, in rounds: all pairs of a round are tried at the same time, and no node is in two of them.
 
-    With up to 16 nodes all meet all: n - 1 rounds, n if n is odd. Beyond that, each meets those at a distance of 1,
-    2, 4, … on the ring, in at most three rounds for each distance: a bad node is found just as surely, a bad link
-    only if it is one of these.
+    With up to 16 nodes, all pairs are tried: in n - 1 rounds, or n if n is odd. With more nodes, each is paired
+    with those at a distance of 1, 2, 4, … on a ring, in at most three rounds per distance. That finds a bad node as
+    surely, but a bad link only if it is between two nodes of a pair.
     """
     yield from _tournament(nodes) if nodes <= ALL_PAIRS_UP_TO else _distances(nodes)
 
 
 def _tournament(nodes: int) -> Iterator[tuple[Pair, ...]]:
-    """The circle method: one stays, the others go round it. (https://en.wikipedia.org/wiki/Round-robin_tournament)."""
+    """All pairs, by the circle method: one node stays, and the others rotate around it.
+
+    (https://en.wikipedia.org/wiki/Round-robin_tournament)
+    """
     even = nodes + nodes % 2
     for number in range(even - 1):
         circle = [0, *((number + step) % (even - 1) + 1 for step in range(even - 1))]
         met = zip(circle[: even // 2], reversed(circle[even // 2 :]), strict=True)
-        yield tuple(sorted(_pair(one, other) for one, other in met if max(one, other) < nodes))
+        yield tuple(sorted(_pair(left, right) for left, right in met if max(left, right) < nodes))
 
 
 def _distances(nodes: int) -> Iterator[tuple[Pair, ...]]:
@@ -36,7 +39,7 @@ def _distances(nodes: int) -> Iterator[tuple[Pair, ...]]:
 
 
 def _at(distance: int, nodes: int) -> Iterator[tuple[Pair, ...]]:
-    """All pairs at one distance, dealt out to rounds: each goes to the first in which both are free."""
+    """All pairs at one distance, each in the first round in which both nodes are free."""
     left = sorted({_pair(node, (node + distance) % nodes) for node in range(nodes)})
     while left:
         busy: set[int] = set()

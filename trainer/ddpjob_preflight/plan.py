@@ -1,7 +1,7 @@
-"""The plan of the full preflight: what the ranks try one after the other, and who is to blame. Pure.
+"""The plan of the full preflight: what the ranks try step by step, and which nodes are at fault. Pure.
 
-`plan` yields a step for all ranks, is sent the results, and ends with its findings. A rank that sends nothing is
-silent, which ends the plan: nothing can be tried with it.
+`plan` is a generator: it yields a step for all ranks, is sent their results, and in the end returns its findings. A
+rank without a result is silent. That ends the plan, because nothing more can be tried with this rank.
 """
 
 from collections.abc import Generator, Iterator, Mapping
@@ -15,10 +15,10 @@ from ddpjob_supervisor.preflight.findings import Finding, Level
 from .pairing import Pair, rounds
 
 SICK_AFTER = 3
-"""A node that fails with this many others is not tried any further."""
+"""A node that has failed with this many other nodes is not tried any further."""
 
 SLOW = 0.5
-"""Share of the median bandwidth of all pairs below which the slowest pair is named."""
+"""The slowest pair is reported if its bandwidth is below this share of the median of all pairs."""
 
 PAIRS_FOR_A_MEDIAN = 3
 
@@ -29,23 +29,23 @@ NETWORK_TODO = (
 MACHINE_TODO = "have the machine looked at"
 NODE_TODO = "its network, or what may pass to it (NetworkPolicy, firewall), differs from the others'"
 WRONG = "the sum of a known tensor is wrong"
-"""The beginning of a problem that has nothing to do with the network."""
+"""The beginning of a problem whose cause is a machine, not the network."""
 WRONGLY = "computes wrongly"
-"""The beginning of a problem of the GPU alone."""
+"""The beginning of a problem whose cause is a GPU."""
 
 NAMED = 8
 
 
 NO_END = "no end within"
 IN_VAIN = (NO_END, "imed out", "onnection closed", "onnection reset")
-"""The words of a problem that only concerns the other side."""
+"""Parts of the message of a rank that only waited for another one: that other rank has the cause."""
 
 
 class Kind(StrEnum):
-    """What is tried."""
+    """What a step of the plan tries."""
 
     ARRIVE = "arrive"
-    """Being present."""
+    """Whether the rank has reached the store."""
     DEVICE = "device"
     """A computation on the rank's own GPU."""
     ALL = "all"
@@ -56,7 +56,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """What every rank does next."""
+    """What all ranks do next."""
 
     kind: Kind
     pairs: tuple[Pair, ...] = ()
@@ -64,18 +64,18 @@ class PlanStep:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One rank's result."""
+    """One rank's result of a step."""
 
     trouble: str = ""
-    """What went wrong; empty: nothing."""
+    """The problem; empty: there was none."""
     seconds: float = 0.0
-    """Seconds that the sum took, the best of several tries."""
+    """Seconds that a sum took, in the fastest of several tries."""
     size: int = 0
-    """Bytes that each rank contributed to it."""
+    """Bytes that each rank contributed to the sum."""
 
 
 Outcomes = Mapping[int, Outcome]
-"""By rank."""
+"""Results by rank."""
 
 Plan = Generator[PlanStep, Outcomes, list[Finding]]
 
@@ -94,7 +94,7 @@ class Shape:
 
 
 def plan(shape: Shape, *, devices: bool) -> Plan:
-    """The plan for a world; `devices`: whether its ranks have GPUs."""
+    """The plan for a gang; `devices`: whether its ranks have GPUs."""
     findings: list[Finding] = []
     outcomes: Outcomes = {}
     for kind in (Kind.ARRIVE, *([Kind.DEVICE] if devices else []), *([Kind.ALL] if shape.ranks > 1 else [])):
@@ -107,14 +107,14 @@ def plan(shape: Shape, *, devices: bool) -> Plan:
     trouble = _trouble(*outcomes.values())
     if not trouble:
         findings.append(_bandwidth(shape, outcomes))
-    if shape.nodes == 1 or (shape.nodes == 2 and not trouble):  # noqa: PLR2004  (one pair, which is all)
+    if shape.nodes == 1 or (shape.nodes == 2 and not trouble):  # noqa: PLR2004  (the only pair has been tried by the sum over all)
         return findings + _blame(shape, {}, trouble)
     tried, silent = yield from _try_pairs(shape)
     return findings + (silent or [*_blame(shape, tried, trouble), *_slow(tried)])
 
 
 def _try_pairs(shape: Shape) -> Generator[PlanStep, Outcomes, tuple[dict[Pair, Outcome], list[Finding]]]:
-    """The result of each pair that was tried, and which ranks fell silent meanwhile."""
+    """Tries pairs of nodes; returns the result of each pair, and findings if ranks fell silent, which ends it."""
     tried: dict[Pair, Outcome] = {}
     for pairs in rounds(shape.nodes):
         sick = {node for node in range(shape.nodes) if _failures(node, tried) >= SICK_AFTER}
@@ -138,9 +138,9 @@ def _joint(one: Outcome, other: Outcome) -> Outcome:
 
 
 def _trouble(*outcomes: Outcome) -> str:
-    """The most telling problem: waiting in vain is often the consequence of another's."""
-    troubles = [outcome.trouble for outcome in outcomes if outcome.trouble]
-    return next((one for one in troubles if not any(words in one for words in IN_VAIN)), "") or "".join(troubles[:1])
+    """The problem nearest to the cause: a rank that waited in vain often suffers from the problem of another rank."""
+    found = [outcome.trouble for outcome in outcomes if outcome.trouble]
+    return next((text for text in found if not any(words in text for words in IN_VAIN)), "") or "".join(found[:1])
 
 
 def _silent(shape: Shape, outcomes: Outcomes, kind: Kind) -> Iterator[Finding]:
@@ -149,26 +149,27 @@ def _silent(shape: Shape, outcomes: Outcomes, kind: Kind) -> Iterator[Finding]:
         return
     nodes = _nodes_of(shape, ranks)
     if kind is Kind.ARRIVE:
-        what = "did not reach rank 0 in time: not started, or something blocks rank 0's port"
+        problem = "did not reach rank 0 in time: not started, or something blocks rank 0's port"
     else:
-        what = "fell silent: a hang, or a network that is cut"
-    yield Finding("ranks", Level.FAIL, f"{_ranks(ranks)} on {_named(nodes)} {what}; {MACHINE_TODO}", nodes=nodes)
+        problem = "fell silent: a hang, or a network that is cut"
+    yield Finding("ranks", Level.FAIL, f"{_ranks(ranks)} on {_named(nodes)} {problem}; {MACHINE_TODO}", nodes=nodes)
 
 
 def _devices(shape: Shape, outcomes: Outcomes) -> Iterator[Finding]:
     for rank, outcome in outcomes.items():
         nodes = (rank // shape.per_node,)
-        who = f"the GPU of rank {rank} on {_named(nodes)}"
+        gpu = f"the GPU of rank {rank} on {_named(nodes)}"
         if outcome.trouble:
             broken = outcome.trouble.startswith(WRONGLY) or broken_device(outcome.trouble) is not None
-            message = f"{who} {outcome.trouble}; {MACHINE_TODO}"
+            message = f"{gpu} {outcome.trouble}; {MACHINE_TODO}"
             yield Finding("gpus", Level.FAIL, message, nodes=nodes, device=broken)
 
 
 def _bandwidth(shape: Shape, outcomes: Outcomes) -> Finding:
-    """How fast the sum over all was: S/t, and times 2(n-1)/n what each link carried.
+    """The bandwidth of the sum over all n ranks, for S bytes in t seconds.
 
-    Both as nccl-tests defines them: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md.
+    Algorithm bandwidth is S/t; bus bandwidth, the load of each link, is S/t * 2(n-1)/n, as in nccl-tests:
+    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md.
     """
     seconds = max(outcome.seconds for outcome in outcomes.values())
     size = outcomes[0].size
@@ -182,19 +183,22 @@ def _bandwidth(shape: Shape, outcomes: Outcomes) -> Finding:
 
 
 def _blame(shape: Shape, tried: Mapping[Pair, Outcome], trouble: str) -> list[Finding]:
-    """What made the sums fail: nodes that fail with all others, then pairs; none if all pairs work."""
+    """Findings that name the cause of failed sums: nodes that failed with all others, then single pairs.
+
+    If no pair has failed, a finding about the sum over all, if that has failed.
+    """
     bad = {pair: outcome.trouble for pair, outcome in tried.items() if outcome.trouble}
     if not bad:
         return [_all_failed(shape, trouble)] if trouble else []
     well = {node for pair in tried if pair not in bad for node in pair}
-    if not well and shape.nodes > 2:  # noqa: PLR2004  (with two there is one pair, and it is named)
+    if not well and shape.nodes > 2:  # noqa: PLR2004  (with two nodes, the finding below names the only pair)
         return [_failed((), "no two nodes can exchange data", next(iter(bad.values())), NETWORK_TODO)]
     findings = []
     sick = tuple(node for node in range(shape.nodes) if node not in well and _failures(node, tried) > 1)
     if sick:
         why = next(why for pair, why in bad.items() if not set(sick).isdisjoint(pair))
-        what = f"{_named(sick)} failed the all_reduce with every other node that was tried"
-        findings.append(_failed(sick, what, why, NODE_TODO))
+        problem = f"{_named(sick)} failed the all_reduce with every other node that was tried"
+        findings.append(_failed(sick, problem, why, NODE_TODO))
     links = [(pair, why) for pair, why in bad.items() if set(sick).isdisjoint(pair)]
     for pair, why in links[:NAMED]:
         findings.append(_failed(pair, f"{_named(pair)} failed the all_reduce with each other", why, NETWORK_TODO))
@@ -202,12 +206,12 @@ def _blame(shape: Shape, tried: Mapping[Pair, Outcome], trouble: str) -> list[Fi
 
 
 def _all_failed(shape: Shape, trouble: str) -> Finding:
-    what = f"the all_reduce over all {shape.ranks} ranks failed"
+    problem = f"the all_reduce over all {shape.ranks} ranks failed"
     if shape.nodes == 1:
         return _failed(
-            (0,), what, trouble, "processes of one node fail each other: look at its /dev/shm and its GPUs"
+            (0,), problem, trouble, "processes of one node fail each other: look at its /dev/shm and its GPUs"
         )
-    return _failed((), f"{what}, although each pair of nodes that was tried works", trouble, NETWORK_TODO)
+    return _failed((), f"{problem}, although each pair of nodes that was tried works", trouble, NETWORK_TODO)
 
 
 def _failed(nodes: tuple[int, ...], what: str, why: str, network_todo: str) -> Finding:

@@ -1,4 +1,4 @@
-"""A store in which rank 0 writes what is next and all ranks their results. A rank that reaches it is present."""
+"""The store in which rank 0 writes each step, and all ranks their results. A rank that reaches it is present."""
 
 import dataclasses
 import json
@@ -20,10 +20,10 @@ _KEPT: list[object] = []
 
 
 class TrialStore:
-    """One rank's view of it. Entries have numbers, and for each there is an outcome of each rank.
+    """One rank's connection to the store. Entries are numbered, and each rank writes an outcome for each entry.
 
     Raises:
-        PreflightError: Rank 0 does not answer within this many seconds.
+        PreflightError: Rank 0 does not answer within `seconds`.
     """
 
     def __init__(self, world: World, seconds: float) -> None:
@@ -39,15 +39,15 @@ class TrialStore:
             raise PreflightError(f"rank {world.rank} lost rank 0 at once: {last_line(error)}", (0,)) from error
 
     def announce(self, entry: dict[str, Any]) -> None:
-        """Writes what is next."""
+        """Writes the next entry: a step, or the findings at the end. Called by rank 0."""
         self._number += 1
         self._store.set(f"entry/{self._number}", json.dumps(entry))
 
     def next_step(self, seconds: float) -> dict[str, Any]:
-        """Waits for what is next, for at most this many seconds.
+        """Waits for the next entry, for at most `seconds`.
 
         Raises:
-            PeerLostError: Rank 0 is gone.
+            PeerLostError: Rank 0 is gone, or has written no entry in time.
         """
         self._number += 1
         key = f"entry/{self._number}"
@@ -59,7 +59,7 @@ class TrialStore:
         return entry
 
     def answer(self, outcome: Outcome) -> None:
-        """Writes this rank's result.
+        """Writes this rank's outcome of the present entry.
 
         Raises:
             PeerLostError: Rank 0 is gone.
@@ -70,7 +70,7 @@ class TrialStore:
             raise PeerLostError(f"lost rank 0 in preflight: {last_line(error)}") from error
 
     def outcomes(self, ranks: Iterable[int], seconds: float) -> dict[int, Outcome]:
-        """The results of these ranks; without those that have not given one within this many seconds."""
+        """The outcomes of the present entry, by rank, without those that were not written within `seconds`."""
         keys = {rank: f"outcome/{self._number}/{rank}" for rank in ranks}
         try:
             self._store.wait(list(keys.values()), timedelta(seconds=seconds))
@@ -80,7 +80,7 @@ class TrialStore:
 
 
 def serve(world: World, seconds: float) -> Outcome:
-    """Serves the store as long as this process lives."""
+    """Serves the store for as long as this process lives."""
     _KEPT.append(_store(world, timedelta(seconds=seconds), serves=True))
     return Outcome()
 

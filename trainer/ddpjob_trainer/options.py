@@ -91,7 +91,7 @@ def _gpus(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModeConfig:
-    """Which processes train: all, with DistributedDataParallel; or one process alone, with or without DataParallel."""
+    """Which processes train: all, with DistributedDataParallel; or only one, with or without DataParallel."""
 
     mode: Mode = option(
         DDP,

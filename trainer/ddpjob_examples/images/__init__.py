@@ -1,1 +1,1 @@
-"""Images with classes on disk, as files or in shards."""
+"""Labeled images on disk, as files or in tar shards."""

@@ -1,31 +1,31 @@
-"""Broken samples of a data set: which of them the processes of a run have met."""
+"""The broken samples that the processes of a run have found in a data set."""
 
 import mmap
 from collections.abc import Iterable
 
 
 class Broken:
-    """The numbers of a data set's broken samples, as far as a rank and its workers know them.
+    """The indices of a data set's broken samples, as far as a rank and its workers have found them.
 
-    Workers are forked from the rank, and share this memory with it: what one has met is known to all.
+    Workers are forked from the rank and share this memory with it: what one of them adds, all can read.
     """
 
     def __init__(self, samples: int) -> None:
-        self._known = mmap.mmap(-1, max(1, samples))  # A byte each: processes write side by side.
+        self._known = mmap.mmap(-1, max(1, samples))  # One byte per sample, so that no process overwrites another's.
 
     def add(self, number: int) -> bool:
-        """A sample is broken; returns whether that is news."""
+        """Marks a sample as broken; returns whether it was not marked before."""
         new = not self._known[number]
         self._known[number] = 1
         return new
 
     def update(self, numbers: Iterable[int]) -> None:
-        """Those that other ranks have met are no news any more."""
+        """Marks samples that other ranks have found."""
         for number in numbers:
             self._known[number] = 1
 
     def numbers(self) -> list[int]:
-        """All that are known, in ascending order."""
+        """The indices of all marked samples, in ascending order."""
         found, number = [], self._known.find(b"\1")
         while number >= 0:
             found.append(number)

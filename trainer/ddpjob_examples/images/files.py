@@ -11,13 +11,13 @@ from .image import EXTENSIONS, Encoded, Images, Transform
 
 
 class ImageFiles(Images):
-    """Images with the numbers of their classes, which are in the order of the directories' names.
+    """Images in files. Classes are numbered in the order of their directories' names.
 
-    Their paths are kept in one array: a list of a million objects would be copied by each worker that counts
-    references to them.
+    The paths are kept in one array: of a list, each worker would soon have a copy in memory, because using an object
+    changes its reference count.
 
     Raises:
-        ConfigError: There is no class, or one without images.
+        ConfigError: There is no class, or a class has no images.
     """
 
     def __init__(self, root: Path, transform: Transform, *, skip_broken: bool = False) -> None:
@@ -31,12 +31,12 @@ class ImageFiles(Images):
         super().__init__(len(self._paths), transform, skip_broken=skip_broken)
 
     def fingerprint(self) -> str:
-        """Of some files, and of how many each class has."""
+        """A digest of the names and sizes of some files, and of the number of files in each class."""
         counts = np.bincount(self._labels, minlength=len(self.classes)).tolist()
         return of_files(self._root, map(self._path, spread(len(self))), self.classes, counts)
 
     def encoded(self, index: int) -> Encoded:
-        """The file with a number."""
+        """The image file with this index."""
         path = self._path(index)
         try:
             content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Images: from the bytes of a file to the tensor that a network takes, cut as ImageNet's training does."""
+"""Images: from the bytes of a file to the tensor that a network takes, cropped as usual in training on ImageNet."""
 
 import functools
 import io
@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 from .broken import Broken
 
 Sample = tuple[Tensor, int]
-"""The bytes of an image of 3 channels, and the number of its class. `normalised` is what networks take."""
+"""An image as bytes in 3 channels, and the number of its class. Networks take images after `normalised`."""
 
 Transform = Callable[[Image.Image], Tensor]
 
@@ -27,17 +27,17 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", 
 """The extensions that torchvision's ImageFolder reads."""
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's colour channels, as torchvision's weights expect them."""
+"""Mean and standard deviation of ImageNet's color channels, with which torchvision's weights were trained."""
 
 RESIZE = 256 / 224
-"""In evaluation an image's shorter side is this much longer than what is cut out of its middle."""
+"""In evaluation, an image is resized so that its shorter side is this many times the side of the center crop."""
 
 MOST_BROKEN = 100
-"""In a row: with more of them something else is wrong than a file here and there."""
+"""The greatest number of broken images in a row that are skipped: more of them are not a matter of single files."""
 
 
 class BrokenImageError(ConfigError):
-    """What should be an image cannot be decoded."""
+    """An image cannot be decoded."""
 
 
 class Encoded(NamedTuple):
@@ -45,30 +45,30 @@ class Encoded(NamedTuple):
 
     content: bytes
     name: str
-    """Where it is, for people."""
+    """Where the image is stored, for messages."""
     label: int
     """The number of its class."""
 
 
 class Images(Dataset[Sample], ABC):
-    """Images with their classes, each decoded when it is asked for.
+    """Images with their classes, each decoded when it is indexed.
 
-    A broken one may be replaced by the next one that is whole: the same one whoever asks for it, and cut in the same
-    way.
+    With `skip_broken`, a broken image is replaced by the next one that can be decoded. The replacement, and the part
+    that is cut out of it, are the same in whatever process.
     """
 
     def __init__(self, count: int, transform: Transform, *, skip_broken: bool = False) -> None:
         self.broken = Broken(count) if skip_broken else None
-        """Those that could not be decoded; None: such an image is an error."""
+        """The images that could not be decoded; None: a broken image is an error."""
         self._count = count
         self._transform = transform
 
     @abstractmethod
     def encoded(self, index: int) -> Encoded:
-        """The image with a number.
+        """The image with this index.
 
         Raises:
-            TrainerError: It cannot be read.
+            TrainerError: The image cannot be read.
         """
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ def decoded(content: bytes, name: str, transform: Transform) -> Tensor:
     """The image that a file holds, transformed.
 
     Raises:
-        BrokenImageError: It holds none, or a broken one.
+        BrokenImageError: The content is not an image, or is a broken one.
     """
     try:
         with Image.open(io.BytesIO(content)) as image:
@@ -106,7 +106,10 @@ def decoded(content: bytes, name: str, transform: Transform) -> Tensor:
 
 
 def to_train(size: int) -> Transform:
-    """A random part of the image, of 8 to 100 % of it, resized to a square, and mirrored half of the time."""
+    """A transform for training: a random part of 8 to 100 % of the image, resized to a square of `size` pixels.
+
+    Half of the results are mirrored.
+    """
     from torchvision.transforms import RandomResizedCrop  # noqa: PLC0415  (its import takes seconds)
 
     def transform(image: Image.Image) -> Tensor:
@@ -114,7 +117,7 @@ def to_train(size: int) -> Transform:
         scale = _draft(image, size / box[3], size / box[2])
         top, left, height, width = (round(side / scale) for side in box)
         part = image.convert("RGB").crop((left, top, left + width, top + height))
-        # These bytes lie channels last, and so it takes half of the time that Pillow takes.
+        # Pillow's bytes are in the layout channels last, in which torch takes half as long as Pillow's own resize.
         images = torch.from_numpy(np.array(part)).permute(2, 0, 1).unsqueeze(0)
         cut = functional.interpolate(images, (size, size), mode="bilinear", antialias=True)[0]
         return (cut.flip(-1) if torch.rand(1) < 0.5 else cut).contiguous()  # noqa: PLR2004
@@ -123,7 +126,7 @@ def to_train(size: int) -> Transform:
 
 
 def to_test(size: int) -> Transform:
-    """The middle of the image, always the same."""
+    """A transform for testing: the center of the image, as a square of `size` pixels."""
     from torchvision.transforms import CenterCrop, Compose, Resize  # noqa: PLC0415  (as above)
 
     middle = Compose([Resize(round(size * RESIZE)), CenterCrop(size)])
@@ -131,19 +134,19 @@ def to_test(size: int) -> Transform:
 
 
 def pixels(image: Image.Image) -> Tensor:
-    """The channels of an RGB image, as bytes: a quarter of what goes from workers to ranks, and on to a GPU."""
+    """The channels of an RGB image as bytes: a quarter of the size of floats on the way from workers to a GPU."""
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
 def normalised(images: Tensor) -> Tensor:
-    """Images of bytes as networks take them, on the device that they are on."""
+    """Normalises images of bytes for networks, on the device that holds them."""
     return images.float().sub_(_column(MEAN, images.device)).div_(_column(DEVIATION, images.device))
 
 
 def _draft(image: Image.Image, *shrinking: float) -> float:
-    """Decodes a JPEG at 1/2, 1/4 or 1/8 of its size if it will be shrunk by more; returns how much smaller.
+    """Has a JPEG decoded at 1/2, 1/4 or 1/8 of its size if it will be shrunk further; returns by which factor.
 
-    That saves most of the work of decoding.
+    That saves most of the work of decoding. `shrinking`: the target size divided by the size, for each side.
     """
     before, wanted = image.size, max(shrinking)
     drafted = image.draft("RGB", (math.ceil(before[0] * wanted), math.ceil(before[1] * wanted)))

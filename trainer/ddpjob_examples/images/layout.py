@@ -1,6 +1,6 @@
-"""Image classes on disk: which of the two layouts a directory has, and its data sets.
+"""Labeled images on disk: finds out which of two layouts a directory has, and makes its data sets.
 
-train/CLASS/*.jpg, val/CLASS/*.jpg      files, as torchvision's ImageFolder takes them
+train/CLASS/*.jpg, val/CLASS/*.jpg      files, as torchvision's ImageFolder reads them
 train/*.tar, val/*.tar                  shards, as WebDataset writes them
 """
 
@@ -18,19 +18,21 @@ TRAIN, VAL = "train", "val"
 
 @dataclass(frozen=True, slots=True)
 class ImageClasses:
-    """Images with their classes, to train on and to test with."""
+    """Images with their classes, for training and for testing."""
 
     train: Images
     test: Images | None
-    """None: there is no `val`."""
+    """None: there is no directory `val`."""
     classes: int
 
 
 def image_classes(directory: Path | None, size: int, *, skip_broken: bool = False) -> ImageClasses:
-    """The data sets in a directory, their images cut to squares of this size in pixels; broken ones may be skipped.
+    """The data sets in a directory, with images cropped to squares of `size` pixels.
+
+    `skip_broken`: whether the next image replaces one that cannot be decoded.
 
     Raises:
-        ConfigError: There are none, or they contradict each other.
+        ConfigError: There are no data sets, or `train` and `val` have different classes.
     """
     if directory is None:
         raise ConfigError(f"--data-dir is not given: it names the directory with {TRAIN}/ and {VAL}/ of images")

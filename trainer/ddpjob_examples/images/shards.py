@@ -1,4 +1,4 @@
-"""Images in shards: tar files of many samples each, any of which can be read without the others."""
+"""Images in shards: tar files with many samples each. Any sample can be read without the others."""
 
 import io
 import os
@@ -16,14 +16,15 @@ from .tar_index import NAME as INDEX
 from .tar_index import image, read_index, split
 
 WINDOW_SAMPLES = 16_384
-"""This many samples are shuffled together, from shards in random order: reading stays within few files."""
+"""Samples that are shuffled together. They come from a few shards, which are taken in random order: so at any time,
+only few files are read."""
 
 
 class ImageShards(Images):
-    """Images with their classes, indexed like any data set, in no more memory than a few numbers for each.
+    """Images in shards, indexed like any data set. It keeps only a few numbers per image in memory.
 
     Raises:
-        ConfigError: A shard is broken, or a sample of it.
+        ConfigError: A shard is broken, or one of its samples is.
     """
 
     def __init__(
@@ -39,19 +40,19 @@ class ImageShards(Images):
         self.classes = int(self._index.spans[:, 2].max(initial=-1)) + 1
 
     def fingerprint(self) -> str:
-        """Of some shards, and of how many samples each has."""
+        """A digest of the names and sizes of some shards, and of the number of samples in each."""
         chosen = [self._shards[number] for number in spread(len(self._shards))]
         return of_files(self._directory, chosen, self._index.firsts.tolist())
 
     def encoded(self, index: int) -> Encoded:
-        """The image of a sample."""
+        """The image with this index."""
         shard = self._shards[int(np.searchsorted(self._index.firsts, index, side="right")) - 1]
         start, end, label = map(int, self._index.spans[index])
         key, content = _image(shard, start, end)
         return Encoded(content, f"{key} in {shard}", label)
 
     def shuffled(self, generator: torch.Generator) -> Tensor:
-        """An order for an epoch, in which neighbours come from few shards."""
+        """A random order in which neighbouring samples come from a few shards."""
         firsts, window, whole = self._index.firsts, [], []
         for shard in torch.randperm(len(self._shards), generator=generator).tolist():
             window.append(torch.arange(int(firsts[shard]), int(firsts[shard + 1])))
@@ -62,12 +63,17 @@ class ImageShards(Images):
 
 
 def shards_of(directory: Path) -> tuple[Path, ...]:
-    """The shards in a directory, by name."""
+    """The shards in a directory, sorted by name."""
     return tuple(sorted(directory.glob("*.tar")))
 
 
 def _image(shard: Path, start: int, end: int) -> tuple[str, bytes]:
-    """The key of a sample and its image."""
+    """The key of the sample in these bytes of a shard, and its image.
+
+    Raises:
+        TrainerError: The shard cannot be read.
+        ConfigError: The shard has changed since it was indexed.
+    """
     try:
         with shard.open("rb", buffering=0) as file:
             content = os.pread(file.fileno(), end - start, start)

@@ -1,7 +1,7 @@
-"""Where the samples of tar files are: found once by reading all headers, then kept beside the files.
+"""An index of the samples in tar files, made once by reading all headers, and then kept beside the files.
 
 The layout is WebDataset's: files that follow each other and have the same name up to the first dot are one sample.
-One of them is the image, and another has the class: `.cls`, a number in digits, or `.json`, with `cls` or `label`.
+One of its files is the image. Another has the class: `.cls`, a number in digits, or `.json`, with `cls` or `label`.
 """
 
 import fcntl
@@ -31,16 +31,16 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class TarIndex:
-    """The samples of some tar files in their order: a few numbers for each, whatever its size."""
+    """The samples of some tar files in their order, as a few numbers for each."""
 
     firsts: Numbers
-    """For each shard the number of its first sample; at the end the number of all samples."""
+    """For each shard, the index of its first sample; at the end, the number of all samples."""
     spans: Numbers
-    """For each sample its first byte, the byte after its last one, and its class."""
+    """For each sample, the offset of its first byte, the offset after its last byte, and its class."""
 
 
 def read_index(directory: Path, shards: tuple[Path, ...]) -> TarIndex:
-    """The index of the shards in a directory: kept there if possible, otherwise made again at each start.
+    """The index of the shards in a directory. It is kept there if possible, and otherwise made again at each start.
 
     Raises:
         ConfigError: A shard is broken, or has a sample without image or class.
@@ -58,10 +58,10 @@ def read_index(directory: Path, shards: tuple[Path, ...]) -> TarIndex:
 
 
 def image(contents: Mapping[str, bytes]) -> bytes:
-    """The image among the files of a sample, given by the ends of their names.
+    """The image among the files of a sample, which are given by the extensions of their names.
 
     Raises:
-        ValueError: There is none.
+        ValueError: No file has the extension of an image.
     """
     for end, content in contents.items():
         if end.endswith(EXTENSIONS):
@@ -73,17 +73,17 @@ MOST_CLASSES = 1 << 31
 
 
 def label(contents: Mapping[str, bytes]) -> int:
-    """The class that the files of a sample give.
+    """The class that is in one of the files of a sample, given by the extensions of their names.
 
     Raises:
-        ValueError: They do not.
+        ValueError: No file holds a class.
     """
     try:
         if (digits := contents.get(".cls")) is not None and digits.strip().isdigit():
             number = int(digits)
         else:
-            told = json.loads(contents.get(".json", b"null"))
-            number = told.get("cls", told.get("label"))
+            fields = json.loads(contents.get(".json", b"null"))
+            number = fields.get("cls", fields.get("label"))
     except (ValueError, AttributeError):
         number = None
     if not isinstance(number, int) or not 0 <= number < MOST_CLASSES:
@@ -92,10 +92,14 @@ def label(contents: Mapping[str, bytes]) -> int:
 
 
 def _spans(shard: Path) -> Numbers:
-    """One row for each sample of a shard."""
+    """The rows of `TarIndex.spans` for the samples of a shard.
+
+    Raises:
+        ConfigError: The shard is broken, or has a sample without image or class.
+    """
     key, rows = "", []
     try:
-        with tarfile.open(shard, "r:") as tar:  # In a compressed file no place can be read by itself.
+        with tarfile.open(shard, "r:") as tar:  # Not compressed: a sample in the middle could not be read by itself.
             files = (member for member in tar if member.isfile())
             for key, group in groupby(files, key=lambda member: split(member.name)[0]):  # noqa: B007  (for the error)
                 sample = list(group)
@@ -115,14 +119,14 @@ def _label_of(tar: tarfile.TarFile, sample: list[tarfile.TarInfo]) -> int:
 
 
 def split(name: str) -> tuple[str, str]:
-    """The name of a file as that of its sample and its end, in lower case: `dir/7` and `.seg.png`."""
+    """Splits a file name into the key of the sample and the extension, in lower case: `dir/7` and `.seg.png`."""
     directory, _, base = name.rpartition("/")
     stem, dot, end = base.partition(".")
     return f"{directory}/{stem}" if directory else stem, f"{dot}{end}".lower()
 
 
 def _state(shards: tuple[Path, ...]) -> str:
-    """What changes when a shard changes."""
+    """Names, sizes and modification times of the shards: differs once a shard has changed."""
     return json.dumps([(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in shards])
 
 
@@ -135,7 +139,7 @@ def _kept(directory: Path, state: str) -> TarIndex | None:
 
 
 def _keep(directory: Path, index: TarIndex, state: str) -> None:
-    # Processes of two containers can have the same number.
+    # Not the process id, because processes of two containers can have the same one.
     fresh = directory / f"{NAME}.{uuid.uuid4().hex}"
     try:
         with fresh.open("wb") as file:
@@ -148,9 +152,9 @@ def _keep(directory: Path, index: TarIndex, state: str) -> None:
 
 @contextmanager
 def _one_at_a_time(directory: Path) -> Iterator[None]:
-    """While one process of a node makes the index the others wait, and then find it.
+    """A lock on the directory: one process of a node makes the index, and the others wait and then find it.
 
-    A directory can be locked; if a file system does not allow it, each process makes the index.
+    Where the file system cannot lock a directory, each process makes the index.
     """
     descriptor = os.open(directory, os.O_RDONLY)
     try:
