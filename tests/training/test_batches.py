@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from ddpjob_rank.errors import ConfigError
-from ddpjob_trainer.data.copying import moved, one_ahead
+from ddpjob_trainer.data.copying import moved, prefetch_one
 from ddpjob_trainer.data.loader import Loader, sample_count
 from ddpjob_trainer.data.order import Order
 from torch import Tensor
@@ -127,5 +127,5 @@ def test_a_batch_is_made_while_the_one_before_it_is_used() -> None:
             made.append(number)
             yield {"inputs": torch.tensor(number)}, [torch.tensor(number)]
 
-    seen = [(inputs["inputs"].item(), target[0].item(), len(made)) for inputs, target in one_ahead(pairs(), CPU)]
+    seen = [(inputs["inputs"].item(), target[0].item(), len(made)) for inputs, target in prefetch_one(pairs(), CPU)]
     assert seen == [(0, 0, 2), (1, 1, 3), (2, 2, 3)]

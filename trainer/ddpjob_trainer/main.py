@@ -35,13 +35,13 @@ def main() -> None:
     """Trains, or runs the command that the command line begins with. Exits with a code of the contract."""
     argv, position, world, killed_before = sys.argv[1:], Position(), World(), memory.kills()
     # Somebody may run a command in a pod that trains: it must not touch the failure report of the training.
-    report_file = None if commands.asked(argv) else report_path(os.environ)
+    report_file = None if commands.is_command(argv) else report_path(os.environ)
     # The processes of a node share the file: with several, one could delete the report of another.
     if os.environ.get(Env.LOCAL_WORLD_SIZE, "1") == "1":
         clear(report_file)
     try:
         unpack_variables(os.environ)
-        if commands.asked(argv):
+        if commands.is_command(argv):
             commands.run(argv)
             leave_at_once(ExitCode.DONE)
         config = read_config(argv, os.environ)

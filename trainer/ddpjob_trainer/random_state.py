@@ -27,7 +27,7 @@ def seed_all(*parts: int) -> None:
         torch.default_generator.manual_seed(seed)
 
 
-def mixed(*parts: int) -> int:
+def derive_seed(*parts: int) -> int:
     """One seed from a few numbers, cheap to compute. Unlike with a sum, other numbers give an unrelated seed."""
     numbers = struct.pack(f"<{len(parts)}Q", *(part % 2**64 for part in parts))
     return int.from_bytes(hashlib.blake2b(numbers, digest_size=8).digest())
@@ -35,7 +35,7 @@ def mixed(*parts: int) -> int:
 
 def seed_sample(*parts: int) -> None:
     """Seeds the generators on the CPU before one sample is fetched. Cheap, because it is done for each sample."""
-    seed = mixed(*parts)
+    seed = derive_seed(*parts)
     random.seed(seed)
     np.random.seed(seed % SEED_RANGE)  # noqa: NPY002  (as above)
     torch.default_generator.manual_seed(seed)
@@ -64,7 +64,7 @@ def restore(state: dict[str, Any]) -> None:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def rng_preserved() -> Iterator[None]:
     """Restores all generators at the end of the block, as if nothing had been drawn in it."""
     state = capture()
     try:

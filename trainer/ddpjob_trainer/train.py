@@ -81,7 +81,7 @@ def train(config: TrainConfig, world: World, position: Position, stop: StopReque
         position.activity = "starting"
         reporting.reports_steps()  # From here on ranks wait for each other.
         device = modes.device_of_model(config.mode, device)  # noqa: PLW2901  (data-parallel may choose another GPU)
-        exactness.tell(device, leads=world.leads)
+        exactness.log_settings(device, leads=world.leads)
         run = Run(config=config, world=world, position=position, stop=stop, task=task, device=device)
         loop = equip(resume(lay_out(run, feed_on)))
         stop.loop_begins()

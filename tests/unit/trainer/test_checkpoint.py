@@ -31,7 +31,7 @@ from ddpjob_rank.manifests.manifest import Manifest, checkpoints_in
 from ddpjob_trainer.checkpoint import content
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 from ddpjob_trainer.checkpoint.content import Sink
-from ddpjob_trainer.checkpoint.reading import look
+from ddpjob_trainer.checkpoint.reading import find_newest
 
 WRITER = """
 import sys
@@ -325,7 +325,7 @@ def test_a_reader_finds_one_though_all_that_it_has_listed_are_replaced_meanwhile
         next(listings)()
         return paths
 
-    found = look(listed, Path.read_bytes).found
+    found = find_newest(listed, Path.read_bytes).found
     assert found
     assert found.manifest.step == 80
 

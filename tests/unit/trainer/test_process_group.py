@@ -7,7 +7,7 @@ import psutil
 import pytest
 from ddpjob_rank.machine.network import Fabric, address_towards, fabric, interface_of, is_loopback
 from ddpjob_trainer.config import read_config
-from ddpjob_trainer.group.fitting import why
+from ddpjob_trainer.group.fitting import backend_reason
 
 WATCHED = {"DDPJOB_HEARTBEAT": "/run/0"}
 """As a supervisor has it for its ranks."""
@@ -68,7 +68,7 @@ def test_a_backend_is_asked_for_or_left_to_the_devices(
     ],
 )
 def test_a_chosen_backend_says_why(gpus: int, processes: int, between: Fabric | None, line: str) -> None:
-    assert line in why(gpus, processes, between, enough=gpus >= processes)
+    assert line in backend_reason(gpus, processes, between, enough=gpus >= processes)
 
 
 def test_the_kernel_knows_of_infiniband_and_of_ip_over_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ddpjob_rank.manifests.manifest import Manifest, checkpoints_in
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
-from ddpjob_trainer.checkpoint.reading import look
+from ddpjob_trainer.checkpoint.reading import find_newest
 
 # A disk in trouble: reads of some files fail with this errno for as long as another file is there.
 TROUBLE = r"""
@@ -135,7 +135,7 @@ def test_beside_a_writer_that_keeps_one_a_reader_always_finds_one(tmp_path: Path
     newest = int(writer.stdout.readline())
     until = time.monotonic() + 1
     while time.monotonic() < until:
-        search = look(lambda: checkpoints_in(tmp_path), Path.read_bytes)
+        search = find_newest(lambda: checkpoints_in(tmp_path), Path.read_bytes)
         assert search.found, search.passed_over
         assert search.found.manifest.step >= newest
         newest = search.found.manifest.step

@@ -46,9 +46,9 @@ from .reading import (
     Decode,
     Decoded,
     Found,
-    look,
-    place_of,
+    find_newest,
     read_whole,
+    sort_key,
 )
 
 TEMPORARY_PREFIX = ".step-ddpjob-train-"
@@ -105,7 +105,7 @@ class Checkpoints:
                 file has been changed.
             StorageUnavailableError: A checkpoint that may be the newest cannot be read.
         """
-        search = look(self._paths, decode, patience).told()
+        search = find_newest(self._paths, decode, patience).warn_passed_over()
         broken = search.of_kind(BrokenError)
         if not start_over:
             search.refuse_newer(NEWER)
@@ -202,7 +202,7 @@ class Checkpoints:
         """
         ours = [(order, path) for order, path in self._line(self._paths(), manifest) if order[1] <= manifest.step]
         aside = self._set_aside_before()
-        torn = [(place_of(path, unknown=NO_ATTEMPT), path) for path in aside if _is_torn(path)]
+        torn = [(sort_key(path, unknown=NO_ATTEMPT), path) for path in aside if _is_torn(path)]
         broken = [*torn, *self._line(aside, manifest)]
         return [path for known in (ours, broken) for _, path in sorted(known)[: -self._keep]]
 
@@ -252,7 +252,7 @@ class Checkpoints:
             aside = workspace / path.name
             path.rename(aside)
             # Checked after the rename: in the workspace no other writer can replace the checkpoint any more.
-            if place_of(aside, unknown=NO_ATTEMPT)[0] > manifest.writer:
+            if sort_key(aside, unknown=NO_ATTEMPT)[0] > manifest.writer:
                 aside.rename(path)
             else:
                 (aside / MANIFEST).unlink()  # First, because `_clear` restores a checkpoint that has its manifest.
@@ -302,7 +302,7 @@ class Checkpoints:
             raise self._superseded(manifest, evidence)
 
     def _newest_writer(self) -> tuple[float, str]:
-        return max((place_of(path, unknown=NO_ATTEMPT)[0] for path in self._paths()), default=(NO_ATTEMPT, ""))
+        return max((sort_key(path, unknown=NO_ATTEMPT)[0] for path in self._paths()), default=(NO_ATTEMPT, ""))
 
     def _superseded(self, manifest: Manifest, evidence: str) -> SupersededError:
         return SupersededError(

@@ -40,7 +40,7 @@ READABLE = "Let this user read it, or train as its owner (in a pod's securityCon
 Decoded = TypeVar("Decoded")
 Decode = Callable[[Path], Decoded]
 """Reads a state from its file; raises if this version cannot read it, although the file is intact."""
-Place = tuple[tuple[float, str], int]
+SortKey = tuple[tuple[float, str], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Search(Generic[Decoded]):
     found: Found[Decoded] | None
     passed_over: dict[Path, UnusableError]
 
-    def told(self) -> "Search[Decoded]":
+    def warn_passed_over(self) -> "Search[Decoded]":
         """Prints a warning for each checkpoint that was passed over; returns this search."""
         for path, why in self.passed_over.items():
             warn(f"checkpoint {path} is passed over: {why}")
@@ -81,7 +81,7 @@ class Search(Generic[Decoded]):
             raise CheckpointUnusableError(f"checkpoint {path} cannot be used: {self.passed_over[path]}. {remedy}")
 
 
-def look(
+def find_newest(
     paths: Callable[[], list[Path]], decode: Decode[Decoded], patience: float = PATIENCE_SECONDS
 ) -> Search[Decoded]:
     """Finds the newest valid checkpoint. If a checkpoint cannot be read now, tries again for a while.
@@ -119,7 +119,7 @@ def _given_up(error: UnavailableError, patience: float) -> TrainerError:
     )
 
 
-def place_of(path: Path, unknown: float) -> Place:
+def sort_key(path: Path, unknown: float) -> SortKey:
     """The key that sorts checkpoints from the oldest to the newest.
 
     If the manifest cannot be read, the key has `unknown` as attempt, and the step of the checkpoint's name.
@@ -146,7 +146,7 @@ def read_whole(path: Path, *, afresh: bool = False) -> tuple[Manifest, SharedFil
         if content.size != manifest.size:
             raise BrokenError(f"{STATE} has {counted(content.size, 'byte')}, its manifest says {manifest.size}")
         if afresh:
-            content.forget()
+            content.drop_page_cache()
         for portion in content.portions():
             checksum.update(portion)
     except NotRegularError:
@@ -173,7 +173,7 @@ def _newest(paths: list[Path], decode: Decode[Decoded]) -> Search[Decoded]:
     passed_over: dict[Path, UnusableError] = {}
     known = {path: _identity(path) for path in paths}
     # A checkpoint with an unreadable manifest may be the newest, so it comes first.
-    for path in sorted(paths, key=lambda path: place_of(path, unknown=math.inf), reverse=True):
+    for path in sorted(paths, key=lambda path: sort_key(path, unknown=math.inf), reverse=True):
         try:
             return Search(_read(path, decode), passed_over)
         except UnavailableError:

@@ -69,7 +69,7 @@ def decode(file: Path) -> StateDict:
     return state
 
 
-def prove(file: Path) -> None:
+def check_loadable(file: Path) -> None:
     """Checks that an encoded state can be decoded: otherwise that would be noticed only when a run resumes from it.
 
     The numbers of its tensors are not read.

@@ -99,5 +99,5 @@ class Writer:
     def _check(self, file: Path) -> None:
         """Checks the first save of a run only: later saves differ only in their numbers."""
         if not self._proved:
-            state.prove(file)
+            state.check_loadable(file)
             self._proved = True

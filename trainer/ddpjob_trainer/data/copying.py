@@ -42,12 +42,12 @@ def moved(batch: Any, device: torch.device) -> Any:
             return batch
 
 
-def ahead(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pair]:
-    """The same pairs, by `one_ahead` if the device is a GPU: a CPU cannot copy while it computes."""
-    return one_ahead(pairs, device) if device.type == "cuda" else pairs
+def prefetch_on_gpu(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pair]:
+    """The same pairs, by `prefetch_one` if the device is a GPU: a CPU cannot copy while it computes."""
+    return prefetch_one(pairs, device) if device.type == "cuda" else pairs
 
 
-def one_ahead(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pair]:
+def prefetch_one(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pair]:
     """The same pairs, each copied in a CUDA stream of its own while the device computes with the pair before it.
 
     That takes memory for one more batch on the device. `pairs` must not draw random numbers: when the generators are

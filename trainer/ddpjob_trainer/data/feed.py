@@ -13,10 +13,10 @@ from ddpjob_rank.world import World
 from torch import Tensor
 
 from ddpjob_trainer.group.collectives import all_gather
-from ddpjob_trainer.random_state import seed_all, undisturbed
+from ddpjob_trainer.random_state import rng_preserved, seed_all
 
 from .batches import Batches, divided
-from .copying import ahead, pair
+from .copying import pair, prefetch_on_gpu
 from .data_identity import DataIdentity
 from .fingerprint import fingerprint
 from .loader import Loader
@@ -152,7 +152,7 @@ class Uneven:
     def steps(self, epoch: int, samples: int, most: int) -> Iterator[Step]:
         """Steps until no process has a batch left, or until there were `most`."""
         begun = samples // self.global_batch
-        batches = ahead(self._from(epoch, begun), self._device)
+        batches = prefetch_on_gpu(self._from(epoch, begun), self._device)
         for number in range(begun, begun + most):
             batch = next(batches, None)
             having = self._having(number, mine=batch is not None)
@@ -191,7 +191,7 @@ class Uneven:
             set_epoch(epoch)
         batches: Batches | None = None
         for number in count():
-            with undisturbed():
+            with rng_preserved():
                 seed_all(self._seed, self._world.rank, epoch, number)
                 batches = iter(self._loader) if batches is None else batches
                 batch = next(batches, None)

@@ -18,9 +18,9 @@ from ddpjob_rank.machine.parent_death import die_with
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
 
-from ddpjob_trainer.random_state import seed_sample, undisturbed
+from ddpjob_trainer.random_state import rng_preserved, seed_sample
 
-from .copying import Pair, ahead, pair
+from .copying import Pair, pair, prefetch_on_gpu
 
 
 class Loader:
@@ -73,7 +73,7 @@ class Loader:
         """
         self._requests.epoch, self._requests.indices = epoch, indices
         pairs = map(self._on_device, self._loader)
-        for samples, target in ahead(pairs, self._device):
+        for samples, target in prefetch_on_gpu(pairs, self._device):
             yield self._inputs(samples), target
 
     def batch(self, indices: Tensor) -> tuple[Any, Any]:
@@ -154,7 +154,7 @@ class _Batches(Dataset[Any]):
         if self._at_once:
             return self._data[request.indices]  # One indexing of whole tensors, which draws no random numbers.
         # In a rank, the model draws from the same generators, so they are restored. A worker has no model.
-        with nullcontext() if get_worker_info() else undisturbed():
+        with nullcontext() if get_worker_info() else rng_preserved():
             try:
                 return default_collate([self._sample(request.epoch, index) for index in map(int, request.indices)])
             except TrainerError as error:

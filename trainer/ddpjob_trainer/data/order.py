@@ -13,7 +13,7 @@ from ddpjob_rank.console import counted
 from ddpjob_rank.errors import ConfigError
 from torch import Tensor
 
-from ddpjob_trainer.random_state import mixed
+from ddpjob_trainer.random_state import derive_seed
 
 Shuffle = Callable[[torch.Generator], Tensor]
 """Returns the indices of all samples in a random order."""
@@ -81,7 +81,7 @@ class Order:
 
     def batches(self, epoch: int, cursor: int = 0) -> Iterator[Tensor]:
         """The indices of this rank's samples, step after step, from a cursor to the end of an epoch."""
-        generator = torch.Generator().manual_seed(mixed(self.seed, epoch))
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, epoch))
         permutation = self.shuffle(generator) if self.shuffle else torch.randperm(self.samples, generator=generator)
         if len(permutation) != self.samples:
             raise ConfigError(

@@ -11,7 +11,7 @@ from ddpjob_rank.machine.network import fabric
 from ddpjob_rank.places.slurm import gives_each_task_its_gpu
 from ddpjob_rank.world import World
 
-from .fitting import GLOO, MPI, NCCL, why
+from .fitting import GLOO, MPI, NCCL, backend_reason
 
 SETTINGS = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_")
 """Prefixes of the environment variables of NCCL and gloo."""
@@ -28,7 +28,7 @@ def backend_of(asked: str | None, world: World) -> str:
         enough = _has_its_own_gpu() or gpus >= world.local_world_size
         if world.leads and not world.alone:
             one_machine = world.local_world_size == world.world_size
-            say(why(gpus, world.local_world_size, None if one_machine else fabric(), enough=enough))
+            say(backend_reason(gpus, world.local_world_size, None if one_machine else fabric(), enough=enough))
         return NCCL if enough else GLOO
     if asked == MPI and not dist.is_mpi_available():
         raise ConfigError(

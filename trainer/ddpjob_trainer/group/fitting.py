@@ -16,7 +16,7 @@ from ddpjob_rank.machine.network import Fabric
 NCCL, GLOO, MPI = "nccl", "gloo", "mpi"
 
 
-def why(gpus: int, processes: int, between: Fabric | None, *, enough: bool) -> str:
+def backend_reason(gpus: int, processes: int, between: Fabric | None, *, enough: bool) -> str:
     """A line that gives the reason for the backend that fits.
 
     Args:

@@ -64,7 +64,7 @@ class SharedFile:
         while data:
             data = data[os.write(self._descriptor, data) :]
 
-    def forget(self) -> None:
+    def drop_page_cache(self) -> None:
         """Asks the kernel to drop the file from its page cache, so that the next read comes from the storage."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -43,7 +43,7 @@ class InitMethod:
     """The file of the store; None: the store is at the master's port."""
 
     @property
-    def place(self) -> str:
+    def meeting_point(self) -> str:
         """The file, or the master's address and port, for messages."""
         return str(self.file or f"{self.world.master_addr}:{self.world.master_port}")
 
@@ -77,10 +77,10 @@ class InitMethod:
         sizes = int(store.compare_set(SIZE, "", str(size)))
         backends = store.compare_set(BACKEND, "", backend).decode()
         if store.add(f"{MARK}/{rank}", 1) > 1:
-            self._refuse(store, f"rank {rank} has come to {self.place} already: {self._told_apart}")
+            self._refuse(store, f"rank {rank} has come to {self.meeting_point} already: {self._told_apart}")
         if sizes != size:
             theirs = f"{counted(sizes, 'process')} {'is' if sizes == 1 else 'are'}"
-            expected = f"{theirs} to meet at {self.place}: {self._told_apart}"
+            expected = f"{theirs} to meet at {self.meeting_point}: {self._told_apart}"
             self._refuse(store, f"rank {rank} is one of {size}, but {expected}")
         if backends != backend:
             chosen = f"rank {rank} has chosen backend {backend}, and others {backends}"
@@ -113,7 +113,7 @@ class InitMethod:
             missing = self._missing(store, phase)
             raise PeerLostError(
                 f"waited {self.seconds:.0f} s for rank {listed(missing, MISSING_NAMED)}: {size - len(missing)} of"
-                f" {size} processes came to {self.place}"
+                f" {size} processes came to {self.meeting_point}"
             ) from error
         if store.check([REFUSED]):
             raise ConfigError(store.get(REFUSED).decode())
@@ -156,8 +156,8 @@ def _tcp_store(method: InitMethod) -> Store:
                 f" {_port_setting()}"
             ) from error
         raise TrainerError(
-            f"rank {world.rank} cannot use {method.place}: {str(error).splitlines()[0]}; if another program has the"
-            f" port, set another {_port_setting()}"
+            f"rank {world.rank} cannot use {method.meeting_point}: {str(error).splitlines()[0]}; if another program"
+            f" has the port, set another {_port_setting()}"
         ) from error
 
 

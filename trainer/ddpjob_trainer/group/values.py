@@ -24,7 +24,7 @@ def encode(value: object) -> bytes:
         TypeError: The value is of another type, or contains one that is.
     """
     tensors: list[Tensor] = []
-    text = json.dumps(_told(value, tensors)).encode()
+    text = json.dumps(_to_json(value, tensors)).encode()
     return b"".join((len(text).to_bytes(SIZE_BYTES, "big"), text, *map(_numbers, tensors)))
 
 
@@ -37,22 +37,22 @@ def decode(content: bytes) -> Any:
     end = SIZE_BYTES + int.from_bytes(content[:SIZE_BYTES], "big")
     rest = _Rest(content, end)
     try:
-        return _understood(json.loads(content[SIZE_BYTES:end]), rest)
+        return _from_json(json.loads(content[SIZE_BYTES:end]), rest)
     except (KeyError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
         raise ValueError(f"not a valid value from a process: {error}") from error
 
 
-def _told(value: object, tensors: list[Tensor]) -> object:
+def _to_json(value: object, tensors: list[Tensor]) -> object:
     match value:
         case Tensor():
             tensors.append(value)
             return {"tensor": [str(value.dtype), list(value.shape)]}
         case tuple():
-            return {"tuple": [_told(item, tensors) for item in value]}
+            return {"tuple": [_to_json(item, tensors) for item in value]}
         case dict():
-            return {"dict": [[_told(key, tensors), _told(item, tensors)] for key, item in value.items()]}
+            return {"dict": [[_to_json(key, tensors), _to_json(item, tensors)] for key, item in value.items()]}
         case list():
-            return [_told(item, tensors) for item in value]
+            return [_to_json(item, tensors) for item in value]
         case None | bool() | int() | float() | str():
             return value
         case _:
@@ -78,17 +78,17 @@ class _Rest:
         return flat.reshape(shape)
 
 
-def _understood(told: Any, rest: _Rest) -> Any:
-    if isinstance(told, list):
-        return [_understood(item, rest) for item in told]
-    if not isinstance(told, dict):
-        return told
-    ((kind, content),) = told.items()
+def _from_json(encoded: Any, rest: _Rest) -> Any:
+    if isinstance(encoded, list):
+        return [_from_json(item, rest) for item in encoded]
+    if not isinstance(encoded, dict):
+        return encoded
+    ((kind, content),) = encoded.items()
     match kind:
         case "tensor":
             return rest.take(DTYPES[content[0]], content[1])
         case "tuple":
-            return tuple(_understood(item, rest) for item in content)
+            return tuple(_from_json(item, rest) for item in content)
         case "dict":
-            return {_understood(key, rest): _understood(item, rest) for key, item in content}
+            return {_from_json(key, rest): _from_json(item, rest) for key, item in content}
     raise KeyError(kind)

@@ -17,7 +17,7 @@ EXPORT: Final = "export"
 PREDICT: Final = "predict"
 
 
-def asked(argv: Sequence[str]) -> bool:
+def is_command(argv: Sequence[str]) -> bool:
     """Whether a command line begins with `export` or `predict`, so that nothing is trained."""
     return next(iter(argv), None) in {EXPORT, PREDICT}
 

@@ -48,7 +48,7 @@ def predict(directory: Path, flags: Sequence[str]) -> None:
         autocast=amp.autocast(config.computing.precision, device),
         world=World(),
         batch_size=config.batch_size or task.batch_size,
-        seen=lambda *batch: _tell(task, *batch),
+        on_batch=lambda *batch: _tell(task, *batch),
     )
     assert result, "a world of one is led by its only process"
     record("evaluated", step=model.step, **result.shown, loss=f"{result.loss:.4f}", samples=result.samples)

@@ -11,7 +11,7 @@ from ddpjob_rank.manifests.manifest import MANIFEST, checkpoints_in
 from torch import Tensor, nn
 
 from ddpjob_trainer.checkpoint import state
-from ddpjob_trainer.checkpoint.reading import look
+from ddpjob_trainer.checkpoint.reading import find_newest
 from ddpjob_trainer.config import TrainConfig, read_config, train_parser
 from ddpjob_trainer.random_state import seed_all
 from ddpjob_trainer.task import BUILT_IN, Task, load_task
@@ -81,7 +81,9 @@ def load(directory: Path) -> Trained:
     """
     single = os.path.lexists(directory / MANIFEST)
     try:
-        search = look(lambda: [directory.resolve()] if single else checkpoints_in(directory), state.decode).told()
+        search = find_newest(
+            lambda: [directory.resolve()] if single else checkpoints_in(directory), state.decode
+        ).warn_passed_over()
     except OSError as error:
         raise ConfigError(f"{directory} has no checkpoints: {error.strerror}") from error
     search.refuse_newer("Take the version that wrote it, or name one of the others by its own path")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ddpjob_trainer.data.loader import Loader
 from ddpjob_trainer.group.collectives import all_gather, broadcast_buffers
-from ddpjob_trainer.random_state import undisturbed
+from ddpjob_trainer.random_state import rng_preserved
 from ddpjob_trainer.recording.reporter import Evaluation
 from ddpjob_trainer.task import Task
 
@@ -31,7 +31,7 @@ class IncompleteError(Exception):
 Sums = tuple[int, dict[str, float]]
 """The number of samples, and the sums of their loss and metrics by name."""
 
-Seen = Callable[[Tensor, Any, Any], object]
+OnBatch = Callable[[Tensor, Any, Any], object]
 """Called for each batch of this rank with the indices of its samples, the output and the target."""
 
 
@@ -43,7 +43,7 @@ def evaluate(
     autocast: Autocast = nullcontext,
     world: World,
     batch_size: int,
-    seen: Seen = lambda *_: None,
+    on_batch: OnBatch = lambda *_: None,
     goes_on: Callable[[], bool] = lambda: True,
 ) -> Evaluation | None:
     """Evaluates on all ranks together; rank 0 gets the result, the others None.
@@ -60,9 +60,9 @@ def evaluate(
     shard = _shard(data.samples, world, batch_size)
     was_training = model.training
     model.eval()
-    with torch.no_grad(), undisturbed(), autocast():
+    with torch.no_grad(), rng_preserved(), autocast():
         pairs = takewhile(lambda _: goes_on(), data.batches(0, shard))
-        parts = all_gather(_sums(model, task, shard, pairs, seen), world)
+        parts = all_gather(_sums(model, task, shard, pairs, on_batch), world)
     model.train(was_training)
     if sum(samples for samples, _ in parts) < data.samples:
         raise IncompleteError
@@ -75,12 +75,14 @@ def _shard(samples: int, world: World, batch_size: int) -> list[Tensor]:
     return [batch for batch in torch.split(mine, batch_size) if len(batch)]
 
 
-def _sums(model: nn.Module, task: Task, shard: list[Tensor], pairs: Iterator[tuple[Any, Any]], seen: Seen) -> Sums:
+def _sums(
+    model: nn.Module, task: Task, shard: list[Tensor], pairs: Iterator[tuple[Any, Any]], on_batch: OnBatch
+) -> Sums:
     samples = 0
     sums: dict[str, Tensor] = {}  # On the model's device: reading a value in each batch would make the CPU wait.
     for indices, (inputs, target) in zip(shard, pairs, strict=False):
         output = model(inputs)
-        seen(indices, output, target)
+        on_batch(indices, output, target)
         samples += len(indices)
         metrics = task.metrics(output, target)
         if taken := OWN & metrics.keys():

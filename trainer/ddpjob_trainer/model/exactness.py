@@ -29,7 +29,7 @@ def prepare(config: ComputingConfig) -> None:
     torch.backends.cudnn.deterministic = True
 
 
-def tell(device: torch.device, *, leads: bool) -> None:
+def log_settings(device: torch.device, *, leads: bool) -> None:
     """Logs the settings on rank 0 if it trains on a GPU; on a CPU there is no choice."""
     if leads and device.type == "cuda":
         say(f"exactness: {description()}")

@@ -23,7 +23,7 @@ from . import amp
 from .compression import PowerSGD
 from .divergence import Gradients
 from .masking import Masked
-from .parallel import averaged, unused
+from .parallel import averaged, unused_parameters
 
 NAMED = 3
 
@@ -63,7 +63,7 @@ class Learner:
         try:
             return self.wrapped(inputs)
         except RuntimeError as error:
-            if mistake := unused(error, self.model):
+            if mistake := unused_parameters(error, self.model):
                 raise mistake from error
             raise
 

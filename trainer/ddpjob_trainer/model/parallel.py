@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.options import DATA_PARALLEL, CommunicationConfig
-from ddpjob_trainer.random_state import undisturbed
+from ddpjob_trainer.random_state import rng_preserved
 from ddpjob_trainer.task import Task
 
 from . import modes
@@ -82,7 +82,7 @@ def averaged(model: nn.Module, decay: float | None) -> AveragedModel | None:
     return AveragedModel(model, multi_avg_fn=keep, use_buffers=True)
 
 
-def unused(error: RuntimeError, model: nn.Module) -> ConfigError | None:
+def unused_parameters(error: RuntimeError, model: nn.Module) -> ConfigError | None:
     """The user's mistake, if DDP complains that parameters got no gradient; None: `error` is about something else."""
     indices = re.search(r"did not receive grad for rank \d+: ([\d ]+)", str(error))
     if not (UNUSED in str(error) and indices):
@@ -138,7 +138,7 @@ def warm_up(model: nn.Module, task: Task, batches: Iterator[tuple[Any, Any]], au
     would seem to belong to a step.
     """
     static = isinstance(model, DistributedDataParallel) and model.static_graph
-    with undisturbed(), buffers_kept(model.modules()), redirect_stdout(io.StringIO()):
+    with rng_preserved(), buffers_kept(model.modules()), redirect_stdout(io.StringIO()):
         inputs, target = next(batches)
         for _ in range(2 if static else 1):
             with autocast():
