@@ -1,6 +1,6 @@
-"""What a training program can tell DDPJob and ask it: in any rank of a job, and harmless everywhere else.
+"""Functions with which a training program reports its progress to DDPJob and asks whether it should stop.
 
-Importing it needs no PyTorch, and takes a few milliseconds.
+Outside a job they have no effect. The import needs no PyTorch and takes a few milliseconds.
 """
 
 from ddpjob_rank.reporting.report import activity, report

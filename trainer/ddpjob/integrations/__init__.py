@@ -1,1 +1,1 @@
-"""Reports the progress of training that another library runs. Each module needs its library, and imports it."""
+"""Reports the progress of training that another library runs. Each module imports its library."""

@@ -1,4 +1,4 @@
-"""Reports where training with Accelerate is: `Accelerator(log_with=DDPJobTracker(total=1000))`."""
+"""Reports the progress of training with Accelerate: `Accelerator(log_with=DDPJobTracker(total=1000))`."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from ddpjob_rank.reporting.report import FIELDS
 from ddpjob import report
 
 
-class DDPJobTracker(GeneralTracker):  # type: ignore[misc]  # Types of Accelerate are not looked at.
-    """Reports what `Accelerator.log` is given: the finished step, a loss, and other numbers by their names."""
+class DDPJobTracker(GeneralTracker):  # type: ignore[misc]  # mypy ignores the types of Accelerate.
+    """Reports the values passed to `Accelerator.log`: the finished step, the loss, and other numbers by name."""
 
     name = "ddpjob"
     requires_logging_directory = False
     main_process_only = False
     tracker = None
-    """For other trackers the run behind them; there is none here."""
+    """Other trackers hold their library's run object here; this one has none."""
 
     def __init__(self, total: int | None = None) -> None:
         """`total`: the number of the last step."""
@@ -23,11 +23,11 @@ class DDPJobTracker(GeneralTracker):  # type: ignore[misc]  # Types of Accelerat
         self._total = total
 
     def start(self) -> None:
-        """`Accelerator.init_trackers` was called."""
+        """Reports the number of the last step; `Accelerator.init_trackers` calls this."""
         report(total=self._total)
 
     def log(self, values: dict[str, Any], step: int | None = None, **_: Any) -> None:
-        """`Accelerator.log` was called."""
+        """Reports the numbers among `values`; `Accelerator.log` calls this."""
         numbers: dict[str, Any] = {name: value for name, value in values.items() if isinstance(value, int | float)}
         loss = numbers.pop("loss", numbers.pop("train_loss", None))
         own = {name: value for name, value in numbers.items() if name not in FIELDS}
