@@ -1,4 +1,4 @@
-"""`ddpjob-supervise`, whose first line obeys requests to stop: what follows takes most of a second to import."""
+"""The entry point of `ddpjob-supervise`. It handles SIGTERM first: the imports after that take most of a second."""
 
 import sys
 
@@ -8,12 +8,12 @@ from ddpjob_rank.stopping import leave_on_request
 
 
 def supervise() -> None:
-    """`ddpjob-supervise`; exits with one line if its libraries are missing."""
+    """Runs `ddpjob-supervise`; exits with a message of one line if a library of its own is missing."""
     leave_on_request()
     try:
         from .main import main  # noqa: PLC0415
 
-        main()  # It imports most of what it needs only once the zygote is started.
+        main()  # It imports most modules only after it has started the zygote.
     except ModuleNotFoundError as error:
         library = str(error.name).partition(".")[0]
         if library.startswith("ddpjob"):

@@ -11,27 +11,28 @@ from typing import Any, Generic, TypeVar
 One = TypeVar("One")
 
 SILENT = 256
-"""How many connections that have said nothing a port keeps: each costs a socket, and nothing else."""
+"""How many connections that have sent nothing a port keeps open. Each costs only a socket."""
 
 SILENT_SECONDS = 20.0
-"""How long one may say nothing: whoever wants something says so in milliseconds, or seconds on a busy machine."""
+"""How long a connection may send nothing. Clients send a request within milliseconds, or seconds if they are busy."""
 
 AT_ONCE = 64
-"""So many connections are taken before everything else gets a turn."""
+"""How many connections are accepted before the event loop runs other callbacks."""
 
 FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 FULL_SECONDS = 0.1
-"""How long to wait if there is no room for another socket."""
+"""How long to wait before the next accept if there is no room for another socket."""
 
 PORTS = range(10_000, 20_000)
-"""Below those that systems assign by themselves (by default from 32768 on Linux, net.ipv4.ip_local_port_range): a
-connection of any program could take such a port before the rank that should listen there has started."""
+"""Ports for ranks to listen on. They are below the ephemeral ports (by default from 32768 on Linux,
+net.ipv4.ip_local_port_range): an outgoing connection of any program could take one of those before the rank has
+started."""
 
 
 def listen_on(address: str | None, port: int, backlog: int | None = None) -> socket.socket:
-    """A socket that listens: for both IPv4 and IPv6, if there is IPv6 and no address is given.
+    """A listening socket: for both IPv4 and IPv6, if the system has IPv6 and no address is given.
 
-    `backlog` is how many connections wait in the kernel until they are taken.
+    `backlog` is how many connections may wait in the kernel until they are accepted.
 
     Raises:
         OSError: The port is not available.
@@ -45,10 +46,10 @@ def listen_on(address: str | None, port: int, backlog: int | None = None) -> soc
 
 
 def free_port(address: str | None) -> int:
-    """A random one of PORTS on which nothing listens.
+    """A random port of PORTS on which nothing listens.
 
     Raises:
-        OSError: Nothing may listen at the address: for example, it is not one of this machine.
+        OSError: Nothing can listen on `address`: for example, it is not an address of this machine.
     """
     while True:
         port = random.SystemRandom().choice(PORTS)
@@ -62,14 +63,14 @@ def free_port(address: str | None) -> int:
 
 
 def plain(host: str) -> str:
-    """A host's address as that of IPv4 if it is one: a socket for both versions shows it as one of IPv6."""
+    """`host` without the prefix that a socket for both IP versions puts before the address of an IPv4 client."""
     return host.removeprefix("::ffff:")
 
 
 class Places(Generic[One]):
-    """So many connections may be in. If there are too many, the host with the most loses its oldest.
+    """A limited number of places for connections. If they run out, the host with the most loses its oldest one.
 
-    So a host that floods a port pushes out only itself.
+    So a host that floods a port pushes out only its own connections.
     """
 
     def __init__(self, most: int) -> None:
@@ -77,10 +78,10 @@ class Places(Generic[One]):
         self._count = 0
         self._of_host: dict[str, dict[One, None]] = {}
         self._with: defaultdict[int, dict[str, None]] = defaultdict(dict)
-        """The hosts that have so many: a flood from many hosts must not cost a look at all of them for each."""
+        """Hosts by their number of connections, so that `enter` does not search all hosts in a flood from many."""
 
     def enter(self, host: str, one: One) -> tuple[str, One] | None:
-        """Adds a connection of a host. Returns the one that has to go if there are too many, with its host."""
+        """Adds a connection of `host`. If there are too many, removes one and returns it, after its host."""
         self._of_host.setdefault(host, {})[one] = None
         self._counted(host, +1)
         if self._count <= self._most:
@@ -100,7 +101,7 @@ class Places(Generic[One]):
                 del self._of_host[host]
 
     def _counted(self, host: str, more: int) -> None:
-        """Keeps count after a host has got one, or has one less."""
+        """Updates the counts after `host` has gained (`more` = 1) or lost (-1) a connection."""
         self._count += more
         present = len(self._of_host[host])
         if former := self._with.get(present - more):
@@ -112,9 +113,9 @@ class Places(Generic[One]):
 
 
 class Door:
-    """Lets in connections that say something. Those that do not cost a socket each, and have places of their own.
+    """Serves each connection once it has sent something. Silent ones cost a socket each, and have their own limit.
 
-    So many may connect from many hosts and say nothing, and keep out nobody who has something to say.
+    So connections that send nothing, even a flood of them from many hosts, keep out no client that sends a request.
     """
 
     def __init__(
@@ -125,7 +126,10 @@ class Door:
         silent: int = SILENT,
         pushed_out: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`serve` serves one that has said something; `pushed_out` hears from which host one had to go."""
+        """`serve` is called with each connection that has sent something.
+
+        `pushed_out` is called with the host of a silent connection that was closed to make room.
+        """
         self._listener = listener
         self._serve = serve
         self._serving: set[asyncio.Task[None]] = set()
@@ -137,7 +141,7 @@ class Door:
         self._open()
 
     def close(self) -> None:
-        """Listens no more, and ends the connections that have said nothing."""
+        """Stops listening, and closes the connections that have sent nothing."""
         self._loop.remove_reader(self._listener)
         self._listener.close()
         for connection in list(self._timers):
@@ -158,7 +162,7 @@ class Door:
                 if error.errno in FULL:
                     self._loop.remove_reader(self._listener)
                     self._loop.call_later(FULL_SECONDS, self._open)
-                return  # Otherwise it is gone already.
+                return  # Any other error: the client has already closed the connection.
             connection.setblocking(False)
             self._attend(connection, plain(host))
 
@@ -169,23 +173,23 @@ class Door:
             self._pushed_out(busiest)
         if connection.fileno() >= 0:
             self._timers[connection] = self._loop.call_later(SILENT_SECONDS, self._end, connection, host)
-            # By number: of a socket that it does not know yet a selector makes a text, which costs as much again.
+            # By number: for an unknown socket object the selector formats an error, which doubles the cost.
             self._loop.add_reader(connection.fileno(), self._hear, connection, host)
 
     def _hear(self, connection: socket.socket, host: str) -> None:
         try:
-            said = connection.recv(1, socket.MSG_PEEK)
+            first_byte = connection.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return
         except OSError:
-            said = b""
-        if not said:
+            first_byte = b""
+        if not first_byte:
             self._end(connection, host)
             return
         self._silent.leave(host, connection)
         self._forget(connection)
         serving = self._loop.create_task(self._serve(connection))
-        self._serving.add(serving)  # The loop itself would forget it.
+        self._serving.add(serving)  # The event loop keeps only a weak reference to a task.
         serving.add_done_callback(self._serving.discard)
 
     def _end(self, connection: socket.socket, host: str) -> None:

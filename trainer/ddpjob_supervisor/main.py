@@ -1,6 +1,6 @@
-"""`ddpjob-supervise`: runs the ranks of this node, in front of any PyTorch training program.
+"""`ddpjob-supervise`, in front of a PyTorch training program, runs it once for each process of this node.
 
-The zygote is started first: what it imports takes longest.
+It starts the zygote first, because the zygote's imports take longest.
 """
 
 import argparse
@@ -55,19 +55,19 @@ def supervise(
 ) -> int:
     """Runs a program once for each process of this node, and returns the exit code for all.
 
-    `preload` names what the ranks import besides PyTorch: it is already imported when they are forked. `patience` is
-    how many seconds to wait for the other nodes if no operator starts them.
+    `preload` names modules, besides PyTorch, that are already imported when the ranks are forked. `patience` is how
+    many seconds to wait for the other nodes if no operator starts them.
 
     Raises:
-        ConfigError: The environment does not describe a place in a gang, or not one in the coordinator's.
+        ConfigError: The environment does not describe a node of a gang, or the coordinator does not accept this node.
         StorageError: There is no directory for temporary files.
-        TrainerError: The control port is in use, this node is not fit for training, or others are gone.
+        TrainerError: The control port is in use, this node is not fit for training, or other nodes are lost.
     """
     check_temporary()
     preloaded = (*PRELOADED, *(TRAINER_PRELOADED if program.is_trainer else ()), *preload)
     zygote = None if start_method == "cold" else start_zygote(preloaded, program.directory)
     try:
-        # Here, since these imports take as long as a tenth of the zygote's, which have begun.
+        # Imported here, while the zygote imports: these imports take a tenth of the zygote's time.
         import asyncio  # noqa: PLC0415
 
         from .node.starters import Cold, Warm  # noqa: PLC0415

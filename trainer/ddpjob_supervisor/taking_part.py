@@ -1,4 +1,4 @@
-"""A supervisor while it takes part in its gang: brings up its parts in the order in which they need each other."""
+"""Runs a supervisor as a member of its gang: starts its parts in the order in which they depend on each other."""
 
 import asyncio
 import ctypes
@@ -35,19 +35,21 @@ REQUESTS = (signal.SIGTERM, signal.SIGINT)
 PR_SET_CHILD_SUBREAPER = 36
 
 NAME_SECONDS = 300.0
-"""For this pod's own name, which is known soon after the pod has an address."""
+"""How long to wait until this pod's own name resolves, which it does soon after the pod has an address."""
 
 REAPING_SECONDS = 1.0
-"""Time for whoever started a process to say so, before it is taken for an orphan."""
+"""Time for the code that starts a process to record its ID, before an ended child counts as a stray."""
 
 WELL = frozenset({ExitCode.DONE, ExitCode.SAVED_AND_STOPPED})
 
 
 def settings_of(env: Mapping[str, str], max_restarts: int | None, patience: float | None) -> Settings:
-    """This supervisor's place in its gang; what is given overrides the environment.
+    """This supervisor's settings, from the environment and from arguments that are not None, which override it.
+
+    `patience` applies only where no operator starts the nodes.
 
     Raises:
-        ConfigError: The environment does not describe one.
+        ConfigError: The environment does not describe a node of a gang.
     """
     settings = with_secret(read_settings(env, max_restarts), env)
     return settings if None in (patience, settings.patience) else replace(settings, patience=patience)
@@ -57,7 +59,7 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
     """Runs this node's ranks as a part of its gang, and returns the exit code for all."""
     open_files.take_all()
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(starter)  # First: what it imports takes longest.
+        await stack.enter_async_context(starter)  # First, because the zygote's imports take longest.
         directory = stack.enter_context(private_directory())
         rendezvous = Rendezvous(settings)
         fit = asyncio.create_task(_try_this_node(settings, starter, env))
@@ -96,7 +98,7 @@ async def _open_page(
 
 
 async def _try_this_node(settings: Settings, starter: Starter, env: Mapping[str, str]) -> None:
-    """The fast preflight, which is finished long before the zygote is ready. Meanwhile the gang gathers.
+    """Runs the fast preflight while the gang gathers. It ends long before the zygote is ready.
 
     Raises:
         PreflightError: This node is not fit for training.
@@ -120,7 +122,7 @@ async def _lead(settings: Settings, service: CoordinatorService, follower: Follo
 
     leading = [asyncio.create_task(service.look_after()), asyncio.create_task(join())]
     try:
-        # Leading ends by itself only through a fault of ours, which must not leave a gang without a coordinator.
+        # A task of the coordinator ends with an error only by a bug; the gang must not go on without a coordinator.
         for ended in (await asyncio.wait([following, *leading], return_when=asyncio.FIRST_COMPLETED))[0]:
             ended.result()
         code = await following

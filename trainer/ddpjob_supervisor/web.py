@@ -1,4 +1,4 @@
-"""Answers HTTP on a port that strangers may reach, too: each host has its share of the connections, and no more."""
+"""Serves HTTP on a port that anybody may reach, and keeps any one host from using up the connections."""
 
 import asyncio
 import socket
@@ -15,17 +15,17 @@ Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class FairServer(web.Server):
-    """So many connections may be open that have said something. The host with the most of them loses its oldest."""
+    """An HTTP server that limits connections that have sent something. The host with the most loses its oldest."""
 
     def __init__(self, answer: Answer, connections: int, **options: Any) -> None:
-        """`options` are those of aiohttp's server."""
+        """`connections` is the limit, and `options` are those of aiohttp's server."""
         super().__init__(answer, access_log=None, **options)
         self._places = Places[asyncio.Transport](connections)
         self._of: dict[web.RequestHandler, tuple[str, asyncio.Transport]] = {}
         self._door: Door | None = None
 
     def listen(self, listener: socket.socket) -> None:
-        """Answers those who connect there."""
+        """Serves the clients that connect to `listener`."""
         self._door = Door(listener, self._serve)
 
     async def close(self) -> None:
@@ -38,15 +38,15 @@ class FairServer(web.Server):
         await asyncio.get_running_loop().connect_accepted_socket(self, connection)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Gives a connection its place, and closes the one that has to go for it."""
+        """Counts a new connection, and aborts the one that has to make room for it."""
         super().connection_made(handler, transport)
         host = plain(str((transport.get_extra_info("peername") or ("",))[0]))
         self._of[handler] = host, transport
         if pushed_out := self._places.enter(host, transport):
-            pushed_out[1].abort()  # Closed, it would stay for as long as nobody reads the answer.
+            pushed_out[1].abort()  # close() would wait until the client has read the answer.
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
-        """Frees its place."""
+        """Frees the place of a closed connection."""
         super().connection_lost(handler, exc)
         if handler in self._of:
             self._places.leave(*self._of.pop(handler))

@@ -10,11 +10,11 @@ from . import open_files
 from .ranks import Launch, Rank, StartError, exit_code
 
 COMMAND = (sys.executable, "-P", "-m", "ddpjob_rank.running.rank")
-"""Without the working directory in the search path: a queue.py there is not ours."""
+"""-P keeps the working directory out of the search path: a queue.py there would hide the standard library's."""
 
 
 class Cold:
-    """Starts ranks as a shell would."""
+    """Starts each rank as a process of its own, as a shell would."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Task[None]] = set()
@@ -22,13 +22,13 @@ class Cold:
         self.zygote: int | None = None
 
     async def ready(self) -> None:
-        """Returns at once."""
+        """Returns at once: there is nothing to prepare."""
 
     async def start(self, launch: Launch) -> Rank:
-        """Starts one.
+        """Starts a rank.
 
         Raises:
-            StartError: It could not be started.
+            StartError: Its process could not be created.
         """
         try:
             process = await asyncio.create_subprocess_exec(
@@ -43,7 +43,7 @@ class Cold:
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
         if launch.cores is not None:
-            with contextlib.suppress(ProcessLookupError):  # It has already ended.
+            with contextlib.suppress(ProcessLookupError):  # The rank has already ended.
                 os.sched_setaffinity(process.pid, launch.cores)
         return rank
 
@@ -51,7 +51,7 @@ class Cold:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        pass  # Nothing is held.
+        pass  # There is nothing to release.
 
     async def _report_end(self, process: asyncio.subprocess.Process, rank: Rank) -> None:
         code = await process.wait()

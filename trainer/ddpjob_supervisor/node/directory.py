@@ -1,4 +1,4 @@
-"""This supervisor's own directory, for its ranks' heartbeats and reports. It does not outlive the supervisor."""
+"""A supervisor's private directory for its ranks' heartbeats and reports, deleted when the supervisor ends."""
 
 import contextlib
 import fcntl
@@ -13,7 +13,7 @@ from ddpjob_rank.errors import StorageError
 from ddpjob_rank.reporting.heartbeat import EMPTY
 
 PARENTS = (Path("/dev/shm"), Path(os.environ.get("TMPDIR", "/tmp")))  # noqa: S108  (a private directory is made there)
-"""Where it may be: in memory if possible, so that nothing ever waits for a disk."""
+"""Where the directory may be created: in memory if possible, so that nothing waits for a disk."""
 
 PREFIX = "ddpjob-supervisor-"
 NEW = ".ddpjob-supervisor-"
@@ -21,10 +21,10 @@ NEW = ".ddpjob-supervisor-"
 
 @contextmanager
 def private_directory() -> Iterator[Path]:
-    """The directory, as long as the block runs. It is locked; those of killed supervisors are not.
+    """Creates the directory and locks it; deletes it after the block. Directories of killed supervisors are unlocked.
 
     Raises:
-        StorageError: It cannot be created anywhere.
+        StorageError: The directory cannot be created in any of PARENTS.
     """
     directory, lock = _made()
     try:
@@ -46,15 +46,16 @@ def _made() -> tuple[Path, int]:
 
 
 ANY_DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW
-"""Everybody may put things there: to open a pipe would be to wait for somebody who writes to it."""
+"""Flags that open only a directory: anybody may create a pipe by that name, and opening it would block."""
 
 
 def _locked(parent: Path) -> tuple[Path, int]:
-    """A new, locked directory. Only once it is locked does it get a name that others sweep."""
+    """A new, locked directory. It gets a name that other supervisors sweep only once it is locked."""
     new = Path(tempfile.mkdtemp(prefix=NEW, dir=parent))
     lock = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        (new / "room").write_bytes(EMPTY)  # If memory is full, there is room for a directory, but not for a file.
+        # A full file system in memory still has room for a directory, but not for a file.
+        (new / "room").write_bytes(EMPTY)
         (new / "room").unlink()
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return new.rename(parent / f"{PREFIX}{new.name.removeprefix(NEW)}"), lock
@@ -65,7 +66,7 @@ def _locked(parent: Path) -> tuple[Path, int]:
 
 
 def _sweep(parent: Path) -> None:
-    """Removes what killed supervisors left."""
+    """Removes the directories of killed supervisors, which are no longer locked."""
     for directory in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             lock = os.open(directory, ANY_DIRECTORY)

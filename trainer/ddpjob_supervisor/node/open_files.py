@@ -1,6 +1,6 @@
-"""The limit on open files: rank 0's supervisor has a connection to each other one, and its page to each client.
+"""Raises the limit on open files: rank 0's supervisor has a connection to each other supervisor and page client.
 
-The usual 1024 is for programs that use select(), as a rank may; this one does not.
+The usual soft limit, 1024, is for programs that use select(). A rank may use it, but the supervisor does not.
 """
 
 import contextlib
@@ -11,14 +11,14 @@ FOUND = resource.getrlimit(resource.RLIMIT_NOFILE)
 
 
 def take_all() -> None:
-    """Raises this process's limit as far as it may."""
+    """Raises this process's soft limit to its hard limit."""
     _, hard = FOUND
     with contextlib.suppress(OSError, ValueError):  # Some systems name a hard limit that they do not grant.
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def give_back(pid: int) -> None:
-    """Gives a process started by this one the limits that it would have otherwise."""
+    """Gives a child process the limits that this process was started with."""
     if hasattr(resource, "prlimit"):
-        with contextlib.suppress(OSError):  # It may have ended already.
+        with contextlib.suppress(OSError):  # The child may have ended already.
             resource.prlimit(pid, resource.RLIMIT_NOFILE, FOUND)

@@ -1,4 +1,4 @@
-"""A rank: what it gets, and how it is ended."""
+"""A rank as a process: what it is started with, and how it is signaled and killed."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.watch.procfs import Process, handles
 
 GONE = frozenset("XZ")
-"""States of a process that has ended, whether or not its parent knows that."""
+"""States in /proc of a process that has ended, whether or not its parent has reaped it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Launch:
     program: Program
     env: Mapping[str, str]
     cores: frozenset[int] | None = None
-    """The cores on which it runs; None: any."""
+    """The cores on which the rank may run; None: any."""
 
 
 @dataclass(slots=True)
@@ -36,31 +36,31 @@ class Rank:
     """Its exit code, 128+n for signal n, once it has ended."""
 
     def tell(self, number: signal.Signals) -> None:
-        """Sends a signal, unless it has ended: its number may belong to another process by then."""
+        """Sends a signal, unless the rank has ended: its process ID may belong to another process by then."""
         if not self.ended.done():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended, as far as the kernel knows: we hear of that a moment later."""
+        """Whether the kernel still runs the process. `ended` is set a moment after the process has ended."""
         return not self.ended.done() and Process.of(self.pid).state not in GONE
 
     @property
     def only_interruptible(self) -> bool:
-        """Whether SIGINT makes it clean up, as it does any Python program, but SIGTERM would just end it."""
+        """Whether the rank handles SIGINT, as any Python program does, but SIGTERM would end it without clean-up."""
         return handles(self.pid, signal.SIGINT) and not handles(self.pid, signal.SIGTERM)
 
     def interrupt(self) -> None:
-        """Sends SIGINT to it and to what it has started in its session, as a terminal does on Ctrl-C."""
+        """Sends SIGINT to the rank's process group, as a terminal does on Ctrl-C."""
         if not self.ended.done():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGINT)
 
     def kill(self) -> None:
-        """Ends it at once, with all that it has started in its session."""
+        """Kills the rank and the other processes of its process group."""
         if not self.ended.done():
-            for kill in (os.killpg, os.kill):  # One that was just forked has no session of its own yet.
+            for kill in (os.killpg, os.kill):  # A rank that was just forked has no process group of its own yet.
                 with contextlib.suppress(ProcessLookupError):
                     kill(self.pid, signal.SIGKILL)
 
@@ -70,5 +70,5 @@ class StartError(TrainerError):
 
 
 def exit_code(code: int) -> int:
-    """The exit code as in a shell, 128+n for signal n, from one as in Python, -n for signal n."""
+    """Converts Python's return code (-n for signal n) to a shell's exit code (128+n for signal n)."""
     return code if code >= 0 else SIGNAL_BASE - code

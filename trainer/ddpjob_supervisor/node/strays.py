@@ -17,9 +17,9 @@ LOOK_SECONDS = 0.01
 
 
 async def end_strays(known: AbstractSet[int]) -> None:
-    """Ends and reaps them all, and those that appear when their parent is gone; `known` are other children.
+    """Kills and reaps all strays, and those whose parent ends meanwhile; `known` are the other children.
 
-    One that does not end is reported, and reaped once it does.
+    A stray that does not end is reported. `reap_strays` reaps it once it ends.
     """
     try:
         async with asyncio.timeout(ENDING_SECONDS):
@@ -30,12 +30,12 @@ async def end_strays(known: AbstractSet[int]) -> None:
                 await asyncio.sleep(LOOK_SECONDS)
     except TimeoutError:
         for pid in _living_strays(known):
-            left = Process.of(pid)
-            warn(f"process {pid} ({left.name}), which a rank has left behind, does not end (state {left.state})")
+            stray = Process.of(pid)
+            warn(f"process {pid} ({stray.name}), which a rank has left behind, does not end (state {stray.state})")
 
 
 def reap_strays(known: AbstractSet[int]) -> None:
-    """Reaps those that have ended."""
+    """Reaps the strays that have ended; `known` are the other children."""
     for pid in set(children(os.getpid())) - known:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)

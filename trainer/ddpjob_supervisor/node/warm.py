@@ -21,14 +21,14 @@ LINE_BYTES = 1 << 20
 
 
 class Warm:
-    """Starts ranks by asking the zygote; its imports begin at once, and the first rank waits for them."""
+    """Starts ranks by requests to a zygote. The zygote imports from the start, and the first rank waits for that."""
 
     def __init__(
         self, preloaded: Sequence[str] = PRELOADED, directory: str = "", zygote: ZygoteProcess | None = None
     ) -> None:
         """`directory` is where the program's imports are first looked for; by default the working directory.
 
-        `zygote` is one that was started with the same, if there is one already.
+        `zygote` is a zygote that was already started with the same modules and directory.
         """
         self._preloaded = preloaded
         self._directory = directory
@@ -38,12 +38,12 @@ class Warm:
 
     @property
     def zygote(self) -> int | None:
-        """The process from which ranks are forked."""
+        """The process ID of the zygote; None before it is started."""
         return None if self._zygote is None else self._zygote.pid
 
     @property
     def pids(self) -> set[int]:
-        """Processes that it waits for itself."""
+        """IDs of the child processes that this object reaps itself."""
         return set() if self._zygote is None else {self._zygote.pid}
 
     async def __aenter__(self) -> Self:
@@ -55,8 +55,8 @@ class Warm:
         """Waits until the zygote, a new one if the last one has ended, has imported everything.
 
         Raises:
-            ConfigError: It cannot import what it was told to.
-            StartError: It ended before it had.
+            ConfigError: The zygote cannot import one of the modules.
+            StartError: The zygote ended before it had imported them.
         """
         await (await self._living()).ready()
 
@@ -70,12 +70,12 @@ class Warm:
         return await (await self._living()).fork(launch)
 
     async def __aexit__(self, *_: object) -> None:
-        """Ends the zygote, whatever it is doing, and with it what it has started."""
+        """Kills the zygote and, with it, its ranks."""
         if self._zygote is not None:
             await self._zygote.end()
 
     async def _living(self) -> "_Zygote":
-        async with self._replacing:  # The ranks of a node are started at the same time, and from one zygote.
+        async with self._replacing:  # The ranks of a node start concurrently, but must all come from one zygote.
             if self._zygote is None or self._zygote.ended:
                 process, self._started = self._started or start_zygote(self._preloaded, self._directory), None
                 self._zygote = await _Zygote.of(process)
@@ -83,7 +83,7 @@ class Warm:
 
 
 class _Zygote:
-    """One zygote, with its requests and the ranks forked from it: they end when it does."""
+    """A zygote, its unanswered requests, and the ranks forked from it, which end when the zygote ends."""
 
     def __init__(self, process: ZygoteProcess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.pid = process.pid
@@ -94,7 +94,7 @@ class _Zygote:
         self._asked: dict[int, asyncio.Future[Rank]] = {}
         self._ranks: dict[int, Rank] = {}
         self._decided = asyncio.Event()
-        """Whether it is ready, or will never be."""
+        """Set once the zygote is ready, or has ended."""
         self._failure: TrainerError = StartError("the process that ranks are forked from has ended")
         self._listening = asyncio.create_task(self._listen(reader))
 
@@ -110,7 +110,7 @@ class _Zygote:
 
     def fork(self, launch: Launch) -> asyncio.Future[Rank]:
         number = next(self._numbers)
-        asked = self._asked[number] = asyncio.get_running_loop().create_future()
+        rank = self._asked[number] = asyncio.get_running_loop().create_future()
         request = {
             "id": number,
             "program": launch.program.words,
@@ -118,7 +118,7 @@ class _Zygote:
             "cores": None if launch.cores is None else sorted(launch.cores),
         }
         self._writer.write(json.dumps(request).encode() + b"\n")
-        return asked
+        return rank
 
     async def end(self) -> None:
         self._process.kill()
@@ -126,7 +126,7 @@ class _Zygote:
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         try:
-            with contextlib.suppress(OSError):  # It has ended with requests unread.
+            with contextlib.suppress(OSError):  # The zygote ended before it read all requests.
                 while (line := await reader.readline()).endswith(b"\n"):
                     self._handle(json.loads(line))
         finally:
@@ -144,11 +144,11 @@ class _Zygote:
             case {"id": number, "pid": pid}:
                 rank = self._ranks[pid] = Rank(pid)
                 asked = self._asked.pop(number)
-                if asked.done():  # The caller has given up.
+                if asked.done():  # The caller no longer waits for the rank.
                     rank.kill()
                 else:
                     asked.set_result(rank)
-            case {"pid": pid, "status": status} if pid in self._ranks:  # Else something preloaded had started it.
+            case {"pid": pid, "status": status} if pid in self._ranks:  # Else a preloaded module has started it.
                 self._ranks.pop(pid).ended.set_result(exit_code(os.waitstatus_to_exitcode(status)))
 
     def _mark_ended(self) -> None:

@@ -1,10 +1,11 @@
-"""The zygote: a process that has imported what every rank imports, and forks ranks when it is asked to.
+"""The zygote: a process that has imported what every rank imports, and forks a rank for each request.
 
-It does not run a single tensor operation: a child that is forked from a process with a pool of OpenMP threads hangs.
-From the socket that its supervisor gave it, it reads requests, one JSON object per line, and writes what happens to
-them: first `{"ready": true}`, or `{"error": "cannot import ..."}`; for each request `{"id": 1, "pid": 4711}`, and
-later `{"pid": 4711, "status": 9}` as waitpid has it. It ends when the supervisor does, and the ranks end when it
-does.
+It runs no tensor operation: a child that is forked from a process with a pool of OpenMP threads hangs.
+
+The zygote reads requests from a socket that its supervisor passes to it, one JSON object per line, and answers there:
+first `{"ready": true}`, or `{"error": "cannot import ..."}`; for each request `{"id": 1, "pid": 4711}` and, once that
+rank has ended, `{"pid": 4711, "status": 9}`, with the status from waitpid. The zygote ends when the supervisor ends,
+and the ranks end when the zygote ends.
 """
 
 import importlib
@@ -28,21 +29,21 @@ from ddpjob_rank.running.rank import become
 Request = dict[str, Any]
 
 SHARED_BY_THREADS = 1 << 18
-"""So many numbers that PyTorch does not leave them to one thread."""
+"""Elements of a tensor that is large enough for PyTorch to use several threads."""
 
 TRIAL_SECONDS, LOOK_SECONDS = 10.0, 0.01
-"""How long a child may take to compute, which is a matter of a moment."""
+"""How long a trial child may compute, which normally takes a moment, and how often to check whether it has ended."""
 
 REQUESTS = frozenset({signal.SIGINT, signal.SIGTERM})
-"""To stop."""
+"""Signals that request a stop."""
 
 
 def main() -> None:
-    """Imports what it is told to and serves until the supervisor is gone; in a child, runs what was asked for."""
+    """Imports modules and serves requests until the supervisor is gone; in a forked child, runs the program."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     die_with(int(sys.argv[2]))
     sys.path.insert(0, sys.argv[3])
-    with uncollected():  # What the collector never looks at stays shared with the children, too.
+    with uncollected():  # Objects that the collector does not visit also stay in memory shared with the children.
         for name in sys.argv[4:]:
             _import(name, connection)
     request = _serve(connection)
@@ -72,7 +73,7 @@ def _refuse(connection: socket.socket, why: str) -> NoReturn:
 
 
 def _threads() -> int:
-    """How many threads this process has, if the system says."""
+    """The number of threads of this process; 0 if the system does not report it."""
     try:
         return len(os.listdir("/proc/self/task"))  # noqa: PTH208  (pathlib's is a generator)
     except OSError:
@@ -80,7 +81,7 @@ def _threads() -> int:
 
 
 def _a_child_computes(torch: Any) -> bool:
-    """Whether a forked process does not hang in PyTorch, as it would without its parent's OpenMP threads."""
+    """Whether a forked child can compute with PyTorch. It hangs if this process has a pool of OpenMP threads."""
     zygote = os.getpid()
     pid = os.fork()
     if not pid:
@@ -99,7 +100,7 @@ def _a_child_computes(torch: Any) -> bool:
 
 
 def _settle(request: Request) -> None:
-    """What a newly started process would have of its own: environment, random numbers, threads."""
+    """Gives a forked child what a new process would have of its own: environment, cores, random seeds, threads."""
     os.environ.clear()
     os.environ.update(request["env"])
     if request["cores"]:
@@ -107,13 +108,16 @@ def _settle(request: Request) -> None:
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
-    # OpenMP has read the variable long ago, in the zygote.
+    # OpenMP has already read OMP_NUM_THREADS, in the zygote.
     if (threads := request["env"].get("OMP_NUM_THREADS")) and "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(int(threads))
 
 
 def _serve(connection: socket.socket) -> Request | None:
-    """Forks on request. Returns in each child with its request, and in the zygote once nobody asks any more."""
+    """Forks a child for each request.
+
+    Returns the request in the child, and None in the zygote once the supervisor has closed the connection.
+    """
     wakeup, woken = _child_signals()
     _tell(connection, {"ready": True})
     with selectors.DefaultSelector() as selector:
@@ -129,15 +133,15 @@ def _serve(connection: socket.socket) -> Request | None:
                 for line in lines.read():
                     request: Request = json.loads(line)
                     if _forked(request, connection):
-                        for ours in (wakeup, woken):
-                            ours.close()
+                        for end in (wakeup, woken):
+                            end.close()
                         return request
                 if lines.over:
                     return None
 
 
 def _forked(request: Request, connection: socket.socket) -> bool:
-    """Forks; True in the child, which then has nothing of the zygote that it should not have."""
+    """Forks. Returns True in the child, after resetting the zygote's signal handlers and closing its connection."""
     zygote = os.getpid()
     pid = os.fork()
     if pid:
@@ -155,14 +159,14 @@ def _forked(request: Request, connection: socket.socket) -> bool:
 
 
 def _child_signals() -> tuple[socket.socket, socket.socket]:
-    """A pair of sockets, the second of which can be read when a child has ended."""
+    """Ignores stop requests. Returns a pair of sockets, the second of which becomes readable when a child ends."""
     wakeup, woken = socket.socketpair()
     wakeup.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
     for number in REQUESTS:
-        signal.signal(number, signal.SIG_IGN)  # The supervisor decides when to end.
-    signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)  # What a child is told before it listens waits until it does.
+        signal.signal(number, signal.SIG_IGN)  # The supervisor decides when the zygote ends.
+    signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)  # A signal to a child waits until it has its own handlers.
     return wakeup, woken
 
 
@@ -187,7 +191,7 @@ def _tell(connection: socket.socket, what: dict[str, Any]) -> None:
 
 
 class _Lines:
-    """Whole lines of what a socket brings."""
+    """Splits what a socket receives into complete lines."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.over = False
@@ -195,7 +199,7 @@ class _Lines:
         self._rest = b""
 
     def read(self) -> Iterable[bytes]:
-        """The lines that are complete by now."""
+        """Receives once, and returns the lines that are complete by then."""
         got = self._connection.recv(1 << 16)
         self.over = not got
         *lines, self._rest = (self._rest + got).split(b"\n")

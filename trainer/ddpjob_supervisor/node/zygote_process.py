@@ -1,4 +1,4 @@
-"""The zygote as a process: started with as few imports as possible, so that it can be first."""
+"""Starts the zygote. This module has as few imports as possible, so that the zygote can be started first."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 PRELOADED = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
-"""What any rank imports until its first step; DistributedDataParallel's constructor needs torch._dynamo."""
+"""Modules that every rank imports by its first step; DistributedDataParallel's constructor needs torch._dynamo."""
 
 TRAINER_PRELOADED = (
     "ddpjob_trainer.main",
@@ -17,36 +17,36 @@ TRAINER_PRELOADED = (
     "ddpjob_examples.convnet",
     "ddpjob_examples.mlp",
 )
-"""What a rank of `ddpjob-train` imports as well."""
+"""Modules that a rank of `ddpjob-train` imports in addition."""
 
 ZYGOTE = f"{__package__}.zygote"
 
 
 @dataclass(frozen=True, slots=True)
 class ZygoteProcess:
-    """A zygote, and this side's end of the connection to it."""
+    """A zygote, and the supervisor's end of the connection to it."""
 
     process: subprocess.Popen[bytes]
     connection: socket.socket
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process ID."""
         return self.process.pid
 
     def kill(self) -> None:
-        """Ends it at once, whatever it is doing, and with it what it has started."""
-        self.process.send_signal(signal.SIGKILL)  # Not if it has ended, and somebody has waited for that.
+        """Kills the zygote and, with it, its ranks."""
+        self.process.send_signal(signal.SIGKILL)  # Does nothing once `wait` has returned.
 
     def wait(self) -> None:
-        """Waits until it is gone."""
+        """Waits until the zygote has ended."""
         self.process.wait()
 
 
 def start_zygote(preloaded: Sequence[str], directory: str) -> ZygoteProcess:
-    """Starts a zygote that imports these modules, and reads requests from its end of a connection.
+    """Starts a zygote that imports the modules `preloaded`, and reads requests from its end of a connection.
 
-    It looks for them where the program would, in `directory` first.
+    It looks for them where the program would: in `directory` first.
     """
     ours, theirs = socket.socketpair()
     with theirs:
@@ -54,11 +54,11 @@ def start_zygote(preloaded: Sequence[str], directory: str) -> ZygoteProcess:
 
 
 def start(connection: socket.socket, preloaded: Sequence[str], directory: str) -> subprocess.Popen[bytes]:
-    """The process alone, at that end of a connection."""
+    """Starts only the process, which inherits the socket `connection`."""
     return subprocess.Popen(
         [
             sys.executable,
-            "-P",  # Not in the working directory: a queue.py there is neither ours nor, usually, the program's.
+            "-P",  # Do not search the working directory: a queue.py there would hide the standard library's.
             "-m",
             ZYGOTE,
             str(connection.fileno()),

@@ -6,34 +6,34 @@ from dataclasses import dataclass
 from .findings import Finding, Level
 
 WARN_SECONDS = 1.0
-"""This far apart, lines of two logs are in the wrong order."""
+"""Clocks that differ by more put the lines of two logs in the wrong order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """Seconds by which the other's clock is ahead of ours, and how far that may be off."""
+    """Seconds by which another machine's clock is ahead of this one's, and the largest possible error."""
 
     ahead: float
     uncertainty: float
 
 
 def skew(sent: float, heard: float, answered: float, received: float) -> Skew:
-    """The skew from one question and its answer, as in NTP (RFC 5905, section 8).
+    """The skew from one request and its answer, as in NTP (RFC 5905, section 8).
 
     Args:
-        sent: When the question left, by our clock, in seconds of the epoch.
-        heard: When it arrived, by the other's.
-        answered: When the answer left, by the other's.
-        received: When it arrived, by ours.
+        sent: When the request left, by this machine's clock, in seconds since the epoch.
+        heard: When the request arrived, by the other machine's clock.
+        answered: When the answer left, by the other machine's clock.
+        received: When the answer arrived, by this machine's clock.
     """
     travelled = (received - sent) - (answered - heard)
     return Skew(((heard - sent) + (answered - received)) / 2, max(0.0, travelled) / 2)
 
 
 def clocks(seen: Skew, node: int) -> Iterator[Finding]:
-    """Warns of a clock that certainly differs from rank 0's.
+    """Warns if the clock of `node` certainly differs from rank 0's. `seen` is rank 0's skew, measured by `node`.
 
-    It is never more than a warning: nothing in training compares two clocks. `seen` is rank 0's as `node` sees it.
+    It is never more than a warning: nothing in training compares two clocks.
     """
     least = abs(seen.ahead) - seen.uncertainty
     if least > WARN_SECONDS:

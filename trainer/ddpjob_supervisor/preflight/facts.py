@@ -1,4 +1,4 @@
-"""What this machine offers, by inspection."""
+"""Inspects this machine: shared memory, the limit on open files, and the checkpoint directory."""
 
 import os
 import resource
@@ -15,7 +15,7 @@ from ddpjob_rank.manifests.unusable import UnusableError
 
 from ddpjob_supervisor.node import open_files
 
-SHARED_MEMORY = "/dev/shm"  # noqa: S108  DataLoader workers and NCCL look for it here and nowhere else.
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  DataLoader workers and NCCL use no other directory for shared memory.
 
 PAGE = b"\0" * 4096
 
@@ -26,23 +26,23 @@ class Directory:
 
     path: str
     error: int = 0
-    """Error number of the first thing that failed: creating it, writing a page into it; 0: nothing failed."""
+    """The errno of the first step that failed: creating the directory, writing a page into it; 0: none failed."""
     total: int = 0
-    """Bytes of its file system."""
+    """Size of its file system, in bytes."""
     free: int = 0
-    """Bytes of it that this user may still take."""
+    """Bytes of the file system that this user may still use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was seen. None: this machine or this run has no such thing."""
+    """What was found. None: this machine or this run has no such thing."""
 
     shared_memory: Directory | None = None
     open_files: int | None = None
     """How many files a rank may have open."""
     checkpoints: Directory | None = None
     newest_checkpoint: int | None = None
-    """Bytes of the newest checkpoint that our own loop has left there."""
+    """Size, in bytes, of the newest checkpoint that `ddpjob-train` has written there."""
 
 
 def look(env: Mapping[str, str]) -> Facts:
@@ -57,7 +57,7 @@ def look(env: Mapping[str, str]) -> Facts:
 
 
 def directory(path: Path, *, make: bool = False) -> Directory:
-    """Tests a directory, which is created first if wanted; nothing else of the test stays."""
+    """Tests whether a directory is writable, and leaves no file there. `make` creates it first if it is missing."""
     error, total, free = 0, 0, 0
     try:
         if make:
@@ -72,15 +72,15 @@ def directory(path: Path, *, make: bool = False) -> Directory:
 
 
 def _open_files() -> int | None:
-    soft, _ = open_files.FOUND  # Ranks get these limits back; this process has raised its own.
+    soft, _ = open_files.FOUND  # Ranks run with these limits; this process has raised only its own.
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def _newest(checkpoints: Path) -> int | None:
-    """Size of the state of the newest of our own checkpoints, by what their manifests say."""
-    known = []
-    with suppress(OSError):  # It may be no directory at all.
+    """The size in the manifest of the newest checkpoint of `ddpjob-train`; None if there is none that can be read."""
+    manifests = []
+    with suppress(OSError):  # The path may be no directory.
         for path in checkpoints_in(checkpoints):
             with suppress(UnusableError):
-                known.append(read_manifest(path))
-    return max(known, key=lambda one: one.order).size if known else None
+                manifests.append(read_manifest(path))
+    return max(manifests, key=lambda manifest: manifest.order).size if manifests else None

@@ -1,4 +1,4 @@
-"""Judges what was seen of a machine. Pure: facts come from `facts.look`, findings go to `findings.verdict`."""
+"""Derives findings from a machine's facts. Pure: `facts.look` gives the facts, `findings.verdict` sums up."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -14,18 +14,18 @@ from .findings import Finding, Level
 MIB, GIB = 1 << 20, 1 << 30
 
 CONTAINER_DEFAULT = 64 * MIB
-"""What container runtimes give for shared memory unless told otherwise; DataLoader workers soon need more."""
+"""The size of shared memory in a container by default; DataLoader workers soon need more."""
 
 USUAL_CHECKPOINT = GIB // 2
-"""Stands for the size of a checkpoint while there is none."""
+"""The assumed size of a checkpoint while there is none."""
 
 FILES_AT_LEAST = 1024
 FILES_OF_A_PROCESS, FILES_FOR_A_PEER = 512, 2
-"""Libraries, data and pipes of its own; and gloo's connection to each other process, in up to two groups."""
+"""Open files for a process's libraries, data and pipes; for gloo's connections to each peer, in up to two groups."""
 
 
 def fast(env: Mapping[str, str], facts: Facts) -> list[Finding]:
-    """What is wrong with this machine; nothing if all is well."""
+    """The findings about this machine; none if all is well."""
     return [
         *_shared_memory(facts.shared_memory),
         *_open_files(facts.open_files, _number(env, Env.WORLD_SIZE)),
@@ -61,7 +61,11 @@ def _open_files(limit: int | None, world_size: int) -> Iterator[Finding]:
 
 
 def _checkpoints(seen: Directory | None, newest: int | None, *, leads: bool) -> Iterator[Finding]:
-    """Rank 0 writes checkpoints; a program that writes some on each node learns of trouble on the others too."""
+    """Checks the checkpoint directory and its free space.
+
+    A directory that cannot be used is a failure on rank 0's node (`leads`), which writes checkpoints, and a warning
+    on the others, because some programs write checkpoints on each node.
+    """
     if seen is None:
         return
     needed = 2 * (newest or USUAL_CHECKPOINT)

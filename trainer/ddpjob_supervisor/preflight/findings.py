@@ -15,29 +15,29 @@ class Level(StrEnum):
     OK = "ok"
     """Worth a line in the log."""
     WARN = "warn"
-    """Training can go on, and may suffer."""
+    """Training can go on, but may suffer."""
     FAIL = "fail"
     """Training cannot go on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check says."""
+    """The result of one check."""
 
     check: str
     level: Level
     message: str
     """One sentence: what is wrong, and what to do about it."""
     retry: bool = True
-    """Of a failure: whether another try, perhaps on another machine, may go better."""
+    """For a failure: whether another try, perhaps on another machine, may succeed."""
     nodes: tuple[int, ...] = ()
-    """Those that it is about, by number; none: the node that says it, or none in particular."""
+    """Numbers of the nodes that it is about; empty: the node that reports it, or no particular node."""
     device: bool = False
-    """Of a failure: whether a GPU is broken, which is no fault of the job."""
+    """For a failure: whether a GPU is broken, which is no fault of the job."""
 
 
 class PreflightError(TrainerError):
-    """The machines are not fit; other ones, or the same ones later, may be."""
+    """The machines are not fit for training; other machines, or the same ones later, may be."""
 
     cause = "PreflightFailed"
     exit_code = ExitCode.PREFLIGHT_RETRY
@@ -49,21 +49,21 @@ class PreflightError(TrainerError):
 
 
 class PreflightNeverError(PreflightError):
-    """No machine could be fit: something must be changed first."""
+    """No machine can be fit for training until somebody changes something, such as the job."""
 
     exit_code = ExitCode.PREFLIGHT_NEVER
 
 
 class DeviceFailedAtPreflightError(PreflightError):
-    """A GPU is broken: another machine is needed, and it is no fault of the job."""
+    """A GPU is broken: the job needs another machine, and is not at fault."""
 
     cause = DeviceFailedError.cause
 
 
 def verdict(findings: Sequence[Finding]) -> PreflightError | None:
-    """The failure that the findings amount to, if any.
+    """The error to which the findings lead; None if none of them is a failure.
 
-    What never gets better takes precedence over what may: a retry would only meet it again.
+    A failure that no retry can cure takes precedence: the retry would only meet it again.
     """
     failed = [finding for finding in findings if finding.level is Level.FAIL]
     never = [finding for finding in failed if not finding.retry]
@@ -78,7 +78,7 @@ def verdict(findings: Sequence[Finding]) -> PreflightError | None:
 
 
 def log(findings: Iterable[Finding]) -> None:
-    """Reports what does not end the run; failures are left to the verdict."""
+    """Logs the findings that do not end the run; failures are left to `verdict`."""
     for finding in findings:
         if finding.level is Level.OK:
             say(f"preflight: {finding.message}")

@@ -11,25 +11,25 @@ from ddpjob_supervisor.gpu.health import Gpu, problem_now, warning_now
 from .findings import Finding, Level
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
-"""Where NVIDIA's device plugin names each GPU that it gives to a container."""
+"""The variable in which NVIDIA's device plugin names each GPU that it gives to a container."""
 
 NOT_NAMED = frozenset({"", "all", "none", "void"})
 
 NOT_GIVEN = ("Found no NVIDIA driver", "not compiled with CUDA", "No CUDA GPUs are available")
-"""How torch says that the container has no GPU or the image no CUDA; other words mean a GPU that does not work."""
+"""Parts of torch's messages about a container without GPU or an image without CUDA; others mean a broken GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What torch sees in a process of this node."""
+    """The GPUs that torch sees in a process of this node."""
 
     count: int
     reason: str = ""
-    """Why there is none, in torch's words."""
+    """Torch's message if it sees none."""
 
 
 def gpus(env: Mapping[str, str], seen: Seen) -> Iterator[Finding]:
-    """Whether each process of this node has a GPU of its own."""
+    """A failure if this node has fewer GPUs than processes."""
     needed = int(env.get(Env.NPROC_PER_NODE) or env.get(Env.LOCAL_WORLD_SIZE) or 1)
     if seen.count >= needed:
         return
@@ -37,21 +37,21 @@ def gpus(env: Mapping[str, str], seen: Seen) -> Iterator[Finding]:
     broken = given >= needed or not (seen.count or any(words in seen.reason for words in NOT_GIVEN))
     why = f" ({seen.reason})" if seen.reason else ""
     each = f"{counted(needed, 'GPU')} on each node, one for each process"
-    what = f"backend nccl needs {each}, and PyTorch sees {seen.count}{why}"
+    problem = f"backend nccl needs {each}, and PyTorch sees {seen.count}{why}"
     if broken:
         todo = f"this container was given {given}: have the node looked at" if given else "have the node looked at"
     else:
         todo = "request as many in the template (nvidia.com/gpu), use fewer processes per node, or backend gloo"
-    yield Finding("gpus", Level.FAIL, f"{what}; {todo}", retry=broken)
+    yield Finding("gpus", Level.FAIL, f"{problem}; {todo}", retry=broken)
 
 
 def _given(env: Mapping[str, str]) -> int:
     named = env.get(VISIBLE_DEVICES, "")
-    return 0 if named in NOT_NAMED else len(set(named.split(",")))  # Of one that is shared, each share is named.
+    return 0 if named in NOT_NAMED else len(set(named.split(",")))  # A shared GPU is named once for each share.
 
 
 def health(gpus: Sequence[Gpu]) -> Iterator[Finding]:
-    """Whether the GPUs that this node's processes use are well, as the driver describes them."""
+    """Failures and warnings about the GPUs of this node's processes, from what the driver reports."""
     for gpu in gpus:
         if problem := problem_now(gpu):
             yield Finding("health", Level.FAIL, f"{problem}: have the machine looked at", device=True)

@@ -1,4 +1,4 @@
-"""The fast preflight of a node: checks it while the zygote warms up, and says what is wrong."""
+"""The fast preflight of a node: checks the node while the zygote imports, and returns findings."""
 
 import asyncio
 import json
@@ -22,21 +22,23 @@ from .gpus import Seen, gpus, health
 from .names import name
 
 COLLECTIVE = Program(module=True, name="ddpjob_preflight.collective")
-"""What the ranks of a gang run to test machines and network together: the rest of the full preflight."""
+"""The program that a gang's ranks run to test machines and network together: the rest of the full preflight."""
 
 COUNTING = "ddpjob_preflight.counting"
 
 LOOK_SECONDS = 30.0
-"""A file system that takes longer is of no use for checkpoints."""
+"""A file system that takes longer to answer is of no use for checkpoints."""
 
 GPU_SECONDS = 60.0
-"""For torch to be imported and the driver to wake up."""
+"""Time for the import of torch and for the driver to start."""
 
 
 async def preflight(
     env: Mapping[str, str], starter: Starter, host_name: str | None, patience: float
 ) -> list[Finding]:
-    """Tests this node, by the environment of its supervisor; `patience` is for its own name, in seconds.
+    """Tests this node. `patience` is how many seconds to wait until the node's own name resolves.
+
+    `env` is the environment of its supervisor.
 
     Raises:
         StartError: No process could be started to count the GPUs.
@@ -71,7 +73,7 @@ async def _count_gpus(env: Mapping[str, str], starter: Starter) -> list[Finding]
     with TemporaryDirectory(prefix="ddpjob-preflight-", ignore_cleanup_errors=True) as directory:
         answer = Path(directory) / "gpus.json"
         program = Program(module=True, name=COUNTING, arguments=(str(answer),))
-        # The finding reports whatever ends it, not a failure report of its own.
+        # Its failure report goes to a temporary file: the finding says how the process failed.
         rank = await starter.start(Launch(program, {**env, Env.TERMINATION_LOG: str(Path(directory) / "report")}))
         try:
             async with asyncio.timeout(GPU_SECONDS):
