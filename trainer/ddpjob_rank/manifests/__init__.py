@@ -1,1 +1,1 @@
-"""What a checkpoint says about itself, for whoever resumes from it, and for whoever only wants to know its size."""
+"""The manifests of checkpoints: for the trainer, which resumes from them, and for preflight, which needs a size."""

@@ -1,4 +1,4 @@
-"""What a checkpoint says about itself, and so which of two is the newer one."""
+"""The manifest of a checkpoint: what the checkpoint is, and which of two is newer."""
 
 import json
 import re
@@ -17,31 +17,31 @@ from ddpjob_rank.machine.regular_file import ABSENT, NotRegularError, read_regul
 from .unusable import BrokenError, ForeignError, NewerError, UnavailableError
 
 NAME = re.compile(r"step-(\d{8,})(?:-\d+)?")
-"""Of the directory of a checkpoint."""
+"""The name of a checkpoint's directory."""
 FORMAT = 1
 MANIFEST = "manifest.json"
 MANIFEST_BYTES = 1024 * 1024
-"""More than any command line makes it."""
+"""The largest manifest that is read: more than any command line in it takes."""
 PROGRAM = "ddpjob-train"
-"""The mark of this program's manifests."""
+"""Marks the manifests of this program, as the value of `program`."""
 HEADS = (f'{{\n "program": "{PROGRAM}"'.encode(), b'{\n "step": ')
-"""How they begin, and began before they had a mark."""
+"""How manifests of this program begin: with the mark, or in older versions without it."""
 NO_ATTEMPT = -1
 GREATEST = 2**63 - 1
-"""No number is as great."""
+"""All numbers in a manifest are smaller."""
 
 Writer = tuple[int, str]
 """The attempt and the run that write a checkpoint. The greater one has taken over from the other."""
 
 
 def new_run() -> str:
-    """A name for a run that begins now: no other run has it, and later runs have greater ones."""
+    """A unique name for a run that begins now. The names of later runs are greater."""
     return f"{datetime.now(UTC).isoformat(timespec='microseconds')}-{secrets.token_hex(4)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a checkpoint is; its fields are the keys of manifest.json."""
+    """Describes a checkpoint. The fields are the keys of manifest.json."""
 
     step: int
     epoch: int
@@ -50,18 +50,18 @@ class Manifest:
     worldSize: int  # noqa: N815  (a JSON key)
     globalBatchSize: int  # noqa: N815
     uid: str
-    """Of the job."""
+    """The job's uid."""
     lineage: tuple[int, ...]
-    """The attempts that led here, ascending, the last one the writer's."""
+    """The attempts that led to this checkpoint, ascending. The last one wrote it."""
     arguments: tuple[str, ...] = ()
-    """The writer's command line: with it the model can be made again."""
+    """The command line of the run that wrote it, from which the model can be built again."""
     run: str = ""
-    """The writer's, as named by `new_run`: two runs are of one attempt if they were given one directory before either
-    had saved. Empty: an older version wrote it."""
+    """The run that wrote it, as named by `new_run`. Two runs may have the same attempt, if both were given one
+    directory before either had saved. Empty: an older version wrote it."""
     ancestors: tuple[str, ...] = ()
-    """The uids of the other jobs whose checkpoints led here."""
+    """The uids of other jobs whose checkpoints led to this one."""
     seed: int | None = None
-    """This and the next two: the data, as in the trainer's DataIdentity. Older versions do not say."""
+    """With the next two fields, identifies the data, as the trainer's DataIdentity. Older versions lack all three."""
     dataLength: int | None = None  # noqa: N815
     dataFingerprint: tuple[str, ...] = ()  # noqa: N815
     savedAt: str = ""  # noqa: N815
@@ -79,24 +79,24 @@ class Manifest:
 
     @property
     def attempt(self) -> int:
-        """The writer's."""
+        """The attempt that wrote the checkpoint."""
         return self.lineage[-1]
 
     @property
     def writer(self) -> Writer:
-        """Who wrote it."""
+        """The attempt and the run that wrote the checkpoint."""
         return self.attempt, self.run
 
     def continues(self, other: "Manifest") -> bool:
-        """Whether another one is of this one's job, in whatever attempt, or of one that led to it."""
+        """Whether `other` is from the same job, in any attempt, or from a job whose checkpoints led to this one."""
         return other.uid == self.uid or other.uid in self.ancestors
 
     @property
     def order(self) -> tuple[Writer, int]:
-        """Orders two of them: the later writer is newer, then the later step.
+        """A sort key: the checkpoint of a later writer is newer, and of one writer that of a later step.
 
-        Not only the later step: a process of an earlier attempt, on an unreachable machine, may still write when a
-        later attempt has gone back behind that step.
+        The step alone is not enough: a process of an earlier attempt, on an unreachable machine, may still write
+        after a later attempt has resumed from before that step.
         """
         return self.writer, self.step
 
@@ -105,13 +105,13 @@ def checkpoints_in(directory: Path) -> list[Path]:
     """All checkpoints of a directory, valid or not.
 
     Raises:
-        OSError: It cannot be listed.
+        OSError: The directory cannot be listed.
     """
     return [path for path in directory.iterdir() if NAME.fullmatch(path.name)]
 
 
 def encoded(manifest: Manifest) -> bytes:
-    """The content of manifest.json. The mark comes first, so that even the beginning of it says whose it is."""
+    """The content of manifest.json. The mark comes first, so that even a cut file shows which program wrote it."""
     return json.dumps({"program": PROGRAM, **asdict(manifest)}, indent=1).encode()
 
 
@@ -119,7 +119,7 @@ def read_manifest(checkpoint: Path) -> Manifest:
     """The manifest of a checkpoint. Fields that this version does not know are ignored.
 
     Raises:
-        ForeignError, NewerError, BrokenError, UnavailableError: There is none, or it cannot be used.
+        ForeignError, NewerError, BrokenError, UnavailableError: There is no manifest, or it cannot be used.
     """
     try:
         if not stat.S_ISDIR(checkpoint.lstat().st_mode):
@@ -152,27 +152,27 @@ def _manifest_of(written: bytes) -> Manifest:
 
 
 def _torn(written: bytes) -> bool:
-    """Whether it begins as this program's do, as far as it goes; or is as empty as after a power failure."""
+    """Whether a manifest of this program was cut off: it begins like one, or has only zeros (a power failure)."""
     begins = any(written.startswith(head) or head.startswith(written) for head in HEADS)
     return begins or not written.strip(b"\0")
 
 
 def _ours(fields: object) -> TypeGuard[dict[str, Any]]:
-    """Whether it is this program's; older versions did not say so."""
+    """Whether it is a manifest of this program. Those of older versions have no mark."""
     return (
         isinstance(fields, dict) and fields.get("program", PROGRAM) == PROGRAM and type(fields.get("format")) is int
     )
 
 
 def extended(lineage: Sequence[int], attempt: int, newest: int) -> tuple[int, ...]:
-    """The lineage of a run that goes on from a checkpoint, or from none.
+    """The lineage of a run that resumes from a checkpoint, or starts without one.
 
-    It ascends even if attempts are counted from the beginning again, as in a recreated job.
+    The lineage ascends even if attempts are counted from the beginning again, as in a recreated job.
 
     Args:
-        lineage: The checkpoint's.
-        attempt: The run's.
+        lineage: The checkpoint's lineage; empty if there is no checkpoint.
+        attempt: The run's attempt.
         newest: The latest attempt that has written into the directory, NO_ATTEMPT if none has.
     """
-    # What is written has to be readable, whatever somebody has written before.
+    # At most GREATEST - 1, even if `newest` is that already: a greater number could not be read.
     return (*lineage, min(max(attempt, newest + 1), GREATEST - 1))

@@ -1,11 +1,11 @@
-"""Why a checkpoint cannot be used: four cases, and none of them means that it is worth nothing.
+"""Why a checkpoint cannot be used: four cases, and in none of them the checkpoint is worthless.
 
 UnusableError
-+-- ForeignError     not a checkpoint of this program: it is left alone, and is no reason for anything
-+-- NewerError       whole, and this version cannot read it: another one can
++-- ForeignError     not a checkpoint of this program: it is left alone, and influences nothing
++-- NewerError       whole, but in a format that only another version can read
 +-- UnavailableError the file system does not let it be read now, which may pass
-|   +-- VanishedError   it has been removed meanwhile
-+-- BrokenError      a checkpoint of this program, and not whole: the one before it counts
+|   +-- VanishedError   it was removed while it was read
++-- BrokenError      a checkpoint of this program, but not whole: the one before it counts
 """
 
 
@@ -14,20 +14,20 @@ class UnusableError(Exception):
 
 
 class ForeignError(UnusableError):
-    """It is nobody knows whose: it has no manifest of this program."""
+    """It has no manifest of this program, and may be anybody's."""
 
 
 class NewerError(UnusableError):
-    """It is whole, and not for this version."""
+    """It is whole, but in a format of another version."""
 
 
 class UnavailableError(UnusableError):
-    """It cannot be read now."""
+    """It cannot be read now, which may pass."""
 
 
 class VanishedError(UnavailableError):
-    """It has been removed or replaced while it was read."""
+    """It was removed or replaced while it was read."""
 
 
 class BrokenError(UnusableError):
-    """It is this program's, and not whole."""
+    """It is a checkpoint of this program, but not whole."""

@@ -1,1 +1,1 @@
-"""Places that neither a pod nor torchrun describes: what flags, Slurm or MPI say, in the contract's words."""
+"""Translates flags and the variables of Slurm and MPI into those of the contract, for processes without them."""

@@ -1,4 +1,4 @@
-"""Options of places: which of how many processes these are and how they find each other, if no launcher says so."""
+"""Flags for a process's place: its rank, the number of processes, and how they find each other without a launcher."""
 
 import argparse
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ def _port(text: str) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlaceConfig:
-    """What the command line says about this process's place. None stands for what environment or launcher say."""
+    """This process's place as the flags give it. None: not given, so the environment or a launcher decides."""
 
     nodes: int | None = option(
         None, "number of nodes (default 1)", "-n", "--nodes", "--nnodes", type=positive, metavar="N"
@@ -49,7 +49,7 @@ class PlaceConfig:
     )
     secret_file: Path | None = option(None, PROOF, type=Path, metavar="FILE")
     init_file: Path | None = option(None, f"how processes find each other: {METHODS}", "--init-method", metavar="URL")
-    """The file by which they do, instead of a port of rank 0's."""
+    """The file through which processes find each other, instead of rank 0's port."""
     rank: int | None = option(
         None, "this process's rank, from 0, if each process is started by itself", type=natural, metavar="N"
     )
@@ -62,15 +62,15 @@ class PlaceConfig:
 
 
 def read_place(flags: argparse.Namespace) -> PlaceConfig:
-    """What the flags say.
+    """The place that the flags describe.
 
     Raises:
-        ConfigError: Two of them contradict each other, or an init method is not one.
+        ConfigError: Two flags contradict each other, or --init-method is not valid.
     """
     addr, port, file = _method(flags.init_method or "env://")
-    for flag, said, asked in (("--master-addr", flags.master_addr, addr), ("--master-port", flags.master_port, port)):
-        if None not in (said, asked) and said != asked:
-            raise ConfigError(f"{flag} is {said}, but --init-method is {flags.init_method}: name the master once")
+    for flag, given, url in (("--master-addr", flags.master_addr, addr), ("--master-port", flags.master_port, port)):
+        if None not in (given, url) and given != url:
+            raise ConfigError(f"{flag} is {given}, but --init-method is {flags.init_method}: name the master once")
     addr, port = flags.master_addr or addr, flags.master_port or port
     return chosen(PlaceConfig, flags, master_addr=addr, master_port=port, init_file=file)
 

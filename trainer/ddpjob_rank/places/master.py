@@ -12,7 +12,7 @@ RETRY_SECONDS = 0.02
 
 
 def await_rank_0(world: World, timeout: timedelta) -> None:
-    """Waits until rank 0 answers. The store would wait by itself, but reports a failure with pages of C++ frames."""
+    """Waits until rank 0 accepts connections. PyTorch's store would wait too, but fails with pages of C++ frames."""
     deadline = time.monotonic() + timeout.total_seconds()
     while True:
         try:

@@ -1,15 +1,15 @@
-"""A process's place according to Slurm, and a master on which a step's processes agree without asking.
+"""A process's place according to Slurm, and a master on which a step's processes agree without communication.
 
-Only `srun` starts the processes of a step. A batch script and an interactive shell have some of the variables
-too, and are one process each, as is the only task of a step.
+Only `srun` starts the processes of a step. A batch script or an interactive shell has some of the variables too, but
+counts as a single process, as does the only task of a step.
 
 The master is the first host of the step's node list, which runs task 0. Its port is
 
     20000 + 4 * ((8 * job id + step id) mod 2000)
 
-below Linux' ephemeral ports (32768 and up), the same for all tasks, and another one for other steps and for the jobs
-around this one, which may share a node. The three ports above it are free for what runs beside the master. A process
-that is alone in its step, or in a job's script, and starts others has such a port too.
+which is below Linux's ephemeral ports (32768 and up), the same for all tasks of a step, and different for other steps
+and for jobs with neighboring ids, which may share a node. The three ports above it are free for what runs beside the
+master. A single process of a step or of a job's script gets a port by the same formula, for the processes it starts.
 
 (https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES)
 """
@@ -24,7 +24,7 @@ from ddpjob_rank.parsing import counting_from
 
 FIRST_PORT, PORTS_OF_A_STEP, STEPS_OF_A_JOB, STEPS = 20000, 4, 8, 2000
 NO_STEP = STEPS_OF_A_JOB - 1
-"""Stands for the number of a step if there is none: srun counts them from 0."""
+"""Used as the step's number where there is no step: srun counts steps from 0."""
 
 JOB = ("SLURM_JOB_ID", "SLURM_JOBID")
 
@@ -33,26 +33,26 @@ SUGGESTION = "set MASTER_ADDR, or start the processes without srun"
 
 @dataclass(frozen=True, slots=True)
 class SlurmTask:
-    """One of several processes of a step. All count from 0."""
+    """One of several tasks of a step. Ranks and node numbers count from 0."""
 
     rank: int
     tasks: int
     local_rank: int
     local_tasks: int
-    """On this node."""
+    """The number of tasks on this node."""
     node: int
     nodes: int
     host_list: str
 
     def first_host(self) -> str:
-        """The host of task 0, of a list such as `gpu[01-04,07],big1`.
+        """The host of task 0: the first of `host_list`, such as `gpu[01-04,07],big1`.
 
         Raises:
-            ConfigError: It is not such a list.
+            ConfigError: `host_list` is not such a list.
         """
         from ClusterShell.NodeSet import NodeSet, NodeSetException  # noqa: PLC0415  (only where there is Slurm)
 
-        # The parts between commas are in Slurm's order, which a set would not keep.
+        # Only the first part is parsed: a NodeSet of all parts would not keep Slurm's order.
         first = re.match(r"((?:[^,\[]|\[[^]]*])+)(?:,|$)", self.host_list)
         try:
             return str(NodeSet(first[1] if first else "")[0])
@@ -61,7 +61,7 @@ class SlurmTask:
 
 
 def task(env: Mapping[str, str]) -> SlurmTask | None:
-    """This process among those that Slurm has started; None: it is on its own.
+    """This process's task, if Slurm has started it as one of several; None otherwise.
 
     Raises:
         ConfigError: A variable of Slurm's is missing, or is not as Slurm writes it.
@@ -87,7 +87,7 @@ def task(env: Mapping[str, str]) -> SlurmTask | None:
 
 
 def port(env: Mapping[str, str]) -> int | None:
-    """The master's in this step, or in the script of this job; None: there is no job.
+    """The master's port for this step, or for this job's script; None outside a Slurm job.
 
     Raises:
         ConfigError: A variable is not as Slurm writes it.
@@ -104,7 +104,7 @@ def gives_each_task_its_gpu(env: Mapping[str, str]) -> bool:
 
 
 def _tasks_of_nodes(env: Mapping[str, str], *names: str) -> list[int]:
-    """The counts of `2(x3),1`: three nodes with two tasks, and one with one."""
+    """The number of tasks on each node, from a text such as `2(x3),1`: three nodes with two, and one with one."""
     name, text = _first(env, *names)
     counts: list[int] = []
     for part in text.split(","):
@@ -121,7 +121,7 @@ def _number(env: Mapping[str, str], *names: str) -> int:
 
 
 def _first(env: Mapping[str, str], *names: str) -> tuple[str, str]:
-    """The first of these variables that is set."""
+    """Name and value of the first of these variables that is set."""
     for name in names:
         if name in env:
             return name, env[name]

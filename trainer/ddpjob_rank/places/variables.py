@@ -1,13 +1,13 @@
-"""The contract's variables of a process that was started without them.
+"""Finds the contract's variables for a process that was started without them.
 
-The first of these that applies says what they are:
+The first of these sources that applies decides:
 
 1. the environment of a pod or of torchrun, whatever else there is;
-2. `--rank`: a process that somebody has started by itself;
+2. `--rank`: a process that somebody has started individually;
 3. MPI or Slurm, in a process that `mpirun` or `srun` has started as one of several;
 4. `--nodes`, `--procs-per-node` and `--node-rank`: a node whose processes are still to be started.
 
-Flags must agree with these.
+Flags must not contradict the source.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from . import mpi, slurm
 from .flags import PlaceConfig
 
 SETTLED = (Env.RANK, Env.NODE_RANK, Env.NNODES, Env.NPROC_PER_NODE)
-"""A process in which one of these is set knows its place."""
+"""If one of these is set, the environment already describes the place."""
 
 DEFAULT_PORT = 29500
 THIS_MACHINE = "127.0.0.1"
@@ -37,16 +37,16 @@ FLAGS = {
     Env.MASTER_ADDR: "the master's address",
     Env.MASTER_PORT: "the master's port",
 }
-"""Which flag says what a variable says."""
+"""The flag for each variable, as messages name it."""
 
 
 def place_variables(place: PlaceConfig, env: Mapping[str, str], *, needs_master: bool = True) -> dict[str, str]:
-    """What to set besides what the environment has; nothing for a world of one.
+    """The variables to set in addition to the environment; none for a world of one.
 
-    Processes that do not meet at rank 0's port need no master.
+    Without `needs_master`, a process may lack a master, because it does not meet the others at rank 0's port.
 
     Raises:
-        ConfigError: It is incomplete, or contradicts the environment.
+        ConfigError: The place is incomplete, or contradicts the environment.
     """
     said = _said(place, env)
     if any(name in env for name in SETTLED):
@@ -79,7 +79,7 @@ def place_variables(place: PlaceConfig, env: Mapping[str, str], *, needs_master:
 
 
 def presumed(place: PlaceConfig, env: Mapping[str, str]) -> tuple[int, int]:
-    """The number of this process, and of all: the real ones, or those that flags suppose.
+    """The rank of this process and the world size: the real ones, or those that the flags assume.
 
     Raises:
         ConfigError: A variable is no number.
@@ -96,14 +96,15 @@ def presumed(place: PlaceConfig, env: Mapping[str, str]) -> tuple[int, int]:
 
 
 def _task(env: Mapping[str, str]) -> slurm.SlurmTask | None:
-    """The place according to Slurm, unless `mpirun` has used `srun` to get to other nodes."""
+    """This process's Slurm task; None under `mpirun`, which may use `srun` only to reach other nodes."""
     return slurm.task(env) if mpi.variables(env) is None else None
 
 
 def _said(place: PlaceConfig, env: Mapping[str, str]) -> dict[str, str]:
-    """Flags as variables.
+    """The flags that were given, as variables.
 
-    A supervisor's rank has the same flags, but another master in each attempt.
+    A supervisor's rank ignores the flags for the master: it has the supervisor's flags, but each attempt has another
+    master.
     """
     values = {
         Env.NNODES: place.nodes,
@@ -131,7 +132,7 @@ def _refuse_others(said: Mapping[str, str], says: Mapping[str, str], launcher: s
 
 
 def _process(place: PlaceConfig, known: Mapping[str, str]) -> dict[str, str]:
-    """A process that was started individually, and must be told how many there are."""
+    """The variables of a process that was started individually, with `--rank`."""
     assert place.rank is not None, "the caller has seen to it"
     local_size = place.procs_per_node or 1
     size = known.get(Env.WORLD_SIZE) or (place.nodes and str(place.nodes * local_size))
@@ -146,7 +147,7 @@ def _process(place: PlaceConfig, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_slurm(place: PlaceConfig, task: slurm.SlurmTask) -> dict[str, str]:
-    """One of Slurm's tasks: a process of the world, or a node if it should start further processes."""
+    """The variables of a Slurm task: a process of the world, or a node if it should start several processes."""
     procs = place.procs_per_node
     if procs in (None, task.local_tasks):
         return _task_variables(task)
@@ -168,7 +169,7 @@ def _task_variables(task: slurm.SlurmTask) -> dict[str, str]:
 
 
 def _node(place: PlaceConfig) -> dict[str, str]:
-    """A node whose processes are still to be started."""
+    """The variables of a node whose processes are still to be started."""
     nodes, procs, node = place.nodes or 1, place.procs_per_node or 1, place.node_rank
     if node is None and nodes > 1:
         raise ConfigError(
@@ -188,9 +189,9 @@ def _node_variables(nodes: int, procs: int, node: int) -> dict[str, str]:
 
 
 def _master(known: Mapping[str, str], found: Mapping[str, str], task: slurm.SlurmTask | None) -> dict[str, str]:
-    """Where rank 0 is: as given, or as Slurm says, or on this machine if all are."""
+    """The master's variables: as given, else from Slurm, else this machine if all processes run here; else empty."""
     here = found.get(Env.LOCAL_WORLD_SIZE, found.get(Env.NPROC_PER_NODE)) == found[Env.WORLD_SIZE]
-    # If processes are started one by one, not every shell knows of a Slurm job.
+    # Not if processes are started one by one: not every shell has Slurm's variables, and all need the same port.
     of_job = slurm.port(known) if task is not None or (here and Env.RANK not in found) else None
     port = known.get(Env.MASTER_PORT) or str(of_job or DEFAULT_PORT)
     if addr := known.get(Env.MASTER_ADDR):

@@ -1,1 +1,1 @@
-"""The file of metrics that a run appends to, and others read."""
+"""The metrics file, to which a run appends and which other programs read."""

@@ -1,4 +1,4 @@
-"""A file to which whole records are added, by one write each, without waiting for the disk."""
+"""A file to which records are appended, each by one write, without waiting for the disk."""
 
 import errno
 import os
@@ -8,10 +8,10 @@ from ddpjob_rank.machine.regular_file import NotRegularError, open_regular
 
 
 class AppendedFile:
-    """The end of a regular file: where a link leads, or who reads a pipe, is somebody else's.
+    """A regular file opened for appending. Links and pipes are refused, because they may lead anywhere.
 
     Raises:
-        OSError: It cannot be written, or is something else.
+        OSError: The file cannot be written, or is not a regular file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -21,12 +21,12 @@ class AppendedFile:
             raise OSError(errno.EINVAL, f"{path.name} is not a regular file") from None
 
     def append(self, record: bytes) -> None:
-        """Adds a record."""
+        """Appends a record."""
         while record:
             record = record[os.write(self._descriptor, record) :]
 
     def last_byte(self) -> bytes:
-        """Empty if the file is empty."""
+        """The last byte of the file; empty if the file is empty."""
         size = os.fstat(self._descriptor).st_size
         return os.pread(self._descriptor, 1, size - 1) if size else b""
 

@@ -16,4 +16,4 @@ class Event:
     attempt: int
     step: int
     values: Mapping[str, Any]
-    """What belongs to it; several numbers of a kind are a mapping by their names."""
+    """The event's data. Several numbers of one kind are a mapping by name."""

@@ -1,4 +1,4 @@
-"""Events on their way to a file, written by a thread: nothing waits for storage that hangs."""
+"""Writes events to a file in a thread, so that training does not wait for storage that hangs."""
 
 import threading
 import time
@@ -12,24 +12,24 @@ from .event import Event
 from .json_lines import JsonLines
 
 WARNING_SECONDS = 5.0
-"""After so long without having written all, it is the storage, and not a machine that is busy."""
+"""Events that are unwritten for longer mean slow storage, and not just a busy machine."""
 
 MOST = 10_000
-"""How many may wait: a few MB."""
+"""How many events may wait to be written: a few MB."""
 
 
 class EventFile:
-    """Takes events in their order; one that `add` has waited for is in the file whatever becomes of the process."""
+    """Writes events in order. An event for which `add` has waited stays in the file even if the process is killed."""
 
     def __init__(self, path: Path, make: Callable[[], JsonLines], *, patience: float, closing: float) -> None:
-        """The file is made for the first event, if it is not there yet.
+        """The file is created for the first event, if it does not exist.
 
         Args:
-            path: The file, for people.
-            make: Opens it, in the thread.
-            patience: Seconds to wait for an event to be written, which usually takes microseconds. Once it took
-                longer, no other is waited for until all have been written.
-            closing: Seconds to wait in the end for those that are not written yet.
+            path: The file's path, for messages.
+            make: Opens the file; called in the thread.
+            patience: Seconds to wait for an event to be written, which usually takes microseconds. If an event takes
+                longer, `add` waits for no other until all have been written.
+            closing: Seconds that `close` waits for events that are not written yet.
         """
         self._path, self._make, self._patience, self._closing = path, make, patience, closing
         self._events: SimpleQueue[Event | None] = SimpleQueue()
@@ -38,13 +38,13 @@ class EventFile:
         self._broken = self._warned = False
         self._lost = 0
         self._since = 0.0
-        """Since when something has not been written yet."""
+        """Since when there have been unwritten events, by the monotonic clock."""
         # A daemon: otherwise storage that hangs would keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
 
     def add(self, event: Event) -> None:
-        """Hands an event over, and waits a little."""
+        """Queues an event, and waits a little until it is written."""
         if self._broken:
             return
         behind = not self._idle.is_set()
@@ -61,10 +61,10 @@ class EventFile:
             self._idle.wait(self._patience)
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Waits for queued events, for at most `closing` seconds, and warns if some are lost."""
         self._events.put(None)
         self._thread.join(self._closing)
-        # None, at the end of the queue, stands for the one that is being written.
+        # The None at the end of the queue is counted for the event that is being written, which is no longer in it.
         if not self._broken and (lost := self._lost + self._events.qsize()):
             warn(f"{counted(lost, 'event')} of the metrics could not be written in time")
 

@@ -1,4 +1,4 @@
-"""Events as JSON, one object in each line, appended: several starts of a run follow each other in one file."""
+"""Writes events as JSON Lines. They are appended, so that all starts of a run are in one file."""
 
 import json
 import math
@@ -15,10 +15,10 @@ NAME = "metrics.jsonl"
 
 
 class JsonLines:
-    """The file in a directory.
+    """The file `name` in a directory.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
 
     def __init__(self, directory: Path, name: str = NAME) -> None:
@@ -28,7 +28,7 @@ class JsonLines:
             self._file.append(b"\n")  # A writer that died within its last line must not spoil the next one.
 
     def write(self, event: Event) -> None:
-        """Adds a line."""
+        """Appends an event as a line."""
         whole = {"time": rfc3339(event.time), "event": event.word, "attempt": event.attempt, "step": event.step}
         line = json.dumps({**whole, **in_json(event.values), **whole}, default=str, separators=(",", ":"))
         self._file.append(f"{line}\n".encode())
@@ -39,7 +39,7 @@ class JsonLines:
 
 
 def in_json(value: Any) -> Any:
-    """JSON has no form for a non-finite number, so this is the one that protobuf uses in JSON."""
+    """The value with non-finite numbers as strings, as in protobuf's JSON: JSON has no such numbers."""
     if isinstance(value, Mapping):
         return {name: in_json(inner) for name, inner in value.items()}
     if not isinstance(value, float) or math.isfinite(value):
