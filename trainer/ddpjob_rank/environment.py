@@ -1,14 +1,14 @@
 """The names of all environment variables that the trainer reads."""
 
 TORCHRUN = "TORCHELASTIC_RUN_ID"
-"""Set in everything that torchrun starts."""
+"""torchrun sets this variable in each process that it starts."""
 
 GLOO, NCCL = "gloo", "nccl"
-"""Values of BACKEND."""
+"""Values of `Env.BACKEND`."""
 
 
 class Env:
-    """Set by the operator, the last two by the supervisor; the six for the world and the master also by torchrun."""
+    """Variables: most are set by the operator, the last two by the supervisor, the first six also by torchrun."""
 
     MASTER_ADDR = "MASTER_ADDR"
     MASTER_PORT = "MASTER_PORT"

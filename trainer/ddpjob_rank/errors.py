@@ -2,13 +2,13 @@
 
 TrainerError
 +-- ConfigError        a user's mistake
-|   +-- SupersededError    another run has taken over the checkpoints
+|   +-- SupersededError    another run has taken over the checkpoint directory
 +-- DivergedError      the model has become NaN or infinite
 +-- StorageFullError   there is no room for a checkpoint
-+-- StorageError       a checkpoint could not be written, and perhaps can be at the next try
-|   +-- StorageUnavailableError  a checkpoint cannot be read, and perhaps can be at the next try
-+-- CheckpointUnusableError  there are checkpoints, and none that this version can go on from
-+-- PeerLostError      another process of the world went away, or never came
++-- StorageError       a checkpoint could not be written: another try may succeed
+|   +-- StorageUnavailableError  a checkpoint cannot be read: another try may succeed
++-- CheckpointUnusableError  there are checkpoints, but this version cannot resume from them
++-- PeerLostError      another process of the world was lost, or never joined
 +-- DeviceFailedError  a GPU is broken
 """
 
@@ -23,18 +23,18 @@ class TrainerError(Exception):
 
 
 class ConfigError(TrainerError):
-    """What was asked for cannot be done, however often it is tried."""
+    """The configuration is wrong: another try would fail in the same way."""
 
     cause = "ConfigError"
     exit_code = ExitCode.BAD_INPUT
 
 
 class SupersededError(ConfigError):
-    """Another run, of a later attempt or by mistake, writes into the checkpoint directory of this one."""
+    """Another run writes into this run's checkpoint directory: a later attempt, or a run by mistake."""
 
 
 class DivergedError(TrainerError):
-    """The loss, the gradients or the weights are not finite any more, and would be so again in another try."""
+    """The loss, the gradients or the weights are no longer finite. Another try would diverge again."""
 
     cause = "Diverged"
 
@@ -47,29 +47,29 @@ class StorageFullError(TrainerError):
 
 
 class StorageError(TrainerError):
-    """A disk or a file server is in trouble, which may pass: another try may succeed."""
+    """A disk or a file server has a problem, which may pass: another try may succeed."""
 
 
 class StorageUnavailableError(StorageError):
-    """A checkpoint cannot be read now. To start over, or from an older one, would lose what it has."""
+    """A checkpoint cannot be read now. To start over, or from an older checkpoint, would lose its progress."""
 
     cause = "StorageUnavailable"
 
 
 class CheckpointUnusableError(TrainerError):
-    """There are checkpoints of this program, and it cannot go on from them: only its user may let it start over."""
+    """There are checkpoints of this program, but it cannot resume from them. Only the user may have it start over."""
 
     cause = "CheckpointUnusable"
     exit_code = ExitCode.BAD_INPUT
 
 
 class PeerLostError(TrainerError):
-    """A process of the world is gone, or did not come in time."""
+    """Another process of the world was lost, or did not join in time."""
 
     cause = "PeerLost"
 
 
 class DeviceFailedError(TrainerError):
-    """A GPU does not work, whatever the program does: on another machine the same may go well."""
+    """A GPU is broken, whatever the program does. On another machine the program may succeed."""
 
     cause = "DeviceFailed"

@@ -1,4 +1,4 @@
-"""Exit codes with a meaning for the operator; its API has its own copy of them."""
+"""Exit codes with a meaning for the operator, whose API has its own copy of them."""
 
 from enum import IntEnum
 

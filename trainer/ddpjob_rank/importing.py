@@ -1,4 +1,4 @@
-"""Importing a lot, and doing something once a module is imported, which may be now, later, or never."""
+"""Imports many modules faster, and calls a function once a module is imported: now, later, or never."""
 
 import gc
 import sys
@@ -14,10 +14,10 @@ Act = Callable[[ModuleType], None]
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """What is imported meanwhile stays: the garbage collector never looks at it.
+    """Turns the garbage collector off in the block, and exempts all objects that exist at its end from collection.
 
-    It would run hundreds of times while PyTorch is imported, and take a third of that time. A single look afterwards
-    would take a tenth, and find a megabyte.
+    Otherwise the collector would run hundreds of times while PyTorch is imported, and take a third of that time. A
+    single collection afterwards would take a tenth of it, and free a megabyte.
     """
     gc.disable()
     try:
@@ -28,7 +28,7 @@ def uncollected() -> Iterator[None]:
 
 
 def once_imported(name: str, act: Act) -> None:
-    """Does it with the module of this name, at once if it is already imported."""
+    """Calls `act` with the module `name` once it is imported; at once if it already is."""
     if name in sys.modules:
         act(sys.modules[name])
     else:
@@ -36,7 +36,7 @@ def once_imported(name: str, act: Act) -> None:
 
 
 class _OnceImported(MetaPathFinder):
-    """Sees a module being imported, and leaves the rest to Python."""
+    """Finds the loader of one module, to make it call `act`, and leaves all other imports to Python."""
 
     def __init__(self, name: str, act: Act) -> None:
         self._name, self._act = name, act
@@ -54,7 +54,7 @@ class _OnceImported(MetaPathFinder):
 
 
 def _act_after(loader: Any, act: Act) -> None:
-    """Makes a loader do something with the module that it loads. Otherwise it stays the same: others use it."""
+    """Makes `loader` call `act` after it has executed the module. It stays the same object, because others use it."""
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:

@@ -1,27 +1,27 @@
-"""How long a gang may go without a finished step.
+"""How long a gang may go without a finished step before it counts as stalled.
 
     the gang is         with stallTimeoutSeconds T    learned from G, the longest pause between two steps
     training            T                             L = 10 G, at least 60 s; doubled by each stall; at most 1800 s
-    the same, silently  T                             L, at least 480 s
+    training, silent    T                             L, at least 480 s
     anything else       10 T, at least 600 s          10 L, at least 600 s, at most 3600 s
 
-Anything else is: the first step of an attempt (data is loaded, kernels are compiled), a save, an evaluation, what
-comes after the last step, and whatever a program gives another name.
+"Anything else" is the first step of an attempt (data is loaded, kernels are compiled), a save, an evaluation, the
+time after the last step, and any activity to which a program gives a name of its own.
 
-L is 1800 s until enough pauses are known; for a silent program it is twice what the first step took, or 10 G if that
-is more. A program is silent if it does not say when it evaluates, as ddpjob-train does: in its first evaluation it
-looks as if it hung. That it says when it saves shows nothing about its evaluations. And what is learned may be wrong:
-after each stall it is doubled, so that a program that only takes its time is not ended for that again and again.
+Until ten pauses are known, L is 1800 s; for a silent program it is twice the time of the first step, or 10 G if that
+is more. A program is silent if it does not report its evaluations, which ddpjob-train does: in its first evaluation a
+silent program looks as if it hung. Reports of saves do not count, because they show nothing about evaluations. What
+is learned may be too short: each stall doubles it, so that a program that is only slow is not ended again and again.
 
-No rank may give up waiting for the others before that: it would look like the one to blame. ddpjob-train waits for
-`longest` and a minute more. Any other program has PyTorch's 600 s with NCCL, unless it sets others, which is why a
-silent one gets less, from the first step on.
+No rank may give up waiting for the others before this limit: it would look like the rank at fault. ddpjob-train waits
+for `longest` plus a minute. Any other program has PyTorch's timeout, 600 s with NCCL, unless it sets another: so the
+limit of a silent program is shorter, from the first step on.
 """
 
 from enum import Enum
 
 JOINING_SECONDS = 600.0
-"""How long those that have come wait for others, if nobody says how long: after that these count as lost."""
+"""How long the nodes that have joined wait for the others by default. After that the others count as lost."""
 
 TIMES_THE_LONGEST_PAUSE = 10.0
 TIMES_THE_FIRST_STEP = 2.0
@@ -45,7 +45,7 @@ class Activity(Enum):
 
 
 class Patience:
-    """The limits of one job; what it has learned stays valid through restarts."""
+    """The limits of one job. What they have learned from its pauses stays valid through restarts."""
 
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout
@@ -56,24 +56,24 @@ class Patience:
         self._doublings = 0
 
     def note_pause(self, seconds: float) -> None:
-        """Time between two steps, in which nothing else was announced."""
+        """Records the time between two steps during which no other activity was announced."""
         self._longest = max(self._longest, seconds)
         self._pauses += 1
 
     def note_first_step(self, seconds: float) -> None:
-        """How long the job's very first one took, at most; others are ignored."""
+        """Records how long, at most, the job's very first step took; later calls are ignored."""
         self._first_step = self._first_step or seconds
 
     def note_announcements(self) -> None:
-        """The program announces what takes long between two steps."""
+        """Records that the program announces what takes long between two steps."""
         self._announces = True
 
     def note_stall(self) -> None:
-        """A limit was exceeded. Whatever the cause, the learned limit may have been too small."""
+        """Records that a limit was exceeded. Whatever the cause, the learned limit may have been too short."""
         self._doublings += 1
 
     def seconds(self, doing: Activity) -> float:
-        """How long the gang may go without a finished step."""
+        """How long the gang may go without a finished step while it is `doing` this."""
         if self._timeout is not None:
             return (
                 self._timeout if doing is Activity.TRAINING else max(TIMES_TRAINING * self._timeout, OTHER_AT_LEAST)
@@ -98,9 +98,9 @@ class Patience:
 
 
 def longest(timeout: float | None) -> float:
-    """The longest that a gang with this stallTimeoutSeconds may go without a finished step, whatever it does.
+    """The longest that a gang may go without a finished step, whatever it does.
 
-    Without one it is the limit while nothing is known.
+    `timeout` is stallTimeoutSeconds; if it is None, the result is the limit before anything is learned.
     """
     patience = Patience(timeout)
     return max(patience.seconds(doing) for doing in Activity)

@@ -1,6 +1,6 @@
-"""Reading flags and variables: the kinds of values, and the message about one that is none of them.
+"""Parses flags and environment variables, with messages about wrong values.
 
-Flags are fields of dataclasses (`option`).
+Flags are declared as fields of dataclasses, by `option`.
 """
 
 import argparse
@@ -15,25 +15,25 @@ from .errors import ConfigError
 T = TypeVar("T")
 
 DIGITS = 18
-"""So many fit into 64 bits, as which numbers are kept and exchanged."""
+"""How many digits of a number fit into 64 bits, in which numbers are stored and exchanged."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises where argparse would print its usage and exit."""
+    """Raises ConfigError where argparse would print its usage and exit."""
 
     def error(self, message: str) -> NoReturn:
-        """A mistake of the user."""
+        """Raises ConfigError with argparse's message."""
         raise ConfigError(f"{message} (see {self.prog} --help)")
 
 
 def unpack_variables(env: MutableMapping[str, str]) -> None:
-    """Puts each variable that the operator has packed for a supervisor under its own name.
+    """Sets in `env` each of the variables that the operator has packed into `DDPJOB_SUPERVISOR`.
 
-    One of ours that is set already wins: somebody has put it in front of the command. Of the others (`RANK`,
-    `MASTER_ADDR`) an image may have values of its own, over which those of a pod win.
+    A variable whose name begins with `DDPJOB_` keeps a value that is set already: somebody has put it in front of the
+    command. Others (`RANK`, `MASTER_ADDR`) are replaced, because the image may have set values of its own.
 
     Raises:
-        ConfigError: The one in which they are packed holds something else.
+        ConfigError: `DDPJOB_SUPERVISOR` is not a JSON object whose values are strings.
     """
     packed = env.pop(Env.SUPERVISOR, "{}")
     try:
@@ -50,10 +50,10 @@ def unpack_variables(env: MutableMapping[str, str]) -> None:
 
 
 def counting_from(least: int, text: str, name: str) -> int:
-    """The whole number that a variable holds.
+    """The whole number in `text`, the value of the variable `name`.
 
     Raises:
-        ConfigError: It is not one, or less than that.
+        ConfigError: It is not a whole number, or is less than `least`.
     """
     if wanted := _wanted(least, text):
         raise ConfigError(f"{name} is {text!r}: it must be {wanted}")
@@ -61,10 +61,10 @@ def counting_from(least: int, text: str, name: str) -> int:
 
 
 def count_of(env: Mapping[str, str], name: str) -> int | None:
-    """The number of at least 1 that a variable holds; None: it is not set.
+    """The value of a variable, a whole number of at least 1; None if the variable is not set.
 
     Raises:
-        ConfigError: It holds something else.
+        ConfigError: The variable holds something else.
     """
     return counting_from(1, env[name], name) if name in env else None
 
@@ -111,47 +111,47 @@ def _at_least(least: int, text: str) -> int:
 
 
 def _wanted(least: int, text: str) -> str | None:
-    """What a text would have to be, if it is not that."""
+    """What `text` must be, if it is something else; None if it is right."""
     if len(text) > DIGITS and text.isdecimal():
         return f"a whole number of at most {DIGITS} digits"
     return None if text.isdecimal() and int(text) >= least else f"a whole number of at least {least}"
 
 
 def option(unset: Any, meaning: str, *flags: str, excludes: str = "", **argument: Any) -> Any:
-    """A field of a dataclass that a flag sets, by default that of the field's name.
+    """A field of a dataclass that a flag sets. By default the flag has the field's name.
 
     Args:
         unset: The field's value if the flag is not given.
         meaning: The flag's help.
-        flags: Its names, if it has others.
-        excludes: Of the options that share this word at most one may be given.
-        argument: What else argparse's `add_argument` takes.
+        flags: The flag's names, if they differ from the field's.
+        excludes: A word; of the options that share it, at most one may be given.
+        argument: Further arguments of argparse's `add_argument`.
     """
     kind = {"action": "store_true"} if unset is False else {"default": unset}
-    told = {**kind, "help": meaning, **argument}
-    return field(default=unset, metadata={"flags": flags, "excludes": excludes, "argument": told})
+    merged = {**kind, "help": meaning, **argument}
+    return field(default=unset, metadata={"flags": flags, "excludes": excludes, "argument": merged})
 
 
 def add_options(parser: argparse.ArgumentParser, title: str, config: type[Any], *names: str) -> None:
-    """Adds the flags of a dataclass as a group; of only these fields, if some are named."""
+    """Adds the flags of a dataclass as a group; if `names` are given, only those of these fields."""
     group = parser.add_argument_group(title)
     exclusive: dict[str, Any] = {"": group}
-    for one in _options(config):
-        if not names or one.name in names:
-            word = one.metadata["excludes"]
+    for setting in _options(config):
+        if not names or setting.name in names:
+            word = setting.metadata["excludes"]
             if word not in exclusive:
                 exclusive[word] = group.add_mutually_exclusive_group()
-            exclusive[word].add_argument(*_flags(one), **one.metadata["argument"])
+            exclusive[word].add_argument(*_flags(setting), **setting.metadata["argument"])
 
 
 def chosen(config: type[T], flags: argparse.Namespace, **others: Any) -> T:
-    """A dataclass with what the flags say, and with these fields, which they do not say or not alone."""
-    said = {one.name: getattr(flags, _dest(one)) for one in _options(config) if one.name not in others}
-    return config(**said, **others)
+    """A dataclass with the values of the parsed flags. `others` are fields that flags do not set, or not alone."""
+    values = {item.name: getattr(flags, _dest(item)) for item in _options(config) if item.name not in others}
+    return config(**values, **others)
 
 
 def _options(config: type[Any]) -> list[Field[Any]]:
-    return [one for one in fields(config) if "flags" in one.metadata]
+    return [item for item in fields(config) if "flags" in item.metadata]
 
 
 def _flags(one: Field[Any]) -> tuple[str, ...]:
@@ -159,6 +159,6 @@ def _flags(one: Field[Any]) -> tuple[str, ...]:
 
 
 def _dest(one: Field[Any]) -> str:
-    """As argparse names it: after the first long flag."""
+    """The name that argparse gives the flag's value, from its first long form."""
     long = next(flag for flag in _flags(one) if flag.startswith("--"))
     return long.removeprefix("--").replace("-", "_")

@@ -1,10 +1,10 @@
 """Stopping on request: what SIGTERM and SIGINT do at each stage of a run.
 
-Before the first step the process ends at once, from the first line of the program on: the kernel drops a signal for
-which the first process of a container has no handler, and a pod that was suspended while Python imports would run on
-until its grace period is over. (Python's own start takes a moment, too. The trainer image blocks the signal until
-then, so it waits.) Then the first signal asks the loop to save and stop, and a second one
-ends the process at once.
+Before the training loop begins, a signal ends the process at once. The program sets the handler in its first line,
+because the kernel drops a signal for which the first process of a container has no handler: a pod that is suspended
+while Python imports would run on until its grace period is over. (Until Python itself has started, the trainer image
+blocks the signal, so that it stays pending.) Once the loop runs, the first signal asks it to save and stop, and a
+second one ends the process at once.
 
 A thread acts on the signals, not Python's handlers: those run only between two bytecodes of the main thread, which
 may be inside a collective that waits for a peer for minutes. The C-level handler writes each signal's number to a
@@ -26,13 +26,13 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def leave_on_request() -> None:
-    """Ends this process as soon as it is told to stop, until something else listens: there is nothing to save yet."""
+    """Has SIGTERM end this process at once, until something else handles it: there is nothing to save yet."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(ExitCode.SAVED_AND_STOPPED))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
 class StoppedOnRequest(Exception):  # noqa: N818  (an end, not an error)
-    """The run ends because it was told to, at a step where everything is saved."""
+    """The run ends because it was told to stop, and has saved its last step."""
 
 
 class StopRequest:
@@ -49,12 +49,12 @@ class StopRequest:
         signal.set_wakeup_fd(writer.fileno())  # This comes first: a signal that only the handlers below get is lost.
         for number in SIGNALS:
             signal.signal(number, lambda *_: None)
-        # A forked data loader worker shares the socket, and its signals are not ours.
+        # A forked DataLoader worker shares the socket, but its signals are not for this process.
         os.register_at_fork(after_in_child=_forget_wakeup)
         threading.Thread(target=self._watch, args=(reader, writer), name="signals", daemon=True).start()
 
     def loop_begins(self) -> None:
-        """From now on the loop answers signals."""
+        """From now on the first signal asks the loop to stop, instead of ending the process."""
         self._loop_runs = True
 
     def _watch(self, reader: socket.socket, _keep_open: socket.socket) -> None:
@@ -75,9 +75,9 @@ class StopRequest:
 
 
 def leave_at_once(code: int) -> NoReturn:
-    """Ends the process without clean-up, which may wait for peers that are gone."""
+    """Ends the process without clean-up, because clean-up may wait for peers that are gone."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # Closed, or nobody reads any more.
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # The stream is closed, or its reader is gone.
             stream.flush()
     os._exit(code)
 

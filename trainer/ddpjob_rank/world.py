@@ -3,10 +3,10 @@
 Three kinds of environment are understood:
 
 - none of the variables: a world of one process;
-- `RANK` and its five companions, from torchrun or from a pod with one process: this process of the world;
+- `RANK` and the five variables that belong to it, from torchrun or from a pod with one process: one process;
 - a node of several processes, without `RANK`: the processes of this node are still to be started.
 
-What flags, Slurm or MPI say is first put into these words (`places`).
+The package `places` first translates flags and the variables of Slurm and MPI into these variables.
 """
 
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ class Node:
 
 
 def read_world(env: Mapping[str, str], *, needs_master: bool = True) -> World | Node:
-    """The place that an environment describes. A process need not find the others through a master.
+    """The place that an environment describes. Without `needs_master`, the variables of the master may be missing.
 
     Raises:
         ConfigError: A variable is missing, is not a number, or contradicts another one.

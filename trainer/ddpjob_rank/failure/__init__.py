@@ -1,1 +1,1 @@
-"""Why a rank ended: the report that it leaves, and the advice about well-known mistakes."""
+"""Why a rank failed: the report that it leaves, and the advice about well-known mistakes."""

@@ -1,7 +1,7 @@
-"""CUDA's sentences for a GPU that does not work, whatever the program did. Pure.
+"""CUDA's messages about a GPU that is broken, whatever the program did. Pure.
 
-They are those of cudaGetErrorString in CUDA 13.2, and of NVML. Others may be the program's fault: an illegal address,
-a failed launch ("unspecified launch failure"), memory that is used up.
+They are messages of cudaGetErrorString in CUDA 13.2, and of NVML. Other messages may be the program's fault: an
+illegal address, a failed launch ("unspecified launch failure"), memory that is used up.
 """
 
 import re
@@ -15,20 +15,20 @@ BROKEN = (
     "GPU has fallen off the bus",
     "GPU requires reset",
 )
-"""cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable, cudaErrorHardwareStackError, cudaErrorContained;
+"""Of cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable, cudaErrorHardwareStackError, cudaErrorContained;
 NVML_ERROR_GPU_IS_LOST; the driver's Xid 79 and NVML_ERROR_RESET_REQUIRED."""
 
 
 def broken_device(text: str) -> str | None:
-    """The sentence in a text that says that a GPU is broken; None if there is none."""
+    """The first message in `text` that means a broken GPU; None if there is none."""
     return next((words for words in BROKEN if words in text), None)
 
 
 CUDA_ERROR = re.compile(r"CUDA error: .+|CUBLAS_STATUS_\w+|cuDNN error: .+|CUDNN_STATUS_\w+|ncclUnhandledCudaError.*")
-"""How PyTorch begins such an error; after that it gives advice in several lines, the same for all."""
+"""The beginning of PyTorch's message about a CUDA error; after it come lines of advice, the same for every error."""
 
 
 def cuda_error(text: str) -> str | None:
-    """What CUDA says in a text, whosever fault it is; None: nothing."""
+    """CUDA's own message in `text`, whatever its cause; None if there is none."""
     found = CUDA_ERROR.search(text)
     return found[0].strip() if found else None

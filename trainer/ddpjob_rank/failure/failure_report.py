@@ -22,8 +22,8 @@ from ddpjob_rank.moments import rfc3339
 from .device_words import broken_device, cuda_error
 
 VERSION = 2
-"""Of what supervisors tell the operator, here and on their status pages. A reader ignores fields that it does not
-know; a new number means that known fields changed."""
+"""The version of what supervisors report to the operator, here and on their status pages. A reader ignores fields
+that it does not know; a new number means that known fields have changed."""
 
 DEFAULT_PATH = "/dev/termination-log"
 MESSAGE_BYTES = 512
@@ -31,7 +31,7 @@ NAME_BYTES = 256
 SENTENCE_BYTES = 200
 
 PEER_LOST_TYPES = frozenset({"DistError"})
-"""Base of what torch.distributed raises; by name, so that this module needs no torch."""
+"""The base class of torch.distributed's errors; by name, so that this module does not import torch."""
 
 PEER_LOST_PHRASES = (
     "Connection closed by peer",
@@ -47,12 +47,12 @@ PEER_LOST_PHRASES = (
     "NCCL communicator was aborted",
     "Watchdog caught collective operation timeout",
 )
-"""How gloo, NCCL and the store say in a plain RuntimeError that another process is gone."""
+"""Phrases in a plain RuntimeError of gloo, NCCL or the store that mean that another process is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One failure, of an attempt if that is known. `step`: finished steps, None if training had not begun."""
+    """One failure, of an attempt if that is known. `step`: the finished steps; None if training had not begun."""
 
     rank: int
     exit_code: int
@@ -62,9 +62,9 @@ class Report:
     step: int | None
     attempt: int | None = None
     incident: Mapping[str, Any] | None = None
-    """What ended the attempt, as rank 0's supervisor told all the others: which rank failed first, and why."""
+    """What ended the attempt, as rank 0's supervisor told all supervisors: which rank failed first, and why."""
     node: int | None = None
-    """The node's number, where ranks follow placement."""
+    """The node's number, given only where ranks follow placement."""
 
     def to_json(self) -> str:
         """The report as the operator reads it; its bounded fields keep it below 4 KiB."""
@@ -87,7 +87,7 @@ class Report:
 
 
 def report_of(error: BaseException, rank: int, step: int | None) -> Report:
-    """The report of a process that ends by this error."""
+    """The report of a process that ends because of `error`."""
     kind = error if isinstance(error, TrainerError) else TrainerError
     return Report(
         rank=rank,
@@ -100,9 +100,10 @@ def report_of(error: BaseException, rank: int, step: int | None) -> Report:
 
 
 def known_failure(error: BaseException, where: str = "") -> TrainerError | None:
-    """What an error of PyTorch really says, if that is known: a GPU is broken, or another process is gone.
+    """The failure that an error of PyTorch means: a broken GPU or a lost peer; None if it is neither.
 
-    A GPU comes first: NCCL passes on its error as one of its own. `where` is added to the loss of a peer.
+    The GPU is checked first, because NCCL passes on its error as one of NCCL's. `where` is added to the message about
+    a lost peer.
     """
     if isinstance(error, RuntimeError) and (words := broken_device(str(error))):
         return DeviceFailedError(f"the GPU does not work: {words}")
@@ -117,18 +118,18 @@ def is_peer_lost(error: BaseException) -> bool:
 
 
 def last_line(error: BaseException) -> str:
-    """The last meaningful line of an error's message, without the C++ source line that gloo puts first.
+    """The last line of an error's message that is not empty, without the C++ source line that gloo puts in front.
 
-    Of an error of CUDA's, it is the first: the others are advice.
+    Of a CUDA error, the line with CUDA's own message: the lines after it are advice.
     """
     return cuda_error(str(error)) or next(reversed(_lines(error)), "")
 
 
 def peer_lost_words(error: BaseException) -> str:
-    """How a collective failed, in a short sentence: gloo adds advice to it, and PyTorch the frames of its C++."""
+    """How a collective failed, in a short sentence, without gloo's advice and PyTorch's C++ frames."""
     lines = _lines(error)
-    telling = (line for line in lines if any(phrase in line for phrase in PEER_LOST_PHRASES))
-    return _cut(next(chain(telling, lines), "").partition(". ")[0], SENTENCE_BYTES)
+    matching = (line for line in lines if any(phrase in line for phrase in PEER_LOST_PHRASES))
+    return _cut(next(chain(matching, lines), "").partition(". ")[0], SENTENCE_BYTES)
 
 
 def _lines(error: BaseException) -> list[str]:
@@ -137,23 +138,23 @@ def _lines(error: BaseException) -> list[str]:
 
 
 def report_path(env: Mapping[str, str]) -> Path | None:
-    """The file for the report: the named one, or the usual one of a container, or none."""
+    """The file for the report: the one that `env` names, or a container's termination log, or None."""
     if named := env.get(Env.TERMINATION_LOG):
         return Path(named)
     return Path(DEFAULT_PATH) if os.access(DEFAULT_PATH, os.W_OK) else None
 
 
 def clear(path: Path | None) -> None:
-    """Removes what an earlier run left in the file."""
+    """Empties the file, in which an earlier run may have left a report."""
     if path is not None and path.exists():
         _write(path, b"")
 
 
 def leave(report: Report, path: Path | None) -> None:
-    """Writes a report, unless the file already has a failure that comes before this one.
+    """Writes a report, unless the file already holds the report of an earlier failure.
 
-    The processes of one node share the file, and the first report is the one that explains: only the loss of a peer
-    gives way, since it is always another failure's consequence.
+    The processes of one node share the file, and the first report explains the failure. Only the report of a lost
+    peer is replaced, because a lost peer is always the consequence of another failure.
     """
     if path is None or _tells_of_a_first_failure(path):
         return
@@ -161,7 +162,7 @@ def leave(report: Report, path: Path | None) -> None:
 
 
 def leave_final_status(status: Mapping[str, Any], path: Path | None) -> None:
-    """Writes how far training came, for a reader who last saw the status page some seconds before its end."""
+    """Writes the final progress: the operator may have last read the status page some seconds before the end."""
     if path is not None and not (path.exists() and path.read_bytes()):
         _write(path, json.dumps({name: status[name] for name in ("version", "progress", "checkpoint")}).encode())
 
@@ -175,7 +176,7 @@ def _tells_of_a_first_failure(path: Path) -> bool:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replaces the content in one write: in a pod the file is a mount, so no other file can take its place."""
+    """Replaces the content in one write. In a pod the file is a mount, so it cannot be replaced by a rename."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         try:

@@ -1,6 +1,6 @@
-"""Mistakes that many make when they train with PyTorch, known by their errors, and what to do about each.
+"""Common mistakes in PyTorch training programs, recognized by their errors, and what to do about each.
 
-PyTorch says what went wrong inside it, but not what to change.
+PyTorch's messages say what went wrong inside PyTorch, but not what to change in the program.
 """
 
 import ast
@@ -22,19 +22,19 @@ from .failure_report import last_line
 from .whose import is_of_a_library, is_ours
 
 DATA_SET = "torch/utils/data/_utils/fetch.py"
-"""Where a loader asks a data set for samples."""
+"""The file of PyTorch in which a DataLoader reads samples from a data set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trap:
-    """One mistake."""
+    """A common mistake."""
 
     kind: type[Exception]
     says: re.Pattern[str]
-    """Found in the error's message, or in its traceback."""
+    """Searched for in the error's message and its traceback."""
     advice: str
     for_certain: bool = True
-    """Whether the same will happen again however often it is tried."""
+    """Whether every other try would fail in the same way."""
 
 
 TRAPS = (
@@ -96,10 +96,10 @@ TRAPS = (
 
 
 USAGE_ERROR = 2
-"""The exit code of argparse and click; a program may make its parser exit with another code for any reason."""
+"""The exit code of argparse and click for wrong arguments. With another code, a parser may exit for any reason."""
 
 OF_CLICK = frozenset({"click", "rich_click", "typer"})
-"""click, and packages that end a program in its place."""
+"""click, and packages built on it, whose code may exit the program instead."""
 
 PACKAGES = {
     "PIL": "pillow",
@@ -110,12 +110,13 @@ PACKAGES = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-"""Packages named differently from their module. Under the module's name there may be anybody's package."""
+"""Packages whose name differs from their module's. A package with the module's name may be anybody's."""
 
 
 def known(error: BaseException) -> TrainerError | None:
-    """The error in one line, with its place and what to do about it; None: it is none of these."""
-    if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:  # Else it is a part of one.
+    """The error in one line, with its place and advice, if it is one of TRAPS or a missing module; None otherwise."""
+    if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:
+        # A name with a dot is a missing part of a package that is there.
         return _not_there(error, error.name)
     text = f"{error}\n{''.join(traceback.format_tb(error.__traceback__))}"
     for trap in TRAPS:
@@ -127,54 +128,58 @@ def known(error: BaseException) -> TrainerError | None:
 
 
 def wrong_arguments(leaving: SystemExit) -> ConfigError | None:
-    """What argparse or click said about a program's arguments before it exited; None: it said nothing."""
+    """The message with which argparse or click rejected a program's arguments; None if neither ended the program."""
     if leaving.code != USAGE_ERROR:
         return None
     *_, (frame, _) = traceback.walk_tb(leaving.__traceback__)
-    module, said = str(frame.f_globals.get("__name__")), ""
+    module, message = str(frame.f_globals.get("__name__")), ""
     if (module, frame.f_code.co_name) == ("argparse", "exit"):
-        said = str(frame.f_locals.get("message") or "").strip()
+        message = str(frame.f_locals.get("message") or "").strip()
     elif module.partition(".")[0] in OF_CLICK:
-        said = _said_by_click(leaving, frame)
-    return ConfigError(said.splitlines()[-1]) if said else None
+        message = _said_by_click(leaving, frame)
+    return ConfigError(message.splitlines()[-1]) if message else None
 
 
 def _said_by_click(leaving: SystemExit, frame: FrameType) -> str:
-    """It leaves while it handles its error; from 8.5 on after that, with the method at hand that has shown it."""
+    """The message of click's usage error; empty if there is none.
+
+    Before 8.5, click exits while it handles the error. From 8.5 on it exits afterwards, and the error is found by its
+    bound method, which has printed it and is still a local variable of the frame.
+    """
     shown = (value.__self__ for value in frame.f_locals.values() if isinstance(value, MethodType))
-    errors: Iterator[Any] = (one for one in (leaving.__context__, *shown) if _is_usage_error(one))
+    errors: Iterator[Any] = (item for item in (leaving.__context__, *shown) if _is_usage_error(item))
     return next((str(error.format_message()).strip() for error in errors), "")
 
 
 def _is_usage_error(error: object) -> bool:
-    """By its names, since it is not to be imported here. Others have a click of their own inside."""
+    """Whether an error is a UsageError of click, or of a copy of click inside another package, by its name."""
     kinds = ((kind.__module__, kind.__name__) for kind in type(error).__mro__)
     return any(name == "UsageError" and module.endswith("click.exceptions") for module, name in kinds)
 
 
 def _not_there(error: ModuleNotFoundError, name: str) -> ConfigError:
-    """What to say about this module, and about those that the same file would have missed next."""
+    """The error for a missing module, and for the modules that the same file would fail to import next."""
     file, _, line = _where(error).rpartition(":")
     modules = {name: _where(error)}
     for other, number in _imports_from(file, int(line)) if file else ():
         if other in sys.modules or other in sys.stdlib_module_names:
             continue
         if _is_there(other):
-            break  # It may change the search path for the next ones.
+            break  # This module may change the search path for the next imports.
         modules.setdefault(other, f"{file}:{number}")
-    what = " or ".join(f"{name!r}{f', in {place}' if place else ''}" for name, place in modules.items())
-    return ConfigError(f"No module named {what}: {_how_to_have([*modules])}")
+    names = " or ".join(f"{name!r}{f', in {place}' if place else ''}" for name, place in modules.items())
+    return ConfigError(f"No module named {names}: {_how_to_have([*modules])}")
 
 
 def _is_there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except Exception:  # noqa: BLE001  A finder of somebody's: what it cannot tell, nobody says.
+    except Exception:  # noqa: BLE001  A third-party finder may raise anything: then nothing is said about it.
         return True
 
 
 def _imports_from(file: str, line: int) -> Iterator[tuple[str, int]]:
-    """The modules that a file imports from this line on, before it does anything else, and the lines."""
+    """The modules that a file imports from line `line` on, up to its first other statement, with their lines."""
     try:
         body = ast.parse(Path(file).read_bytes()).body
     except (
@@ -190,7 +195,7 @@ def _imports_from(file: str, line: int) -> Iterator[tuple[str, int]]:
             case ast.stmt(lineno=number) if number < line:
                 continue
             case ast.Import(names):
-                modules = [one.name for one in names]
+                modules = [alias.name for alias in names]
             case ast.ImportFrom(str(module), level=0):
                 modules = [module]
             case _:
@@ -216,7 +221,7 @@ def _what(error: BaseException) -> str:
 
 
 def _where(error: BaseException) -> str:
-    """The innermost line that belongs to no library: the program's own."""
+    """File and line of the innermost frame in the program's own code; empty if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not is_ours(frame.filename) and not is_of_a_library(frame.filename)]
     return f"{own[-1].filename}:{own[-1].lineno}" if own else ""

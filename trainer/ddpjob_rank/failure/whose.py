@@ -1,4 +1,4 @@
-"""Whose code a file is, by its path: a library's, ours or, if neither, the program's."""
+"""Whose code a file is, by its path: a library's, DDPJob's (`OURS`) or, if neither, the program's."""
 
 LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ")
 OURS = ("/ddpjob_rank/", "/ddpjob_supervisor/", "/ddpjob_trainer/", "/ddpjob_examples/", "/ddpjob_preflight/")
@@ -6,15 +6,15 @@ STARTERS = ("/ddpjob_rank/running/", "/ddpjob_supervisor/")
 
 
 def is_of_a_library(file: str) -> bool:
-    """Whether it is installed, perhaps with us, or Python's own."""
+    """Whether a file belongs to Python or to an installed package, DDPJob's included."""
     return any(part in file for part in LIBRARIES)
 
 
 def is_ours(file: str) -> bool:
-    """Whether it is DDPJob's, as a workload may be as well."""
+    """Whether a file belongs to DDPJob, some of which may be the program itself, such as `ddpjob-train`."""
     return any(part in file for part in OURS)
 
 
 def starts_programs(file: str) -> bool:
-    """Whether it is of ours what becomes a program; the rest of ours may be one."""
+    """Whether a file belongs to the part of DDPJob that starts programs. The rest of DDPJob may be the program."""
     return any(part in file for part in STARTERS)

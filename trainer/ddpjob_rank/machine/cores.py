@@ -8,17 +8,17 @@ from .topology import divide, nodes_of_each, read
 
 
 def threads_of_each(processes: int, root: Path = Path("/")) -> int:
-    """Threads for each of this many processes, so that together they keep busy what the container may use.
+    """Threads for each of `processes` processes, so that together they use all the CPU time of the container.
 
-    PyTorch looks at the cores that it may run on and not at a limit on their time, and in a container with a limit of
-    two on a machine of 64 it would start 64 threads, which wait for each other.
+    PyTorch counts the cores that it may run on, and ignores a limit on CPU time: in a container with a limit of 2 on
+    a machine with 64 cores it would start 64 threads, which wait for each other.
     """
     cores = float(len(_usable()))
     return max(1, int(min([cores, *_quotas(root)])) // processes)
 
 
 def threads_within(cores: Sequence[frozenset[int]], root: Path = Path("/")) -> list[int]:
-    """Threads for each process that is bound to these cores, which several of them may share."""
+    """Threads for each process. `cores` are those to which each process is bound; several may share the same ones."""
     most = threads_of_each(len(cores), root)
     return [min(most, max(1, len(own) // cores.count(own))) for own in cores]
 
@@ -26,16 +26,17 @@ def threads_within(cores: Sequence[frozenset[int]], root: Path = Path("/")) -> l
 def cores_of_each(
     processes: int, root: Path = Path("/"), near: Sequence[int | None] = ()
 ) -> list[frozenset[int]] | None:
-    """Cores of each of this many processes; None if the scheduler should choose.
+    """The cores to which to bind each of `processes` processes; None if the scheduler should choose.
 
     `near` is the NUMA node of each process's GPU, where it is known.
 
     Cores are divided only if they belong to this container alone, as with the kubelet's static CPU manager: otherwise
-    the first ranks of all containers of a machine would crowd on the same ones. That manager leaves a shared pool to
-    all other containers, and a limit below what may be used shows that this is one of them. Each process then gets
-    whole ones, and of one NUMA node if possible: that of its GPU. A single one has them all.
+    the first ranks of all containers of a machine would crowd on the same cores. That manager leaves a shared pool of
+    cores to all other containers; a CPU limit below the number of usable cores shows that this container is one of
+    them. Divided cores are whole cores and, if possible, of one NUMA node: that of the process's GPU. A single
+    process uses them all.
 
-    Otherwise a process gets its GPU's whole NUMA node, which it shares with whoever else runs there.
+    Where cores are shared, a process gets the whole NUMA node of its GPU, which other containers use as well.
     """
     usable = _usable()
     shared = len(usable) == os.cpu_count() or any(quota < len(usable) for quota in _quotas(root))

@@ -1,4 +1,4 @@
-"""GPUs have two numbers: a process counts its visible ones from 0, whatever the machine calls them."""
+"""A GPU has two numbers: the machine's, and that among the GPUs visible to a process, which count from 0."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,9 +6,9 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def renumbering(indices: Iterable[int], env: Mapping[str, str]) -> str | None:
-    """What the machine calls the GPUs that have these numbers here; None: the same, since all are visible.
+    """Says which GPUs of the machine have the numbers `indices` in this process; None if the numbers are the same.
 
-    The machine's numbers are CUDA's: those of nvidia-smi only if all GPUs are alike, or with
+    The machine's numbers are CUDA's. They are those of nvidia-smi only if all GPUs are of one model, or with
     CUDA_DEVICE_ORDER=PCI_BUS_ID.
     """
     if VISIBLE not in env:
@@ -19,5 +19,5 @@ def renumbering(indices: Iterable[int], env: Mapping[str, str]) -> str | None:
 
 
 def _gpu(name: str) -> str:
-    """A number, or the identifier of a GPU or of a part of one."""
+    """An entry of CUDA_VISIBLE_DEVICES for a message: a number, or the identifier of a GPU or of a part of it."""
     return f"GPU {name} of the machine" if name.isdecimal() else name

@@ -1,7 +1,7 @@
-"""The network interface that gloo should use: the one through which the other machines reach this one.
+"""Chooses gloo's network interface: the one through which the other machines reach this one.
 
-Left to itself gloo takes the address of this machine's own name. In a pod that is the right one; on Debian, for
-example, it is 127.0.1.1, where no other machine finds it.
+By default gloo uses the address to which this machine's host name resolves. In a pod that is right; on Debian, for
+example, it is 127.0.1.1, which no other machine can reach.
 """
 
 import os
@@ -15,17 +15,17 @@ VARIABLE = "GLOO_SOCKET_IFNAME"
 
 
 def local_address(world: World) -> str:
-    """This machine's address on the way to the master; empty if there is none or nothing should be chosen."""
+    """This machine's address on the route to the master; empty if there is no route, or the user has set VARIABLE."""
     if VARIABLE in os.environ or not world.master_addr:
         return ""
     return address_towards(world.master_addr, world.master_port) or ""
 
 
 def choose_interface(own: str, others: Iterable[str]) -> str:
-    """Makes gloo use the interface of this machine's own address, and returns its name; empty: gloo chooses.
+    """Makes gloo use the interface with the address `own`, and returns its name; empty if gloo should choose.
 
-    On the master's machine the way to the master does not lead out. There it is the way to the first process on
-    another machine, if there is one.
+    On the master's machine the route to the master may be the loopback interface. Then the route to the first address
+    of `others` that is on another machine decides, if there is one.
     """
     if own and is_loopback(own):
         elsewhere = next((other for other in others if other and not is_loopback(other)), None)

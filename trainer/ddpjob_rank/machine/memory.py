@@ -1,8 +1,8 @@
 """Whether the kernel killed a process for lack of memory: it counts such kills for each cgroup.
 
-A container runtime only says so of the container; which of its processes it was, and that it caused an error, can
-only be found out from inside. (https://docs.kernel.org/admin-guide/cgroup-v2.html#memory, and cgroup-v1/memory before
-it.)
+A container runtime reports them only for the whole container. Which of its processes was killed, and that this caused
+an error, can only be found out from inside. (https://docs.kernel.org/admin-guide/cgroup-v2.html#memory, and
+cgroup-v1/memory before it.)
 """
 
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from pathlib import Path
 
 CAUSE = "OutOfMemory"
 LOST_A_PROCESS = ("killed by signal: Killed", "exited unexpectedly", "terminated abruptly")
-"""What PyTorch's DataLoader and Python's process pools say when one of their processes was killed."""
+"""Phrases in errors of PyTorch's DataLoader and Python's process pools that mean that a process was killed."""
 
 
 def kills(root: Path = Path("/")) -> int:
-    """How many processes of this process's cgroup were killed for lack of memory so far; 0 if none are counted."""
+    """How many processes of this cgroup were killed for lack of memory so far; 0 if the kernel does not count."""
     for file in _counters(root):
         try:
             lines = file.read_text(encoding="utf-8").splitlines()
@@ -25,12 +25,12 @@ def kills(root: Path = Path("/")) -> int:
 
 
 def lost_a_process(error: BaseException) -> bool:
-    """Whether an error says that a process which this one had started was killed."""
+    """Whether an error says that a child of this process was killed."""
     return any(phrase in str(error) for phrase in LOST_A_PROCESS)
 
 
 def _counters(root: Path) -> Iterator[Path]:
-    """Where the count may be. A container often sees its own cgroup as the root, and calls it by another name."""
+    """Files that may hold the count. In a container, the path in /proc is often not where its cgroup is mounted."""
     try:
         memberships = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -14,7 +14,7 @@ SIOCGIFCONF = 0x8912
 """Asks for the names and IPv4 addresses of all interfaces (netdevice(7))."""
 
 ENTRY_BYTES, NAME_BYTES, ADDRESS = 40, 16, slice(20, 24)
-"""Of an entry of the answer: a name, and a sockaddr_in in the room of the largest sockaddr."""
+"""Layout of an entry of the answer: its size, the size of its name, and where its sockaddr_in holds the address."""
 
 ROOM_BYTES = 256 * ENTRY_BYTES
 ARPHRD_INFINIBAND = "32"
@@ -25,13 +25,13 @@ class Fabric:
     """What connects this machine to others besides Ethernet; empty if nothing does."""
 
     infiniband: tuple[str, ...] = ()
-    """Its InfiniBand devices, without those that speak Ethernet (RoCE)."""
+    """Its InfiniBand devices, without those that run over Ethernet (RoCE)."""
     over_ip: tuple[str, ...] = ()
     """Interfaces that carry IP over InfiniBand."""
 
 
 def fabric(root: Path = Path("/")) -> Fabric:
-    """What the kernel knows of InfiniBand here."""
+    """The InfiniBand devices and interfaces that the kernel lists."""
     layers = sorted((root / "sys/class/infiniband").glob("*/ports/*/link_layer"))
     kinds = sorted((root / "sys/class/net").glob("*/type"))
     return Fabric(
@@ -41,7 +41,7 @@ def fabric(root: Path = Path("/")) -> Fabric:
 
 
 def address_towards(host: str, port: int) -> str | None:
-    """The address of this machine that a host sees; None if there is no route to it. Nothing is sent."""
+    """This machine's address on the route to `host`; None if there is no route. Sends nothing to the host."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
     except OSError:
@@ -57,7 +57,7 @@ def address_towards(host: str, port: int) -> str | None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine itself can be reached by an address."""
+    """Whether an address is a loopback address, by which only this machine itself can be reached."""
     return ipaddress.ip_address(address).is_loopback
 
 
@@ -83,7 +83,7 @@ def _ipv4() -> Iterator[tuple[str, ipaddress.IPv4Address]]:
 
 
 def _ipv6() -> Iterator[tuple[str, ipaddress.IPv6Address]]:
-    """Lines of an address in 32 digits, four numbers and a name."""
+    """Each line of the file has an address of 32 hexadecimal digits, four numbers and a name."""
     try:
         lines = Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines()
     except OSError:

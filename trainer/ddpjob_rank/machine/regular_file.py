@@ -1,4 +1,4 @@
-"""Opening files that may be anything: a pipe would keep its reader waiting, and a device has no end."""
+"""Opens regular files and nothing else: a pipe would keep its reader waiting, and a device has no end."""
 
 import errno
 import os
@@ -9,23 +9,23 @@ WITH_CARE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
 NOT_A_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR})
-"""What open(2) says of a link, of a socket, and of a directory."""
+"""Errors of open(2) for a link, a socket, and a directory."""
 
 
 class NotRegularError(Exception):
-    """There is something that is not a regular file."""
+    """There is a file of that name, but it is not a regular file."""
 
 
 def open_regular(path: Path, how: int = os.O_RDONLY) -> int:
-    """A descriptor of a regular file; nothing else is opened, nor followed.
+    """Opens a regular file and returns its descriptor. Nothing else is opened, and no link is followed.
 
     Args:
         path: The file.
-        how: Flags of open(2); with O_CREAT it is made if it is not there.
+        how: Flags of open(2); with O_CREAT a missing file is created.
 
     Raises:
-        NotRegularError: It is a link, a pipe, a device or a directory.
-        OSError: It is not there, or cannot be opened.
+        NotRegularError: The path is a link, a pipe, a device or a directory.
+        OSError: The file is missing, or cannot be opened.
     """
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
@@ -46,7 +46,7 @@ def open_regular(path: Path, how: int = os.O_RDONLY) -> int:
 
 
 def read_regular(path: Path, limit: int) -> bytes:
-    """Up to so many bytes of a regular file, and one more if it has more.
+    """Reads a regular file, up to `limit` + 1 bytes: a result longer than `limit` means that the file is too long.
 
     Raises:
         NotRegularError, OSError: As `open_regular`.

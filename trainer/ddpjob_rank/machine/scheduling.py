@@ -7,25 +7,25 @@ from pathlib import Path
 from ddpjob_rank.environment import NCCL
 
 NVIDIA = Path("/dev/nvidiactl")
-"""There wherever a process may use a GPU of NVIDIA's."""
+"""Exists wherever a process may use an NVIDIA GPU."""
 
 
 def run_as_batch(backend: str | None, nvidia: Path = NVIDIA) -> None:
-    """Puts this thread, and all that it starts, under SCHED_BATCH, if the system has it, unless NCCL communicates.
+    """Sets SCHED_BATCH for this thread and all that it starts, if the system has it, unless NCCL is used.
 
-    `backend`: what is asked for; None: it depends on whether there are GPUs.
+    `backend` is the requested backend; None: NCCL if there are NVIDIA GPUs.
 
-    Under it a thread that wakes up lets the running one go on, instead of preempting it. gloo's event loop is woken
-    by each message. When it took the core of the thread that was sending, which held the connection's lock, it asked
-    for the lock again and again until the scheduler's next tick: up to 4 ms without progress.
+    Under SCHED_BATCH a thread that wakes up does not preempt the running one. gloo's event loop wakes up for each
+    message. When it took the core of the sending thread, which held the connection's lock, it tried to take the lock
+    again and again until the scheduler's next tick: up to 4 ms without progress.
 
-    Any policy other than the usual one is somebody's choice: started with `chrt --idle` the ranks would otherwise
-    leave no time to their own supervisor.
+    A policy other than the default is somebody's choice, and is kept: if all was started with `chrt --idle`, ranks
+    under SCHED_BATCH would leave no time to their own supervisor.
 
-    With NCCL there is no such loop, and the thread that gives the GPU work should run at once.
+    NCCL has no such loop, and a thread that gives work to the GPU should run at once.
     """
     if backend == NCCL or (backend is None and nvidia.exists()):
         return
     if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER:
-        with suppress(OSError):  # Forbidden, for example by a seccomp profile: then it stays as it was.
+        with suppress(OSError):  # Forbidden, for example by a seccomp profile: the policy stays as it was.
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -15,8 +15,8 @@ KINDS: dict[int, type[TrainerError]] = {
     # The path is not a directory.
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG), ConfigError),
 }
-"""What does not pass. Everything else may: a disk or a file server in trouble (EIO, ESTALE, ETIMEDOUT, …), and
-anything unforeseen."""
+"""Errors that do not pass by themselves. All others may: a disk or a file server in trouble (EIO, ESTALE, ETIMEDOUT,
+…), and anything unforeseen."""
 
 ADVICE: dict[type[TrainerError], str] = {
     StorageFullError: "free some space, or name another directory",
@@ -26,14 +26,14 @@ ADVICE: dict[type[TrainerError], str] = {
 
 
 def kind_of(number: int | None) -> type[TrainerError]:
-    """What an error with this number is to a job."""
+    """The class of error that a file system error with this errno is for a job."""
     return KINDS.get(number or 0, StorageError)
 
 
 def forbids(path: Path) -> str | None:
-    """What keeps this process from reading a path, by owners and modes: then it does not pass by itself.
+    """Which owner and mode keep this process from reading `path`, as a sentence: this does not pass by itself.
 
-    None: by these it may. If it cannot all the same, it may be for a ticket that has expired, or a server in trouble.
+    None: owners and modes permit it. If reading fails anyway, a ticket may have expired, or a server be in trouble.
     """
     with suppress(OSError):
         for place in (*reversed(path.parents), path):
@@ -49,7 +49,7 @@ def forbids(path: Path) -> str | None:
 
 
 def _bits(status: os.stat_result) -> int:
-    """What a mode says about this process."""
+    """A file's mode, shifted so that its lowest three bits apply to this process."""
     if status.st_uid == os.geteuid():
         return status.st_mode >> 6
     return status.st_mode >> 3 if status.st_gid in {os.getegid(), *os.getgroups()} else status.st_mode
@@ -59,7 +59,7 @@ def check_temporary() -> None:
     """Checks whether there is a directory for temporary files: PyTorch wants one as soon as it is imported.
 
     Raises:
-        StorageError: there is none, which may pass: on another node, or in a new pod, there may be room.
+        StorageError: There is none. This may pass: another node or a new pod may have room.
     """
     try:
         tempfile.gettempdir()

@@ -1,7 +1,7 @@
-"""The cores of a machine and which of them are near each other, from /sys; and their division among ranks.
+"""Reads from /sys which cores of a machine are near each other, and divides the cores among ranks.
 
-PyTorch's own binding (torch.numa.binding) needs a CUDA context in the process that asks, and numactl for others. A
-supervisor has neither, and divides cores among ranks without GPUs too.
+PyTorch's own binding (torch.numa.binding) needs a CUDA context in the calling process, and numactl to bind another
+process. A supervisor has neither, and also divides cores among ranks without GPUs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ class Core:
 
 
 def read(usable: set[int], root: Path = Path("/")) -> list[Core]:
-    """The cores of these CPUs: of each core the CPUs that may be used. What /sys does not say counts as alike."""
+    """The cores to which the `usable` CPUs belong, each with only these CPUs. Missing numbers in /sys count as 0."""
     nodes = dict(_nodes(root / SYSTEM / "node"))
     cores: dict[Cpus, Core] = {}
     for cpu in sorted(usable):
@@ -48,7 +48,7 @@ def parsed(text: str) -> set[int]:
 
 
 def _nodes(directory: Path) -> Iterator[tuple[int, int]]:
-    """The node of each CPU."""
+    """Each CPU with the number of its NUMA node."""
     for node in directory.glob("node[0-9]*"):
         number = int(node.name.removeprefix("node"))
         yield from ((cpu, number) for cpu in parsed(_text(node / "cpulist")))
@@ -62,10 +62,10 @@ def _text(file: Path) -> str:
 
 
 def divide(cores: Sequence[Core], ranks: int, near: Sequence[int | None] = ()) -> list[Cpus] | None:
-    """Whole cores for each of these ranks, disjoint, and of one NUMA node if there are enough; None: too few cores.
+    """Divides whole cores among ranks, if possible within one NUMA node each; None if there are too few cores.
 
-    Ranks of a node get equally many. `near` says for each rank the node of its GPU: it gets cores there, if that is
-    known of all, and each node has a core for each of its ranks.
+    All ranks on a NUMA node get the same number of cores. `near` is the NUMA node of each rank's GPU: ranks get cores
+    there if the node is known for all of them, and each node has at least one core for each of its ranks.
     """
     if len(cores) < ranks:
         return None
@@ -79,9 +79,9 @@ def divide(cores: Sequence[Core], ranks: int, near: Sequence[int | None] = ()) -
 
 
 def nodes_of_each(cores: Sequence[Core], near: Sequence[int | None]) -> list[Cpus] | None:
-    """The whole NUMA node of each rank's GPU, or all cores where that is not known or not among them.
+    """All cores of the NUMA node of each rank's GPU; all of `cores` where that node is unknown or has none of them.
 
-    None: all cores for each.
+    None if every rank would get all of `cores`.
     """
     shares = [_all([core for core in cores if core.node == node] or cores) for node in near]
     return shares if any(share != _all(cores) for share in shares) else None
@@ -92,7 +92,7 @@ def _by_node(cores: Sequence[Core]) -> list[list[Core]]:
 
 
 def _divided(sockets: list[list[list[Core]]], ranks: int) -> list[Cpus]:
-    """Ranks to sockets, then to the nodes of each; or sockets, then nodes, to ranks, if there are fewer of these."""
+    """Assigns ranks to sockets, then to their NUMA nodes; if ranks are fewer, several sockets or nodes to each."""
     wholes = [[core for node in socket for core in node] for socket in sockets]
     if ranks < len(sockets):
         return [_all(group) for group in _grouped(wholes, ranks)]
@@ -107,7 +107,7 @@ def _divided(sockets: list[list[list[Core]]], ranks: int) -> list[Cpus]:
 
 
 def _placed(places: Sequence[Sequence[Core]], ranks: int) -> list[int]:
-    """How many ranks each place gets, so that each rank has as many cores as possible."""
+    """How many ranks each place (socket or NUMA node) gets, so that each rank has as many cores as possible."""
     counts = [0] * len(places)
     for _ in range(ranks):
         best = max(range(len(places)), key=lambda place: (len(places[place]) / (counts[place] + 1), -place))
@@ -116,7 +116,7 @@ def _placed(places: Sequence[Sequence[Core]], ranks: int) -> list[int]:
 
 
 def _grouped(places: Sequence[list[Core]], ranks: int) -> list[list[Core]]:
-    """Neighbouring places for each rank, about equally many."""
+    """The cores of neighbouring places for each rank, about equally many places each."""
     edges = [rank * len(places) // max(ranks, 1) for rank in range(ranks + 1)]
     return [[core for place in places[first:last] for core in place] for first, last in pairwise(edges)]
 
