@@ -1,4 +1,4 @@
-"""What is done to every verdict, one step after another: the rest of the status, and what no policy thinks of."""
+"""The steps that follow every verdict: they complete the status, and add actions that no policy decides on."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,49 +22,51 @@ def reported(view: View, verdict: Verdict) -> Verdict:
 
 
 def derived(view: View, verdict: Verdict) -> Verdict:
-    """Adds what follows from the rest of the status, and keeps the fields that only a newer operator knows."""
+    """Adds the derived fields of the status, and keeps the fields that only a newer operator knows."""
     status = completed(view, verdict.status, verdict.message, blocked=verdict.blocked, queued=verdict.queued)
     same = status == view.status
-    # Usual. With the same object nothing has to be carried over, and the next look needs no second view.
+    # The usual case. The same object needs no unknown fields carried over, and `_next_look` no second view.
     return replace(verdict, status=view.status if same else view.status.kept_in(status))
 
 
 def located(view: View, verdict: Verdict) -> Verdict:
-    """Tells pods where they are, once they are scheduled: a supervisor looks when its gang is about to start."""
+    """Writes the topology domains of scheduled pods into their annotations, which supervisors read at a start."""
     domains = view.snapshot.domains
     if not domains or view.refused:
         return verdict
     pods = view.with_status(verdict.status).unlocated
-    told = ((pod, domains.get(pod.node_name or "")) for pod in pods)
-    tells = (TellDomain(pod.name, pod.uid, domain) for pod, domain in told if domain is not None)
+    domain_of = ((pod, domains.get(pod.node_name or "")) for pod in pods)
+    tells = (TellDomain(pod.name, pod.uid, domain) for pod, domain in domain_of if domain is not None)
     return replace(verdict, actions=(*verdict.actions, *tells))
 
 
 def without_lost_pods(view: View, verdict: Verdict) -> Verdict:
     """Removes pods whose Kubernetes nodes do not answer from the API, if the operator's administrator permits it.
 
-    A pod that still has to be accounted for stays: one created in its place would have the same name.
+    Present pods of a gang that goes on stay until their loss has been handled: a pod created in their place before
+    that would have the same name.
     """
     if not view.snapshot.settings.force_delete_lost_pods:
         return verdict
     then = view.with_status(verdict.status)
     present = () if then.winds_down else tuple(then.current.values())
-    # Without a grace period, since no kubelet is left to confirm the end.
+    # Without a grace period, because no kubelet is left to confirm the end.
     lost = (pod for pod in view.overdue if not pod.forced and pod not in present)
     return replace(verdict, actions=(*verdict.actions, *(DeletePod(pod.name, pod.uid, 0) for pod in lost)))
 
 
 def marked(view: View, verdict: Verdict) -> Verdict:
-    """A job that has finished has its metadata say so, from the write of its last status on.
+    """Marks a job as finished in its metadata, when its last status is written.
 
-    Where that was refused, the next look that comes anyway tries again: finished jobs may be thousands.
+    If that is refused, no retry is scheduled, because finished jobs may be thousands: the next look that happens
+    anyway tries again.
     """
     snapshot, status = view.snapshot, verdict.status
     if not status.finished or DeleteJob() in verdict.actions:
         return verdict
     mark = f"{State.SUCCEEDED if status.succeeded else State.FAILED} {digest_of_name(snapshot.job)}"
-    # None is not empty: there the status cannot get lost without the rest, and the job is never marked. A copy has
-    # the mark of another job.
+    # None, unlike empty, means that the status cannot get lost without the rest, and the job is never marked. A
+    # copied job carries the mark of the original, which differs from its own.
     if snapshot.mark in {None, mark} or view.refused:
         return verdict
     return replace(verdict, actions=(*verdict.actions, MarkFinished(mark)))
@@ -77,14 +79,14 @@ def _silence_due(view: View) -> Times:
 
 
 def _quiet_due(view: View) -> Times:
-    """When rank 0's pod is no longer counted as running."""
+    """When a node no longer counts as ready because its supervisor does not answer."""
     if not view.status.finished:
         yield view.quiet_at
         yield view.missed_at
 
 
 def _located_due(view: View) -> Times:
-    """When to try again to tell pods where they are."""
+    """When to try again to write topology domains into pods, after a refusal."""
     if view.snapshot.refusal is not None and view.unlocated:
         yield view.snapshot.refusal.retry_at
 
@@ -97,12 +99,12 @@ def _loss_due(view: View) -> Times:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is done to every verdict, whichever policy it comes from."""
+    """One step that follows every verdict, whichever policy it comes from."""
 
     takes: Callable[[View, Verdict], Verdict]
     """Adds to a verdict, or leaves it as it is."""
     here: str
-    """Why it stands where it does: before the next one, and after those before it."""
+    """Why the step stands at its place: before the next one, and after those before it."""
     due: Callable[[View], Times] = never
     """When time alone will change what it does."""
 

@@ -25,7 +25,7 @@ class cached(Generic[T]):  # noqa: N801  As `property` and `functools.cached_pro
     @overload
     def __get__(self, one: object, _: type) -> T: ...
     def __get__(self, one: object | None, _: type) -> "cached[T] | T":
-        """The value, which from now on is found at the object itself."""
+        """Computes the value once and stores it in the object, where it is found from then on."""
         if one is None:
             return self
         value = vars(one)[self._name] = self._work_out(one)

@@ -1,4 +1,4 @@
-"""Changes to a status: fields with new values, known to the type checker, wherever in the status they stand."""
+"""Changes to a status: new values of its fields by name, known to the type checker, in whichever part they stand."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -50,7 +50,7 @@ class NetworkChanges(TypedDict, total=False):
 
 
 class StatusChanges(BookkeepingChanges, NetworkChanges, total=False):
-    """The fields of a `DDPJobStatus` that policies may set, and so remember until the next look."""
+    """The fields of a `DDPJobStatus` that policies may set: what is remembered until the next look."""
 
     completed_indexes: str
     attempt: int
@@ -75,7 +75,7 @@ class StatusChanges(BookkeepingChanges, NetworkChanges, total=False):
 
 
 class EveryChange(StatusChanges, total=False):
-    """And the fields that follow from the rest, or are there only for people: no decision rests on them."""
+    """Also the fields that follow from others or are only for people: no decision rests on them."""
 
     conditions: tuple[Condition, ...]
     observed_generation: int
@@ -87,7 +87,7 @@ class EveryChange(StatusChanges, total=False):
 
 
 PARTS: Mapping[str, type[BaseModel]] = {"bookkeeping": Bookkeeping, "network": NetworkStatus}
-"""The parts of a status whose fields are changed by their own names."""
+"""The parts of a status whose fields are named in changes without naming the part."""
 PART_OF: Mapping[str, str] = {name: part for part, model in PARTS.items() for name in model.model_fields}
 
 
@@ -99,7 +99,7 @@ def changed(status: DDPJobStatus, **changes: Unpack[EveryChange]) -> DDPJobStatu
         part = PART_OF.get(name)
         if part is None:
             fields[name] = value
-        elif getattr(getattr(status, part), name) is not value:  # As a rule it is the same, and no copy is needed.
+        elif getattr(getattr(status, part), name) is not value:  # Mostly unchanged, and then the part is not copied.
             within.setdefault(part, {})[name] = value
     parts = {part: getattr(status, part).model_copy(update=update) for part, update in within.items()}
     return status.model_copy(update=fields | parts)

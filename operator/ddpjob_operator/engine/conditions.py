@@ -39,10 +39,11 @@ ANNOUNCED = (
     ConditionType.COMPLETE,
     ConditionType.FAILED,
 )
-"""Conditions that are an event when they become true."""
+"""Conditions that cause an event when they become true."""
 
 REPORTED = frozenset({ConditionType.TRAINING_STALLED, ConditionType.PROGRESS_UNKNOWN, ConditionType.LOSS_NOT_FINITE})
-"""Conditions that pass on what a program in a pod reports, or that it is silent: its words may change at any time."""
+"""Conditions that pass on what a program in a pod reports, or that it is silent: their messages may change at any
+time."""
 
 
 ENDED = {
@@ -56,7 +57,7 @@ UNDER_WAY = {
     ConditionType.RUNNING: State.RUNNING,
     ConditionType.CREATED: State.STARTING,
 }
-"""The first of these conditions that is true gives the state: of a job that has ended, or of one that has not."""
+"""The first true condition of ENDED gives the state or, if the job has not ended, the first one of UNDER_WAY."""
 
 TELLING = (
     *ENDED,
@@ -64,7 +65,7 @@ TELLING = (
     ConditionType.QUEUED,
     *UNDER_WAY,
 )
-"""The first of these that is true gives the reason."""
+"""The first of these conditions that is true gives the reason of the status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Something outside the job that is in its way, and that somebody else has to fix."""
+    """Something outside the job that stops it, and that somebody else has to fix."""
 
     reason: str
     """One CamelCase word."""
@@ -94,7 +95,7 @@ def updated(view: View, *says: Say, **changes: Unpack[StatusChanges]) -> DDPJobS
 def completed(
     view: View, status: DDPJobStatus, message: str | None, *, blocked: Obstacle | None, queued: Waiting | None
 ) -> DDPJobStatus:
-    """The status with what is derived from the rest of it and from the pods.
+    """The status, with the fields that are derived from the others and from the pods.
 
     A job is blocked, or waits in a queue, for exactly as long as its policies say so.
     """
@@ -103,8 +104,8 @@ def completed(
         say = Say(ConditionType.QUEUED, value=queued is not None, reason=why.reason, message=why.message)
         status = with_conditions(view, status, say)
     if blocked is not None or status.is_true(ConditionType.BLOCKED):
-        said = blocked or Obstacle("Unblocked", "Nothing is in the way any more")
-        say = Say(ConditionType.BLOCKED, value=blocked is not None, reason=said.reason, message=said.message)
+        obstacle = blocked or Obstacle("Unblocked", "Nothing is in the way any more")
+        say = Say(ConditionType.BLOCKED, value=blocked is not None, reason=obstacle.reason, message=obstacle.message)
         status = with_conditions(view, status, say)
     # After a decision that ends an attempt no node is ready, even though its pods still run.
     ready = view.heard_running + view.succeeded if status.attempt == view.status.attempt else 0
@@ -125,19 +126,19 @@ def completed(
 
 
 def with_kstatus(view: View, status: DDPJobStatus) -> DDPJobStatus:
-    """The status with the condition for tools that wait, if one is true: it says what the status says."""
-    others, kind = tuple(one for one in status.conditions if one.type not in KSTATUS), kstatus(status)
+    """The status with its kstatus condition, if one is true, which has the reason and message of the status."""
+    others, kind = tuple(known for known in status.conditions if known.type not in KSTATUS), kstatus(status)
     if kind is None:
         return status if len(others) == len(status.conditions) else changed(status, conditions=others)
     known = status.condition(kind)
     if known is not None and view.status.finished:
-        return status  # It says how the job has ended, whatever is asked for since.
+        return status  # It says how the job has ended, and stays so even if the spec changes.
     say = Say(kind, value=True, reason=status.reason or status.state, message=status.message)
     return changed(status, conditions=(*others, _condition(view, say, known)))
 
 
 def _displayed(status: DDPJobStatus, ready: str) -> DisplayStatus:
-    """What a table shows of the job."""
+    """The columns of a job in `kubectl get`."""
     known, seen = status.display, status.progress
     eta = "" if seen is None or seen.eta_seconds is None else duration(seen.eta_seconds)
     how_far = _how_far(seen)
@@ -157,9 +158,9 @@ def _how_far(seen: Progress | None) -> str:
 
 
 def _finished(view: View, status: DDPJobStatus) -> StatusChanges:
-    """The fields of the status that record which nodes have finished; in a gang that starts again none has.
+    """The fields of the status that record which nodes have finished: none, once the gang starts again.
 
-    At the end of a job pods are told to stop and are kept: one that exits with 0 then has not finished.
+    At the end of a job, pods are told to stop and are kept: a pod that then exits with 0 does not count as finished.
     """
     if status.bookkeeping.incarnations.default != view.status.bookkeeping.incarnations.default:
         return {"completed_indexes": "", "last_completed_time": None}
@@ -172,7 +173,7 @@ def _finished(view: View, status: DDPJobStatus) -> StatusChanges:
 def events(before: DDPJobStatus, after: DDPJobStatus) -> tuple[Event, ...]:
     """One event for each condition that became true, or is true for a new reason: a second incident soon after.
 
-    That all pods run says that they were created, too.
+    Running implies Created, so both together are only one event.
     """
     news = {
         condition.type: condition
@@ -183,11 +184,11 @@ def events(before: DDPJobStatus, after: DDPJobStatus) -> tuple[Event, ...]:
     }
     if ConditionType.RUNNING in news:
         news.pop(ConditionType.CREATED, None)
-    return tuple(Event(one.type in WARNINGS, one.type, one.message) for one in news.values())
+    return tuple(Event(new.type in WARNINGS, new.type, new.message) for new in news.values())
 
 
 def with_conditions(view: View, status: DDPJobStatus, *says: Say) -> DDPJobStatus:
-    """A status with these conditions changed; one that is false and never was true is left out."""
+    """The status with these conditions changed; a condition that is false and never was true is left out."""
     conditions = {condition.type: condition for condition in status.conditions}
     for say in says:
         known = conditions.get(say.type)
@@ -201,7 +202,7 @@ def _is_news(old: Condition | None, new: Condition) -> bool:
         return True
     counts_others = new.type is ConditionType.QUEUED or new.reason == Reason.QUOTA_EXCEEDED
     if counts_others and old.reason == new.reason:
-        return False  # Its words count what others use, too.
+        return False  # Its message also counts what other jobs use.
     return new.type not in REPORTED and (old.reason, old.message) != (new.reason, new.message)
 
 
@@ -210,7 +211,7 @@ def _condition(view: View, say: Say, known: Condition | None) -> Condition:
     generation, since = view.snapshot.job.metadata.generation, view.now
     if known is not None and known.status == status:
         since = known.last_transition_time
-        # Usual, and to check all values again takes longer than everything else here.
+        # The usual case, and validating all values again takes longer than everything else here.
         if (known.reason, known.message, known.observed_generation) == (say.reason, message, generation):
             return known
     return Condition(
@@ -224,8 +225,8 @@ def _condition(view: View, say: Say, known: Condition | None) -> Condition:
 
 
 def _reason(status: DDPJobStatus) -> str:
-    """The reason of the condition that says most."""
-    return next((said.reason for said in map(status.condition, TELLING) if said and said.status == "True"), "")
+    """The reason of the first true condition of TELLING; empty if none is true."""
+    return next((known.reason for known in map(status.condition, TELLING) if known and known.status == "True"), "")
 
 
 def state_of(status: DDPJobStatus) -> State:

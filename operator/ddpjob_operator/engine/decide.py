@@ -1,4 +1,4 @@
-"""The engine: what is there -> what to do and what to say, or what it has to know first."""
+"""The engine's entry: from a job's snapshot to actions, a status and events, or to what it has to know first."""
 
 from datetime import datetime
 
@@ -19,7 +19,7 @@ from .view import View
 def decide(
     snapshot: Snapshot, chain: tuple[Policy, ...] = CHAIN, afterwards: tuple[Step, ...] = AFTERWARDS
 ) -> Decision:
-    """Decides everything from what is true now, and carries out nothing.
+    """Decides what to do for a job from its snapshot alone, and carries out nothing.
 
     Reads no clock and keeps no memory: the same snapshot gives the same decision, and when nothing is left to do for
     a job, the decision is empty.
@@ -29,13 +29,13 @@ def decide(
     view = View(snapshot)
     if needs := unmet(view):
         return Decision(needs=needs)
-    # Always found: the last policy of the chain has a verdict for every moment.
-    place, verdict = next((n, said) for n, policy in enumerate(chain) if (said := policy.decides(view)) is not None)
+    # One is always found: the chain's last policy always returns a verdict.
+    place, verdict = next((n, found) for n, policy in enumerate(chain) if (found := policy.decides(view)) is not None)
     for step in afterwards:
         verdict = step.takes(view, verdict)
     status = verdict.status
     news = status != view.status
-    # By the new status: what it begins, such as a backoff, has an end of its own.
+    # By the new status: what it has just begun, such as a backoff, ends at a time of its own.
     then = view if status is view.status else view.with_status(status)
     return Decision(
         status=status if news else None,
@@ -50,22 +50,22 @@ def decide(
 def _next_look(then: View, verdict: Verdict, asked: tuple[Policy | Step, ...]) -> datetime | None:
     """The next moment at which time alone may change the decision.
 
-    `then` is the moment with the new status. `asked` are the policies up to the one that decided, and the steps that
-    follow. The policies between are not asked while that one has a verdict.
+    `then` is the view with the new status. `asked` are the policies up to the one that decided, and all later steps.
+    The policies after the one that decided are not asked as long as it returns a verdict.
     """
-    dues = {one.due for one in asked}  # Some have the same.
+    dues = {source.due for source in asked}  # A set: several share a function.
     times = (verdict.wake_at, *(time for due in dues for time in due(then)))
     return min(filter(None, map(then.next_look, times)), default=None)
 
 
 UNIMPORTANT = KSTATUS | {ConditionType.CREATED}
-"""Conditions that may be written with what matters. Those of kstatus follow from the rest. That all pods run follows
-within seconds as a rule: written with it, that they were created costs no status of its own."""
+"""Conditions that can wait for the next write of the status. Those of kstatus follow from the others. `Running`
+usually follows `Created` within seconds, and then one write does for both."""
 
 COUNTING = REPORTED | {ConditionType.RUNNING, ConditionType.QUEUED}
-"""Conditions whose messages change with each pod, with what others use, or with what a program reports."""
+"""Conditions whose messages change with each pod, with what other jobs use, or with what a program reports."""
 
-# "supervised" as well: if an operator dies before it is written, the next one hears the supervisor itself.
+# "supervised" as well: if the operator dies before it is written, the next operator asks the supervisor itself.
 MINOR = {
     *("message", "display", "ready_nodes", "state", "reason", "supervised", "progress", "steps", "checkpoint"),
     *("stragglers", "completed_indexes", "last_completed_time"),
@@ -73,9 +73,9 @@ MINOR = {
 
 
 def _is_minor(before: DDPJobStatus, after: DDPJobStatus) -> bool:
-    """Whether the new status only adds that all pods exist, which of them run or have finished, or the progress.
+    """Whether nothing in the new status is urgent: only progress, and which pods exist, run or have finished.
 
-    Or says the same in other words, if the words are a program's.
+    A message that changed is not urgent either, if a program wrote it.
     """
     changes = _differences(before, after) | _differences(before.bookkeeping, after.bookkeeping)
     return changes <= MINOR | {"conditions", "bookkeeping"} and _what_matters(before) == _what_matters(after)
@@ -87,9 +87,15 @@ def _differences(before: DDPJobStatus | Bookkeeping, after: DDPJobStatus | Bookk
 
 
 def _what_matters(status: DDPJobStatus) -> list[tuple[object, ...]]:
-    """Of the conditions."""
+    """What has to be written at once when it changes: the important conditions and their messages."""
     return [
-        (one.type, one.status, one.reason, one.last_transition_time, "" if one.type in COUNTING else one.message)
-        for one in status.conditions
-        if one.type not in UNIMPORTANT
+        (
+            item.type,
+            item.status,
+            item.reason,
+            item.last_transition_time,
+            "" if item.type in COUNTING else item.message,
+        )
+        for item in status.conditions
+        if item.type not in UNIMPORTANT
     ]

@@ -1,7 +1,7 @@
 """What to do and what to say: the engine's answer to a snapshot.
 
-An action that creates a pod only names it. The adapter builds the manifest when it sends it: all manifests of a large
-job at once are hundreds of MiB and seconds of work.
+An action that creates a pod only names the pod. The adapter builds the manifest when it sends the request: the
+manifests of all pods of a large job together take hundreds of MiB and seconds of work.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Create:
 
     kind: OwnedKind
     manifest: Manifest
-    """Without what only the adapter knows: the value of a Secret, or of a priority class."""
+    """Lacks what only the adapter can fill in: the value of a Secret, or of a priority class."""
 
     @property
     def name(self) -> str:
@@ -39,26 +39,26 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """Another number of nodes for a Workload of Kueue. While it keeps quota, that can only become smaller."""
+    """Change the number of nodes of a Kueue Workload. While the Workload holds quota, the number can only go down."""
 
     nodes: int
     least: int | None
-    """How few an elastic job can do with; None: no fewer."""
+    """The fewest nodes that an elastic job accepts; None: it accepts no fewer than `nodes`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Conditions of a Workload of Kueue."""
+    """Set conditions of a Kueue Workload."""
 
     conditions: tuple[tuple[str, bool, str, str], ...]
-    """Of each its type, whether it is true, its reason and its message."""
+    """For each condition: its type, whether it is true, its reason and its message."""
     releases: bool = False
     """Whether the quota is given back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Change an object that belongs to the job; what is not named here is left as it is."""
+    """Change an object that belongs to the job; fields that `change` does not name keep their values."""
 
     kind: OwnedKind
     name: str
@@ -71,13 +71,13 @@ class CreatePod:
 
     node: int
     job: DDPJob
-    """With the status that authorises the action."""
+    """The job, with the status that authorises the action."""
     living: tuple[str, ...] = ()
     """Addresses of the gang's pods that already run."""
     placement: Placement | None = None
-    """What the job's queue has admitted it with."""
+    """What the job's admission by its queue adds to the pod; None without a queue."""
     reserve: bool = False
-    """Whether it is a reserve, which only waits for room to grow into."""
+    """Whether the pod is a reserve: it does not train, but waits for room that an elastic gang can grow into."""
 
     @property
     def name(self) -> str:
@@ -93,7 +93,7 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Stop a pod and remove it, if it is still the same one. If it is gone already, that is success."""
+    """Stop and remove the pod of this name, if it still has this uid. If it is gone already, that is success."""
 
     name: str
     uid: str
@@ -111,20 +111,20 @@ class StopPod:
 
 @dataclass(frozen=True, slots=True)
 class TellDomain:
-    """Tell a pod, by an annotation, in which topology domain it is. If it is gone already, that is success."""
+    """Write a pod's topology domain into its annotation. If the pod is gone already, that is success."""
 
     name: str
     uid: str
     domain: str
-    """Empty: in none."""
+    """The domain's name; empty if the pod's Kubernetes node is in none."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarkFinished:
-    """Note in the job's metadata that it has finished: a backup may drop its status."""
+    """Note in the job's metadata that it has finished, because a restored backup may lack its status."""
 
     mark: str
-    """How it ended, and a digest of its name: a copy has the job's metadata, too."""
+    """The state that the job ended in, and a digest of its name, because a copy of the job has the same metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,29 +137,29 @@ Action = Create | Delete | Patch | CreatePod | DeletePod | StopPod | TellDomain 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that a person wants to know."""
+    """A Kubernetes event: something that a person wants to know."""
 
     warning: bool
     reason: str
-    """The condition that came true."""
+    """The type of the condition that became true, or the reason of an event that no condition causes."""
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class InLine:
-    """How a job stands in the line for nodes."""
+    """A job's place in the line for Kubernetes nodes."""
 
     found: int = 0
-    """How many nodes it has found."""
+    """How many of its nodes have a scheduled pod, or no longer need a pod."""
     away: bool = False
-    """Whether it gave way, and has no pods until it may try again."""
+    """Whether it gave way to a job ahead, and has no pods until it may try again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A round's outcome, carried out in this order: status, actions, events.
 
-    So a status says only what has already been observed or what authorises the actions that follow, and no action is
+    So a status holds only what has already been observed or what authorises the actions that follow, and no action is
     carried out unless its status has been written.
     """
 
@@ -172,9 +172,9 @@ class Decision:
     can_wait: bool = False
     """Whether nothing in the status is urgent: it may be written a little later, together with what comes next."""
     in_line: InLine | None = None
-    """How the job stands in line for nodes from now on; None: it lacks none."""
+    """The job's place in the line for Kubernetes nodes from now on; None: it is not in the line."""
     needs: Needs = NO_NEEDS
-    """What has to be found out first; if anything, the rest of the decision is empty."""
+    """What the adapter has to find out first. If there is anything, the rest of the decision is empty."""
 
     @property
     def empty(self) -> bool:

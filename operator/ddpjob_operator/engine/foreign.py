@@ -1,6 +1,6 @@
-"""Reads what a program says that is not ours, or is of another version.
+"""Reads what programs report that are not ours, or are of another version.
 
-Only numbers and texts within bounds are accepted, since some of them go into the job's status.
+Only numbers and texts within bounds are accepted, because some of them go into the job's status.
 """
 
 import json
@@ -19,7 +19,7 @@ KIND_OF = re.compile(r"(Error|Failed|Exception)$")
 
 
 def document_of(content: str | bytes) -> Mapping[str, Any] | None:
-    """The JSON object in this; None if it is anything else."""
+    """The JSON object in `content`; None if it is anything else."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
@@ -47,7 +47,7 @@ def words_of(report: Mapping[str, Any]) -> str:
 
 
 def peer_lost_words(text: str) -> str:
-    """A program's message about a lost peer, without gloo's source line and advice, as our trainer puts it."""
+    """A program's message about a lost peer, shortened as our trainer does: without gloo's source line and advice."""
     return GLOO.sub("", text).partition(". ")[0]
 
 

@@ -1,4 +1,4 @@
-"""What tools that wait for any kind of object, such as Flux and Helm, are to think of a job.
+"""The conditions that tools which wait for any kind of object, such as Flux and Helm, read from a job.
 
 They go by kstatus, which knows two conditions: `Reconciling` (wait for it) and `Stalled` (give up); with neither, an
 object is as it should be. https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
@@ -12,7 +12,7 @@ CONDITION_OF: dict[str, ConditionType | None] = {
     State.QUEUED: ConditionType.RECONCILING,
     State.STARTING: ConditionType.RECONCILING,
     State.RUNNING: None,
-    State.STALLED: None,  # Supervisors see to it, or the job restarts.
+    State.STALLED: None,  # Training's stall, not kstatus': the gang restarts or goes on.
     State.RESTARTING: ConditionType.RECONCILING,
     State.SUSPENDING: ConditionType.RECONCILING,
     State.SUSPENDED: None,
@@ -27,8 +27,8 @@ CONDITIONS = frozenset({ConditionType.RECONCILING, ConditionType.STALLED})
 def kstatus(status: DDPJobStatus) -> ConditionType | None:
     """Which of the two conditions is true, by the rest of the status; None if the job is as it should be.
 
-    A job that runs is, even if something keeps it from growing. One that is on its way is stalled if it is blocked by
-    what does not pass.
+    A job that runs is as it should be, even if something keeps it from growing. A job that is starting or stopping is
+    stalled if it is blocked by an obstacle that does not pass.
     """
     stops = status.ending and not status.finished
     condition = ConditionType.RECONCILING if stops else CONDITION_OF[status.state]

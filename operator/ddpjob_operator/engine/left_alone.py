@@ -1,4 +1,4 @@
-"""Jobs that a release with a former version of the type has begun: what has finished, and what still lives."""
+"""Jobs that a release with a former version of the type has begun: finished ones go on, others are left alone."""
 
 from ddpjob_operator.api import ConditionType, DDPJobStatus
 from ddpjob_operator.api.contract import FORMER_VERSION
@@ -17,11 +17,11 @@ MESSAGE = (
 
 
 def left_alone(snapshot: Snapshot) -> Decision | None:
-    """What is decided about such a job; None about any other.
+    """The decision about a job of a former version; None about any other.
 
-    A finished one is written in the words of this version, and is one like all others from then on. Of one that lives
-    neither the spec nor what was remembered can be read as a whole: nothing is done to it, and a condition and an
-    event say what to do.
+    The status of a finished job is written in the words of this version, and from then on it is a job like all
+    others. Of a job that still lives, neither the spec nor the remembered state can be read completely: nothing is
+    done to it, and a condition and an event say what to do.
     """
     before = snapshot.job.status
     if not before.former:
@@ -29,18 +29,18 @@ def left_alone(snapshot: Snapshot) -> Decision | None:
     after = changed(before, version=FORMER_VERSION)
     if before.finished:
         return Decision(status=after) if after != before else None
-    told = _told(View(snapshot), after)
-    return Decision(status=told, events=events(before, told)) if told != before else Decision()
+    blocked = _told(View(snapshot), after)
+    return Decision(status=blocked, events=events(before, blocked)) if blocked != before else Decision()
 
 
 def _told(view: View, status: DDPJobStatus) -> DDPJobStatus:
     say = Say(ConditionType.BLOCKED, value=True, reason=Reason.FORMER_VERSION, message=MESSAGE)
     generation = view.snapshot.job.metadata.generation
-    told = changed(
+    blocked = changed(
         with_conditions(view, status, say),
         observed_generation=generation,
         state=state_of(status),
         reason=Reason.FORMER_VERSION,
         message=MESSAGE,
     )
-    return with_kstatus(view, told)
+    return with_kstatus(view, blocked)

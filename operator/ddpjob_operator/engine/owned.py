@@ -1,7 +1,7 @@
 """What a job owns beside its pods: a row for each kind.
 
-By these rows objects are made, recognised, watched, kept and deleted, and the operator is granted its rights. A new
-kind is a row here, its manifest in `manifests/`, and the policy that wants it.
+The rows say how objects are created, recognised, watched, kept and deleted, and which rights the operator needs. A
+new kind is a row here, its manifest in `manifests/`, and the policy that wants it.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ PLAIN = (*READ, "create", "delete")
 
 
 class Feature(StrEnum):
-    """What not every cluster has, or lets the operator make. Without it, all else goes on."""
+    """Kinds of objects that a cluster may lack, or may not let the operator create. Without them, all else works."""
 
     POD_GROUPS = "PodGroups"
     VOLCANO = "Volcano"
@@ -38,13 +38,13 @@ class OwnedKind:
     named: Named | None
     """Which names and labels make such an object a job's own. None: the operator never reads any."""
     verbs: tuple[str, ...] = PLAIN
-    """What the operator does to them, in RBAC's words."""
+    """What the operator may do to such objects, as RBAC verbs."""
     status_verbs: tuple[str, ...] = ()
-    """And to their status."""
+    """What it may do to their status."""
     feature: Feature | None = None
-    """None: every cluster has them, and without the rights to them no job can run."""
+    """The feature that the kind is a part of. None: every cluster has the kind, and no job can run without it."""
     first: bool = False
-    """Whether one is created before everything else that a job needs: others refer to it."""
+    """Whether such an object is created before all others that a job needs, because they refer to it."""
 
     @property
     def group(self) -> str:
@@ -53,22 +53,22 @@ class OwnedKind:
 
     @property
     def path(self) -> str:
-        """Of its API, as the server serves it."""
+        """The path of its API on the API server, without the resource."""
         return f"/{'apis' if self.group else 'api'}/{self.api_version}"
 
     @property
     def type_meta(self) -> dict[str, str]:
-        """How its manifests begin."""
+        """The fields `apiVersion` and `kind` of a manifest."""
         return {"apiVersion": self.api_version, "kind": self.kind}
 
     @property
     def rights(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
-        """By API group and resource, the verbs."""
+        """The RBAC verbs by API group and resource."""
         status = {(self.group, f"{self.plural}/status"): self.status_verbs} if self.status_verbs else {}
         return {(self.group, self.plural): self.verbs, **status}
 
 
-# Both are left to the garbage collector.
+# No verb "delete" for these two: the garbage collector deletes them with the job.
 SERVICE = OwnedKind("v1", "Service", "services", ownership.beside, (*READ, "create"))
 SECRET = OwnedKind("v1", "Secret", "secrets", None, ("create",))
 NETWORK_POLICY = OwnedKind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", ownership.beside)
@@ -83,7 +83,7 @@ KUEUE_WORKLOAD = OwnedKind(
 )
 
 VOLCANO = "volcano"
-"""Its name as a scheduler."""
+"""The `schedulerName` of pods that Volcano schedules."""
 
 OWNED = (
     NETWORK_POLICY,
@@ -98,5 +98,5 @@ OWNED = (
 
 
 def group_kind(job: DDPJob) -> OwnedKind:
-    """The kind of PodGroups that the scheduler of a job's pods knows."""
+    """The kind of PodGroup that the scheduler of a job's pods knows."""
     return VOLCANO_GROUP if job.spec.template["spec"].get("schedulerName") == VOLCANO else POD_GROUP

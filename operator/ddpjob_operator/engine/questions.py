@@ -1,4 +1,4 @@
-"""What a decision needs to know and a snapshot does not hold unless it is asked for."""
+"""What a decision needs to know and a snapshot holds only on request."""
 
 from .policies.way import lacking_nodes, patience_ends
 from .snapshot import Asked, Needs, Pod, Snapshot
@@ -6,21 +6,21 @@ from .supervision import is_silent, members_lost
 from .view import View
 
 MOST_MACHINES = 8
-"""If a whole rack goes down, a few of its Kubernetes nodes are enough to tell why."""
+"""The most Kubernetes nodes to ask about: if a whole rack goes down, a few of them are enough to show why."""
 
 
 MOST_DOMAINS = 64
-"""Those of further nodes are asked for in the next round."""
+"""The most Kubernetes nodes to locate in one round; the others follow in the next."""
 
 
 def unmet(view: View) -> Needs:
-    """What still has to be asked. A question that got no answer is not repeated: that is an answer too.
+    """What still has to be asked. A question that got no answer is not repeated: the decision does without.
 
     One answer may lead to another question, but at most four times: a pod turns out to be missing, rank 0's
-    supervisor is silent, so another supervisor is asked, and its answer raises a question about a node.
+    supervisor is silent, so another supervisor is asked, and its answer raises a question about a Kubernetes node.
     """
     met = view.snapshot.answered
-    # By itself, since all other questions are about pods: the new list may hold different ones.
+    # Asked alone, because all other questions are about pods, and the fresh list may hold different ones.
     if _rests_on_absence(view) and not met.pods:
         return Needs(pods=True)
     supervisor, witness = _whom_to_ask(view), _whom_else_to_ask(view)
@@ -36,13 +36,13 @@ def unmet(view: View) -> Needs:
 
 
 def _whom_to_ask(view: View) -> Asked | None:
-    """The status page that reports on the job's present gang; None if there can be none now."""
+    """Rank 0's supervisor, which reports on the present gang; None if it cannot be asked now."""
     first = view.current.get(0)
     return _at(view.snapshot, first) if first is not None else None
 
 
 def _whom_else_to_ask(view: View) -> Asked | None:
-    """The status page of another supervisor, which knows if rank 0's still leads it; None if rank 0's answers."""
+    """Another supervisor, which reports whether rank 0's still leads it; None if rank 0's answers."""
     if not is_silent(view):
         return None
     others = (_at(view.snapshot, pod) for node, pod in view.current.items() if node > 0)
@@ -57,17 +57,17 @@ def _at(snapshot: Snapshot, pod: Pod) -> Asked | None:
 
 
 def _pod_in_question(view: View) -> str | None:
-    """A pod for which an autoscaler may add a node, though its gang is about to give way; None if it is not."""
+    """The uid of a pod for which an autoscaler may be adding a node, if its gang is about to give way; else None."""
     return lacking_nodes(view)[0].uid if view.is_due(patience_ends(view)) else None
 
 
 def _rests_on_absence(view: View) -> bool:
-    """Whether pods that existed seem to be missing: the watch may have missed something."""
+    """Whether pods that existed are missing from the snapshot: the watch may have missed an event."""
     return view.created and bool(view.missing) and not view.status.finished
 
 
 def _flavors_in_question(view: View) -> frozenset[str]:
-    """The kinds of Kubernetes nodes that pods have to be on which may be created now."""
+    """The flavors of the pods that may be created now."""
     if view.admission is None or view.winds_down:
         return frozenset()
     # An elastic gang may create reserves at any time.
@@ -76,16 +76,16 @@ def _flavors_in_question(view: View) -> frozenset[str]:
 
 
 def _machines_to_locate(view: View) -> frozenset[str]:
-    """Kubernetes nodes of pods that are still to be told where they are."""
+    """Kubernetes nodes of the pods whose topology domain still has to be found out."""
     names = {pod.node_name for pod in view.unlocated if pod.node_name}
     return frozenset(sorted(names)[:MOST_DOMAINS])
 
 
 def _nodes_in_question(view: View) -> frozenset[str]:
-    """Kubernetes nodes whose state would explain why pods are taken away or no longer answer; a few of them.
+    """Some Kubernetes nodes whose state would explain why pods are taken away or no longer answer.
 
-    A pod evicted by a taint may have saved and ended before anybody looks: only its node's state tells it from a
-    lost one. If we take the pods away ourselves, none is in question.
+    A pod that a taint evicts may have saved and ended before anybody looks: only the state of its Kubernetes node
+    tells that eviction from a loss. If the operator itself takes the pods away, no node is in question.
     """
     if view.winds_down:
         return frozenset()

@@ -23,14 +23,14 @@ class Settings:
     trainer_image: str = ""
     """For containers that name none, of jobs that start for the first time; empty: such jobs wait."""
     force_delete_lost_pods: bool = False
-    """Whether pods on nodes that do not answer are removed from the API. Their processes may still run there, so
-    whatever must not be used twice (a volume that only one node may mount) is in danger."""
+    """Whether pods on Kubernetes nodes that do not answer are removed from the API. Their processes may still run
+    there, which endangers whatever must not be used twice, such as a volume that only one node may mount."""
     drain_protection_seconds: int = 3600
     """For how long after a job has saved, or has begun to run, evictions of its pods may be refused; 0: never."""
     host: str = "Kubernetes node"
-    """What messages call that on which a node's pod runs."""
+    """What messages call the machine that a node's pod runs on."""
     noun: str = "pod"
-    """What messages call a node's pod: on this machine there are no pods."""
+    """What messages call a node's pod; a job that runs without a cluster has no pods."""
 
 
 DEFAULTS = Settings()

@@ -12,7 +12,8 @@ from .reports import Heard
 from .settings import DEFAULTS, Settings
 
 CLOCKS_DIFFER = timedelta(seconds=5)
-"""The time of an end is by the node's clock, that of a deletion by the API server's, both in whole seconds."""
+"""The tolerance when the end of a container is compared with the deletion of its pod: the former is by the clock of
+its Kubernetes node, the latter by the API server's, and both are in whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Exit:
     code: int | None
     """Its exit code, 128+n for signal n; None if it ended without one."""
     reason: str = ""
-    """The container runtime's word for it: `OOMKilled`, `Error`, `StartError`."""
+    """The container runtime's word for how it ended: `OOMKilled`, `Error`, `StartError`."""
     message: str = ""
     """The termination message: a failure report as JSON or, without one, the end of the log."""
     finished_at: datetime | None = None
@@ -33,10 +34,10 @@ class Waiting:
     """Why a trainer is not running yet."""
 
     reason: str
-    """The scheduler's or the kubelet's word for it: `Unschedulable`, `ImagePullBackOff`."""
+    """The scheduler's or the kubelet's word for the reason: `Unschedulable`, `ImagePullBackOff`."""
     message: str = ""
     busy: bool = False
-    """Whether one of the pod's own init containers is running: what it fetches may take a while."""
+    """Whether one of the template's init containers is running: what it downloads may take a while."""
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.reason, self.message) if part)
@@ -44,7 +45,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """That the cluster is taking a pod away (its condition DisruptionTarget), and why."""
+    """A pod's condition DisruptionTarget: the cluster is taking the pod away, and why."""
 
     reason: str
     """`PreemptionByScheduler`, `EvictionByEvictionAPI`, …"""
@@ -68,13 +69,15 @@ class Pod:
     told_at: datetime | None = None
     """When a pod that is being deleted was told to stop, if that is known."""
     told_by: datetime | None = None
-    """If not, the latest moment at which that can have been."""
+    """If `told_at` is not known: the latest moment at which the pod can have been told to stop."""
     node_name: str | None = None
-    """The Kubernetes node that it was given, if it was."""
+    """The Kubernetes node on which it is scheduled; None until then."""
     nominated: bool = False
-    """Whether it has been promised a Kubernetes node: others are preempted there, or an autoscaler expects it."""
+    """Whether it has been promised a Kubernetes node: the scheduler preempts other pods there, or an autoscaler plans
+    with the pod."""
     domain: str | None = None
-    """The topology domain that its supervisor was told: empty, if its node is in none. None: it was told nothing."""
+    """The topology domain in its annotation, which its supervisor reads; empty if its Kubernetes node is in none.
+    None: the annotation is not written yet."""
     priority: int = 0
     """The value of its priority class."""
     address: str | None = None
@@ -83,7 +86,7 @@ class Pod:
     """Why the trainer is not running yet, if that is known."""
     created_at: datetime | None = None
     scheduled_at: datetime | None = None
-    """When it was assigned its node."""
+    """When it was assigned its Kubernetes node."""
     started_at: datetime | None = None
     """When its trainer started running."""
     reason: str = ""
@@ -92,19 +95,21 @@ class Pod:
     """The same in a sentence."""
     disruption: Disruption | None = None
     sandbox_lost: bool = False
-    """Whether its sandbox, which its containers need, was gone while the trainer was still running."""
+    """Whether its sandbox, without which its containers cannot run, disappeared while the trainer was still
+    running."""
     stopped: bool = False
-    """Whether it was told to stop and is to be kept."""
+    """Whether the operator told it to stop, and keeps it for its log."""
     gone_by: datetime | None = None
-    """When a pod that is being deleted has to be gone, its grace period included; None if that is not known."""
+    """When a pod that is being deleted has to be gone: at the end of its grace period. None if that is not known."""
     forced: bool = False
     """Whether it was deleted without a grace period, and exists only because somebody's finalizer keeps it."""
     lingering: bool = False
     """Whether other containers of the pod are still running although the trainer has ended."""
     steady: bool = field(init=False, repr=False, compare=False)
-    """Whether it runs and there is nothing else to say of it, as of nearly all pods of a gang that runs.
+    """Whether it runs and no policy has to look at it more closely, as with nearly all pods of a gang that runs.
 
-    Determined once: thousands are looked at for it each time that one of them changes."""
+    Computed once for each pod: whenever one pod changes, the engine reads this from all pods of the gang, which may
+    be thousands."""
 
     def __post_init__(self) -> None:
         asked_to_go = self.deleting or self.gone_by is not None or self.stopped or self.disruption is not None
@@ -119,7 +124,7 @@ class Pod:
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to stop and is to be kept, and something in it is still running."""
+        """Whether it was told to stop and is to be kept, but the trainer or another container is still running."""
         return self.stopped and (self.active or self.lingering)
 
     @property
@@ -131,9 +136,9 @@ class Pod:
         return ended is not None and ended.code == 0 and by_itself
 
     def was_told_before(self, moment: datetime | None) -> bool:
-        """Whether it was told to stop before a moment, as far as anybody knows.
+        """Whether it was told to stop before `moment`, as far as the known times show.
 
-        If in doubt, it was: a job that is wrongly taken to have succeeded would never go on.
+        In doubt the answer is yes: a job that is wrongly taken to have succeeded would never go on.
         """
         if moment is None or self.told_at is None:
             return self.deleting
@@ -152,7 +157,7 @@ class Ahead:
     jobs: int
     """How many there are."""
     moved_at: datetime
-    """When the line last moved: when the first of them became the first, or last found a node or lost one."""
+    """When the line last moved: when another job became the first, or the first one got or lost a Kubernetes node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +168,7 @@ class PodGroup:
     waiting: Waiting | None = None
     """Why the scheduler has not placed them yet, if it says so."""
     deleting: bool = False
-    """Whether it goes as soon as no pod of it is left; until then the scheduler still heeds it."""
+    """Whether it is being deleted. It still exists, and binds the scheduler, until its last pod is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,46 +177,46 @@ class Queue:
 
     name: str
     priority_class: str = ""
-    """The WorkloadPriorityClass; empty: by the priority class of the pods."""
+    """The WorkloadPriorityClass; empty: the pods' priority class decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """A kind of Kubernetes node that a queue hands out."""
+    """A kind of Kubernetes node that a queue hands out: a ResourceFlavor of Kueue."""
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Any, ...] = ()
     problem: str = ""
-    """Why nobody can tell, in a sentence; empty if it is known."""
+    """Why the flavor cannot be read, in a sentence; empty if it was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What pods have because a queue has admitted them."""
+    """What the admission by a queue adds to the pods of a job."""
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Any, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     topology: bool = False
-    """Whether Kueue chooses the place of each pod."""
+    """Whether Kueue chooses the topology domain of each pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """That a queue has admitted a job."""
+    """A queue's admission of a job."""
 
     nodes: int
     """How many nodes there is quota for; of an elastic job it may be fewer than were asked for."""
     flavors: frozenset[str] = frozenset()
-    """Names of the kinds of Kubernetes nodes."""
+    """Names of the flavors whose Kubernetes nodes the pods may use."""
     placement: Placement = Placement()
-    """What pods have besides what their flavors give them."""
+    """What the admission adds to the pods, besides the selectors and tolerations of the flavors."""
 
 
 @dataclass(frozen=True, slots=True)
 class KueueWorkload:
-    """A job's place in a queue."""
+    """A job's place in a queue, as a Workload of Kueue."""
 
     name: str
     queue: str
@@ -219,63 +224,66 @@ class KueueWorkload:
     nodes: int
     """How many nodes it asks for."""
     asked: str
-    """A digest of what else it asks for."""
+    """A digest of everything else that it asks for."""
     least: int | None = None
     """How few nodes it can do with; None: no fewer than it asks for."""
     reserved: bool = False
     """Whether the queue keeps quota for it."""
     admission: Admission | None = None
     evicted: bool = False
-    """Whether the queue wants the quota back that it keeps for the job."""
+    """Whether the queue wants back the quota that it keeps for the job."""
     waiting: Waiting | None = None
     """Why it is not admitted, or was evicted, in Kueue's words."""
     ready: bool = False
-    """Whether Kueue knows that all pods have come up."""
+    """Whether Kueue has been told that all pods have come up."""
     finished: bool = False
-    """Whether Kueue knows that the job has finished."""
+    """Whether Kueue has been told that the job has finished."""
     deleting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What the cluster said when it refused to create something of the job: a quota, a policy, a name in use."""
+    """The cluster's refusal to create an object of the job: a quota, a policy, or a name that is in use."""
 
     reason: str
     """One CamelCase word for programs."""
     message: str
     """The cluster's own words."""
     retry_at: datetime
-    """When to try again: nothing that we watch changes when the obstacle goes away."""
+    """When to try again: no watch reports that the obstacle has gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Where a supervisor serves its status, if there is one."""
+    """A supervisor to ask for its report, at the address where it serves its status."""
 
     pod: str
-    """The pod's name: the answer is about the gang that it belongs to."""
+    """Name of the supervisor's pod. The answer is about the gang that this pod belongs to."""
     address: str
     port: int
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What has to be found out about a job before anything can be decided; or what has been."""
+    """What an adapter has to find out before a decision about a job is possible.
+
+    In `Snapshot.answered`: what it has tried to find out already.
+    """
 
     pods: bool = False
     """A fresh list of its pods: a watch may have missed one."""
     node_names: frozenset[str] = frozenset()
-    """What is wrong with these Kubernetes nodes, if anything."""
+    """Kubernetes nodes, by name, whose problems are needed."""
     domains: frozenset[str] = frozenset()
-    """In which topology domains these Kubernetes nodes are, by the label that the job names."""
+    """Kubernetes nodes, by name, whose topology domains are needed, by the label that the job names."""
     flavors: frozenset[str] = frozenset()
-    """What these kinds of Kubernetes nodes of a queue are."""
+    """Flavors, by name, whose selectors and tolerations are needed."""
     supervisor: Asked | None = None
-    """What rank 0's supervisor reports; it is asked regularly from then on."""
+    """Rank 0's supervisor, whose report is needed; it is asked regularly from then on."""
     witness: Asked | None = None
-    """The same for another supervisor."""
+    """Another supervisor whose report is needed as well."""
     scale_up: str | None = None
-    """Whether an autoscaler adds a node for the pod with this uid."""
+    """The uid of a pod of which has to be known whether an autoscaler is adding a Kubernetes node for it."""
 
     def __bool__(self) -> bool:
         return self != NO_NEEDS
@@ -295,7 +303,7 @@ class Needs:
 NO_NEEDS = Needs()
 
 NOTHING_MADE: Mapping[OwnedKind, tuple[Any, ...]] = {kind: () for kind in OWNED if kind.named and not kind.feature}
-"""Of what each cluster has."""
+"""For each kind that every cluster has: no objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,53 +314,54 @@ class Snapshot:
     job: DDPJob
     pods: tuple[Pod, ...] = ()
     refusal: Refusal | None = None
-    """Set if the last try to create what is missing was refused."""
+    """Set if the last request to create a missing object was refused."""
     settings: Settings = DEFAULTS
     _: KW_ONLY
     earliest: datetime | None = None
-    """The earliest that it may be, if not all servers agree on the time. None: it is `now`."""
+    """The earliest time that it may be now, if the clocks of the API servers differ. None: `now`."""
     settles_at: datetime | None = None
-    """Until when the time is not certain, because it was just learned. None: it is certain."""
+    """Until this moment `now` is not certain, because the servers' clocks were read only recently. None: it is
+    certain."""
     kubernetes_node_problems: Mapping[str, str] = field(default_factory=dict)
-    """What is wrong with the Kubernetes nodes that were asked about, in a sentence; empty if nothing is."""
+    """By name of the Kubernetes nodes that were asked about: the problem in a sentence, empty if there is none."""
     domains: Mapping[str, str] = field(default_factory=dict)
-    """The topology domains of the Kubernetes nodes that were asked about; empty for one that is in none."""
+    """By name of the Kubernetes nodes that were asked about: the topology domain, empty if the node is in none."""
     owned: Mapping[OwnedKind, tuple[Any, ...]] = field(default_factory=lambda: NOTHING_MADE)
-    """What of each kind belongs to the job: PodGroups and Workloads of Kueue, and the names of all others. A kind is
-    missing where nobody can make one: the cluster has no such API, or forbids it."""
+    """The job's objects by kind: PodGroups and Kueue Workloads as objects, all others by name. A kind is missing
+    where the operator cannot create such objects: the cluster has no such API, or forbids it."""
     queue: Queue | None = None
     """The queue that is to admit the job; None if none is."""
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
-    """Those kinds of Kubernetes nodes that were asked about."""
+    """By name, the flavors that were asked about."""
     ahead: Ahead | None = None
     """The jobs ahead of this one in the line for nodes; None if there are none."""
     scales_up: bool = False
-    """Whether an autoscaler adds a node for the pod that was asked about."""
+    """Whether an autoscaler is adding a Kubernetes node for the pod that was asked about."""
     mark: str | None = None
-    """How the job ended by its metadata, with a digest of the name of the job that it was written for; empty if it
-    says nothing. None: the job is never marked, since its status cannot get lost without the rest of it."""
+    """The mark of a finished job (`MarkFinished.mark`) from the job's metadata; empty if it has none. None: the job
+    is never marked, because its status cannot get lost without the rest of it."""
     heard: Heard | None = None
-    """What rank 0's supervisor reported last; None if it was never asked, or has never answered."""
+    """The last report of rank 0's supervisor; None if it was never asked, or has never answered."""
     witness: Heard | None = None
-    """What another supervisor of the present gang reports of itself, if rank 0's is silent."""
+    """The report of another supervisor of the present gang about itself, if rank 0's is silent."""
     answered: Needs = NO_NEEDS
-    """Which of these a decision needed and has been asked for, with or without an answer."""
+    """What a decision needed and the adapter has already asked for, with or without an answer."""
 
     def has(self, kind: OwnedKind) -> bool | None:
-        """Whether the job has an object of a kind; None where nobody can make one."""
-        there = self.owned.get(kind)
-        return None if there is None else bool(there)
+        """Whether the job has an object of a kind; None where the operator cannot create one."""
+        objects = self.owned.get(kind)
+        return None if objects is None else bool(objects)
 
     @property
     def pod_groups(self) -> tuple[PodGroup, ...] | None:
-        """The job's PodGroups, of the kind that its scheduler knows; None where nobody can make any."""
+        """The job's PodGroups, of the kind that its scheduler knows; None where the operator cannot create any."""
         return self.owned.get(group_kind(self.job))
 
     @property
     def kueue_workloads(self) -> tuple[KueueWorkload, ...] | None:
-        """The job's Workloads in Kueue; None where nobody can make any."""
+        """The job's Workloads in Kueue; None where the operator cannot create any."""
         return self.owned.get(KUEUE_WORKLOAD)
 
 
 Manifest = dict[str, Any]
-"""A Kubernetes object as JSON has it."""
+"""A Kubernetes object as parsed JSON."""

@@ -12,15 +12,15 @@ from ddpjob_operator.api.words import counted, duration
 from .reports import AS_ASKED, FROM_CHECKPOINT, NOTHING_SAVED
 
 FAR_STEPS, FAR_SECONDS = 100, 60.0
-"""What is lost is worth a word from here on, where nobody knows when the program saves."""
+"""A loss of this many steps or seconds is worth reporting, if it is not known how often the program saves."""
 
 KNOWS_WHERE = frozenset({FROM_CHECKPOINT, AS_ASKED})
-"""Where a program begins if it knows why."""
+"""Values of `Progress.begins` by which the program says that it chose its first step on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """How often a program is asked to save; None: not by this."""
+    """How often a program is asked to save, in steps or in seconds; None: not in this unit."""
 
     steps: int | None = None
     seconds: int | None = None
@@ -28,24 +28,25 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """What is known of the attempts before one."""
+    """What is known of all earlier attempts."""
 
     earliest: int
-    """The smallest number of a first step."""
+    """The smallest first step of an attempt."""
     furthest: int
-    """The largest number of a step."""
+    """The largest step that an attempt has finished."""
     saved: int | None = None
-    """The step of the last checkpoint that was known of, though it may be lost."""
+    """The step of the last known checkpoint, which may have been lost since."""
     step_seconds: float | None = None
-    """What a step took in the last one, with all that was done between steps; None if it made too few."""
+    """Seconds from step to step in the last attempt, all included; None if it made too few steps."""
 
 
 def steps_lost(past: Former, first: int, begins: str | None, every: Interval) -> int:
-    """How many steps are lost by an attempt that starts over; 0 if it does not, or if that loses next to nothing.
+    """How many steps an attempt loses by starting over; 0 if it did not, or if next to nothing is lost.
 
-    It starts over if its first step is no later than that of any other attempt, unless the program knows why. If a
-    checkpoint of that step or a later one was known of, there was a better way; if the program says that nothing had
-    been saved, there was none. If neither is known, no more than what lies between two saves counts for nothing.
+    It started over if its first step, `first`, is no later than that of any earlier attempt, unless the program chose
+    it on purpose. If a checkpoint of that step or a later one is known, the program could have loaded it, and every
+    step counts. If the program says that nothing had been saved, none counts. If neither is known, a loss counts only
+    if it is larger than what lies between two saves (`every`).
     """
     lost = past.furthest - max(0, first - 1)
     if begins in KNOWS_WHERE or first > past.earliest or lost <= 0:
@@ -71,10 +72,10 @@ def over_or_on(
     checkpoint: Checkpoint | None,
     told: Iterable[int] = (),
 ) -> str | None:
-    """What is to be said of an attempt's beginning that has just become known; empty if it went on; None: nothing.
+    """The message that an attempt has started over, if its first step is news; empty if it has not. None: no news.
 
-    `steps`: what is remembered of those of all attempts. `told`: steps that ranks had finished when they failed,
-    which may be more than was known of them before.
+    `steps` are those remembered of all attempts. `told` are steps that ranks reported when they failed, which may be
+    beyond those that were known before.
     """
     past = None if before is None or before.recounts else _past(before, steps, told)
     if past is None or before is None or present is None or present.recounts or not _is_new(before, present):
@@ -85,7 +86,7 @@ def over_or_on(
 
 
 def remembered(steps: Steps, present: Progress, saved: int | None) -> Steps:
-    """What is remembered of the steps of all attempts; `saved`: that of the last checkpoint, if known."""
+    """The steps to remember of all attempts, the present one included; `saved` is the last checkpoint's, if known."""
     earliest = [step for step in (steps.earliest, present.first_step) if step is not None]
     furthest = [step for step in (steps.furthest, present.step) if step is not None]
     return Steps(
@@ -96,7 +97,7 @@ def remembered(steps: Steps, present: Progress, saved: int | None) -> Steps:
 
 
 def _is_new(before: Progress, present: Progress) -> bool:
-    """Whether it has just become known where an attempt began: only now, or other than was thought at first."""
+    """Whether an attempt's first step has just become known, or has turned out to be later than first reported."""
     if before.attempt is None or present.attempt is None or present.first_step is None:
         return False
     later = before.first_step is None or present.first_step > before.first_step
@@ -110,7 +111,7 @@ def _past(before: Progress, steps: Steps, told: Iterable[int]) -> Former | None:
 
 
 def _pace(before: Progress) -> float | None:
-    """What a step of that attempt took in seconds."""
+    """Seconds from step to step in that attempt; None if it made too few steps."""
     first, last, since, until = before.first_step, before.step, before.since, before.last_step_time
     if first is None or last is None or since is None or until is None or last <= first or until <= since:
         return None

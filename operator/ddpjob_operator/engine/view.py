@@ -20,11 +20,11 @@ LOST_AFTER = timedelta(seconds=10)
 It may stay in the API forever, in nobody's way. A kubelet that is alive reports within a second or two."""
 
 QUIET_AFTER = timedelta(seconds=10)
-"""If a supervisor has not answered for this long, or is missed, its node does not count as ready any more; nothing
-else follows from it yet."""
+"""If a supervisor has not answered the operator, or rank 0's supervisor, for this long, its node does not count as
+ready any more; nothing else follows from it yet."""
 
 DOUBT_RECHECK = timedelta(seconds=10)
-"""How often a job is looked at for which it is time by the clock of some servers, and not of all."""
+"""How often a job is looked at while a moment has come by the clocks of some API servers, but not of all."""
 
 KEPT_INCIDENTS = 3
 """For this many of the last incidents the pod that failed first is kept, for its log."""
@@ -37,7 +37,7 @@ class View:
     snapshot: Snapshot
 
     def with_status(self, status: DDPJobStatus) -> "View":
-        """The same moment with this status."""
+        """The same view with another status."""
         return View(replace(self.snapshot, job=self.snapshot.job.with_status(status)))
 
     @property
@@ -46,22 +46,22 @@ class View:
         return self.snapshot.now
 
     def is_due(self, moment: datetime | None) -> bool:
-        """Whether a moment has come beyond doubt, as whatever cannot be undone and follows from the time needs it.
+        """Whether a moment has certainly come, as decisions require that depend on the time and cannot be undone.
 
-        It has if it has by the earliest that it may be, and the time was not just learned. What can be undone, or
-        only waits, goes by `now`.
+        That is: it has come even at the earliest time that it may be now, and that time was not just learned.
+        Decisions that can be undone, or that only wait, go by `now`.
         """
         return moment is not None and self._is_settled and moment <= self._earliest
 
     def next_look(self, moment: datetime | None) -> datetime | None:
-        """When to look again because of a moment: when it comes and, if it is not due then, until it is."""
+        """When to look again because of `moment`: when it comes or, if it is then in doubt, later; else None."""
         if moment is None or moment > self.now:
             return moment
         if self.snapshot.settles_at is not None and not self._is_settled:
             return self.snapshot.settles_at
         if self.is_due(moment):
             return None
-        # The doubt may also end before: a server that is behind is heard no more.
+        # The doubt may end sooner, when the server whose clock is behind stops answering.
         return min(moment + (self.now - self._earliest), self.now + DOUBT_RECHECK)
 
     @property
@@ -75,7 +75,7 @@ class View:
 
     @cached
     def spec(self) -> DDPJobSpec:
-        """What is asked for, with no more nodes than its queue has admitted the job with."""
+        """The job's spec, with no more nodes than its queue has admitted it with."""
         spec, admitted = self.snapshot.job.spec, self.admission
         if admitted is None or admitted.nodes >= spec.nodes:
             return spec
@@ -85,21 +85,21 @@ class View:
     def kueue_workload(self) -> KueueWorkload | None:
         """The job's place in its queue; None if it has none yet."""
         known = self.snapshot.kueue_workloads
-        if not known:  # As of nearly all jobs: to make a name takes longer than all else here.
+        if not known:  # True of nearly all jobs, and computing the name below takes longer than all else here.
             return None
         name = kueue_workload_name(self.snapshot.job)
-        return next((one for one in known if one.name == name), None)
+        return next((workload for workload in known if workload.name == name), None)
 
     @cached
     def admission(self) -> Admission | None:
-        """That its queue has admitted the job as it is now, and does not want the quota back."""
+        """The job's admission by its queue, if it fits the job of now and the queue does not want the quota back."""
         own = self.kueue_workload
         if own is None or own.evicted or own.deleting or self.is_other_queue(own):
             return None
         return own.admission
 
     def is_other_queue(self, own: KueueWorkload) -> bool:
-        """Whether the job asks for something else by now, for which it has to queue anew."""
+        """Whether the job no longer asks for what its Workload `own` asks for, and so has to queue again."""
         job, queue = self.snapshot.job, self.snapshot.queue
         if queue is None or own.queue != queue.name or own.asked != asked(job):
             return True
@@ -109,9 +109,9 @@ class View:
         return own.priority_class != (wanted["name"] if wanted else "")
 
     def _is_enough(self, own: KueueWorkload) -> bool:
-        """Whether the job can run on what its queue keeps for it, and can give back what is too much.
+        """Whether the job can run on the quota that its queue keeps for it, and can give back any surplus.
 
-        While it is kept, Kueue lets only the size be changed: not to less than the job said that it can do with.
+        While a Workload holds quota, Kueue allows only its size to change, and not to fewer nodes than its minimum.
         """
         spec = self.snapshot.job.spec
         needed = spec.elastic.min_nodes if spec.elastic else spec.nodes
@@ -120,20 +120,20 @@ class View:
 
     @property
     def held(self) -> bool:
-        """Whether the job is to wait for its queue."""
+        """Whether the job has to wait for its queue to admit it."""
         return (
             self.snapshot.queue is not None and self.snapshot.kueue_workloads is not None and self.admission is None
         )
 
     @cached
     def placement(self) -> Placement | None:
-        """What its pods have because a queue has admitted the job; None without a queue."""
+        """What its queue's admission and flavors add to the job's pods; None if no queue has admitted the job."""
         if self.admission is None:
             return None
-        given, flavors = self.admission.placement, [self.snapshot.flavors.get(one) for one in self.admission.flavors]
+        given, flavors = self.admission.placement, [self.snapshot.flavors.get(key) for key in self.admission.flavors]
         known = [flavor for flavor in flavors if flavor is not None]
         selectors = {key: value for flavor in known for key, value in flavor.node_selector.items()}
-        tolerations = tuple(one for flavor in known for one in flavor.tolerations)
+        tolerations = tuple(toleration for flavor in known for toleration in flavor.tolerations)
         return replace(
             given,
             node_selector={**selectors, **given.node_selector},
@@ -163,21 +163,21 @@ class View:
 
     @cached
     def unsteady(self) -> tuple[Pod, ...]:
-        """Pods of any attempt of which there is more to say than that they run: what most policies look for.
+        """Pods of any attempt that are not steady: most policies look only at these.
 
-        A gang may have thousands of pods, and each of them is looked at only for this each time.
+        A gang may have thousands of pods. In each round this is the only place that goes through all of them.
         """
         return tuple(pod for pod in self.snapshot.pods if not pod.steady)
 
     @cached
     def current_unsteady(self) -> dict[int, Pod]:
-        """Those of them that are the present attempt's, by node."""
+        """The present attempt's unsteady pods, by node."""
         own = (pod for pod in self.unsteady if self.current.get(pod.node) is pod)
         return {pod.node: pod for pod in sorted(own, key=_node)}
 
     @cached
     def unlocated(self) -> tuple[Pod, ...]:
-        """Pods that are scheduled, and whose supervisors are still to be told in which topology domain it is."""
+        """Scheduled pods whose topology domain still has to be written into their annotations."""
         if self.winds_down or self.status.finished or domain_key(self.snapshot.job) is None:
             return ()
         placed = (pod for pod in self.current.values() if pod.node_name and pod.active and not pod.deleting)
@@ -185,9 +185,9 @@ class View:
 
     @cached
     def heard(self) -> Heard | None:
-        """What the supervisor in rank 0's present pod reports of the gang; None if it has not answered yet."""
+        """The report on the gang from the supervisor in rank 0's present pod; None if it has not answered yet."""
         heard, first = self.snapshot.heard, self.current.get(0)
-        # A former pod reported on the previous gang. Attempt 0: this one has never answered.
+        # A former pod's report is about the previous gang. Attempt 0: this pod has never answered.
         return heard if heard and first and heard.pod == first.name and heard.attempt else None
 
     @property
@@ -197,12 +197,12 @@ class View:
 
     @cached
     def reserves(self) -> dict[int, Pod]:
-        """By node, pods beyond the present size, which wait for room that the gang could grow into."""
+        """Reserves, by node: pods beyond the present size, which wait for room that the gang could grow into."""
         return {pod.node: pod for pod in self._present if pod.node >= self.nodes}
 
     @cached
     def found(self) -> tuple[Pod, ...]:
-        """Those of them that are scheduled, and stay."""
+        """The reserves that are scheduled and are not being deleted."""
         staying = (pod for pod in self.reserves.values() if pod.active and not pod.deleting)
         return tuple(pod for pod in staying if pod.node_name is not None)
 
@@ -215,21 +215,21 @@ class View:
     def kept(self) -> frozenset[str]:
         """Names of ended pods that stay for their logs: the first that failed in each of the last incidents."""
         first = {incident.pod for incident in self.status.incidents[:KEPT_INCIDENTS]}
-        # One whose other containers go on still holds its Kubernetes node.
+        # A pod whose other containers still run holds resources of its Kubernetes node, and is not kept.
         return frozenset(pod.name for pod in self.unsteady if pod.name in first and not (pod.active or pod.lingering))
 
     @property
     def noun(self) -> str:
-        """A pod, in words."""
+        """What messages call a node's pod."""
         return self.snapshot.settings.noun
 
     @cached
     def called(self) -> str:
-        """What nodes are called by their numbers, in words."""
+        """What messages put before a node's number: `rank` or `node`."""
         return called(self.snapshot.job)
 
     def pods(self, number: int) -> str:
-        """A number of pods, in words."""
+        """A number of pods, in words: `3 pods`."""
         return counted(number, self.noun)
 
     @cached
@@ -239,12 +239,12 @@ class View:
 
     @cached
     def missing(self) -> tuple[int, ...]:
-        """Nodes of the present attempt that lack a pod: one that has finished no longer needs one."""
+        """Nodes of the present attempt that lack a pod, except nodes that have finished and no longer need one."""
         return tuple(node for node in range(self.nodes) if node not in self.current and node not in self.finished)
 
     @property
     def pod_group(self) -> PodGroup | None:
-        """The group that the present attempt's pods name, if they name one of ours and it exists."""
+        """The PodGroup of the present attempt's pods, if the operator made one and it exists."""
         name, groups = self.status.pod_group, self.snapshot.pod_groups or ()
         return next((group for group in groups if group.name == name), None)
 
@@ -261,7 +261,10 @@ class View:
 
     @cached
     def heard_running(self) -> int:
-        """The same without those whose supervisors are missed: their nodes may be lost, which only shows later."""
+        """How many of the present pods run, not counting those whose supervisors are missed.
+
+        The Kubernetes nodes of those may be lost, which the cluster reports only later.
+        """
         missed = {*self.heard.missing} if self.heard and self.missed_at and self.now >= self.missed_at else set()
         if self.quiet_at is not None and self.now >= self.quiet_at:
             missed.add(0)
@@ -271,7 +274,10 @@ class View:
 
     @property
     def missed_at(self) -> datetime | None:
-        """When those that rank 0's supervisor waits for are missed, though they run: they may just come late."""
+        """When the nodes that rank 0's supervisor waits for count as missed although their pods run.
+
+        Until then they may just be late. None: it waits for none.
+        """
         heard = self.heard
         if heard is None or heard.phase is not Phase.GATHERING:
             return None
@@ -280,7 +286,7 @@ class View:
 
     @cached
     def unheard_since(self) -> datetime | None:
-        """Since when rank 0's supervisor, which has answered before, does not, although its pod runs."""
+        """Since when rank 0's supervisor does not answer although its pod runs; None if it answers or never did."""
         heard, first = self.snapshot.heard, self.current.get(0)
         if not self.supervised or heard is None or first is None or not first.running:
             return None
@@ -288,20 +294,21 @@ class View:
 
     @property
     def quiet_at(self) -> datetime | None:
-        """When the status says so, unless it answers before."""
+        """When rank 0 no longer counts as ready because its supervisor is silent, unless it answers before."""
         return None if self.unheard_since is None else self.unheard_since + QUIET_AFTER
 
     @cached
     def finished(self) -> frozenset[int]:
         """Nodes that ended well, even if their pods are gone by now.
 
-        One that was seen to end before anybody told it to has finished, whatever becomes of its pod.
+        A node whose trainer was seen to end well before it was told to stop has finished, whatever becomes of its
+        pod.
         """
         return self.status.completed() | {node for node, pod in self.current_unsteady.items() if pod.succeeded}
 
     @property
     def finish_times(self) -> tuple[datetime, ...]:
-        """When they did, as far as that is known; always includes when the last one did."""
+        """When the finished nodes ended, as far as that is known; always includes when the last one did."""
         ends = (pod.exit.finished_at for pod in self.current_unsteady.values() if pod.succeeded and pod.exit)
         return tuple(end for end in (self.status.bookkeeping.last_completed_time, *ends) if end is not None)
 
@@ -312,7 +319,7 @@ class View:
 
     @property
     def who_left(self) -> str:
-        """Those that ended well, of which there must be one, in words: `rank 1 and 2 more`."""
+        """The nodes that ended well, at least one of them, in words: `rank 1 and 2 more`."""
         nodes = sorted(self.finished)
         more = f" and {len(nodes) - 1} more" if nodes[1:] else ""
         return f"{self.called} {nodes[0]}{more}"
@@ -330,13 +337,13 @@ class View:
 
     @cached
     def overdue(self) -> tuple[Pod, ...]:
-        """Pods that should have ended, but that nobody has reported to have: their nodes do not answer."""
+        """Pods that should have ended by now, but whose end nobody reports: their Kubernetes nodes do not answer."""
         return tuple(pod for pod in self.unsteady if pod.active and self.lost(pod))
 
     @cached
     def avoided(self) -> tuple[AvoidedNodeName, ...]:
         """Kubernetes nodes that pods still avoid."""
-        return tuple(one for one in self.status.avoided_node_names if one.until > self.now)
+        return tuple(avoided for avoided in self.status.avoided_node_names if avoided.until > self.now)
 
     def lives(self, pod: Pod) -> bool:
         """Whether a pod's trainer runs or may still start."""
@@ -359,7 +366,7 @@ class View:
 
     @property
     def winds_down(self) -> bool:
-        """Whether no more pods are created: those that go are being taken away by us."""
+        """Whether no more pods are created, and the operator itself takes away those that exist."""
         return self.spec.suspend or self.status.ending or self.held
 
     @property
@@ -369,7 +376,7 @@ class View:
 
     @property
     def suspended_since(self) -> datetime | None:
-        """When it was told so."""
+        """When the gang was told to save and stop; None if it was not, or has started again since."""
         return self.status.bookkeeping.suspend_time
 
     @property
@@ -388,12 +395,12 @@ class View:
 
     @cached
     def _parted(self) -> tuple[list[Pod], list[Pod]]:
-        """The present pod of each node, by node, and all other pods."""
+        """The present pod of each node, sorted by node, and all other pods."""
         pods, incarnations = self.snapshot.pods, self.status.bookkeeping.incarnations
         if incarnations.exceptions:
             present = [pod for pod in pods if pod.incarnation == incarnations.of(pod.node)]
             others = [pod for pod in pods if pod.incarnation != incarnations.of(pod.node)]
-        else:  # Nearly always, and to ask for each of thousands takes several times as long.
+        else:  # Nearly always the case, and much faster than a call for each of thousands of pods.
             present = [pod for pod in pods if pod.incarnation == incarnations.default]
             others = [pod for pod in pods if pod.incarnation != incarnations.default]
         present.sort(key=_node)
@@ -404,5 +411,5 @@ _node = attrgetter("node")
 
 
 def after(start: datetime | None, seconds: float | None) -> datetime | None:
-    """The moment so many seconds after another; None if either is not known."""
+    """The moment `seconds` after `start`; None if either is None."""
     return start + timedelta(seconds=seconds) if start and seconds is not None else None
