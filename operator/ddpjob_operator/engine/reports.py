@@ -1,6 +1,6 @@
-"""What rank 0's supervisor reports of its gang, read with care, since its program may be of another version.
+"""Reads what a supervisor reports of its gang, with care, because it may be of another version.
 
-Nothing in a document is an error: what is not understood is left out.
+Nothing in a document is an error: values that are not understood are left out.
 """
 
 import hashlib
@@ -22,18 +22,18 @@ INCIDENTS = 16
 NAMED = 8
 MOST_PROCESSES = MAX_NODES * MAX_PROCS_PER_NODE
 AHEAD, BACK = timedelta(days=1), timedelta(days=3660)
-"""Clocks differ, but a time farther away than this is not a time."""
+"""Clocks differ, but a time farther in the future or in the past than this is not taken for a time."""
 
 NOT_FINITE = {
     **dict.fromkeys(("nan", "+nan", "-nan"), "NaN"),
     **dict.fromkeys(("inf", "+inf", "infinity", "+infinity"), "Infinity"),
     **dict.fromkeys(("-inf", "-infinity"), "-Infinity"),
 }
-"""Numbers that are not finite, in the forms that programs have for what JSON has none for, and in ours."""
+"""Numbers that are not finite, for which JSON has no form: the words that programs write, and those of the status."""
 
 FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED = "FromCheckpoint", "AsAsked", "NothingSaved"
 BEGINS = frozenset({FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED})
-"""Where a program began, by its own account."""
+"""The program's own account of how it chose its first step."""
 
 CLAIMABLE = frozenset(
     {
@@ -51,7 +51,7 @@ CLAIMABLE = frozenset(
         Cause.STOPPED,
     }
 )
-"""Causes that a program may report of itself; the others are for the cluster to report."""
+"""Causes that a program may report of itself; only the cluster can report the others."""
 
 
 class Phase(StrEnum):
@@ -65,12 +65,12 @@ class Phase(StrEnum):
     STOPPING = "Stopping"
     DONE = "Done"
     UNKNOWN = ""
-    """Something that this version does not know."""
+    """A phase that this version does not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """That no step finishes any more."""
+    """A supervisor's report that no step finishes any more."""
 
     since: datetime
     node: int | None
@@ -91,38 +91,39 @@ class Heard:
     """What a supervisor reported, and when."""
 
     at: datetime
-    """When it was read; if it never could be, when that failed for the first time."""
+    """When the report was read; if none ever was, when reading failed for the first time."""
     attempt: int
-    """The attempt that it is in; 0 if it never reported anything."""
+    """The attempt that the gang is in; 0 if the supervisor never reported anything."""
     phase: Phase
     since: datetime
     """When the phase began."""
     order: tuple[int, ...] | None = ()
-    """The nodes by the ranks of their processes in that attempt; empty if ranks stand by the nodes' numbers; None if
-    what it says is no order."""
+    """The numbers of the nodes in the order of their ranks in that attempt; empty if ranks follow the nodes' numbers;
+    None if the reported order is not a valid one."""
     missing: tuple[int, ...] = ()
-    """Nodes, by number, whose supervisors are not connected; the first of them."""
+    """Numbers of nodes whose supervisors are not connected: only the first few."""
     incidents: tuple[Facts, ...] = ()
-    """The latest ones that supervisors answered with a restart in place, the oldest first."""
+    """The latest incidents that supervisors answered with a restart in place, the oldest first."""
     progress: Progress | None = None
     checkpoint: CheckpointSeen | None = None
     stall: Stall | None = None
     stragglers: tuple[HeardStraggler, ...] = ()
     pod: str = ""
-    """The pod that it was read from."""
+    """The name of the pod that the report was read from."""
     error: str = ""
-    """Why it could not be read the last time; the content is then what was read before."""
+    """Why the last read failed; empty if it did not. After a failure, all else is from the last read that
+    succeeded."""
     error_since: datetime | None = None
-    """Since when it could not be read."""
+    """Since when reading has failed; None if it has not."""
 
 
 def fingerprint(uid: str) -> str:
-    """The name by which a status page calls its job: readers that may not know its uid do not learn it."""
+    """The name of a job on its status page: a digest, so that readers who may not know the uid do not learn it."""
     return hashlib.sha256(uid.encode()).hexdigest()[:32]
 
 
 def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | None = None) -> Heard | None:
-    """What a status document says, read from that pod at that moment; None if it is not one of this job.
+    """The report in a status document, read from `pod` at the moment `at`; None if it is not one of this job.
 
     Its times are converted to the reader's clock, if it says what its own clock shows. `last` is the previous report:
     a phase for which the document gives no beginning began when it was first reported.
@@ -132,10 +133,9 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | N
     attempt = attempt_of(document.get("attempt"))
     if attempt is None:
         return None
-    said, clock = document.get("phase"), _clock(document.get("now"), at)
+    name, clock = document.get("phase"), _clock(document.get("now"), at)
     # A supervisor of a newer version may have phases of its own.
-    phase = next((phase for phase in Phase if phase == said), Phase.UNKNOWN)
-    # A phase without a beginning has lasted since it was first reported.
+    phase = next((phase for phase in Phase if phase == name), Phase.UNKNOWN)
     same = last is not None and (last.pod, last.attempt, last.phase) == (pod, attempt, phase)
     return Heard(
         at=at,
@@ -154,12 +154,12 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | N
 
 
 def incident_of(report: Mapping[str, Any], at: datetime) -> Facts | None:
-    """The incident that a supervisor describes in a failure report, read at that moment; None if it is not one."""
+    """The incident that a supervisor describes in a failure report that was read at `at`; None if there is none."""
     return _incident(report.get("incident"), _Clock(at))
 
 
 def last_words_of(document: Any, at: datetime) -> tuple[Progress | None, CheckpointSeen | None]:
-    """How far training came and what it saved last, as rank 0's supervisor reported when it ended at that moment."""
+    """The progress and the last checkpoint that rank 0's supervisor reported when it ended, at the moment `at`."""
     if not isinstance(document, Mapping):
         return None, None
     clock = _Clock(at)
@@ -167,16 +167,16 @@ def last_words_of(document: Any, at: datetime) -> tuple[Progress | None, Checkpo
 
 
 def rank_of(value: Any, node: int, *, placed: bool = False) -> int | None:
-    """Which of all ranks a process of that node says it is; a program that does not know says 0.
+    """The rank that a process of this node reports; None if it cannot be: a program that knows none says 0.
 
-    `placed`: its supervisor says it, and that ranks follow placement: it may be any.
+    `placed`: a supervisor reports it, and says that ranks follow placement, so that it may be any rank.
     """
     rank = count_of(value, MOST_PROCESSES - 1)
     return rank if rank is not None and (placed or rank >= node) else None
 
 
 def unheard(last: Heard | None, error: str, at: datetime, *, pod: str) -> Heard:
-    """What is known after a pod could not be read; `last` is what was known before."""
+    """The report after an attempt to read from `pod` has failed: `last`, the previous one, with the error."""
     if last is None or last.pod != pod:
         return Heard(at, 0, Phase.UNKNOWN, at, pod=pod, error=text_of(error), error_since=at)
     return replace(last, error=text_of(error), error_since=last.error_since or at)
@@ -189,12 +189,12 @@ def is_news(known: Heard | None, heard: Heard) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """Reads times of another clock."""
+    """Converts times of another clock to ours."""
 
     at: datetime
-    """The time of reading, by our clock."""
+    """When the document was read, by our clock."""
     behind: timedelta = timedelta(0)
-    """How much later it is by our clock."""
+    """How far the other clock is behind ours."""
 
     def time(self, value: Any) -> datetime | None:
         """An RFC 3339 time, converted to our clock; None if it is not one, or an impossible one."""
@@ -209,18 +209,19 @@ class _Clock:
 
 
 def _clock(now: Any, at: datetime) -> _Clock:
-    """A clock that showed `now` when it was `at` by ours.
+    """A clock that showed `now` when ours showed `at`.
 
-    In whole seconds: the time that an answer was on its way is neither a difference nor news.
+    The difference is in whole seconds: otherwise the travel time of each answer would count as a difference, and as
+    news.
     """
     shown = _Clock(at).time(now)
     return _Clock(at) if shown is None else _Clock(at, timedelta(seconds=round((at - shown).total_seconds())))
 
 
 def _incidents(value: Any, clock: _Clock) -> tuple[Facts, ...]:
-    """In the order of their attempts, one for each attempt: the attempt is what tells them apart."""
-    found = [_incident(one, clock) for one in _list(value)[-INCIDENTS:]]
-    by_attempt = {one.attempt: one for one in found if one is not None}
+    """In the order of their attempts, one for each: an incident is identified by the attempt that it ended."""
+    found = [_incident(item, clock) for item in _list(value)[-INCIDENTS:]]
+    by_attempt = {incident.attempt: incident for incident in found if incident is not None}
     return tuple(by_attempt[attempt] for attempt in sorted(by_attempt))
 
 
@@ -290,9 +291,9 @@ def _stall(value: Any, clock: _Clock) -> Stall | None:
 def _stragglers(value: Any) -> tuple[HeardStraggler, ...]:
     """The slowest process of each node; the slowest node first."""
     slow: dict[int, float] = {}
-    for one in _list(value)[:MOST_PROCESSES]:
-        node = count_of(one.get("node"), MAX_NODES - 1) if isinstance(one, Mapping) else None
-        slowdown = _number(one.get("slowdown")) if node is not None else None
+    for item in _list(value)[:MOST_PROCESSES]:
+        node = count_of(item.get("node"), MAX_NODES - 1) if isinstance(item, Mapping) else None
+        slowdown = _number(item.get("slowdown")) if node is not None else None
         if node is not None and slowdown is not None:
             slow[node] = max(slow.get(node, 0.0), round(slowdown, 1))
     ordered = sorted(slow, key=lambda node: (-slow[node], node))
@@ -300,14 +301,14 @@ def _stragglers(value: Any) -> tuple[HeardStraggler, ...]:
 
 
 def _nodes(value: Any) -> tuple[int, ...]:
-    nodes = {count_of(one, MAX_NODES - 1) for one in _list(value)[:MAX_NODES]}
+    nodes = {count_of(item, MAX_NODES - 1) for item in _list(value)[:MAX_NODES]}
     return tuple(sorted(node for node in nodes if node is not None)[:NAMED])
 
 
 def _order(value: Any) -> tuple[int, ...] | None:
     if value is None:
         return ()
-    nodes = [count_of(one, MAX_NODES - 1) for one in _list(value)[:MAX_NODES]]
+    nodes = [count_of(item, MAX_NODES - 1) for item in _list(value)[:MAX_NODES]]
     known = tuple(node for node in nodes if node is not None)
     return known if nodes and sorted(known) == [*range(len(nodes))] else None
 
@@ -317,7 +318,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _loss(value: Any) -> tuple[float | None, str | None]:
-    """A loss, or the word for one that is not finite: some writers of JSON have NaN in it, others texts."""
+    """A loss, or the word for one that is not finite, which some writers of JSON write as NaN, others as a string."""
     if isinstance(value, str):
         return None, NOT_FINITE.get(value.lower())
     number = _float(value)
@@ -333,7 +334,7 @@ def _number(value: Any) -> float | None:
 
 
 def _float(value: Any) -> float | None:
-    """A number of JSON; one that is too large is infinite, whether it was written as 1e400 or with all its digits."""
+    """A JSON number; infinite if it is too large, whether it was written as 1e400 or with all its digits."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

@@ -19,8 +19,8 @@ SILENT_AFTER = timedelta(seconds=30)
 """If rank 0's supervisor has not answered for this long, the job's progress is unknown."""
 
 MEMBER_LOST_AFTER = timedelta(seconds=60)
-"""If rank 0's supervisor has missed another one for this long, or the others rank 0's, although its pod runs, it is
-gone or cut off. By then Kubernetes has found out as well whether its node is lost."""
+"""A supervisor whose pod runs is gone or cut off if rank 0's has missed it for this long or, for rank 0's own, if the
+others have. By then Kubernetes has found out as well whether the Kubernetes node is lost."""
 
 COMING_UP = frozenset({Phase.GATHERING, Phase.PREFLIGHT, Phase.STOPPING})
 """Phases in which no rank trains yet."""
@@ -34,7 +34,7 @@ def comes_up(view: View) -> bool:
     status, heard = view.status, view.heard
     if not (status.bookkeeping.supervised and status.is_true(ConditionType.RESTARTING)) or is_silent(view):
         return False
-    # A report of an older attempt is from before this one began: nobody has asked since.
+    # A report of an older attempt was read before this attempt began.
     return heard is None or heard.attempt < status.attempt or heard.phase in COMING_UP
 
 
@@ -48,11 +48,11 @@ def missed(view: View) -> str:
 
 
 def lost_at(view: View) -> dict[int, datetime]:
-    """For each node whose pod runs but whose supervisor is missed: when it is given up, unless it answers before."""
+    """By node whose pod runs but whose supervisor is missed: when it is given up, unless that answers before."""
     first = _first_lost_at(view)
     limits = {} if first is None else {0: first}
     heard = view.heard
-    # While rank 0 does not answer, its last report does not say who is missed now.
+    # While rank 0's supervisor does not answer, its last report does not show who is missing now.
     if heard is None or heard.error or heard.phase is not Phase.GATHERING:
         return limits
     missing = {node: view.current[node] for node in heard.missing if node > 0 and node in view.current}
@@ -60,16 +60,16 @@ def lost_at(view: View) -> dict[int, datetime]:
 
 
 def _first_lost_at(view: View) -> datetime | None:
-    """For rank 0: it does not answer us, and another supervisor is still gathering although all pods run."""
+    """The same for rank 0: it does not answer the operator, and others still gather although all pods run."""
     silent, witness = silent_at(view), view.snapshot.witness
-    # If a pod does not run, that is the one that the others wait for.
+    # If a pod does not run, the others may be waiting for that pod.
     if silent is None or view.now < silent or witness is None or witness.error or view.running < view.nodes:
         return None
     return _limit(witness.since, *view.current.values()) if witness.phase is Phase.GATHERING else None
 
 
 def _limit(since: datetime, *pods: Pod) -> datetime:
-    """Counted from what began last: the waiting, or the running of these pods."""
+    """MEMBER_LOST_AFTER, counted from `since` or from the start of the last of these pods, whichever is later."""
     times = (time for pod in pods for time in (pod.started_at, pod.scheduled_at, pod.created_at))
     return max((since, *(time for time in times if time is not None))) + MEMBER_LOST_AFTER
 
@@ -85,13 +85,13 @@ def silent_at(view: View) -> datetime | None:
 
 
 def is_silent(view: View) -> bool:
-    """Whether rank 0's supervisor has answered before, but not for a while."""
+    """Whether rank 0's supervisor has not answered for SILENT_AFTER, although its pod runs."""
     limit = silent_at(view)
     return limit is not None and view.now >= limit
 
 
 def is_unheard_yet(view: View) -> bool:
-    """Whether only the previous operator has heard the supervisor so far: what that one wrote may still be true."""
+    """Whether only a previous operator has read the supervisor's report so far: its status may still be true."""
     first = view.current.get(0)
     return view.supervised and view.heard is None and first is not None and first.running and not is_silent(view)
 
@@ -120,13 +120,13 @@ def only_rank(view: View, node: int, attempt: int) -> int | None:
     heard = view.heard
     if heard is None or heard.attempt != attempt or heard.order is None:
         return None
-    if not heard.order:  # In spite of placement.
+    if not heard.order:  # The supervisors numbered the ranks by node after all.
         return node
     return heard.order.index(node) if node in heard.order else None
 
 
 def stall_of(view: View) -> Stall | None:
-    """Why the gang is stalled, if it is. A stall that was reported too long ago may be over."""
+    """The gang's stall, if its supervisors report one. A silent supervisor's last report does not count."""
     heard, first = view.heard, view.current.get(0)
     if heard is None or heard.attempt < view.status.attempt or first is None or not first.running:
         return None
@@ -134,7 +134,7 @@ def stall_of(view: View) -> Stall | None:
 
 
 def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
-    """The status with what supervisors report of the gang, if it runs by that status."""
+    """The status with what supervisors report of the gang, and with their silence."""
     if view.status.finished:
         return status
     runs = status.is_true(ConditionType.RUNNING) and not status.ending
@@ -148,7 +148,7 @@ def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
 
 
 def odd_of(view: View) -> str:
-    """What is strange about the training of a gang that runs, in words; empty if nothing is."""
+    """What is wrong with the training of a running gang, in words: it started over, or its loss is not finite."""
     progress, said = _remembering(view), began_of(view)
     over = view.status.is_true(ConditionType.STARTED_OVER) if said is None else bool(said)
     words = (
@@ -159,14 +159,14 @@ def odd_of(view: View) -> str:
 
 
 def began_of(view: View) -> str | None:
-    """How an attempt began, if that has just become known: what it says if it started over; empty if it went on."""
-    told = [one.step for one in view.status.incidents if one.step is not None]
+    """The message that the attempt has started over, if its first step is news; else empty. None: no news."""
+    told = [incident.step for incident in view.status.incidents if incident.step is not None]
     before, steps = view.status.progress, view.status.bookkeeping.steps
     return over_or_on(before, steps, progress_of(view), view.spec.checkpoint, told)
 
 
 def _beginning(view: View, status: DDPJobStatus) -> tuple[Say, ...]:
-    """What is said of it, once the attempt is accounted for."""
+    """The condition StartedOver, if the attempt's first step is news; nothing until the attempt is accounted for."""
     said, kind = began_of(view), ConditionType.STARTED_OVER
     if said is None or _is_ahead(view, status):
         return ()
@@ -176,13 +176,13 @@ def _beginning(view: View, status: DDPJobStatus) -> tuple[Say, ...]:
 
 
 def _is_ahead(view: View, status: DDPJobStatus) -> bool:
-    """Whether the progress is of an attempt that is being accounted for: at the next look there may be more to do."""
+    """Whether the progress is of an attempt that this decision only begins to count: the next look reports on it."""
     progress, attempt = progress_of(view), view.status.attempt
     return progress is not None and (progress.attempt or 0) > attempt and status.attempt > attempt
 
 
 def _loss(progress: Progress | None) -> tuple[Say, ...]:
-    """What is said of the loss, if one is told: while none is, the last one counts."""
+    """The condition LossNotFinite, if a loss is reported; while none is, the condition stays as it is."""
     kind = ConditionType.LOSS_NOT_FINITE
     if progress is not None and progress.loss_not_finite:
         told = _loss_told(progress)
@@ -198,7 +198,7 @@ def _loss_told(progress: Progress) -> str:
 
 
 def _remembering(view: View) -> Progress | None:
-    """The progress, with what only the status still knows."""
+    """The latest progress, with what earlier reports said and only the status still holds."""
     progress, before = progress_of(view), view.status.progress
     if progress is None or progress is before:
         return progress
@@ -211,7 +211,7 @@ def _remembering(view: View) -> Progress | None:
 
 
 def _steps(view: View) -> Steps:
-    """What is remembered of the steps of all attempts."""
+    """The steps to remember of all attempts."""
     known, progress = view.status.bookkeeping.steps, progress_of(view)
     if progress is None or progress is view.status.progress:
         return known
@@ -228,7 +228,7 @@ def _stalled(view: View, stall: Stall | None) -> Say:
 
 
 def _told(view: View, stall: Stall) -> str:
-    """A stall in a sentence, with the host of the rank that is to blame."""
+    """A stall in a sentence, with the host of the node that is to blame."""
     pod = view.current.get(stall.node) if stall.node is not None else None
     where = f" ({view.snapshot.settings.host} {pod.node_name})" if pod and pod.node_name else ""
     return f"No step finishes any more: {stall.message or 'its supervisors are looking for the reason'}{where}"
@@ -242,7 +242,7 @@ def _unknown(silence: Heard | None) -> Say:
 
 
 def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
-    """The fields of a status that say what the supervisors report; without news they stay as they are."""
+    """The fields of a status that hold what the supervisors report; without a new report they stay as they are."""
     heard, runs = view.heard, status.is_true(ConditionType.RUNNING)
     same_gang = status.attempt == view.status.attempt
     progress, (_, last_checkpoint) = _remembering(view), _last_words(view)
@@ -262,13 +262,13 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
 
 
 def progress_of(view: View) -> Progress | None:
-    """How far training has come: by rank 0's pod at its end, else by its supervisor, else by the status."""
+    """The latest progress: from rank 0's pod at its end, else from its supervisor, else from the status."""
     last, _ = _last_words(view)
     return last or (view.heard and view.heard.progress) or view.status.progress
 
 
 def _last_words(view: View) -> tuple[Progress | None, CheckpointSeen | None]:
-    """What rank 0's pod reported as it ended: its page may have been read for the last time seconds before."""
+    """What rank 0's pod reported as it ended, which may be seconds newer than the last read of its status page."""
     first = view.current.get(0)
     if first is None or first.exit is None:
         return None, None
@@ -286,5 +286,5 @@ def _checkpoint(view: View, status: DDPJobStatus, last: CheckpointSeen | None) -
 def _stragglers(view: View, heard: Heard) -> tuple[Straggler, ...]:
     names = {node: pod.node_name for node, pod in view.current.items()}
     return tuple(
-        Straggler(node=one.node, node_name=names.get(one.node), slowdown=one.slowdown) for one in heard.stragglers
+        Straggler(node=slow.node, node_name=names.get(slow.node), slowdown=slow.slowdown) for slow in heard.stragglers
     )

@@ -1,7 +1,6 @@
 """Whether trying again is of any use.
 
-It is not if training gets no further time after time, or if a rank raises the same error twice before it has got
-anywhere.
+It is not if training gets no further time after time, or if a rank raises the same error twice before its first step.
 """
 
 import re
@@ -16,7 +15,7 @@ from .facts import RESOLUTION, Facts
 from .judgement import BY_DEFAULT, Judgement
 
 LOOP = 3
-"""This many failures in a row that get no further are a crash loop."""
+"""This many counted incidents in a row that get no further are a crash loop."""
 
 START_SECONDS = 60
 """A program that reports no steps has got nowhere if it fails this soon after all ranks have started running."""
@@ -28,7 +27,7 @@ IMPORT_SECONDS = 600
 """A usage error shows within this time, however long the imports before it take."""
 
 NEVER_PASSES = re.compile(r"(Import|ModuleNotFound|Syntax|Indentation|Tab|Name|UnboundLocal|Attribute|Type)Error\b")
-"""Errors in a program's source, whatever the names in the message."""
+"""Errors in a program's source, which never pass, whatever words the message contains."""
 
 MAY_PASS = re.compile(
     r"connect|network|socket|ssl|http|url|host|address|resol|unreachable|time[d ]*-?out|tempor|busy|again|"
@@ -36,25 +35,25 @@ MAY_PASS = re.compile(
     r"rendezvous|childfailed",
     re.IGNORECASE,
 )
-"""Words in errors that may be gone at another time or on another machine: of networks, memory, disks, devices, busy
-ports; and torchrun's own, which say nothing about the cause."""
+"""Words of errors that may not recur later or on another machine: of networks, memory, disks, devices, busy ports;
+and torchrun's own, which say nothing about the cause."""
 
 
 def is_crash_loop(status: DDPJobStatus, incident: Facts, progress: Progress | None = None) -> bool:
-    """Whether this counted incident is one of several in a row none of which got further than the first.
+    """Whether this counted incident is the last of several in a row none of which got further than the first.
 
-    Only attempts that report how far they got count; and a suspension starts a new row, since the cause may have been
-    fixed. Training that has got further since then is no loop: incidents may be reported late.
+    Only incidents that say how far training got count. A suspension starts a new row, because the cause may have been
+    fixed. If training has got further since the incident, it is no loop: incidents may be reported late.
     """
     since = status.start_time
-    before = (one for one in status.incidents[: LOOP - 1] if one.action is RestartAction.RESTART)
-    row = [(incident.time, incident.step), *((one.time, one.step) for one in before)]
+    before = (older for older in status.incidents[: LOOP - 1] if older.action is RestartAction.RESTART)
+    row = [(incident.time, incident.step), *((older.time, older.step) for older in before)]
     steps = [step for time, step in row if step is not None and (since is None or time > since - RESOLUTION)]
     return len(steps) == LOOP and max(steps) == steps[-1] and not went_further(progress, steps[-1], incident.time)
 
 
 def got_further(last: Incident, incident: Facts, progress: Progress | None = None) -> bool:
-    """Whether training had got further than at the previous incident, if both say how far, or has since."""
+    """Whether training got further than at the previous incident, `last`, before this one or after; no if unknown."""
     if last.step is None:
         return False
     by_then = incident.step is not None and incident.step > last.step
@@ -62,14 +61,14 @@ def got_further(last: Incident, incident: Facts, progress: Progress | None = Non
 
 
 def went_further(progress: Progress | None, step: int, since: datetime) -> bool:
-    """Whether a step after this one has finished since that moment."""
+    """Whether a step after `step` has finished after the moment `since`."""
     if progress is None or progress.step is None or progress.last_step_time is None:
         return False
     return progress.last_step_time > since and progress.step > step
 
 
 def fails_at_start(view: View, incident: Facts) -> bool:
-    """Whether the attempt got nowhere: no step or, if the program reports none, less than a minute.
+    """Whether the attempt got nowhere: no step or, if the program reports no steps, less than a minute of running.
 
     Wrong arguments may show later: many programs parse them only after their imports, which may take minutes.
     """
@@ -90,7 +89,7 @@ def _is_usage_error(incident: Facts) -> bool:
 
 
 def _has_stepped(progress: Progress | None, began: datetime | None) -> bool:
-    """Whether a step has finished since then."""
+    """Whether a step has finished since the attempt began."""
     last = progress.last_step_time if progress else None
     return began is not None and last is not None and last >= began - RESOLUTION
 
@@ -98,7 +97,7 @@ def _has_stepped(progress: Progress | None, began: datetime | None) -> bool:
 def is_same_again(view: View, incident: Facts, judgement: Judgement) -> bool:
     """Whether the previous incident was the same error, on any rank, and all ranks have got new pods since.
 
-    Only if no rule of the user says to try again, and not across a suspension, since the cause may have been fixed.
+    Only if no rule of the user says to try again, and not across a suspension, because the cause may have been fixed.
     """
     last, since = view.status.last_incident, view.status.start_time
     if last is None or (since is not None and last.time <= since - RESOLUTION):
@@ -112,25 +111,25 @@ def is_same_again(view: View, incident: Facts, judgement: Judgement) -> bool:
 def _is_of_this_gang(view: View, last: Incident) -> bool:
     """Whether an incident happened to the present gang, in which single pods may have been replaced."""
     job, present = view.snapshot.job, view.status.bookkeeping.incarnations
-    return any(last.pod == pod_name(job, last.node, one) for one in range(present.default, present.newest + 1))
+    return any(last.pod == pod_name(job, last.node, number) for number in range(present.default, present.newest + 1))
 
 
 def _is_raised_at_start(failure: Facts, judgement: Judgement) -> bool:
-    """Whether a rank raised an error of its own before it got anywhere, and by default this was counted."""
+    """Whether a rank raised an error of its own before its first step, which no rule of the user judged."""
     counted = judgement == Judgement(RestartAction.RESTART, BY_DEFAULT)
     own = failure.cause is Cause.APPLICATION and failure.exit_code is not None and failure.signal is None
     return counted and own and failure.at_start and failure.step is None and not _may_pass(failure)
 
 
 def _may_pass(failure: Facts) -> bool:
-    """Whether an error may not happen again; without a message nobody knows whether it is the same one."""
+    """Whether an error may not recur. Without a message, nobody can tell whether two errors are the same."""
     if NEVER_PASSES.match(failure.message):
         return False
     return failure.message == f"exit code {failure.exit_code}" or MAY_PASS.search(failure.message) is not None
 
 
 def _began(view: View) -> datetime | None:
-    """When the attempt started running as a whole; None if nobody saw it run.
+    """When the attempt started running as a whole; None if it was never seen to run.
 
     If supervisors started it in place and it ended before it was seen to run: when the previous attempt ended.
     """

@@ -1,4 +1,4 @@
-"""Why one rank failed: from what the cluster, the container runtime and the program itself say of its pod."""
+"""Why one rank failed: from what the cluster, the container runtime and the program itself report of its pod."""
 
 import re
 from collections.abc import Mapping
@@ -21,16 +21,16 @@ from .torchrun import TRACEBACK, of_its_rank
 SIGNALS = range(1, 65)
 SIGKILL, SIGTERM = Signal.KILL.number, Signal.TERM.number
 STOP_SIGNALS = frozenset({SIGKILL, SIGTERM})
-"""How a pod ends that is being deleted: by us, or by somebody's `kubectl delete`."""
+"""Signals that end a pod that is being deleted, by the operator or by somebody's `kubectl delete`."""
 
 ANSWERS = frozenset({None, Cause.APPLICATION, Cause.PEER_LOST})
-"""Causes in a rank's report that may only mean that it was told to stop. If the report names the incident of an
-attempt, its supervisor ended because of that."""
+"""Causes in a rank's report that may only mean that the rank was told to stop. If the report names the incident that
+ended the attempt, the supervisor ended because of that incident."""
 NO_ANSWER: frozenset[Cause | None] = frozenset({None})
 
 OOM_KILLED = "OOMKilled"
-"""The container runtime's word; also set if only a child of the main process was killed, or if the pod was being
-deleted."""
+"""The container runtime's word for an end by lack of memory; also set if only a child of the main process was killed,
+or if the pod was being deleted."""
 
 PEER_LOST_PHRASES = (
     "Connection closed by peer",
@@ -61,7 +61,7 @@ BROKEN_DEVICE = (
     "GPU has fallen off the bus",
     "GPU requires reset",
 )
-"""What CUDA and the driver say of a broken GPU, and no program can cause; the same for programs without a report."""
+"""What CUDA and the driver print when a GPU is broken, which no program can cause; for programs without a report."""
 
 DISRUPTIONS = {
     "PreemptionByScheduler": Cause.PREEMPTED,
@@ -77,8 +77,8 @@ SHUTDOWN = frozenset({"Terminated", "NodeShutdown", "NodeLost", "Shutdown"})
 """Reasons of pods that a kubelet ended because its Kubernetes node is shutting down."""
 
 FORGOTTEN = frozenset({"Unknown", "ContainerStatusUnknown"})
-"""Reasons of containers whose end is unknown to containerd or the kubelet: their node was rebooted, or somebody
-else removed them."""
+"""Reasons of containers whose end is unknown to containerd or the kubelet: the Kubernetes node was rebooted, or
+somebody else removed the containers."""
 
 ERROR = 1
 """The exit code of nearly every program after an error that it has reported."""
@@ -92,11 +92,11 @@ NO_SUCH_IMAGE = (
     *("not found", "manifest unknown", "does not exist"),
     *("denied", "unauthorized", "authorization failed", "forbidden"),
 )
-"""A registry's words, in any case, for errors that trying again does not fix; if it does not answer, the kubelet
-tries again."""
+"""A registry's words, in lower case, for errors that a retry does not fix. If the registry does not answer, the
+kubelet tries again."""
 NO_CONTAINER = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 CONTAINER_TIMEOUT = timedelta(seconds=60)
-"""How long a container may wait for an object that does not exist yet: a ConfigMap that is applied after the job."""
+"""How long a container may wait for an object that does not exist yet, such as a ConfigMap applied after the job."""
 
 
 def facts_of(
@@ -110,8 +110,8 @@ def facts_of(
 ) -> Facts:
     """The facts of a pod that ended badly, cannot start, is being deleted, or vanished.
 
-    `problems` says what is wrong with Kubernetes nodes; `by_us`, whether it is this operator that deletes the pod;
-    `noun`, what messages call it.
+    `problems` are the problems of Kubernetes nodes by name; `by_us` says that this operator deletes the pod; `noun`
+    is what messages call a pod.
     """
     by_cluster = _taken_away(pod, problems or {})
     ended, rank = of_its_rank(pod.exit) if pod.exit else (None, None)
@@ -126,9 +126,9 @@ def facts_of(
     first = incident_told(pod, now)
     if first is not None and first.node == pod.node:
         how |= {"tied": first.tied, "consequences": first.consequences, "consequence_nodes": first.consequence_nodes}
-    # Supervisors may have started attempts that the status does not know of yet.
+    # Supervisors may have started attempts that are not in the status yet.
     attempt = max(attempt, report.attempt or 0)
-    # Before the pod's own report: told to stop by the cluster, it ends by a signal, or saves and reports that.
+    # Checked before the pod's own report: a pod that the cluster stops ends by a signal, or saves and reports that.
     if by_cluster is not None:
         return _facts(pod, attempt, time, *by_cluster, **how)
     if ended is None:
@@ -136,8 +136,8 @@ def facts_of(
     cause = _cause(ended, signal, report)
     when_told = _ended_when_told(pod, ended, by_us=by_us)
     told = signal in STOP_SIGNALS or when_told
-    # If we delete the pods because one failed, every report counts: any of them may have failed first. And a
-    # supervisor that names an incident ended because of that, even if somebody deletes its pod meanwhile.
+    # If the operator deletes the pods because one failed, every report counts, because any of them may have failed
+    # first. And a supervisor that names an incident ended because of it, even if somebody deletes its pod meanwhile.
     answers = ANSWERS if when_told and not by_us and first is None else NO_ANSWER
     if pod.deleting and (cause is Cause.STOPPED or (told and not _speaks(ended, report, answers))):
         cause = Cause.STOPPED if by_us else Cause.POD_DELETED
@@ -149,7 +149,7 @@ def facts_of(
 def _speaks(ended: Exit, report: "_Report", answers: frozenset[Cause | None]) -> bool:
     """Whether there is a better explanation for a pod's end than that it was told to stop.
 
-    The signal by which it ended is none: a supervisor passes that of a rank on.
+    The signal by which it ended is no such explanation: a supervisor passes on the signal of its rank.
     """
     return ended.reason == OOM_KILLED or report.cause not in answers
 
@@ -157,21 +157,21 @@ def _speaks(ended: Exit, report: "_Report", answers: frozenset[Cause | None]) ->
 def _ended_when_told(pod: Pod, ended: Exit, *, by_us: bool) -> bool:
     """Whether a deleted pod ended because it was told to stop, and not by an error of its own.
 
-    With exit code 0 it did, since it has not succeeded. With another code it did if it ended after it was told to: a
-    script may answer SIGTERM with an exception. But if we delete it because another one failed, and it reports an
-    exception, it may have been about to fail first.
+    It did if its exit code is 0 and it still does not count as succeeded. With another code it did if it ended after
+    it was told to stop: a script may answer SIGTERM with an exception. But if the operator deletes it because another
+    one failed, and it reports an exception, it may have been about to fail first.
     """
     if ended.code == 0:
         return True
     at, told_at = ended.finished_at, pod.told_at or pod.told_by
-    # In whole seconds: most programs end in the second in which they are told to stop; few are deleted by hand in
-    # the very second in which they fail.
+    # Times are in whole seconds, and a tie means that it was told first: most programs end in the second in which
+    # they are told to stop; few are deleted by hand in the very second in which they fail.
     after = at is not None and told_at is not None and at >= told_at
     return after and not (by_us and _exception(ended.message))
 
 
 def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Facts:
-    """The facts of a pod that has not finished this long after the others had."""
+    """The facts of a pod that has not finished `seconds` after the others had."""
     message = f"has not finished {seconds} s after the other ranks (finishTimeoutSeconds)"
     return _facts(pod, attempt, now, Cause.STALLED, message)
 
@@ -208,13 +208,13 @@ def incident_told(pod: Pod, now: datetime) -> Facts | None:
 
 
 def with_pod(view: View, said: Facts) -> Facts:
-    """What supervisors report, with the pod that it is about."""
+    """The facts that supervisors report, with the pod that they are about."""
     pod = view.current.get(said.node)
     return replace(said, pod=present_pod_name(view.snapshot.job, said.node), node_name=pod.node_name if pod else None)
 
 
 def lost_with_its_node(pod: Pod, attempt: int, now: datetime) -> Facts:
-    """The facts of a pod that was told to stop, and that nobody has reported to have ended."""
+    """The facts of a pod that was told to stop, and whose end nobody has reported."""
     return _facts(
         pod, attempt, pod.gone_by or now, Cause.NODE_LOST, f"Kubernetes node {pod.node_name} does not answer"
     )
@@ -226,35 +226,37 @@ def lost_pod(name: str, node: int, incarnation: int) -> Pod:
 
 
 def lacks_image(pod: Pod) -> bool:
-    """Whether a pod that was given a Kubernetes node cannot start, since there is no such image."""
+    """Whether a scheduled pod cannot start because its image does not exist or may not be pulled."""
     waiting = pod.waiting
     if waiting is None or not pod.active or pod.scheduled_at is None:
         return False
-    said = waiting.message.lower()
-    return waiting.reason in NO_IMAGE or (waiting.reason in PULLING and any(word in said for word in NO_SUCH_IMAGE))
+    message = waiting.message.lower()
+    return waiting.reason in NO_IMAGE or (
+        waiting.reason in PULLING and any(word in message for word in NO_SUCH_IMAGE)
+    )
 
 
 def unstartable_at(pod: Pod) -> datetime | None:
-    """When a pod counts as unable to start that lacks something else, unless it starts before."""
+    """When a pod that lacks something else than its image counts as unable to start, unless it starts before."""
     waits = pod.waiting is not None and pod.active and pod.waiting.reason in NO_CONTAINER
     return pod.scheduled_at + CONTAINER_TIMEOUT if waits and pod.scheduled_at is not None else None
 
 
 def _taken_away(pod: Pod, problems: Mapping[str, str]) -> tuple[Cause, str] | None:
-    """What the cluster did to a pod; None if the pod ran out of memory, since that came first."""
+    """The cause and message, if the cluster took a pod away; None also if the pod ran out of memory before."""
     if pod.exit is not None and pod.exit.reason == OOM_KILLED:
         return None
     problem = problems.get(pod.node_name or "", "")
     on_node = f"Kubernetes node {pod.node_name}: {problem}" if problem else ""
     disruption = pod.disruption
-    # A kubelet whose Kubernetes node shuts down sets it, too, with a reason that alone would mean an eviction.
-    # While a pod keeps running, the condition only announces what may still be called off.
+    # A kubelet sets the condition as well when its Kubernetes node shuts down, with a reason that alone would mean an
+    # eviction. While a pod keeps running, the condition only announces what may still be called off.
     if disruption is not None and pod.reason not in SHUTDOWN and (pod.deleting or not pod.active):
         cause = DISRUPTIONS.get(disruption.reason, Cause.EVICTED)
         if disruption.reason == "DeletionByTaintManager" and problems.get(pod.node_name or "") == "":
-            cause = Cause.EVICTED  # The node is healthy: somebody is draining it.
-        said = pod.message or disruption.message or disruption.reason
-        return cause, (on_node or said) if cause is Cause.NODE_LOST else said
+            cause = Cause.EVICTED  # The Kubernetes node is healthy: it is being drained.
+        message = pod.message or disruption.message or disruption.reason
+        return cause, (on_node or message) if cause is Cause.NODE_LOST else message
     if on_node and pod.deleting:
         return Cause.NODE_LOST, on_node
     return _failed_as_a_whole(pod, on_node)
@@ -262,15 +264,15 @@ def _taken_away(pod: Pod, problems: Mapping[str, str]) -> tuple[Cause, str] | No
 
 def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
     """What a kubelet reports of a pod that it ended itself, or never started."""
-    said = pod.message or pod.reason
+    message = pod.message or pod.reason
     if pod.reason in SHUTDOWN:
-        return Cause.NODE_LOST, on_node or said
+        return Cause.NODE_LOST, on_node or message
     if pod.reason == "Evicted":  # Without DisruptionTarget: for exceeding its own limits.
-        return Cause.STORAGE_EXCEEDED, said
-    # A pod that we stop ends by the same field: that is no failure of its own.
+        return Cause.STORAGE_EXCEEDED, message
+    # The operator stops pods by the same field: that is no failure of the pod.
     if pod.reason == "DeadlineExceeded" and not pod.stopped:
-        return Cause.APPLICATION, f"{said} (activeDeadlineSeconds of the template's pod)"
-    # Kubelets report the same of a pod that is deleted before it ever ran.
+        return Cause.APPLICATION, f"{message} (activeDeadlineSeconds of the template's pod)"
+    # Kubelets report the same for a pod that is deleted before it ever ran.
     if not pod.deleting and (lost := _lost_by_its_node(pod)):
         return Cause.NODE_LOST, on_node or lost
     if was_turned_away(pod):
@@ -279,7 +281,7 @@ def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
 
 
 def _lost_by_its_node(pod: Pod) -> str:
-    """How a healthy node lost a pod's containers; empty if it did not."""
+    """How a healthy Kubernetes node lost a pod's containers, in a sentence; empty if it did not."""
     if pod.exit is not None and pod.exit.reason in FORGOTTEN:
         known = pod.exit.message or pod.exit.reason
         return f"Kubernetes node {pod.node_name} does not know how the trainer ended: {known}"
@@ -287,8 +289,8 @@ def _lost_by_its_node(pod: Pod) -> str:
 
 
 def was_turned_away(pod: Pod) -> bool:
-    """Whether its node refused it: for lack of a device that it had promised, for example."""
-    # Then no container has ended, and the pod's own reason stands in for the trainer's.
+    """Whether its Kubernetes node refused the pod, for lack of a device that the node had promised, for example."""
+    # Then no container has ended, and the pod's own reason stands in the place of the container's.
     return bool(pod.reason) and pod.exit is not None and pod.exit.code is None and pod.exit.reason == pod.reason
 
 
@@ -316,7 +318,7 @@ def _cause(ended: Exit, signal: int | None, report: "_Report") -> Cause:
 
 
 def _cause_by_log(ended: Exit, signal: int | None) -> Cause:
-    """The cause by the end of the log, of a program that wrote no report."""
+    """The cause of a program that wrote no report, by the end of its log."""
     # A killed process reports nothing: the end of its log is from an earlier attempt, or from another rank.
     if signal != SIGKILL and _of_a_broken_device(ended.message):
         return Cause.DEVICE_FAILED
@@ -342,9 +344,10 @@ def _signal(code: int | None) -> int | None:
 
 
 def _described(ended: Exit, signal: int | None, cause: Cause) -> str:
-    """The last words of a program that wrote no report: the end of its log, else how it ended.
+    """How a program ended that wrote no report: by the end of its log, else by its exit code or signal.
 
-    A last line that is not an exception need not be about the end: so an exit code that the program chose is added.
+    A last line that is not an exception may have nothing to do with the end, so an exit code that the program chose
+    is put before it.
     """
     if ended.code is None:
         how = ended.reason or "ended without an exit code"
@@ -393,7 +396,7 @@ class _Report:
     attempt: int | None = None
     rank: Any = None
     node: Any = None
-    """Only where ranks follow placement."""
+    """The node's number, which a supervisor reports only where ranks follow placement."""
 
 
 def _read(message: str) -> _Report:

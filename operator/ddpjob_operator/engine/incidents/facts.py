@@ -1,9 +1,9 @@
 """The facts of an incident: which rank failed first, how, and which others failed with it.
 
-Which one is first depends on the kind of failure before the time: a rank that was killed or raised an error of its
-own comes before one that lost a peer, whatever the times say, since a peer is lost because of something else and node
-clocks differ. Within one kind the earlier one is first; equal times are called a tie. A pod that its supervisor ended
-because another one failed is never the cause.
+The kind of a failure counts before its time: a rank that was killed or raised an error of its own comes before a rank
+that lost a peer, whatever the times say, because a lost peer has a cause elsewhere, and the clocks of Kubernetes
+nodes differ. Within one kind the earlier failure is first; equal times are called a tie. A pod that its supervisor
+ended because another one failed is never the cause.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -20,7 +20,8 @@ SIGNAL_BASE = 128
 """A process that was ended by signal n has the exit code 128+n."""
 
 RESOLUTION = timedelta(seconds=1)
-"""A kubelet reports times in whole seconds: what ends in the first second of a job seems to end before it."""
+"""A kubelet reports times in whole seconds: a container that ends in the first second of a job seems to end before
+it."""
 
 TAKEN_AWAY = frozenset(
     {Cause.EVICTED, Cause.PREEMPTED, Cause.NODE_LOST, Cause.POD_DELETED, Cause.STORAGE_EXCEEDED},
@@ -29,9 +30,9 @@ TAKEN_AWAY = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of one rank's failure, or of an incident by the rank that failed first. Holds no verdict.
+    """What is known of one rank's failure, or of an incident, by the rank that failed first. Holds no judgement.
 
-    Each field means the same as in `status.incidents`. Supervisors do not name pods.
+    Each field means the same as in `status.incidents`. Supervisors do not name pods: `pod` is then empty.
     """
 
     time: datetime
@@ -71,7 +72,7 @@ def first_of(failures: list[Facts]) -> Facts:
 
 
 def with_later_reports(known: Facts, later: list[Facts]) -> Facts:
-    """A known incident in the light of what other pods of its attempt have reported since.
+    """A known incident, corrected by what other pods of its attempt have reported since.
 
     Pods that stopped only because they were told to are not part of it.
     """
@@ -82,20 +83,20 @@ def with_later_reports(known: Facts, later: list[Facts]) -> Facts:
 def joined(known: Facts, later: list[Facts]) -> Facts:
     """A known incident with pods that were lost after it, in a gang that has not started again yet.
 
-    That a rank's pod was lost says more than that the other ranks lost a peer.
+    A lost pod explains why other ranks lost a peer, and so may become the cause.
     """
     return _amended(known, first_of([known, *later]), later)
 
 
 def _amended(known: Facts, incident: Facts, later: list[Facts]) -> Facts:
-    """Keeps what is true of both, since they are one incident: which attempt it ended, and which ranks failed."""
+    """The incident, with what stays as it was known: the attempt that it ended, and the ranks that failed."""
     nodes = {known.node, *known.consequence_nodes, *(failure.node for failure in later)} - {incident.node}
     same = replace(incident, attempt=known.attempt, at_start=known.at_start)
     return _with_consequences(same, nodes, at_least=known.consequences)
 
 
 def told(incident: Facts, called: str) -> str:
-    """An incident in one sentence: which rank failed, why, and how many, which are `called` so, failed with it."""
+    """An incident in one sentence: which rank failed, why, and how many failed with it. `called`: rank or node."""
     others = f" ({counted(incident.consequences, f'more {called}')} failed with it)" if incident.consequences else ""
     tie = ", one of several at the same moment" if incident.tied else ""
     who = in_words(incident.node, incident.rank).capitalize()
@@ -103,7 +104,7 @@ def told(incident: Facts, called: str) -> str:
 
 
 def _with_consequences(first: Facts, nodes: set[int], *, at_least: int = 0) -> Facts:
-    """The incident with its consequences. Only some are named, so their number may be known to be larger."""
+    """The incident with its consequences, of which only some are named: `at_least` is a number known from reports."""
     named = tuple(sorted(nodes)[:CONSEQUENCES_NAMED])
     return replace(first, consequences=max(len(nodes), at_least), consequence_nodes=named)
 
@@ -113,7 +114,7 @@ def _order(failure: Facts) -> tuple[int, datetime, int]:
 
 
 def _kind(failure: Facts) -> int:
-    """The kind of a failure; those that cause others come first."""
+    """The kind of a failure, for sorting: kinds that cause others come first."""
     match failure.cause:
         case Cause.OUT_OF_MEMORY | Cause.STARTED_OVER:
             return 0

@@ -17,7 +17,7 @@ DEFAULTS: dict[str, RestartAction] = {
     Cause.PREFLIGHT_FAILED: RestartAction.RESTART,
     Cause.STALLED: RestartAction.RESTART,
     Cause.PEER_LOST: RestartAction.RESTART,
-    Cause.STOPPED: RestartAction.RESTART,  # By whom is unknown: if its pod is deleted, that is the cause.
+    Cause.STOPPED: RestartAction.RESTART,  # Nobody knows who stopped it: if its pod is deleted, that is the cause.
     # Nobody's fault in the job: disruptions.
     Cause.POD_DELETED: RestartAction.RESTART_FREE,
     Cause.EVICTED: RestartAction.RESTART_FREE,
@@ -33,17 +33,17 @@ DEFAULTS: dict[str, RestartAction] = {
     Cause.IMAGE_ERROR: RestartAction.FAIL,
     Cause.START_ERROR: RestartAction.FAIL,
 }
-"""For each cause; the user's rules come first."""
+"""The action for each cause; the user's rules come first."""
 BY_RULE_ONLY = frozenset({Cause.STARTED_OVER})
-"""Causes that are none, and end no attempt, unless a rule of the user names them."""
+"""Causes that end an attempt only if a rule of the user names them."""
 UNKNOWN = RestartAction.RESTART
-"""For a cause that only a newer operator knows."""
+"""The action for a cause that only a newer operator knows."""
 
 CAME_UP_BEFORE = frozenset({Cause.IMAGE_ERROR, Cause.START_ERROR})
-"""If the job has run before, trying again can help all the same: what it needs was there."""
+"""Causes for which trying again can help if the job has run before: the image and the objects it needs were there."""
 
 BY_DEFAULT = "default"
-"""The name of what decides if no rule of the user matches."""
+"""What `Judgement.rule` holds if no rule of the user matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,10 @@ class Judgement:
 
 
 def judge(restart: Restart, incident: Facts, *, has_run: bool) -> Judgement:
-    """What the rules say; `has_run`: whether all ranks have run since the job was started or resumed."""
+    """The judgement by the user's rules or, if none matches, by default.
+
+    `has_run`: whether all ranks have run since the job was started or resumed.
+    """
     for index, rule in enumerate(restart.rules):
         if _matches(rule, incident):
             return Judgement(rule.action, f"spec.restart.rules[{index}]")
@@ -78,11 +81,12 @@ def grounds(incident: Facts) -> tuple[str, int | None, str | None]:
 
 
 def left_to_operator(restart: Restart) -> str:
-    """The failures that a supervisor leaves to the operator: the contract's list.
+    """The failures that a supervisor leaves to the operator, as a list in the contract's form.
 
-    After some the job may have to fail; and after a broken GPU it has to go to another Kubernetes node.
+    After some of them the job may have to fail; after a broken GPU it has to go to another Kubernetes node.
 
-    It may name too many, never too few: a rule matches only if all its fields do, so listing one of them is enough.
+    The list may name too many failures, never too few: a rule matches only if all its fields do, so listing one of
+    the fields is enough.
     """
     finals: list[str] = sorted(
         cause for cause, action in DEFAULTS.items() if action is RestartAction.FAIL and cause in CLAIMABLE

@@ -1,7 +1,7 @@
-"""How an incident is recorded, and how later news amends the record.
+"""How an incident is recorded, and how later reports amend the record.
 
-The last ten are in `status.incidents`, the newest first: facts and judgement in one flat record. What they cost is
-part of the totals beside them (`restarts`, `disruptions`) and of the budget.
+The last ten incidents are in `status.incidents`, the newest first: facts and judgement in one flat record. Their
+costs are part of the totals beside them (`restarts`, `disruptions`) and of the budget.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -30,19 +30,21 @@ class Entry:
     noted: StatusChanges
     """The fields of the status that record it."""
     recorded: StatusChanges
-    """Those, and the ones that count what it costs, which a job that fails because of it does not pay."""
+    """The same fields, and those that count its cost. A job that fails because of the incident does not pay the
+    cost."""
     said: str
-    """What happened, and what it costs, in words."""
+    """What happened and what it costs, in a sentence."""
 
 
 def account(view: View, facts: Facts, found: Budget) -> Entry:
     """Judges, prices and records the facts of a new incident. `found` is the budget before it."""
     facts = replace(with_rank(view, facts), at_start=fails_at_start(view, facts))
     judgement = judge(view.spec.restart, facts, has_run=view.has_run)
-    # Not if it counts: a crash loop is judged only by steps that the failed attempts report themselves.
+    # Only if it is free: crash loops are found by counted incidents, by steps that the failed attempts report
+    # themselves.
     if facts.step is None and judgement.action is RestartAction.RESTART_FREE:
         facts = replace(facts, step=_step_reached(view))
-    # If training has got further since the last one, the answer to that one helped: the backoff starts over.
+    # If training has got further since the last incident, that restart has helped, and the backoff starts over.
     last = view.status.last_incident
     anew = last is not None and got_further(last, facts, progress_of(view))
     price = price_of(judgement.action, in_a_row(found, 0) if anew else found)
@@ -50,11 +52,11 @@ def account(view: View, facts: Facts, found: Budget) -> Entry:
 
 
 def amended(view: View, facts: Facts) -> Entry | None:
-    """The last incident, now that its facts are known to be these; None if it is already recorded like this.
+    """The last incident with these facts; None if it is already recorded like this.
 
-    Facts may be amended by later news. Judgement and price are those of the time of the incident, even if rules or
-    budget have changed since, and change only if a fact that they rest on has changed. An incident that was answered
-    by a new attempt is never charged afterwards, and its restart is given back only if the job may have another
+    Later reports may amend facts. Judgement and price are those of the time of the incident, even if rules or budget
+    have changed since, and change only if a fact that they rest on has changed. An incident that was answered by a
+    new attempt is never charged afterwards, and its restart is given back only if the job may have another
     disruption.
     """
     status, restart, facts = view.status, view.spec.restart, with_rank(view, facts)
@@ -76,21 +78,21 @@ def amended(view: View, facts: Facts) -> Entry | None:
 
 
 def with_rank(view: View, facts: Facts) -> Facts:
-    """With the rank of the node's only process, where the pod could not say it."""
+    """The facts, with the rank of the node's only process where the pod did not report one."""
     return facts if facts.rank is not None else replace(facts, rank=only_rank(view, facts.node, facts.attempt))
 
 
 def as_recorded(view: View, known: Incident) -> Entry:
-    """The last incident, without any news of it."""
+    """The last incident as it is recorded."""
     status = view.status
     return _entry(view, Facts.of(known), Judgement.of(known), Price(status.bookkeeping.budget), status.incidents[1:])
 
 
 def excused(view: View, entry: Entry, found: Budget) -> Entry | None:
-    """The incident over which a job was about to fail, and that turns out to be free: it is paid for as a disruption.
+    """An incident over which the job was about to fail, but which turns out to be free: paid for as a disruption.
 
-    None if the budget does not allow that. The restart that was one too many was never charged: `found` is the budget
-    without it.
+    None if the limit on disruptions does not allow that. The restart that was one too many was never charged: `found`
+    is the budget without it.
     """
     price = price_of(RestartAction.RESTART_FREE, found)
     if too_many_disruptions(view.spec.restart, price.budget):
@@ -110,35 +112,41 @@ def was_answered(view: View) -> bool:
 
 
 def final(view: View, entry: Entry) -> tuple[str, str] | None:
-    """Reason and message if the job cannot go on after a new incident."""
+    """Reason and message of the job's failure, if it cannot go on after a new incident; else None."""
     restart, facts, budget = view.spec.restart, entry.facts, entry.price.budget
-    rule, said = entry.judgement.rule, told(facts, view.called)
+    rule, sentence = entry.judgement.rule, told(facts, view.called)
     match entry.judgement.action:
         case RestartAction.FAIL:
-            return facts.cause, said if rule == BY_DEFAULT else f"{said} ({rule} says Fail)"
+            return facts.cause, sentence if rule == BY_DEFAULT else f"{sentence} ({rule} says Fail)"
         case RestartAction.RESTART_FREE:
-            message = f"{said}; more than {counted(restart.max_disruptions or 0, 'disruption')} (maxDisruptions)"
+            message = f"{sentence}; more than {counted(restart.max_disruptions or 0, 'disruption')} (maxDisruptions)"
             return (Reason.MAX_DISRUPTIONS_EXCEEDED, message) if too_many_disruptions(restart, budget) else None
     if budget.used > restart.max_restarts:
-        return Reason.MAX_RESTARTS_EXCEEDED, f"{said}; no restart left out of {restart.max_restarts} (maxRestarts)"
+        return (
+            Reason.MAX_RESTARTS_EXCEEDED,
+            f"{sentence}; no restart left out of {restart.max_restarts} (maxRestarts)",
+        )
     if is_crash_loop(view.status, facts, progress_of(view)):
         furthest = view.status.incidents[1].step  # The first of the three: this incident is not in it yet.
-        return Reason.CRASH_LOOP, f"{said}; three times in a row training got no further than step {furthest}"
+        return Reason.CRASH_LOOP, f"{sentence}; three times in a row training got no further than step {furthest}"
     if is_same_again(view, facts, entry.judgement):
-        return Reason.CRASH_LOOP, f"{said}; the same error twice in a row before any step: trying again does not help"
+        return (
+            Reason.CRASH_LOOP,
+            f"{sentence}; the same error twice in a row before any step: trying again does not help",
+        )
     return None
 
 
 def culprit(status: DDPJobStatus) -> str:
-    """The name of the pod because of which a gang ends; empty if there is none, or if the pod was taken away.
+    """The name of the pod whose failure ended the gang; empty if there is none, or if the pod was taken away.
 
-    It may still be running, and must not take its log with it.
+    The pod may still be running, and is not deleted, so that its log is kept.
     """
-    known, said = status.last_incident, status.condition(ConditionType.RESTARTING)
+    known, restarting = status.last_incident, status.condition(ConditionType.RESTARTING)
     if known is None or known.cause in TAKEN_AWAY:
         return ""
     # With another reason the gang starts again for something else, such as a new size.
-    starts_again = said is not None and (said.status, said.reason) == ("True", known.cause)
+    starts_again = restarting is not None and (restarting.status, restarting.reason) == ("True", known.cause)
     return known.pod if starts_again or status.is_true(ConditionType.FAILURE_TARGET) else ""
 
 
@@ -157,7 +165,7 @@ def _noted(facts: Facts, judgement: Judgement, older: tuple[Incident, ...]) -> S
 
 
 def _step_reached(view: View) -> int | None:
-    """How far training has got, since a pod that is taken away does not report it: at least as far as before."""
+    """The step that training has reached, for a pod that was taken away and reports none: no less than before."""
     last, progress = view.status.last_incident, progress_of(view)
     if last is None or last.step is None:
         return None if progress is None else progress.step

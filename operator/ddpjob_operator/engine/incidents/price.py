@@ -13,7 +13,7 @@ JITTER = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What an incident costs."""
+    """What an incident costs a job."""
 
     budget: Budget
     """The budget after it is paid."""
@@ -38,13 +38,13 @@ def price_of(action: str, found: Budget) -> Price:
 
 
 def given_back(budget: Budget) -> Price:
-    """The price that corrects the last incident, if it was counted and turns out to be free."""
+    """The price that corrects the last incident, if it was counted as a restart and turns out to be free."""
     after = Budget(used=budget.used - 1, disruptions=budget.disruptions + 1, streak=budget.streak)
     return Price(after, restarts=-1, disruptions=1)
 
 
 def in_a_row(budget: Budget, incidents: int) -> Budget:
-    """The budget with this many incidents in a row, on which the backoff depends."""
+    """The budget with this number of incidents in a row, which decides the backoff."""
     return Budget(used=budget.used, disruptions=budget.disruptions, streak=incidents)
 
 
@@ -56,7 +56,7 @@ def too_many_disruptions(restart: Restart, budget: Budget) -> bool:
 def present(spec: DDPJobSpec, status: DDPJobStatus, now: datetime) -> Budget:
     """The budget before an incident: whole again once all ranks have run for a whole window.
 
-    If supervisors report steps, one must have finished in that time: a gang that only waits is not healthy.
+    If supervisors report steps, a step must have finished in that time: a gang that only waits is not healthy.
     """
     running = status.condition(ConditionType.RUNNING)
     if running is None or running.status != "True":

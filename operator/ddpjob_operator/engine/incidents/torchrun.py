@@ -1,13 +1,13 @@
 """How the rank that failed first on its node ended, if torchrun stands between it and the container.
 
 torchrun itself ends with 1 and an exception of its own, whatever happened to its ranks; the rank that failed first is
-named at the end of its log. Its error file is no way to find out: torchrun removes the file before it writes it, and
-a container's termination message is a mount that cannot be removed.
+named at the end of its log. Its error file does not help: torchrun removes the file before it writes it, and a
+container's termination message is a mount that cannot be removed.
 (https://docs.pytorch.org/docs/stable/elastic/errors.html)
 
-It reports the rank's exception only if the script's main function has torch's @record. Otherwise the rank itself has
-printed it, before all that: a kubelet passes on the last 2,048 bytes of a log, and these include it if a node has
-only a few ranks.
+torchrun reports the rank's exception only if the script's main function has torch's @record. Otherwise the rank
+itself has printed it, above torchrun's summary: a kubelet passes on the last 2,048 bytes of a log, which include it
+if a node has only a few ranks.
 """
 
 import re
@@ -31,11 +31,11 @@ INDENT = re.compile(r"^  ", re.MULTILINE)
 
 
 def of_its_rank(ended: Exit) -> tuple[Exit, int | None]:
-    """The end of the rank that torchrun names, as if torchrun were not there, and which of all ranks it is."""
+    """The end of the rank that torchrun names, as if torchrun did not stand between, and which rank it is."""
     if stopped := TOLD_TO_STOP.search(ended.message):
         return replace(ended, code=SIGNAL_BASE + int(stopped["signal"]), message=""), None
     told = _root_cause(ended.message)
-    if told is None:  # A long traceback leaves no room for what stands before it.
+    if told is None:  # A long traceback leaves no room for the beginning of the summary.
         return replace(ended, message=BORDER.sub("", ended.message)), None
     rank, code, said = told
     if said.startswith(TRACEBACK):
@@ -63,7 +63,7 @@ def _number(lines: str, label: str, digits: int) -> int | None:
 
 
 def _printed(rank: int, log: str) -> str:
-    """What the rank has printed of its exception, in lines that are known to be its own.
+    """The exception that the rank has printed, from lines that are known to be its own.
 
     Once the ranks have met, torch.distributed prefixes each line with the rank. Before that, lines are known to be
     its own if all other ranks kept running until torchrun stopped them.
