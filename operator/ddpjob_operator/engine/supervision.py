@@ -60,7 +60,7 @@ def lost_at(view: View) -> dict[int, datetime]:
 
 
 def _first_lost_at(view: View) -> datetime | None:
-    """The same for rank 0: it does not answer the operator, and others still gather although all pods run."""
+    """When rank 0 is given up: it does not answer the operator, and others still gather although all pods run."""
     silent, witness = silent_at(view), view.snapshot.witness
     # If a pod does not run, the others may be waiting for that pod.
     if silent is None or view.now < silent or witness is None or witness.error or view.running < view.nodes:

@@ -29,8 +29,8 @@ ended the attempt, the supervisor ended because of that incident."""
 NO_ANSWER: frozenset[Cause | None] = frozenset({None})
 
 OOM_KILLED = "OOMKilled"
-"""The container runtime's word for an end by lack of memory; also set if only a child of the main process was killed,
-or if the pod was being deleted."""
+"""The container runtime's reason for a container that ran out of memory; also set if only a child of the main process
+was killed, or if the pod was being deleted."""
 
 PEER_LOST_PHRASES = (
     "Connection closed by peer",

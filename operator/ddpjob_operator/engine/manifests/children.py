@@ -44,7 +44,7 @@ SHM_VOLUME = "ddpjob-shm"
 SHM_PATH = "/dev/shm"  # noqa: S108  NCCL and DataLoader workers look for shared memory here and nowhere else
 
 SILENT_SECONDS = 30
-"""Kubernetes takes 50 s to find one of its nodes unreachable: its pods are given up after this many more."""
+"""Kubernetes takes 50 s to find one of its nodes unreachable: pods there are evicted after this many more seconds."""
 
 NO_SIDECARS = {
     "labels": {"sidecar.istio.io/inject": "false", "kuma.io/sidecar-injection": "disabled"},
@@ -57,7 +57,8 @@ def build_service(job: DDPJob) -> Manifest:
     """The headless Service of the master.
 
     It selects rank 0 by the job's uid whatever the attempt, so it never has to be patched and has one endpoint
-    whatever the size; and it publishes addresses that are not ready, since rank 0 is ready only once all have met.
+    whatever the size; and it publishes addresses that are not ready, because rank 0 is ready only once all ranks have
+    met.
     """
     return {
         **headed(SERVICE, job, service_name(job)),
@@ -105,7 +106,7 @@ def _pods_of(namespace: str) -> Manifest:
 def build_disruption_budget(job: DDPJob) -> Manifest:
     """The PodDisruptionBudget that refuses every eviction of the job's running pods for as long as it exists.
 
-    How many pods there are it learns from the job's scale, so it need not change with them.
+    Kubernetes learns the number of pods from the job's scale subresource, so the budget need not change with it.
     """
     return {
         **headed(DISRUPTION_BUDGET, job, name_beside(job.ref)),
@@ -119,20 +120,21 @@ def build_disruption_budget(job: DDPJob) -> Manifest:
 
 
 def build_secret(job: DDPJob) -> Manifest:
-    """The Secret of the job's supervisors without its value, which the adapter makes up when it creates it."""
+    """The Secret of the job's supervisors without its value, which the adapter generates as it creates the Secret."""
     return {**headed(SECRET, job, secret_name(job)), "immutable": True, "type": "Opaque"}
 
 
 def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: Placement | None = None) -> Manifest:
     """The present pod of a node: the template, and what makes it a member of the gang.
 
-    `living` are the addresses of the gang's pods that already run; `placement` is what its queue gives it.
+    `living` are the addresses of the gang's pods that already run; `placement` is what the admission by its queue
+    adds.
     """
     incarnation = job.status.bookkeeping.incarnations.of(node)
     template = copy.deepcopy(job.spec.template)
     pod = template["spec"]
     pod["restartPolicy"] = "Never"
-    # With the subdomain it is the pod's name in DNS, by which ranks find rank 0.
+    # Hostname and subdomain make the pod's name in DNS, by which ranks find rank 0.
     pod["hostname"] = pod_name(job, node, incarnation)
     pod["subdomain"] = service_name(job)
     pod.setdefault("topologySpreadConstraints", _spread(job))
@@ -151,7 +153,7 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
         show_domain(pod, trainer)
     if job.status.pod_security not in {None, PodSecurity.NONE}:
         restrict(pod)
-    # Only now: the container copies the trainer's security context, and needs no home.
+    # After restrict(): the wait container copies the trainer's security context, and needs no home.
     if node > 0 and job.spec.network.wait_for_master and job.spec.supervisor is None:
         _add_waiting(pod, trainer, job)
     labels = {**job_labels(job), Label.NODE: str(node), Label.INCARNATION: str(incarnation)}
@@ -171,12 +173,12 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
 def build_reserve(job: DDPJob, node: int, placement: Placement | None = None) -> Manifest:
     """A pod beyond the present size of the gang: it is scheduled if there is room, pulls the image, and waits.
 
-    Its trainer never starts. Once it is scheduled, the gang can grow, and starts again with a real pod. It is in no
-    group: it would count as one of the pods that are placed together.
+    Its trainer never starts. Once it is scheduled, the gang can grow, and starts again with a real pod. A reserve is
+    in no PodGroup, where it would count as one of the pods that are placed together.
     """
     pod = build_pod(job.with_status(changed(job.status, pod_group=None)), node, placement=placement)
-    trainer = next(one for one in pod["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
-    others = [one for one in pod["spec"].get("initContainers", ()) if one["name"] != WAIT_CONTAINER]
+    trainer = next(container for container in pod["spec"]["containers"] if container["name"] == TRAINER_CONTAINER)
+    others = [init for init in pod["spec"].get("initContainers", ()) if init["name"] != WAIT_CONTAINER]
     # First, so that the template's own init containers do not run for a pod that never trains.
     pod["spec"]["initContainers"] = [reserve_container(trainer), *others]
     return pod
@@ -206,7 +208,7 @@ def _avoid(pod: Manifest, job: DDPJob) -> None:
 def _keep_together(pod: Manifest, job: DDPJob) -> None:
     """Places the pods of a job close to each other, beside the template's own affinity.
 
-    The first of them is free to go anywhere: to the scheduler it is as if it were there already.
+    The first pod may go anywhere: a pod that matches its own affinity term does not wait for others to be placed.
     """
     topology = job.spec.topology
     if topology is None or topology.key is None:
@@ -221,7 +223,7 @@ def _keep_together(pod: Manifest, job: DDPJob) -> None:
 
 
 def _marks(own: Manifest, labels: Manifest) -> Manifest:
-    """Labels and annotations: ours, the template's, and a refusal of each mesh that the template does not mention."""
+    """Labels and annotations: ours, the template's, and an opt-out of each mesh which the template leaves out."""
     said = {**own.get("labels", {}), **own.get("annotations", {})}
     no = {kind: {mark: no for mark, no in marks.items() if mark not in said} for kind, marks in NO_SIDECARS.items()}
     return {
@@ -258,12 +260,12 @@ def _mount(container: Manifest, checkpoint: Checkpoint | None) -> None:
 
 
 def _is_on_a_volume(path: str, mounts: list[Manifest]) -> bool:
-    """Whether something is mounted there already; our user could not write to the image itself."""
+    """Whether a volume is mounted there already: without one, the pod's user could not write to the image's files."""
     return any(f"{path}/".startswith(f"{mount['mountPath'].rstrip('/')}/") for mount in mounts)
 
 
 def _unless_said(own: list[Manifest], backend: str | None) -> list[Manifest]:
-    """Variables that the template may set to something else."""
+    """Variables with defaults of ours that the template has not set."""
     values = {"PYTHONUNBUFFERED": "1"}  # Otherwise Python writes to a pipe in blocks, and the log is minutes late.
     if backend is Backend.GLOO:
         # Otherwise, without a GPU, Accelerate trains in each process by itself.
@@ -274,7 +276,8 @@ def _unless_said(own: list[Manifest], backend: str | None) -> list[Manifest]:
 
 def _add_volumes(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
     volumes = pod.setdefault("volumes", [])
-    # Only the trainer container mounts it. Its user may be the template's or the image's own, and has to read it.
+    # Only the trainer container mounts the Secret. Its user may be the template's or the image's own, and has to read
+    # it.
     volumes.append({"name": SECRET_VOLUME, "secret": {"secretName": secret_name(job), "defaultMode": 0o444}})
     if any(mount["name"] == SHM_VOLUME for mount in trainer["volumeMounts"]):
         volumes.append({"name": SHM_VOLUME, "emptyDir": {"medium": "Memory", **_memory(pod, trainer)}})
@@ -290,15 +293,15 @@ def _memory(pod: Manifest, trainer: Manifest) -> Manifest:
 
 
 def _add_waiting(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
-    """Waiting comes last: meanwhile the template's own init containers can fetch what they need."""
+    """Adds the wait container as the last one: before it, the template's own can fetch what they need."""
     before = pod.setdefault("initContainers", [])
     if all(container["name"] != WAIT_CONTAINER for container in before):  # Else the template waits in its own way.
         before.append(wait_container(trainer, master_env(job)))
 
 
 def _tolerations(pod: Manifest) -> list[Manifest]:
-    """How long a Kubernetes node may be silent: by default the whole gang would stand still for 300 s."""
-    # One without a key matches every taint; of several that match, the shortest time counts.
+    """How long a Kubernetes node may be silent: by Kubernetes' default the whole gang would stand still for 300 s."""
+    # A toleration without a key matches every taint; of several that match, the shortest time counts.
     own = [toleration.get("key") for toleration in pod["tolerations"]]
     return [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SILENT_SECONDS}

@@ -24,8 +24,8 @@ from .topology import domain_key
 def trainer_env(job: DDPJob, node: int, living: tuple[str, ...]) -> list[Manifest]:
     """The `env` of the trainer container of a node, before the template's own.
 
-    They come first, so that the template's variables and arguments can refer to them as `$(NODE_RANK)`; what it
-    mentions is not packed. `living` are the addresses of the gang's pods that already run.
+    They come first, so that the template's variables and arguments can refer to them as `$(NODE_RANK)`; variables
+    that the template mentions are not packed. `living` are the addresses of the gang's pods that already run.
     """
     values = {
         **_world(job, node),
@@ -39,7 +39,7 @@ def trainer_env(job: DDPJob, node: int, living: tuple[str, ...]) -> list[Manifes
 
 
 def master_env(job: DDPJob) -> list[Manifest]:
-    """Where whoever waits for rank 0 finds it: a program's store, or a supervisor."""
+    """Where the wait container finds rank 0: the ports of a program's store and of a supervisor."""
     return _listed(
         {
             Env.MASTER_ADDR: master_address(job),
@@ -50,7 +50,7 @@ def master_env(job: DDPJob) -> list[Manifest]:
 
 
 def by_name(env: Sequence[Manifest]) -> Iterator[Manifest]:
-    """The same variables as a supervisor sees them, the packed ones too under their own names."""
+    """The variables as a supervisor sees them: packed variables, too, under their own names."""
     for variable in env:
         if variable["name"] == Env.SUPERVISOR:
             yield from _listed(json.loads(variable["value"]))
@@ -61,7 +61,7 @@ def by_name(env: Sequence[Manifest]) -> Iterator[Manifest]:
 def _packed(values: Mapping[str, object], spec: DDPJobSpec) -> dict[str, object]:
     """Puts what only a supervisor reads into one variable, unless the template mentions it.
 
-    The API server keeps each variable twice, once as a field that the operator manages, and writes it anew with each
+    The API server keeps each variable twice, once as a field that the operator manages, and rewrites both with each
     status of the pod.
     """
     template, names = str(spec.trainer), PACKED_BEHIND_SUPERVISOR if spec.supervisor else PACKED_VARIABLES
@@ -90,7 +90,7 @@ def _world(job: DDPJob, node: int) -> dict[str, object]:
         Env.NODE_RANK: node,
         Env.NPROC_PER_NODE: procs,
     }
-    # If a node has several, each has its own values, which torchrun or the supervisor sets.
+    # With several processes on a node, torchrun or the supervisor sets these for each process.
     if procs == 1:
         world |= {Env.RANK: node, Env.LOCAL_RANK: 0, Env.LOCAL_WORLD_SIZE: 1}
     return world
@@ -139,7 +139,7 @@ def _supervisor(job: DDPJob, living: tuple[str, ...]) -> dict[str, object]:
         Env.CONTROL_PORT: control_port,
         Env.PEERS: ",".join(f"{host}:{control_port}" for host in (master_address(job), *map(_host, living))),
         Env.SECRET_FILE: f"{SECRET_DIRECTORY}/{SECRET_KEY}",
-        # Each counts as a restart: after one too many the job fails, and should not have started again.
+        # Each counts as a restart: after one too many the job fails, and supervisors must not start the gang again.
         Env.IN_PLACE_RESTARTS: min(restart.in_place_restarts, restart.max_restarts) if in_place else 0,
         Env.RESTART_WINDOW_SECONDS: restart.window_seconds,
         Env.LEAVE_TO_OPERATOR: left_to_operator(restart),

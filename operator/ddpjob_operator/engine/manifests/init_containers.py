@@ -13,10 +13,10 @@ from ddpjob_operator.engine.snapshot import Manifest
 
 WAIT_CONTAINER = "wait-for-master"
 WAITING_FOR_MASTER = "waiting for the master's port"
-"""What messages say of a pod in which it runs."""
+"""What messages say of a pod in which the wait container runs."""
 
 VOLUMES_AND_NETWORK = "waiting for its volumes and network"
-"""What messages say of a pod that has neither yet: which volume is missing, only the kubelet's events say."""
+"""What messages say of a pod that has neither yet; only the kubelet's events name the missing volume."""
 
 RESOURCES = {"cpu": "100m", "memory": "64Mi"}
 """Both as request and as limit, since a quota may require both. A pod's request is the larger of its largest init
@@ -24,7 +24,7 @@ container's and the sum of its containers': this adds nothing if the trainer req
 not claim a whole one under the static CPU policy."""
 
 ALIKE = ("image", "imagePullPolicy", "securityContext")
-"""The fields that it shares with the trainer: nothing else has to be pulled or admitted."""
+"""The fields that our init containers copy from the trainer: no other image has to be pulled or admitted."""
 
 PROGRAM = f"""\
 import os, signal, socket, time
@@ -81,7 +81,7 @@ def reserve_container(trainer: Manifest) -> Manifest:
 
 
 def wait_container(trainer: Manifest, master: list[Manifest]) -> Manifest:
-    """The container for the pod of a trainer; `master` are the variables that tell where rank 0 is.
+    """The init container that waits for rank 0; `master` are the variables that tell where rank 0 is.
 
     It waits forever: the operator decides how long is too long. Every try resolves the name again.
     """

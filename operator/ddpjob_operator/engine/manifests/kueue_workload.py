@@ -14,11 +14,11 @@ from .names import job_labels, kueue_workload_name, owned
 
 POD_SET = "nodes"
 JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
-"""By which Kueue's own tools find a job's Workload."""
+"""The label by which Kueue's own tools find a job's Workload."""
 POD_SET_LABEL = "kueue.x-k8s.io/podset"
 WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
-"""Of pods for which Kueue chooses the domain of a topology: it adds a node selector, and removes the gate."""
+"""The scheduling gate of pods whose topology domain Kueue chooses: it adds a node selector, and removes the gate."""
 UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
 
 TOPOLOGY = {
@@ -33,7 +33,7 @@ OF_POD = (
     "resourceClaims",
 )
 OF_CONTAINER = ("name", "resources", "restartPolicy")
-"""All that Kueue reads of a template: a Workload with all of it would be as large as the job."""
+"""The fields of a template that Kueue reads: with all fields, a Workload would be as large as the job."""
 
 
 def build_kueue_workload(job: DDPJob, queue: Queue) -> Manifest:
@@ -57,12 +57,12 @@ def build_kueue_workload(job: DDPJob, queue: Queue) -> Manifest:
 
 
 def asked(job: DDPJob) -> str:
-    """A digest of what the job asks for besides the number of nodes: with another one it needs another quota."""
+    """A digest of what the job asks for besides the number of nodes: if it changes, the job needs another quota."""
     return hashlib.sha256(json.dumps(_of_template(job), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def priority_class_ref(job: DDPJob, queue: Queue) -> Manifest | None:
-    """The class that says who comes first: the queue's own kind by a label, else that of the pods."""
+    """The job's priority class in its queue: the WorkloadPriorityClass that a label names, else that of the pods."""
     if queue.priority_class:
         return {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": queue.priority_class}
     if name := job.spec.template["spec"].get("priorityClassName"):
@@ -71,7 +71,7 @@ def priority_class_ref(job: DDPJob, queue: Queue) -> Manifest | None:
 
 
 def place(pod: Manifest, name: str, placement: Placement) -> None:
-    """Gives a pod what its queue has admitted it with; what its template says itself stays beside it."""
+    """Adds the placement by its queue to a pod, beside the labels, selectors and tolerations of the template."""
     spec, metadata = pod["spec"], pod["metadata"]
     labels, annotations = metadata["labels"], metadata["annotations"]
     metadata["labels"] = {**labels, **placement.labels, POD_SET_LABEL: POD_SET}

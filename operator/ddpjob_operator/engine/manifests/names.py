@@ -1,4 +1,4 @@
-"""Names of what belongs to a job, all known beforehand: the API server notices if something is created twice."""
+"""Names of the objects that belong to a job. All are known beforehand: the API server refuses to create one twice."""
 
 import hashlib
 from typing import Any
@@ -9,7 +9,7 @@ from ddpjob_operator.api.ownership import name_in_queue, name_of_group, name_of_
 from ddpjob_operator.engine.owned import OwnedKind
 
 SECRET_HASH_LENGTH = 16
-"""Long enough that no two jobs ever share one: an object with the name is taken for the job's own without a look."""
+"""Long enough that no two jobs ever share a hash: an object with this name is taken for the job's own unread."""
 
 
 def pod_name(job: DDPJob, node: int, incarnation: int) -> str:
@@ -44,7 +44,7 @@ def present_pod_name(job: DDPJob, node: int) -> str:
 
 
 def digest_of_name(job: DDPJob) -> str:
-    """Tells a job from its copies: whoever copies a file may replace the name wherever it occurs, but not in this."""
+    """Tells a job from its copies: whoever copies a file may replace the name wherever it occurs, but not here."""
     return suffix(f"{job.metadata.namespace}/{job.metadata.name}")
 
 
@@ -59,7 +59,7 @@ def job_labels(job: DDPJob) -> dict[str, str]:
 
 
 def headed(kind: OwnedKind, job: DDPJob, name: str) -> dict[str, Any]:
-    """How the manifest of what belongs to a job begins."""
+    """The first fields of the manifest of an object that belongs to a job."""
     return {**kind.type_meta, "metadata": {**owned(job), "name": name, "labels": job_labels(job)}}
 
 

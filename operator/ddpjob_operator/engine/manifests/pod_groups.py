@@ -15,7 +15,7 @@ QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
 
 
 def build_workload(job: DDPJob) -> Manifest:
-    """The Workload of an attempt: what its PodGroup is made from, with a way back to the job."""
+    """The Workload of an attempt: what its PodGroup is made from, with a reference to the job."""
     return {
         **headed(WORKLOAD, job, _name(job)),
         "spec": {
@@ -47,13 +47,13 @@ def join(pod: Manifest, job: DDPJob) -> None:
 
 
 def _name(job: DDPJob) -> str:
-    """Of the present attempt's PodGroup, and of its Workload."""
+    """The name of the present attempt's PodGroup, and of its Workload."""
     assert job.status.pod_group, "an attempt with one was started"
     return job.status.pod_group
 
 
 def _of_volcano(job: DDPJob) -> Manifest:
-    """Volcano reads the queue from an annotation of pods, as of those that it makes groups for itself."""
+    """Volcano's PodGroup. Its queue comes from an annotation of the pods, as in groups that Volcano makes itself."""
     pod, annotations = job.spec.template["spec"], job.spec.template.get("metadata", {}).get("annotations", {})
     queue = {"queue": annotations[QUEUE_ANNOTATION]} if QUEUE_ANNOTATION in annotations else {}
     priority = {"priorityClassName": pod["priorityClassName"]} if "priorityClassName" in pod else {}

@@ -11,7 +11,7 @@ SCRATCH_VOLUME = "ddpjob-scratch"
 HOME_PATH = "/ddpjob/home"
 TMP_PATH = "/tmp"  # noqa: S108  Programs that do not ask TMPDIR write here.
 PLACES = (("HOME", HOME_PATH, "home"), ("TMPDIR", TMP_PATH, "tmp"))
-"""Variable, path and part of the scratch volume. An image has no home for our user, and may be read-only."""
+"""Variable, path, and subdirectory of the scratch volume. An image has no home for our user, and may be read-only."""
 
 USER_NAME = "ddpjob"
 """Python's getpass, and with it torch.compile of older releases, fails if the user has no name anywhere."""
@@ -42,7 +42,8 @@ def _confinement(own: Manifest) -> Manifest:
         if "runAsUser" not in own:
             given |= {"runAsUser": USER, "runAsGroup": USER}
     if not own.get("privileged"):
-        # Forbidden, it would void added capabilities for all but root: others get them only from files they run.
+        # Forbidding it would void added capabilities for users other than root, who get them only from files that
+        # they run.
         if not own.get("capabilities", {}).get("add"):
             given["allowPrivilegeEscalation"] = False
         given["capabilities"] = {"drop": ["ALL"]}
@@ -57,7 +58,7 @@ def _is_root(own: Manifest) -> bool:
 
 
 def _give_places(container: Manifest) -> None:
-    """Gives each container a home and a directory for temporary files of its own."""
+    """Gives a container a home and a directory for temporary files of its own."""
     own = container.get("env", [])
     named = {variable["name"] for variable in own}
     mounts = container.setdefault("volumeMounts", [])

@@ -12,13 +12,13 @@ TOPOLOGY_VOLUME = "ddpjob-topology"
 
 
 def domain_key(job: DDPJob) -> str | None:
-    """The label of Kubernetes nodes whose value a pod is told; None: nothing in its ranks' front could heed it."""
+    """The label of Kubernetes nodes whose value a pod is told; None: none is named, or no supervisor could use it."""
     topology = job.spec.topology
     return topology.key if topology and job.spec.supervisor else None
 
 
 def called(job: DDPJob) -> str:
-    """What nodes are called by their numbers: ranks, where those are the numbers of their only processes, too."""
+    """What messages put before a node's number: `rank` where it is its only process's rank as well, else `node`."""
     procs_per_node = job.status.procs_per_node or job.spec.resolved_procs_per_node()
     return "rank" if procs_per_node == 1 and domain_key(job) is None else "node"
 

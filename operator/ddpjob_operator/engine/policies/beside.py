@@ -1,4 +1,4 @@
-"""What stands beside a job's pods for as long as it has any: what there is to be, and how that is set right.
+"""The objects that stand beside a job's pods for as long as it has any: created if missing, deleted if superfluous.
 
 The disruption budget and the place in a queue come and go by rules of their own (`drains.py`, `queue.py`).
 """
@@ -42,15 +42,15 @@ def _policy_name(job: DDPJob) -> str | None:
 
 
 def _group_name(kind: OwnedKind) -> Callable[[DDPJob], str | None]:
-    """Of the present attempt's PodGroup and its Workload.
+    """The name of the present attempt's PodGroup and its Workload, for jobs whose scheduler knows this kind.
 
-    Each attempt has its own: all but minCount of one is immutable, it says only once why it waits, and pods of a
-    former attempt whose nodes do not answer would count as placed.
+    Each attempt has a PodGroup of its own: all fields of one but minCount are immutable, it says only once why it
+    waits, and pods of a former attempt whose Kubernetes nodes do not answer would count as placed.
     """
     return lambda job: job.status.pod_group if group_kind(job) is kind else None
 
 
-# Policies first, so that no pod is open even for a moment.
+# NetworkPolicies first, so that no pod is open even for a moment.
 BESIDE: Mapping[OwnedKind, _Beside] = {
     NETWORK_POLICY: _Beside(_policy_name, lambda job, view: build_network_policy(job, view.snapshot.settings)),
     SERVICE: _Beside(lambda job: job.status.network.service, lambda job, _: build_service(job)),
@@ -61,14 +61,14 @@ BESIDE: Mapping[OwnedKind, _Beside] = {
 
 
 def set_right(view: View, job: DDPJob) -> tuple[Action, ...]:
-    """Creates what is missing beside the pods of a job, then deletes what is not wanted any more."""
+    """Creates the objects that are missing beside the pods of a job, then deletes those that are no longer wanted."""
     creates, deletes = list[Create](), list[Delete]()
     for kind, wanted in BESIDE.items():
-        if kind not in view.snapshot.owned:  # Nobody can make one here.
+        if kind not in view.snapshot.owned:  # The operator cannot create such objects here.
             continue
-        name, there = wanted.name(job), view.snapshot.owned[kind]
-        names = {one if isinstance(one, str) else one.name for one in there}
-        ending = {one.name for one in there if isinstance(one, PodGroup) and one.deleting}
+        name, existing = wanted.name(job), view.snapshot.owned[kind]
+        names = {known if isinstance(known, str) else known.name for known in existing}
+        ending = {group.name for group in existing if isinstance(group, PodGroup) and group.deleting}
         if name is not None and name not in names:
             creates.append(Create(kind, wanted.build(job, view)))
         if "delete" in kind.verbs:
@@ -77,9 +77,9 @@ def set_right(view: View, job: DDPJob) -> tuple[Action, ...]:
 
 
 def chosen(view: View) -> StatusChanges:
-    """What of it is fixed for the coming attempts: what the job says, else what it started with.
+    """The choice of NetworkPolicy for the coming attempts: the spec's, else that of the first start.
 
-    Where nobody can make a NetworkPolicy, it has none.
+    A first start takes the operator's setting, or none where the operator cannot create NetworkPolicies.
     """
     possible = NETWORK_POLICY in view.snapshot.owned
     first = view.snapshot.settings.network_policy if possible else NetworkPolicy.DISABLED
@@ -87,6 +87,6 @@ def chosen(view: View) -> StatusChanges:
 
 
 def outdated(view: View) -> tuple[Delete, ...]:
-    """What has to be replaced before the gang goes on: a NetworkPolicy opens the status port that there was."""
+    """The NetworkPolicy, if it has to be deleted and recreated before a start because the status port has changed."""
     replaced = view.started and view.status.network.status_port != view.spec.network.status_port
     return tuple(Delete(NETWORK_POLICY, name) for name in view.snapshot.owned.get(NETWORK_POLICY, ()) if replaced)

@@ -1,6 +1,6 @@
-"""Nodes that are drained: a PodDisruptionBudget refuses evictions until the gang has saved a checkpoint.
+"""Kubernetes nodes that are drained: a PodDisruptionBudget refuses evictions until the gang has saved a checkpoint.
 
-For a bounded time: it may be a program that reports no checkpoints, or has stopped saving.
+Only for a bounded time: the program may report no checkpoints, or may have stopped saving.
 """
 
 from dataclasses import replace
@@ -26,8 +26,8 @@ SWITCHED_OFF = "the operator's administrator lets no drain wait (drainProtection
 def protected(view: View, verdict: Verdict) -> Verdict:
     """Lets pods be evicted only after a checkpoint was saved, if the job asks for that.
 
-    The budget exists exactly while evictions are refused: whoever reads it sees that, and once it is deleted nobody
-    has to wait for a controller to take notice.
+    The PodDisruptionBudget exists exactly while evictions are refused: its readers see that, and once it is deleted
+    no eviction has to wait for a controller to notice.
     """
     there = view.snapshot.has(DISRUPTION_BUDGET)
     if not (there or _is_asked_for(view)) or there is None or DeleteJob() in verdict.actions:
@@ -43,7 +43,7 @@ def protected(view: View, verdict: Verdict) -> Verdict:
 
 
 def protected_due(view: View) -> Times:
-    """When evictions are refused again, or no longer since nothing is saved any more; and after a refusal."""
+    """When evictions are refused again, when they no longer are because nothing was saved, and when to try again."""
     refusal, there = view.snapshot.refusal, view.snapshot.has(DISRUPTION_BUDGET)
     if there is None:
         return
@@ -61,7 +61,7 @@ def is_protected(view: View) -> bool:
     closes, gives_up = _closes(view), _gives_up(view)
     if closes is not None and view.now < closes:
         return False
-    # Once evictions are no longer refused, nobody begins again because the time is in doubt.
+    # In doubt about the time, a budget that exists stays, but none is created again.
     held_up = view.snapshot.has(DISRUPTION_BUDGET) and not view.is_due(gives_up)
     return gives_up is not None and (view.now < gives_up or bool(held_up))
 
@@ -89,7 +89,7 @@ def _is_worth_it(view: View) -> bool:
 
 
 def _closes(view: View) -> datetime | None:
-    """When the time after the last save is over; None if there was none."""
+    """When evictions are refused again after the last save; None if there was none."""
     return after(_saved_at(view), OPEN.total_seconds())
 
 

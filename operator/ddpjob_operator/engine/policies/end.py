@@ -32,7 +32,7 @@ from .steps import budget, delete, restarting, short_grace, start_again, stop, s
 from .verdict import Times, Verdict
 
 GENTLE = DEADLINES | {Reason.RANK_ZERO_SUCCEEDED}
-"""Reasons to end at which pods have something to save, and so get their own grace period."""
+"""Reasons for a job's end with which its pods have something to save, and so get their own grace period."""
 
 AT_ONCE = 1
 """Seconds. With 0 the API server would forget a pod that may still run."""
@@ -60,12 +60,12 @@ def finished_due(view: View) -> Times:
 
 
 def _restored(view: View) -> Verdict | None:
-    """The end of one that had finished, and has come back without its status as from a backup.
+    """The end of a job that had finished, but came back without its status, such as from a backup.
 
-    A copy of a finished job has its mark, too, but another name: it is a new job.
+    A copy of a finished job has the mark of the original, but another name: it is a new job.
     """
     final, _, name = (view.snapshot.mark or "").partition(" ")
-    has_status = view.status.observed_generation > 0  # Then that one decides.
+    has_status = view.status.observed_generation > 0  # A job that has a status is not restored from its mark.
     if has_status or name != digest_of_name(view.snapshot.job):
         return None
     target = ConditionType.SUCCESS_CRITERIA_MET if final == State.SUCCEEDED else ConditionType.FAILURE_TARGET
@@ -86,7 +86,7 @@ def ending(view: View) -> Verdict | None:
 
 
 def _as_known_now(view: View, entry: Entry | None, message: str) -> str:
-    """The message of a decision, with the rank that is now known to have failed first."""
+    """The message of the decision to end, with the rank that is now known to have failed first."""
     known = view.status.last_incident
     if known is None or entry is None:
         return message
@@ -110,7 +110,7 @@ def succeeded(view: View) -> Verdict | None:
 
 
 def _rank_zero_finished(view: View) -> bool:
-    """Whether rank 0 is done: it may also exit with 0 because all save together when one of them is told to stop."""
+    """Whether rank 0 finished by itself: it also exits with 0 if all save together because one was told to stop."""
     first = view.current.get(0)
     ended_at = first.exit.finished_at if first is not None and first.exit is not None else None
     others = (pod for node, pod in view.current.items() if node not in view.finished)
@@ -133,7 +133,7 @@ def past_deadlines(view: View) -> Verdict | None:
 
 
 def deadlines_due(view: View) -> Times:
-    """Until the job has finished."""
+    """When the job's deadlines pass, until it has finished."""
     if not view.status.finished:
         yield deadline(view.spec, view.status)
         yield start_deadline(view.spec, view.status)
@@ -155,9 +155,10 @@ def expiry(spec: DDPJobSpec, status: DDPJobStatus) -> datetime | None:
 
 
 def end(view: View, target: ConditionType, reason: str, message: str, blame: StatusChanges | None = None) -> Verdict:
-    """The decision to end, and the end itself once nothing runs.
+    """Decides that the job ends, and ends it once nothing runs.
 
-    `blame` records the incident because of which it ends; without it, what is now known of the last one is recorded.
+    `blame` records the incident because of which it ends; without it, the last incident is recorded as far as it is
+    known now.
     """
     failed = target is ConditionType.FAILURE_TARGET
     decided = Say(target, value=True, reason=reason, message=message)
@@ -183,7 +184,7 @@ def fail(view: View, reason: str, message: str, **changes: Unpack[StatusChanges]
 
 
 def _excused(view: View, said: Condition, entry: Entry | None) -> Verdict | None:
-    """A job does not fail for a restart too many if the failure was a disruption, and one more of them is allowed."""
+    """A job does not fail for one restart too many if the failure was a disruption, and one more is allowed."""
     if said.reason not in EXCUSABLE or entry is None or entry.judgement.action is not RestartAction.RESTART_FREE:
         return None
     entry = excused(view, entry, budget(view))
@@ -197,15 +198,16 @@ def _excused(view: View, said: Condition, entry: Entry | None) -> Verdict | None
 
 
 def _goes_on(view: View, pod: Pod, reason: str) -> bool:
-    """Whether a pod may keep running after the job's end, as its user wants; a deadline ends it all the same."""
+    """Whether a pod may keep running after the job's end (cleanPodPolicy None); a deadline ends it anyway."""
     keeps = view.spec.clean_pod_policy is CleanPodPolicy.NONE and reason not in {*GENTLE, Cause.STARTED_OVER}
     return keeps and not pod.deleting and pod.node < view.nodes
 
 
 def _stopping(view: View, pods: tuple[Pod, ...], reason: str, first: str) -> tuple[Action, ...]:
-    """Stops pods. At a deadline those that run are kept, with their logs: nothing else shows what they did.
+    """Stops pods. At a deadline, those that run are kept with their logs: nothing else shows what they did.
 
-    Otherwise only `first` is kept, the one that failed first; and none of a gang that must not save any more.
+    After a failure only `first` is kept, the pod that failed first. A gang that has started over is deleted at once,
+    because it must not save any more.
     """
     if reason == Cause.STARTED_OVER:
         return delete(view, pods, grace=AT_ONCE)

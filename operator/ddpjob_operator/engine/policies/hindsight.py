@@ -17,20 +17,21 @@ AVOIDED_FOR = timedelta(hours=1)
 
 
 def news(view: View) -> Entry | None:
-    """The last incident by what is known of it now; None if the status already says the same."""
+    """The last incident, amended by what is known of it now; None if the status already says the same."""
     known = view.status.last_incident
     return None if known is None else amended(view, with_later_reports(Facts.of(known), _said_since(view, known)))
 
 
 def hindsight(view: View, entry: Entry | None) -> StatusChanges:
-    """The fields of the status that change by this news and by what else is known now; empty if there is nothing new.
+    """The fields of the status that change by this entry, and the lost Kubernetes nodes; empty if nothing is new.
 
-    A pod that was lost with its Kubernetes node reports nothing: it is overdue. That explains the loss of a peer, and
-    nothing else: a pod that hangs while it stops is overdue as well.
+    A pod that was lost with its Kubernetes node reports nothing and becomes overdue. That explains the loss of a
+    peer, and nothing else: a pod that hangs while it stops becomes overdue as well.
     """
     fields: StatusChanges = {}
     silent = tuple(pod.node_name for pod in view.overdue if pod.node_name)
-    # They displace none: after the loss of a rack, each look would displace what the previous look had added.
+    # Only as many as there is room for: after the loss of a rack, each look would displace what the previous look had
+    # added.
     if avoided := avoiding(view, silent, at_most=MAX_AVOIDED - len(view.avoided)):
         fields["avoided_node_names"] = avoided
     return fields if entry is None else {**fields, **entry.recorded}
@@ -38,14 +39,14 @@ def hindsight(view: View, entry: Entry | None) -> StatusChanges:
 
 def avoiding(view: View, names: tuple[str, ...], *, at_most: int = MAX_AVOIDED) -> tuple[AvoidedNodeName, ...]:
     """The Kubernetes nodes to avoid, with the first `at_most` new ones, the newest last; empty if none is new."""
-    known = {one.node_name for one in view.avoided}
+    known = {avoided.node_name for avoided in view.avoided}
     new = [name for name in dict.fromkeys(names) if name not in known][:at_most]
     added = (AvoidedNodeName(node_name=name, until=view.now + AVOIDED_FOR) for name in new)
     return (*view.avoided, *added)[-MAX_AVOIDED:] if new else ()
 
 
 def _said_since(view: View, known: Incident) -> list[Facts]:
-    """What the other pods of the failed attempt have reported since."""
+    """The failures that the other pods of the failed attempt have reported since."""
     attempt, now = known.attempt, view.now
     present = (pod for node, pod in view.current_unsteady.items() if node not in view.finished)
     pods = _gang_of(view, known) if was_answered(view) else tuple(present)
@@ -56,20 +57,21 @@ def _said_since(view: View, known: Incident) -> list[Facts]:
 
 
 def _gang_of(view: View, known: Incident) -> tuple[Pod, ...]:
-    """The last pods of the previous gang, if the incident ended it; a gang that lives on has nothing more to report.
+    """The last pods of the previous gang, if the incident `known` ended it; a gang that lives on has no more to say.
 
-    Nor has one that ended for another reason, after an incident that was answered in place. The pods of older
-    incidents do not count as evidence of this one, unless they lived on and report that they took part in it.
+    Nor does a gang that ended for another reason, after an incident that was answered in place. Pods of older
+    incidents are no evidence of this one, unless they lived on and report a later attempt than that of their
+    incident.
     """
-    said = view.status.condition(ConditionType.RESTARTING)
-    if said is None or (said.status, said.reason) != ("True", known.cause):
+    restarting = view.status.condition(ConditionType.RESTARTING)
+    if restarting is None or (restarting.status, restarting.reason) != ("True", known.cause):
         return ()
     job, incarnations = view.snapshot.job, view.status.bookkeeping.incarnations
     gang = range(incarnations.former, incarnations.default)
     if all(known.pod != pod_name(job, known.node, incarnation) for incarnation in gang):
         return ()
     # Reversed: of several incidents of one pod, the latest counts.
-    older = {one.pod: one.attempt for one in reversed(view.status.incidents[1:])}
+    older = {incident.pod: incident.attempt for incident in reversed(view.status.incidents[1:])}
     ours = [
         pod
         for pod in view.snapshot.pods

@@ -29,7 +29,7 @@ def restarted_in_place(view: View) -> Verdict | None:
     # A report of an older attempt is from before the gang was started again, and has been accounted for.
     if heard is None or heard.attempt < attempt:
         return None
-    # Until all have gathered, the attempt that an incident ended is the last one.
+    # While supervisors gather, the report still names the attempt that the incident ended.
     last = heard.attempt if heard.phase is Phase.GATHERING else heard.attempt - 1
     new = next((incident for incident in heard.incidents if attempt <= incident.attempt <= last), None)
     if new is not None:
@@ -40,13 +40,14 @@ def restarted_in_place(view: View) -> Verdict | None:
 
 
 def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
-    """Nodes whose pods were lost, if the others live on and wait for new ones; empty if the whole gang has to go."""
+    """Nodes whose pods were lost, if the others live on and wait for new ones; empty if all are to be replaced."""
     nodes = {failure.node for failure in failures}
     others = [pod for node, pod in view.current.items() if node not in nodes]
-    # One must be running, to let the new pods join; and a node that has finished takes part in no more attempts.
+    # One of the others must run, to let the new pods join; and a node that has finished takes part in no more
+    # attempts.
     wait = not view.succeeded and all(pod.active for pod in others) and any(pod.running for pod in others)
     possible = view.spec.restart.mode is RestartMode.IN_PLACE and view.supervised
-    # The status names them one by one and has room for only so many; after that, all are replaced.
+    # The status lists replaced nodes one by one and has room for only so many; after that, all pods are replaced.
     few = len(view.status.bookkeeping.incarnations.replaced(nodes).exceptions) <= MAX_EXCEPTIONS
     alone = possible and wait and few and all(_took_its_pod(view, failure) for failure in failures)
     return tuple(sorted(nodes)) if alone else ()
@@ -70,8 +71,8 @@ def replaced(
 def lost_together(view: View, alone: tuple[int, ...], failures: list[Facts]) -> Verdict | None:
     """Pods that are lost before the gang has started again belong to the previous incident, at no further cost.
 
-    Only those that existed before it: if a new pod is lost, that is another incident. Where they cannot be replaced
-    alone, as when the last pod that waited for the others is lost as well, all start again.
+    Only pods that existed before that incident: the loss of a newer pod is another incident. If the lost pods cannot
+    be replaced alone, because the last pod that waited for the others is lost as well, for example, all start again.
     """
     if not all(_took_its_pod(view, failure) for failure in failures):
         return None
@@ -101,13 +102,13 @@ def lost_together(view: View, alone: tuple[int, ...], failures: list[Facts]) -> 
 
 
 def waits_in_vain(view: View) -> Verdict | None:
-    """A new pod that finds another node finished has nobody to train with: all start again, at no further cost.
+    """If another node has finished, a replacement pod has nobody to train with: all start again, at no further cost.
 
-    Its replacement was decided before it was known that the rank would finish. Not if only rank 0 counts and is done.
+    The replacement was decided before it was known that the node would finish. Not if only rank 0 counts and is done.
     """
     known = view.status.last_incident
     exceptions = view.status.bookkeeping.incarnations.exceptions
-    new = [view.current.get(one.node) for one in exceptions if one.node not in view.finished]
+    new = [view.current.get(exception.node) for exception in exceptions if exception.node not in view.finished]
     if known is None or not view.finished or _rank_zero_is_done(view):
         return None
     if not any(_in_vain(view, known, pod) for pod in new):
@@ -119,7 +120,7 @@ def waits_in_vain(view: View) -> Verdict | None:
 
 
 def _backoff_left(view: View) -> timedelta:
-    """How long the wait still lasts that the last incident has cost."""
+    """How much of the last incident's backoff is left."""
     until = view.status.backoff_until
     return max(until - view.now, timedelta(0)) if until else timedelta(0)
 
@@ -131,10 +132,10 @@ def _rank_zero_is_done(view: View) -> bool:
 
 
 def _in_vain(view: View, known: Incident, pod: Pod | None) -> bool:
-    """Whether a node's new pod comes too late for those that are done.
+    """Whether a node's new pod comes too late to train with the nodes that have finished.
 
-    The last report counts: an attempt too short to be reported looks like none, and is made once more. If an operator
-    cannot read reports, or has not read any yet, the pods' times have to prove it.
+    The last report decides: an attempt that is too short to be reported looks as if it never was, and is made once
+    more. If the operator cannot read reports, or has not read any yet, the pods' times have to prove it.
     """
     if pod is not None and not pod.active:
         return False
@@ -167,14 +168,14 @@ def _before(view: View, incident: Facts) -> Budget:
     last = view.status.last_incident
     window = timedelta(seconds=view.spec.restart.window_seconds)
     heard_together = last is not None and not view.status.is_true(ConditionType.RUNNING)
-    # Then the condition Running, which shows how long all was well, has not been written between the two.
+    # Then the condition Running, which shows for how long all was well, was not written between the two.
     if last is not None and heard_together and incident.time - last.time >= window:
         return Budget()
     return present(view.spec, view.status, min(incident.time, view.now))
 
 
 def _took_its_pod(view: View, failure: Facts) -> bool:
-    """Whether a failure took a pod away or killed its supervisor; after any other, the supervisors gave up."""
+    """Whether a failure took a pod away or killed its supervisor; after any other, the supervisors have given up."""
     pod = view.current.get(failure.node)
     return failure.cause in TAKEN_AWAY or (pod is not None and killed(pod))
 

@@ -33,13 +33,14 @@ from .steps import ANNOUNCED, attempt_after, restarting, short_grace, start_agai
 from .verdict import Times, Verdict
 
 HEARING_OUT = timedelta(seconds=10)
-"""The pod that failed first may be the last to be reported: the evidence, its log, would be deleted with it."""
+"""How long to wait for the end of the pod that failed first, which may be reported last: its deletion would delete
+the evidence, its log."""
 
 TICK = timedelta(microseconds=1)
 
 
 def incident(view: View) -> Verdict | None:
-    """Answers what went wrong: a pod that failed, or a recreated one that nobody is waiting for any more."""
+    """Answers what went wrong: a pod that failed, or a replacement pod that no other node waits for any more."""
     return _failed(view) or waits_in_vain(view)
 
 
@@ -66,7 +67,7 @@ def _failed(view: View) -> Verdict | None:
         return Verdict(
             view.status, f"{told(first, view.called)}; waiting for the other ranks' reports", wake_at=until
         )
-    # A node's clock may be ahead of ours: time that is still to come is no part of a window.
+    # The clock of a Kubernetes node may be ahead of ours: time that is still to come is no part of a window.
     entry = account(view, first, present(view.spec, view.status, min(first.time, view.now)))
     if why := final(view, entry):
         return fail(view, *why, **entry.noted)
@@ -76,7 +77,7 @@ def _failed(view: View) -> Verdict | None:
 
 def corrected(view: View) -> Verdict | None:
     """The last reports of the failed attempt's pods may correct its incident: that it was free, or final."""
-    # New pods are created only once the former ones have ended or are lost: no more is to be learned.
+    # New pods are created only once the former ones have ended or are lost, and have nothing more to report.
     if view.created:
         return None
     entry = news(view)
@@ -85,8 +86,8 @@ def corrected(view: View) -> Verdict | None:
         return None
     if entry is not None and entry.judgement.action is RestartAction.FAIL:
         return fail(view, entry.facts.cause, told(entry.facts, view.called), **fields)
-    known, said = view.status.last_incident, view.status.condition(ConditionType.RESTARTING)
-    if entry is None or known is None or said is None or said.reason != known.cause:
+    known, restart = view.status.last_incident, view.status.condition(ConditionType.RESTARTING)
+    if entry is None or known is None or restart is None or restart.reason != known.cause:
         return Verdict(updated(view, **fields), None)
     facts = entry.facts
     if (known.node, known.cause, known.message) == (facts.node, facts.cause, facts.message):
@@ -106,12 +107,13 @@ def _restart(view: View, entry: Entry, avoided: StatusChanges, *, grace: int | N
 def _failures(view: View) -> list[Facts]:
     """The failures of present pods that failed, cannot start, do not finish, are deleted by others, or vanished.
 
-    And of those that run, but whose supervisors are missed.
+    Also of pods that run, but whose supervisors are missed.
     """
     attempt, now, problems, noun = view.status.attempt, view.now, view.snapshot.kubernetes_node_problems, view.noun
     troubled = [pod for pod in view.current_unsteady.values() if _is_in_trouble(view, pod)]
     ends = [pod.exit.finished_at + TICK for pod in troubled if pod.exit and pod.exit.finished_at]
-    # Those that have yet to end come after: as time passes they would, and with it another would be the first.
+    # Pods that have not ended yet come after those that have. At `now` they might come first, or not, by the time of
+    # the look.
     later = max([now, *ends])
     found = [facts_of(pod, attempt, later if pod.active else now, problems, noun=noun) for pod in troubled]
     if view.is_due(_finish_timeout(view)):
@@ -135,7 +137,7 @@ def _finish_timeout(view: View) -> datetime | None:
 
 
 def _with_who_left(view: View, first: Facts) -> Facts:
-    """If a rank lost a peer and none failed, the reason may be the ranks that are done: the message names them."""
+    """If a rank lost a peer and none failed, the cause may be the ranks that are done: the message names them."""
     if first.cause is not Cause.PEER_LOST or not view.succeeded:
         return first
     return replace(first, message=text_of(f"{view.who_left} had left with exit code 0: {first.message}"))
@@ -144,16 +146,16 @@ def _with_who_left(view: View, first: Facts) -> Facts:
 def _blamed(view: View, found: list[Facts]) -> list[Facts]:
     """The failures of nodes that others report as the first to fail, and whose own pods have not ended yet."""
     known = {failure.node for failure in found}
-    said = (incident_told(pod, view.now) for pod in view.current_unsteady.values() if pod.failed)
-    named = {one.node: one for one in said if one is not None and one.node not in known}
-    waiting = (one for node, one in named.items() if node in view.current and view.current[node].active)
-    return [with_pod(view, one) for one in waiting]
+    told_by_pods = (incident_told(pod, view.now) for pod in view.current_unsteady.values() if pod.failed)
+    named = {facts.node: facts for facts in told_by_pods if facts is not None and facts.node not in known}
+    waiting = (facts for node, facts in named.items() if node in view.current and view.current[node].active)
+    return [with_pod(view, facts) for facts in waiting]
 
 
 def _heard_out_at(view: View, first: Facts) -> datetime | None:
     """Until when nothing is deleted, because the pod that failed first has not ended yet, or is not known.
 
-    None if that is not so, or has lasted long enough.
+    None if it has ended, or if the wait has been long enough.
     """
     pods = view.current.values()
     ends = [pod.exit.finished_at for pod in pods if pod.failed and pod.exit and pod.exit.finished_at]
@@ -162,7 +164,7 @@ def _heard_out_at(view: View, first: Facts) -> datetime | None:
     if not ends or not any(unknown or pod.node == first.node for pod in ending):
         return None
     until = min(ends) + HEARING_OUT
-    ahead = min(ends) > view.now + RESOLUTION  # By a wrong clock, which is not waited for.
+    ahead = min(ends) > view.now + RESOLUTION  # By a wrong clock; not waited for.
     return None if ahead or view.is_due(until) else until
 
 

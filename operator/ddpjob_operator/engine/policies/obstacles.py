@@ -33,20 +33,20 @@ def awaited(view: View) -> str:
 
 
 def no_image(view: View) -> Obstacle | None:
-    """The obstacle that neither the job nor the operator's administrator names an image."""
+    """The obstacle of a job whose image neither its template nor the operator's administrator names."""
     named = view.spec.trainer.get("image") or default_image(view)
     return None if named else Obstacle(Reason.IMAGE_MISSING, NO_IMAGE)
 
 
 def in_the_way(view: View) -> Obstacle | None:
-    """Why what is missing is not created: by the refusal that this process got, or else by the status.
+    """What keeps missing objects from being created: the refusal that this process got, else that of the status.
 
-    The status may hold a refusal that another process got; it stands until this one has tried.
+    The status may hold a refusal that a former process of the operator got; it stands until this process has tried.
     """
-    refusal, said = view.snapshot.refusal, view.status.condition(ConditionType.BLOCKED)
+    refusal, blocked = view.snapshot.refusal, view.status.condition(ConditionType.BLOCKED)
     if refusal is not None:
         return Obstacle(refusal.reason, refusal.message)
-    return Obstacle(said.reason, said.message) if said is not None and said.status == "True" else None
+    return Obstacle(blocked.reason, blocked.message) if blocked is not None and blocked.status == "True" else None
 
 
 def starts_again(view: View) -> str:
@@ -55,21 +55,21 @@ def starts_again(view: View) -> str:
 
 
 def _given_back(view: View) -> str:
-    """Why the gang gave back its nodes, until the next attempt has its pods; empty if it did not."""
-    said = view.status.condition(ConditionType.CREATED)
-    return said.message if said is not None and said.reason in GAVE_BACK else ""
+    """Why the gang gave back its Kubernetes nodes, until the next attempt has its pods; empty if it did not."""
+    created = view.status.condition(ConditionType.CREATED)
+    return created.message if created is not None and created.reason in GAVE_BACK else ""
 
 
 def so_many_run(view: View) -> str:
     """How many of the pods are running, and what the others are waiting for."""
-    told = "; ".join(part for part in (_waiting_for(view), ungrouped(view)) if part)
-    return f"{view.running + view.succeeded} of {view.pods(view.nodes)} running{f'; {told}' if told else ''}"
+    why = "; ".join(part for part in (_waiting_for(view), ungrouped(view)) if part)
+    return f"{view.running + view.succeeded} of {view.pods(view.nodes)} running{f'; {why}' if why else ''}"
 
 
 def ungrouped(view: View) -> str:
-    """That the present attempt has no PodGroup although the job says how it is to be placed; empty if that is not so.
+    """The message that the present attempt lacks a PodGroup although spec.scheduling asks for one; else empty.
 
-    The template's own one is the template's matter.
+    A PodGroup that the template names excludes spec.scheduling.
     """
     asked = view.spec.scheduling
     grouped = view.status.pod_group
@@ -78,7 +78,7 @@ def ungrouped(view: View) -> str:
 
 
 def _waiting_for(view: View) -> str:
-    """What the scheduler says of the whole gang or, once it is placed, which node it is waiting for and why."""
+    """Why the scheduler has not placed the gang or, once a pod is placed, which node is waiting and why."""
     group = view.pod_group
     if group is not None and group.waiting is not None and not view.placed:
         return f"no room for the gang yet: {group.waiting}{_lacking(view, group.waiting)}"
@@ -96,13 +96,13 @@ def _waiting_for(view: View) -> str:
 
 
 def _lacking(view: View, said: Waiting) -> str:
-    """What the first pod lacks of which the scheduler says more than what it says of the whole group."""
+    """The scheduler's message about the first pod that says more than its message about the whole group."""
     own = ((node, pod.waiting.message) for node, pod in view.current.items() if pod.waiting is not None)
     return next((f"; {view.called} {node}: {words}" for node, words in own if words not in said.message), "")
 
 
 def _volumes(view: View, pod: Pod) -> str:
-    """What a pod's volumes need, if it is waiting for them: if something is missing, it is among these."""
+    """The objects that a pod's volumes are made from, if it waits for them: a missing one must be among these."""
     if pod.waiting is None or pod.waiting.reason != VOLUMES_AND_NETWORK:
         return ""
     volumes = needed(view.spec.template)
@@ -110,7 +110,7 @@ def _volumes(view: View, pod: Pod) -> str:
 
 
 def _topology(view: View, pod: Pod) -> str:
-    """Which label the scheduler goes by if no Kubernetes node is close enough: it may be that none has it."""
+    """The topology label that is required, if the scheduler finds no Kubernetes node: it may be that none has it."""
     topology = view.spec.topology
     if topology is None or topology.required is None or pod.waiting is None or "affinity" not in pod.waiting.message:
         return ""
@@ -118,7 +118,7 @@ def _topology(view: View, pod: Pod) -> str:
 
 
 def _silent(view: View, pod: Pod) -> Waiting:
-    """What a pod is waiting for if neither the scheduler nor its kubelet says why."""
+    """What a pod is probably waiting for, if neither the scheduler nor its kubelet reports it."""
     if pod.node_name is not None:
         return Waiting(f"starting on Kubernetes node {pod.node_name}")
     scheduler = view.spec.template["spec"].get("schedulerName", DEFAULT_SCHEDULER)

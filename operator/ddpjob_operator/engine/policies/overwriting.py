@@ -14,7 +14,7 @@ from .verdict import Verdict
 
 
 def overwriting(view: View) -> Verdict | None:
-    """A job fails rather than have an attempt that started over replace what it saved, if a rule says so."""
+    """A job fails if an attempt starts over and a rule says so, before that replaces what the job has saved."""
     progress, said = progress_of(view), began_of(view)
     if not said or progress is None or progress.attempt != view.status.attempt:
         return None

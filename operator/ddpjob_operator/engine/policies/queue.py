@@ -33,10 +33,10 @@ NO_KUEUE = Obstacle(
 )
 
 BLOCKING = frozenset({"ExceedsMaxQuota", "Inadmissible", "Misconfigured", "NoMatchingFlavor"})
-"""Reasons of Kueue's for which waiting does not help: https://kueue.sigs.k8s.io/docs/concepts/workload/."""
+"""Kueue's reasons for which waiting does not help: https://kueue.sigs.k8s.io/docs/concepts/workload/."""
 
 REQUEUED = frozenset({"Preempted", "NodeFailures"})
-"""Reasons of an eviction after which Kueue expects the job to be queued again at once."""
+"""Kueue's reasons of an eviction after which it expects the job to be queued again at once."""
 
 ENTERING = Waiting(Reason.QUEUE_ENTERED, "the queue has not looked at it yet")
 ASKS_ANEW = Waiting(Reason.QUEUE_CHANGED, "the job asks for something else than it was admitted with")
@@ -51,7 +51,7 @@ RUN_CONDITIONS = (ConditionType.CREATED, ConditionType.RUNNING, ConditionType.RE
 def queued(view: View) -> Verdict | None:
     """A job waits until its queue admits it; if that is taken back, every pod saves within its own grace period.
 
-    What it costs is time, and nothing of the budget.
+    That takes nothing from the budget.
     """
     if view.snapshot.queue is None:
         return None
@@ -70,7 +70,7 @@ def _entering(view: View, queue: Queue) -> Verdict:
     enter = Create(KUEUE_WORKLOAD, build_kueue_workload(view.snapshot.job, queue))
     if view.refused:
         return _stop(view, TAKEN_OUT) if view.active else _wait(view, ENTERING, blocked=in_the_way(view))
-    # Nothing stops before it is known that the queue does not admit the job: it may do so at once.
+    # Running pods go on until the queue is known not to admit the job: it may do so at once.
     return (
         Verdict(view.status, None, (enter,))
         if view.active
@@ -93,13 +93,13 @@ def _stop(view: View, why: Waiting) -> Verdict:
 
 def _wait(view: View, why: Waiting, *actions: Action, blocked: Obstacle | None) -> Verdict:
     """Nothing of the job runs, or nothing yet. No deadline runs."""
-    # One that something else kept from starting has a start time already.
+    # A job that was obstructed before it entered the queue has a start time already.
     status = _halted(view, why) if view.started else updated(view, RESUMED, start_time=None)
     return Verdict(status, blocked.message if blocked else _words(why)[1], actions, queued=why, blocked=blocked)
 
 
 def _words(why: Waiting) -> tuple[str, str]:
-    """The reason, and a sentence."""
+    """The reason and the message of a job that waits in its queue."""
     return why.reason, f"Waiting in the queue: {why}"
 
 
@@ -117,7 +117,7 @@ def _why(view: View, own: KueueWorkload) -> Waiting:
 
 
 def _moves(view: View, own: KueueWorkload) -> Iterator[Action]:
-    """What a job of which nothing runs has to do to be admitted again."""
+    """What a job without running pods does to be admitted again."""
     if own.deleting:
         return
     if view.is_other_queue(own):
@@ -127,7 +127,7 @@ def _moves(view: View, own: KueueWorkload) -> Iterator[Action]:
 
 
 def _given_back(own: KueueWorkload) -> Patch:
-    """The queue keeps the quota until the job says that nothing runs any more: before that it is not free."""
+    """Releases the quota, which the queue keeps until the job reports that nothing of it runs any more."""
     reason, message = (own.waiting.reason, own.waiting.message) if own.waiting else ("Pending", "")
     conditions = (
         ("Requeued", reason in REQUEUED, reason, message),
@@ -143,20 +143,20 @@ def _unknown_flavor(view: View) -> Verdict | None:
     problem = next((flavor.problem for flavor in view.snapshot.flavors.values() if flavor.problem), None)
     if problem is None or (view.created and not view.missing):
         return None
-    # Nothing that we watch changes when the flavor can be read.
+    # No watch reports that the flavor can be read now.
     again = view.now + FLAVOR_RECHECK
     return Verdict(view.status, problem, wake_at=again, blocked=Obstacle(Reason.FLAVOR_UNKNOWN, problem))
 
 
 def queue_told_due(view: View) -> Times:
-    """When to try again what the queue has refused."""
+    """When to try again to write to the job's Workload, after a refusal."""
     refusal, waits = view.snapshot.refusal, view.held and not view.status.finished
     if refusal is not None and (waits or any(_told(view, view.status))):
         yield refusal.retry_at
 
 
 def queue_told(view: View, verdict: Verdict) -> Verdict:
-    """Tells the job's queue what it goes by, and leaves it once there is nothing to wait for."""
+    """Reports the job's state to its queue, and leaves the queue once the job has nothing to wait for."""
     if not view.snapshot.kueue_workloads or DeleteJob() in verdict.actions:
         return verdict
     if view.refused:
@@ -167,8 +167,8 @@ def queue_told(view: View, verdict: Verdict) -> Verdict:
 def _told(view: View, status: DDPJobStatus) -> Iterator[Action]:
     own, job = view.kueue_workload, view.snapshot.job
     if view.snapshot.queue is None or (job.spec.suspend and not status.finished and not view.active):
-        leaving = (one for one in view.snapshot.kueue_workloads or () if not one.deleting)
-        yield from (Delete(KUEUE_WORKLOAD, one.name) for one in leaving)
+        leaving = (workload for workload in view.snapshot.kueue_workloads or () if not workload.deleting)
+        yield from (Delete(KUEUE_WORKLOAD, workload.name) for workload in leaving)
     elif own is None or own.finished or own.deleting:
         return
     elif status.finished:
@@ -187,8 +187,8 @@ def _tells(own: KueueWorkload, condition: str, reason: str, message: str) -> Pat
 
 
 def _size(view: View, own: KueueWorkload) -> tuple[int, int | None]:
-    """How many nodes the queue is to be asked for by now, and how few will do."""
+    """How many nodes the job asks its queue for by now, and the fewest that it accepts."""
     spec = view.snapshot.job.spec
-    if own.reserved:  # What pods still use is not free.
+    if own.reserved:  # The quota that pods still use is not free.
         return own.nodes if len(view.active) > spec.nodes else spec.nodes, own.least
     return spec.nodes, spec.elastic.min_nodes if spec.elastic else None

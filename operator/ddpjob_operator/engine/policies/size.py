@@ -22,7 +22,8 @@ SETTLING = timedelta(seconds=5)
 the room may be reported before the pod's end is."""
 
 SLOWER = 3
-"""Volumes and images take longer than scheduling: this many times scheduleTimeoutSeconds."""
+"""All pods have to run within this many times scheduleTimeoutSeconds, because volumes and images take longer than
+scheduling."""
 
 
 def resized(view: View) -> Verdict | None:
@@ -74,7 +75,8 @@ def given_back(view: View) -> Verdict | None:
         return _give_back(view, f"{said} within {view.spec.schedule_timeout_seconds} s (scheduleTimeoutSeconds)")
     if not view.is_due(_stuck_time(view)):
         return None
-    # Ranks that wait for rank 0 are not stuck because of their nodes. If all are stuck, it is no node's fault.
+    # Ranks that wait for rank 0 are not stuck because of their Kubernetes nodes. If all are stuck, none of the nodes
+    # is to blame.
     waiting = [pod for pod in view.current_unsteady.values() if pod.active and not pod.running]
     blamed = [pod for pod in waiting if pod.waiting is None or pod.waiting.reason != WAITING_FOR_MASTER]
     avoided = (
@@ -102,10 +104,11 @@ def give_back_due(view: View) -> Times:
 
 
 def _gang_timeout(view: View) -> datetime | None:
-    """When a gang of which only some pods are scheduled gives back what it holds.
+    """When a gang with only some of its pods scheduled gives back what it holds.
 
-    A little later than was asked for, by an amount that differs from job to job and attempt to attempt: otherwise two
-    jobs that hold what the other one needs would let go at the same moment, and take the same Kubernetes nodes again.
+    A little later than the spec asks for, by an amount that differs from job to job and attempt to attempt: otherwise
+    two jobs that hold what the other one needs would let go at the same moment, and take the same Kubernetes nodes
+    again.
     """
     return _since_first_place(view, _schedule_seconds(view)) if 0 < view.placed < view.nodes else None
 
@@ -113,7 +116,7 @@ def _gang_timeout(view: View) -> datetime | None:
 def _stuck_time(view: View) -> datetime | None:
     """When a gang whose pods are all scheduled, but do not all get to run, gives back what it holds as well.
 
-    Never while an init container of the template is running: what it fetches takes as long as it takes.
+    Never while an init container of the template is running: its downloads may take any time.
     """
     waiting = [pod for pod in view.current_unsteady.values() if pod.active and not pod.running]
     if not waiting or view.placed < view.nodes or any(pod.waiting and pod.waiting.busy for pod in waiting):
@@ -136,9 +139,9 @@ def shrink_time(view: View) -> datetime | None:
 
 
 def _growth_time(view: View) -> datetime | None:
-    """When an elastic gang starts again with the reserves that are scheduled: soon if it is complete with them.
+    """When an elastic gang starts again with its scheduled reserves: soon if they complete it, else after a while.
 
-    Never once a node has finished: the others are about to.
+    Never once a node has finished: the others are about to finish as well.
     """
     elastic = view.spec.elastic
     found = [pod.scheduled_at or view.now for pod in view.found]
@@ -146,14 +149,14 @@ def _growth_time(view: View) -> datetime | None:
         return None
     if view.nodes + len(found) >= view.spec.nodes:
         return max(found) + SETTLING
-    # Each growth is a restart: so it waits a while, to grow by several at once.
+    # Each growth restarts the gang, so it waits a while, to grow by several nodes at once.
     return min(found) + max(SETTLING, timedelta(seconds=elastic.shrink_after_seconds))
 
 
 def _since_first_place(view: View, seconds: float) -> datetime | None:
-    """So many seconds after the first pod was scheduled: before that, the gang holds nothing.
+    """`seconds` after the first pod was scheduled: before that, the gang holds nothing.
 
-    If a running gang is waiting for replacements, counted from when these were created, or refused.
+    If a running gang waits for replacement pods: counted from their creation, or from its refusal.
     """
     placed = (pod.scheduled_at or pod.created_at for pod in view.current.values() if pod.node_name is not None)
     since = min((time for time in placed if time is not None), default=None)
@@ -167,14 +170,14 @@ def _since_first_place(view: View, seconds: float) -> datetime | None:
 
 
 def _since_restart(view: View) -> datetime | None:
-    said = view.status.condition(ConditionType.RESTARTING)
-    return said.last_transition_time if said else None
+    restarting_since = view.status.condition(ConditionType.RESTARTING)
+    return restarting_since.last_transition_time if restarting_since else None
 
 
 def reconcile_reserves(view: View) -> tuple[Action, ...]:
     """Creates the reserves of a gang that is smaller than it may be, and deletes those that are too many.
 
-    One that has failed is not recreated in this attempt, and none is wanted any more once a node has finished.
+    A reserve that has failed is not recreated in this attempt, and once a node has finished no reserves are wanted.
     """
     wanted = _wanted_beside(view)
     # Deleted without a grace period: no trainer runs in them, and their places are free at once.
@@ -201,9 +204,9 @@ def _with_nodes(view: View, nodes: int, reason: Reason, message: str, *, grace: 
 
 def _sized(view: View, nodes: int) -> StatusChanges:
     unchanged: StatusChanges = {
-        # What opens that port is replaced only after a suspension.
+        # The NetworkPolicy that opens the status port is replaced only after a suspension.
         "status_port": view.status.network.status_port,
-        # Nor does the job change otherwise if other resources count as GPUs by now.
+        # Unchanged even if the operator counts other resources as GPUs by now.
         "procs_per_node": view.status.procs_per_node,
         "backend": view.status.backend,
         "budget": budget(view),

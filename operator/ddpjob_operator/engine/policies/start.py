@@ -54,8 +54,8 @@ def obstructed(view: View) -> Verdict | None:
 def children(view: View) -> Verdict | None:
     """Creates everything that belongs to this attempt and does not exist yet, in one round.
 
-    A refusal stands until what was refused is created, even for a process that did not get the refusal itself: the
-    job reports it in the cluster's words, and tries again after a while.
+    A refusal stands until the refused object is created, even for a process of the operator that did not get the
+    refusal itself: the job reports it in the cluster's words, and tries again after a while.
     """
     actions = creating(view, view.status, view.missing)
     if not actions:
@@ -63,7 +63,8 @@ def children(view: View) -> Verdict | None:
     obstacle, refusal = in_the_way(view), view.snapshot.refusal
     if refusal is not None and view.now < refusal.retry_at:
         return Verdict(_seen(view), refusal.message, blocked=obstacle)
-    if view.up and obstacle is None:  # It runs all the same, and what is missing may only not have been seen yet.
+    # The gang runs anyway, and the watch may only not have reported the missing object yet.
+    if view.up and obstacle is None:
         return Verdict(_seen(view), None, actions)
     pods = f"Creating {len(view.missing)} of {view.pods(view.nodes)}"
     message = obstacle.message if obstacle else pods if view.missing else _beside(actions)
@@ -71,7 +72,7 @@ def children(view: View) -> Verdict | None:
 
 
 def _beside(actions: tuple[Action, ...]) -> str:
-    """What is done if no pod is missing."""
+    """The message while objects beside the pods are created or deleted, and no pod is missing."""
     kinds = [action.kind for action in actions if isinstance(action, Create | Delete)]
     if SERVICE in kinds:
         return "Creating the Service"
@@ -93,8 +94,8 @@ def under_way(view: View) -> Verdict | None:
     created = Say(ConditionType.CREATED, value=True, reason=Reason.PODS_CREATED, message=made)
     if not view.up:
         message = so_many_run(view)
-        said = Say(ConditionType.RUNNING, value=False, reason=Reason.PODS_STARTING, message=message)
-        return Verdict(updated(view, created, said), message, late)
+        starting = Say(ConditionType.RUNNING, value=False, reason=Reason.PODS_STARTING, message=message)
+        return Verdict(updated(view, created, starting), message, late)
     if comes_up(view):
         return Verdict(updated(view, created), missed(view) or starts_again(view) or None, late)
     all_run = f"{counted(view.nodes, 'node')} running"
@@ -117,7 +118,7 @@ def _finished(view: View) -> str:
 
 
 def _seen(view: View) -> DDPJobStatus:
-    """The last status, with whether all ranks have run since: they may, although something else is missing."""
+    """The last status, with when all ranks first ran: they may run although another object is missing."""
     return updated(view, first_run_time=_first_run(view))
 
 

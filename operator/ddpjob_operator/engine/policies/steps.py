@@ -37,31 +37,32 @@ from .beside import chosen, set_right
 from .verdict import Times, Verdict
 
 MOST_PEERS = 8
-"""One that runs is enough, and an environment variable is no place for thousands."""
+"""The most addresses that a pod gets: one that answers is enough, and a variable is no place for thousands."""
 
 DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' default, for pods that do not set it."""
 
 HURRY_MARGIN = timedelta(seconds=5)
-"""Deletion times are in whole seconds and from another clock; a smaller difference is not worth a second request."""
+"""A pod is deleted again only if that saves more than this: deletion times are in whole seconds and by another
+clock."""
 
 
 GAVE_BACK = frozenset({Reason.GANG_INCOMPLETE, Reason.GAVE_WAY})
-"""Why an attempt ended that never came up: nothing in it has anything to save."""
+"""Reasons with which an attempt ends that never came up: its pods have nothing to save."""
 
 ANNOUNCED = frozenset({Cause.EVICTED, Cause.PREEMPTED, Cause.POD_DELETED})
-"""Causes that leave a pod, and with it the whole gang, its grace period to save."""
+"""Causes with which a pod, and with it the whole gang, gets its grace period to save."""
 
 WITH_NOTICE = ANNOUNCED | {Reason.RESIZED, Reason.GROWN}
 
 
 def start(view: View, *says: Say) -> Verdict:
-    """A new attempt, not after an incident: all in one round, unless pods of the last attempt are still stopping."""
+    """Begins an attempt that follows no incident: in one round, unless pods of the last attempt still stop."""
     job = view.snapshot.job
     changes: StatusChanges = {
         **next_attempt(view),
         **stamped(view),
-        # Here and not in stamped(): with a new size, pods keep the user and rights that the job has.
+        # Not in stamped(), which a resize uses too: resized, a job keeps the user and rights of its pods.
         "pod_security": view.snapshot.settings.pod_security,
         "selector": f"{Label.JOB_UID}={job.metadata.uid}",
         "start_time": view.status.start_time or view.now,
@@ -85,17 +86,17 @@ def start_again(
     wait: timedelta = timedelta(0),
     **changes: Unpack[StatusChanges],
 ) -> Verdict:
-    """The gang stops and starts again, with these conditions and fields of the status."""
+    """The gang stops and starts again after `wait`, with these conditions and fields of the status."""
     until = view.now + wait if wait else None
     again: StatusChanges = {**next_attempt(view), **changes, "backoff_until": until}
     status = updated(view, *says, **again)
-    # By the new status: the pod of this incident stays, and one that was kept for an older incident may go.
+    # From the new status: the pod of this incident stays, but a pod that was kept for an older incident may go.
     left = view.with_status(status).removable
     return Verdict(status, message, stop(view, left, {culprit(status)}, grace=grace), wake_at=until)
 
 
 def give_back(view: View, reason: Reason, message: str, wait: timedelta, **changes: Unpack[StatusChanges]) -> Verdict:
-    """A gang that never came up gives back the nodes that it holds, at no cost, and tries again after a while."""
+    """A gang that never came up gives back its Kubernetes nodes, and tries again after `wait`. Not counted."""
     says = restarting(reason, message, came_up=False)
     verdict = start_again(view, says, message, grace=short_grace(view), wait=wait, **changes)
     return replace(verdict, events=(Event(warning=True, reason=reason, message=message),))
@@ -111,7 +112,7 @@ def replace_alone(
     until: datetime | None,
     **changes: Unpack[StatusChanges],
 ) -> Verdict:
-    """These nodes get new pods while the others wait for them; then all start again, with these fields of status."""
+    """The `lost` nodes get new pods while the others wait for them; then all start again, not before `until`."""
     incarnations = view.status.bookkeeping.incarnations.replaced(lost)
     fixed: StatusChanges = {"incarnations": incarnations, "supervised": True, "backoff_until": until}
     again: StatusChanges = {**fixed, **changes}
@@ -121,7 +122,7 @@ def replace_alone(
 
 
 def restarting(reason: str, message: str, *, came_up: bool = True) -> tuple[Say, ...]:
-    """The conditions of a gang that is to start again; one that never came up only tries again."""
+    """The conditions of a gang that starts again; `came_up` is False if it never ran and only tries again."""
     to_come = "To be created for the next attempt" if came_up else message
     return (
         Say(ConditionType.RESTARTING, value=came_up, reason=reason, message=message),
@@ -138,7 +139,7 @@ def waiting_to_end(view: View, count: int) -> str:
 
 
 def next_attempt(view: View) -> StatusChanges:
-    """The gang starts again, every node with a new pod: former pods are those of smaller incarnations."""
+    """The fields of the status that begin an attempt with a new pod for each node: the incarnations rise."""
     incarnations = view.status.bookkeeping.incarnations.renewed()
     return {
         "attempt": attempt_after(view),
@@ -146,32 +147,33 @@ def next_attempt(view: View) -> StatusChanges:
         "service": name_beside(view.snapshot.job.ref),
         "pod_group": _own_group(view, incarnations),
         "avoided_node_names": view.avoided,
-        # Until one answers: a gang whose supervisors cannot be reached would never count as running.
+        # Until a supervisor answers: otherwise a gang whose supervisors cannot be reached would never count as
+        # running.
         "supervised": False,
     }
 
 
 def _own_group(view: View, incarnations: Incarnations) -> str | None:
-    """The PodGroup of an attempt with these pods.
+    """The name of the PodGroup of an attempt with these incarnations.
 
-    None if nobody can make one here, or if the template names another one.
+    None where the operator cannot create one, or if the template names another one.
     """
     possible = view.snapshot.pod_groups is not None and "schedulingGroup" not in view.spec.template["spec"]
     return pod_group_name(view.snapshot.job, incarnations.default) if possible else None
 
 
 def attempt_after(view: View, ended: int = 0) -> int:
-    """The number of the next attempt: above those that supervisors started without us, and above one that `ended`."""
+    """The next attempt's number: above all that supervisors started by themselves, and above `ended`."""
     return max(last_attempt(view), ended) + 1
 
 
 def last_attempt(view: View) -> int:
-    """The last attempt that was started, by us or by supervisors."""
+    """The last attempt that was started, by the operator or by supervisors."""
     return max(view.status.attempt, view.heard.attempt if view.heard else 0)
 
 
 def stamped(view: View) -> StatusChanges:
-    """What is fixed for the coming attempts, whatever a later operator's defaults are."""
+    """The fields of the status that stay fixed for the coming attempts, whatever a later operator's defaults are."""
     network, gpus = view.spec.network, view.snapshot.settings.gpu_resources
     return {
         "nodes": view.spec.nodes,
@@ -191,19 +193,20 @@ def default_image(view: View) -> str:
 
 
 def creating(view: View, status: DDPJobStatus, nodes: Iterable[int]) -> tuple[Action, ...]:
-    """Creates what the job needs and does not have, and these pods."""
-    if view.snapshot.pod_groups is None:  # Or no longer: a server that does not know them refuses pods that name one.
+    """The actions that create the objects that the job needs and lacks, and the pods of these nodes."""
+    # The API may have gone since the attempt began: a server without it refuses pods that name a PodGroup.
+    if view.snapshot.pod_groups is None:
         status = changed(status, pod_group=None)
     job = view.snapshot.job.with_status(status)
     living = _living(view, status)
     pods = tuple(CreatePod(node, job, living, view.placement) for node in nodes)
-    # We may not read Secrets, so it is created each time before pods that need it are.
+    # The operator may not read Secrets, so each time it asks to create this one before pods that need it.
     secret = (Create(SECRET, build_secret(job)),) if pods else ()
     return (*set_right(view, job), *secret, *pods)
 
 
 def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:
-    """For a pod that joins a running gang: where to find the others, whatever DNS still remembers."""
+    """For a pod that joins a running gang: addresses of the others, because DNS may still hold old records."""
     if not status.bookkeeping.supervised:
         return ()
     others = view.with_status(status).current.values()
@@ -211,9 +214,9 @@ def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:
 
 
 def delete(view: View, pods: Iterable[Pod], *, grace: int | None) -> tuple[Action, ...]:
-    """Deletes pods that are not being deleted yet, or only with a much longer grace period than this.
+    """Deletes pods that are not being deleted yet, or only with a much longer grace period than `grace`.
 
-    A pod that was told to stop and is to be kept gets its time for that.
+    A pod that was told to stop and is to be kept is left alone until its time is over.
     """
     limit = None if grace is None else view.now + timedelta(seconds=grace) + HURRY_MARGIN
     overdue = _is_stop_overdue(view)
@@ -230,13 +233,13 @@ def stop(view: View, pods: Iterable[Pod], stay: Collection[str], *, grace: int |
     overdue, left = _is_stop_overdue(view), tuple(pods)
     stays = {pod.name for pod in left if pod.name in stay and pod.running and not pod.deleting}
     stops = tuple(StopPod(pod.name, pod.uid) for pod in left if pod.name in stays and not pod.stopped)
-    # One that does not stop is deleted after all: otherwise it would be waited for forever.
+    # A pod that does not stop is deleted after all: otherwise the job would wait for it forever.
     others = (pod for pod in left if pod.name not in stays or (pod.stopped and overdue))
     return (*stops, *delete(view, others, grace=grace))
 
 
 def _stop_timeout(view: View) -> datetime | None:
-    """When a pod that was told to stop and is to be kept still has not stopped, and its node is taken for lost."""
+    """When a pod that was told to stop and is to be kept counts as not stopping, and its Kubernetes node as lost."""
     status = view.status
     failing, created = status.condition(ConditionType.FAILURE_TARGET), status.condition(ConditionType.CREATED)
     if failing is not None and failing.status == "True":
@@ -250,18 +253,18 @@ def _stop_timeout(view: View) -> datetime | None:
 
 
 def _is_stop_overdue(view: View) -> bool:
-    """Whether that moment has passed."""
+    """Whether pods that were told to stop and are to be kept have had their time."""
     return view.is_due(_stop_timeout(view))
 
 
 def ends_due(view: View) -> Times:
-    """When pods that are being deleted count as lost, or those that are to be kept as not having stopped."""
+    """When pods that are being deleted count as lost, and when pods that are to be kept count as not stopping."""
     yield view.next_loss
     yield from stops_due(view)
 
 
 def stops_due(view: View) -> Times:
-    """When pods that are to be kept count as not having stopped."""
+    """When pods that were told to stop and are to be kept count as not stopping."""
     if any(pod.stopping and not pod.deleting for pod in view.unsteady):
         yield _stop_timeout(view)
 
@@ -272,18 +275,18 @@ def short_grace(view: View) -> int:
 
 
 def grace_after(view: View, reason: str) -> int | None:
-    """The grace period for what is left of an attempt, by why it ends: some pods save, others have nothing to."""
+    """The grace period for pods of an attempt that ends for this reason; None: their own, because they may save."""
     return None if reason in WITH_NOTICE else short_grace(view)
 
 
 def grace_between(view: View) -> int | None:
-    """The grace period for what is left of the last attempt, by why it ended according to the status."""
-    said = view.status.condition(ConditionType.RESTARTING)
-    if said is None or said.status != "True":
+    """The grace period for pods of the last attempt, by the reason that the status holds for its end."""
+    known = view.status.condition(ConditionType.RESTARTING)
+    if known is None or known.status != "True":
         created = view.status.condition(ConditionType.CREATED)
         gave_back = created is not None and created.reason in GAVE_BACK
         return short_grace(view) if gave_back else None
-    return grace_after(view, said.reason)
+    return grace_after(view, known.reason)
 
 
 def budget(view: View) -> Budget:
@@ -292,5 +295,5 @@ def budget(view: View) -> Budget:
 
 
 def wait_after(view: View, spent: Budget) -> timedelta:
-    """How long to wait before the next attempt, with this budget."""
+    """The backoff before the next attempt, with this budget."""
     return backoff(view.spec.restart, spent.streak, view.snapshot.job.metadata.uid)

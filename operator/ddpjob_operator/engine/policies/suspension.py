@@ -34,8 +34,8 @@ def suspended(view: View) -> Verdict | None:
     message = "Nothing runs until the job is resumed"
     if view.started and view.spec.checkpoint and (lost := lost_with_pods(view.spec)):
         message = f"{message}; then it starts over: {lost}"
-    said = Say(ConditionType.SUSPENDED, value=True, reason=Reason.JOB_SUSPENDED, message=message)
-    return Verdict(updated(view, *NOT_RUNNING, said, **fields), message)
+    condition = Say(ConditionType.SUSPENDED, value=True, reason=Reason.JOB_SUSPENDED, message=message)
+    return Verdict(updated(view, *NOT_RUNNING, condition, **fields), message)
 
 
 def halted(view: View) -> StatusChanges:
@@ -46,22 +46,24 @@ def halted(view: View) -> StatusChanges:
         "first_run_time": None,
         "backoff_until": None,
         "budget": budget(view),
-        # Also those that supervisors started in place: none of their incidents must be charged after the resumption.
+        # Counts attempts that supervisors started in place: none of their incidents must be charged after the
+        # resumption.
         "attempt": last_attempt(view),
         **_forestalled(view),
     }
 
 
 def _forestalled(view: View) -> StatusChanges:
-    """The fields of the status that record a failure to which suspension is the answer: the first of an attempt.
+    """The fields of the status that record a failure from before the suspension, if the attempt has none yet.
 
-    It costs nothing. A rank that ended because it was told to stop has not failed, nor has one that lost such a peer.
+    It costs nothing. A rank that ended because it was told to stop has not failed, nor has a rank that lost such a
+    peer.
     """
     known, attempt = view.status.last_incident, last_attempt(view)
     if known is not None and known.attempt >= attempt:
         return {}
     failed = [pod for pod in view.current.values() if pod.failed and pod.node not in view.finished]
-    # If in doubt, a pod was told to: suspension must cost nothing.
+    # In doubt a pod ended because it was told to: suspension must cost nothing.
     by_itself = [pod for pod in failed if pod.exit and not pod.was_told_before(pod.exit.finished_at)]
     failures = [facts_of(pod, attempt, view.now, view.snapshot.kubernetes_node_problems) for pod in by_itself]
     first = first_of(failures) if failures else None
@@ -81,7 +83,7 @@ def started(view: View) -> Verdict | None:
 def _resumed(view: View) -> Verdict:
     """After a suspension, even an incomplete one, the gang starts again as a new attempt, with deadlines reset."""
     if replaced := outdated(view):
-        if view.active:  # While any of them runs, the policy stays, so that nobody else gets in.
+        if view.active:  # The NetworkPolicy stays while any pod runs: nobody else must reach it.
             return Verdict(view.status, waiting_to_end(view, len(view.active)), delete(view, view.active, grace=None))
         return Verdict(view.status, f"Replacing the {replaced[0].kind.kind}", replaced)
     return start(view, RESUMED)

@@ -25,7 +25,7 @@ class Verdict:
     queued: Waiting | None = None
     """Why the job waits in its queue, if it does."""
     events: tuple[Event, ...] = ()
-    """What a person wants to know, but no condition reports by becoming true."""
+    """Events that no condition causes by becoming true."""
 
 
 Times = Iterable[datetime | None]
@@ -39,12 +39,12 @@ def never(_: View) -> Times:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A chapter of a job's life, at its place in the chain."""
+    """One policy: a case in a job's life, at its place in the chain."""
 
     decides: Callable[[View], Verdict | None]
     """Looks at the whole present state and decides, or leaves it to the next."""
     here: str
-    """Why it stands where it does: before the next one, and after those before it."""
+    """Why the policy stands at its place: before the next one, and after those before it."""
     due: Callable[[View], Times] = never
     """When time alone will change its answer."""
 

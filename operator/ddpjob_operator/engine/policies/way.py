@@ -1,4 +1,4 @@
-"""Gangs that compete for nodes: of those that lack some, one comes first, and the others give way to it."""
+"""Gangs that compete for Kubernetes nodes: one of those that lack some comes first, and the others give way to it."""
 
 import json
 from datetime import datetime, timedelta
@@ -15,12 +15,13 @@ from .steps import give_back
 from .verdict import Times, Verdict
 
 TURN_SECONDS = 15
-"""How long nothing may change before a gang gives way, and then for how long each job in line may try before the next
-one does: the Cluster Autoscaler looks every ten seconds for pods that lack nodes, and the scheduler may take as long
-before it tries again those that are to get the nodes."""
+"""A gang gives way after nothing has changed for this long, and then each job in line may try for this long before
+the next one does: the Cluster Autoscaler looks every ten seconds for pods that lack nodes, and the scheduler may take
+as long before it retries the pods that are to get the freed nodes."""
 
 UNSCHEDULABLE, GATED = "Unschedulable", "SchedulingGated"
-"""Reasons of a pod without a node: the scheduler has tried and found none; somebody keeps it from trying."""
+"""Why a pod has no Kubernetes node: the scheduler has tried and found none, or a scheduling gate keeps it from
+trying."""
 
 EVERYWHERE = frozenset({"cpu", "memory", "ephemeral-storage"})
 """Resources that all Kubernetes nodes have."""
@@ -39,17 +40,18 @@ def gave_way(view: View) -> Verdict | None:
 
 
 def gave_way_due(view: View) -> Times:
-    """When its patience ends."""
+    """When the gang gives way, unless anything changes."""
     yield patience_ends(view)
 
 
 def patience_ends(view: View) -> datetime | None:
     """When a gang gives way unless anything changes; None if it does not have to, or something is about to change.
 
-    A gang that has run and waits for single pods keeps what it holds, and so does one that is about to shrink.
+    A gang that has run and waits for replacement pods keeps what it holds, and so does one that is about to shrink.
     """
     lacking = lacking_nodes(view)
-    # The scheduler says that only others can make room for these pods, and nobody does yet.
+    # The scheduler finds no node for any of these pods, and neither a preemption nor an autoscaler is about to make
+    # room.
     hopeless = all(pod.waiting and pod.waiting.reason == UNSCHEDULABLE and not pod.nominated for pod in lacking)
     if view.snapshot.ahead is None or not lacking or not view.placed or not hopeless:
         return None
@@ -68,8 +70,8 @@ def lacking_nodes(view: View) -> tuple[Pod, ...]:
 def wait_ends(view: View) -> datetime | None:
     """When the next attempt begins, if it has to wait and has not begun.
 
-    A gang that gave way waits until it comes first. The first may be one that cannot be helped: when the line has not
-    moved for a while, the others try as well, one after the other.
+    A gang that gave way waits until it comes first. The first gang in line may be one that never fits: when the line
+    has not moved for a while, the others try as well, one after the other.
     """
     until, ahead = view.status.backoff_until, view.snapshot.ahead
     if view.created or until is None:
@@ -82,17 +84,17 @@ def wait_ends(view: View) -> datetime | None:
 
 
 def _turn(view: View, ahead: Ahead) -> timedelta:
-    """How long all that come before a job may try."""
+    """How long the jobs ahead in line may try before this job does."""
     return timedelta(seconds=min(TURN_SECONDS * ahead.jobs, view.spec.schedule_timeout_seconds))
 
 
 def _has_given_way(view: View) -> bool:
-    said = view.status.condition(ConditionType.CREATED)
-    return said is not None and said.reason == Reason.GAVE_WAY
+    created = view.status.condition(ConditionType.CREATED)
+    return created is not None and created.reason == Reason.GAVE_WAY
 
 
 def in_line(view: View) -> InLine | None:
-    """How a job stands in line for nodes; not at all if it is ending, or something else keeps it from running."""
+    """The job's place in the line for nodes; None if it lacks none, is ending, or something else blocks it."""
     if view.winds_down or view.status.is_true(ConditionType.BLOCKED):
         return None
     if not all(pod.waiting is not None and pod.waiting.reason == GATED for pod in lacking_nodes(view)):
