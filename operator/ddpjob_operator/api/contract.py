@@ -9,7 +9,7 @@ from enum import IntEnum
 GROUP = "ddpjob.dev"
 VERSION = "v1alpha2"
 FORMER_VERSION = "v1alpha1"
-"""Objects of this version exist on clusters that are upgraded. Nobody can write by it any more."""
+"""A version whose objects exist on clusters that were upgraded. The API server refuses jobs written in it."""
 API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "DDPJob"
 
@@ -24,10 +24,10 @@ SECRET_DIRECTORY = "/var/run/secrets/ddpjob.dev"  # noqa: S105  (a path)
 
 TOPOLOGY_DIRECTORY = "/var/run/ddpjob.dev"
 DOMAIN_FILE = "topology-domain"
-"""Where a trainer that can place its ranks by it finds the pod's annotation DOMAIN."""
+"""File in that directory with the value of the pod's annotation DOMAIN, by which supervisors order ranks."""
 
 MAX_NODES = 4096
-"""Largest `nodes`. With it a node's number has at most four digits, which bounds the length of a job's name."""
+"""Largest `nodes`. It gives a node's number at most four digits, which bounds the length of a job's name."""
 
 MAX_PROCS_PER_NODE = 64
 MAX_CONTAINERS = 8
@@ -54,20 +54,20 @@ class Label:
 
 
 FINISHED = f"{GROUP}/finished"
-"""Annotation of a job that has finished, with its last state and a digest of its name: a backup that drops the status
-keeps it, and the digest tells the job from a copy of it."""
+"""Annotation of a job that has finished, with its last state and a digest of its name. A backup that drops the status
+keeps the annotation, and the digest distinguishes the job from a copy of it."""
 
 ASKED = f"{GROUP}/asked"
-"""Annotation of a job's place in a queue: a digest of what was asked for besides the number of nodes."""
+"""Annotation of a job's Workload in a queue: a digest of what the job asked for, except the number of nodes."""
 
 DOMAIN = f"{GROUP}/topology-domain"
-"""Annotation of a pod whose ranks follow placement: the value of its Kubernetes node's label that
-`spec.scheduling.topology` names; empty if it has none."""
+"""Annotation of a pod whose ranks follow placement: the value of the label that `spec.scheduling.topology` names, on
+the pod's Kubernetes node; empty if the node lacks the label."""
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Label of a job that Kueue is to admit: the LocalQueue, in the job's namespace."""
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
-"""Label of a job in a queue: the WorkloadPriorityClass that says who comes first."""
+"""Label of a job in a queue: the WorkloadPriorityClass that gives its priority there."""
 
 MANAGER = "ddpjob-operator"
 
@@ -76,10 +76,10 @@ class Env:
     """Variables of the trainer container. A template that sets one of them is refused."""
 
     MASTER_ADDR = "MASTER_ADDR"
-    """Where rank 0 listens. Each attempt has a name of its own, so that no process meets a master of another one."""
+    """Host name of rank 0. Each pod has a name of its own, so that no process meets the master of an earlier pod."""
     MASTER_PORT = "MASTER_PORT"
     """Port on which rank 0 listens: `spec.network.masterPort`. After a restart in place or a full preflight the ranks
-    have another, a free one of 10000 to 19999."""
+    get another port, a free one from 10000 to 19999."""
     WORLD_SIZE = "WORLD_SIZE"
     """Number of processes of all nodes together."""
     NNODES = "NNODES"
@@ -89,11 +89,11 @@ class Env:
     NPROC_PER_NODE = "NPROC_PER_NODE"
     """Number of processes on each node."""
 
-    # With one process per node the pod itself is a process of the world. With more, torchrun or the trainer's own
-    # launcher sets these three for each process: RANK is never a node's rank in disguise.
+    # RANK is always the number of a process, never of a node. So a pod sets these three only if it has one process;
+    # with more, torchrun or the trainer's own launcher sets them for each process.
     RANK = "RANK"
-    """This process's number in the world, from 0. Set with one process per node; with more, whatever starts them
-    (torchrun, `ddpjob-train`) sets it for each."""
+    """This process's number in the world, from 0. Set with one process per node; with more, the program that
+    starts them (torchrun, `ddpjob-train`) sets it for each."""
     LOCAL_RANK = "LOCAL_RANK"
     """This process's number on its node, from 0. Set as RANK is."""
     LOCAL_WORLD_SIZE = "LOCAL_WORLD_SIZE"
@@ -137,7 +137,7 @@ class Env:
 
     SUPERVISOR = "DDPJOB_SUPERVISOR"
     """The packed variables in one: a JSON object of their names and values. A supervisor sets each of them for itself
-    and its ranks, unless the container has it by its own name."""
+    and its ranks, unless the container already has a variable of that name."""
 
     # For the supervisor.
     STATUS_PORT = "DDPJOB_STATUS_PORT"
@@ -156,8 +156,8 @@ class Env:
     RESTART_WINDOW_SECONDS = "DDPJOB_RESTART_WINDOW_SECONDS"
     """That window: `spec.restart.windowSeconds`."""
     LEAVE_TO_OPERATOR = "DDPJOB_LEAVE_TO_OPERATOR"
-    """Incidents for which a supervisor has to end its pod, since the job may have to fail: exit codes, ranges of
-    them, and causes, separated by commas."""
+    """Incidents after which a supervisor must end its pod, because the operator may have to fail the job: exit codes,
+    ranges of exit codes, and causes, separated by commas."""
     STALL_TIMEOUT_SECONDS = "DDPJOB_STALL_TIMEOUT_SECONDS"
     """`spec.stallTimeoutSeconds`, if that is set."""
     PREFLIGHT = "DDPJOB_PREFLIGHT"
@@ -166,8 +166,8 @@ class Env:
     """Time from SIGTERM to SIGKILL when the pod is told to stop: the template's `terminationGracePeriodSeconds`, if
     that is set."""
     TOPOLOGY_DOMAIN_FILE = "DDPJOB_TOPOLOGY_DOMAIN_FILE"
-    """File in which the pod's annotation `ddpjob.dev/topology-domain` appears, by which supervisors order ranks. Set
-    with `spec.scheduling.topology`, in front of whose ranks there is a supervisor."""
+    """File with the value of the pod's annotation `ddpjob.dev/topology-domain`, by which supervisors order ranks. Set
+    with `spec.scheduling.topology`, if a supervisor starts the ranks."""
     LISTEN_ADDR = "DDPJOB_LISTEN_ADDR"
     """Only in local mode: the address on which the supervisor listens, since all nodes share one machine."""
     RUN_DIR = "DDPJOB_RUN_DIR"
@@ -175,7 +175,7 @@ class Env:
     HEARTBEAT = "DDPJOB_HEARTBEAT"
     """Set by the supervisor for its ranks: the file in which a rank reports that it is alive, and its progress."""
     MEAN_TIME_TO_FAILURE = "DDPJOB_MEAN_TIME_TO_FAILURE_SECONDS"
-    """Set by the supervisor for its ranks, once it knows: how often the job has failed so far."""
+    """Set by the supervisor for its ranks, once it is known: the mean time from one failure to the next so far."""
 
 
 CONTRACT_VARIABLES = frozenset(value for name, value in vars(Env).items() if name.isupper())
@@ -198,10 +198,11 @@ PACKED_VARIABLES = frozenset(
         Env.TOPOLOGY_DOMAIN_FILE,
     }
 )
-"""What a supervisor reads, and hardly anybody else. In a pod these are in SUPERVISOR, but for those that the template
-mentions."""
+"""Variables that supervisors read and hardly any other program. A pod has them in SUPERVISOR, except those that its
+template mentions."""
 PACKED_BEHIND_SUPERVISOR = CONTRACT_VARIABLES - {Env.TERMINATION_LOG}
-"""The same where a supervisor is the container's command: it reads all, and complains by that one if it cannot."""
+"""The same if a supervisor is the container's command. It unpacks all of them, but needs TERMINATION_LOG to report
+that it cannot."""
 
 DEFAULT_MASTER_PORT = 29500
 DEFAULT_STATUS_PORT = 29501
@@ -212,12 +213,12 @@ TERMINATION_LOG_PATH = "/dev/termination-log"
 class ExitCode(IntEnum):
     """Exit codes of the trainer that have a meaning for the engine.
 
-    Others are the program's own: 1-199, where 128+n is signal n. A cause is read from the failure report and never
-    guessed from a code below 128: argparse exits 2 and torchrun always 1.
+    Other codes are the program's own: 1-199, where 128+n is signal n. A cause is read from the failure report and
+    never guessed from a code below 128: argparse exits 2 and torchrun always 1.
     """
 
     DONE = 0
-    """The process is done. The job succeeds when every rank says so."""
+    """The process has finished. With `successPolicy: AllRanks` the job succeeds when every rank has."""
     APPLICATION_ERROR = 1
     """The training code raised an exception, or a peer was lost; the failure report says which."""
     BAD_INPUT = 2
@@ -225,11 +226,11 @@ class ExitCode(IntEnum):
     PREFLIGHT_RETRY = 201
     """The supervisor found the machine or the network unfit; another machine may be fine."""
     PREFLIGHT_NEVER = 202
-    """The supervisor found something unfit that would be so on any machine."""
+    """The supervisor found a fault that any other machine would have too."""
     STALLED = 203
     """The supervisor ended a gang that was stalled."""
     PEER_LOST = 204
-    """The supervisor ends because the failure of another rank was left to the operator."""
+    """The supervisor exited because another rank failed, and the operator decides what follows."""
     SAVED_AND_STOPPED = 205
     """Told to stop, the process has finished its step, saved, and stopped."""
 

@@ -1,7 +1,7 @@
-"""The CustomResourceDefinition: the type as the API server knows it.
+"""The CustomResourceDefinition: the type in the form that the API server needs.
 
-Made from the same schema that editors and local mode use, in the form that an API server accepts ("structural":
-everything in place, no references), with the rules that compare fields written in CEL.
+It is made from the same schema that editors and local mode use. An API server accepts only a "structural" schema,
+which has no references. The rules that compare fields are added in CEL.
 """
 
 from collections.abc import Callable
@@ -23,8 +23,8 @@ STATUS_IS_WRITTEN = (
     "has(self.status) && has(self.status.message) && (!has(oldSelf.status) || !has(oldSelf.status.message) || "
     "self.status.message != oldSelf.status.message)"
 )
-"""In CEL: only at the write of a status may one change, and a new one has another message as a rule. To compare two
-specs takes longer than all else that a status costs, and there they cannot differ."""
+"""In CEL: the update changes the status, which nearly always comes with a new message. Such an update cannot change
+the spec, so the two specs need not be compared: that would cost more than all other checks of the update."""
 
 COLUMNS = (
     ("State", ".status.state", "string", 0),
@@ -46,17 +46,17 @@ SCALE = {
 """For `kubectl scale` and for autoscalers."""
 
 LEFT_OUT = {"anyOf", "$defs", "additionalProperties", "examples", "uniqueItems"}
-"""Keywords of JSON Schema that a CRD does not have, or has in another form."""
+"""Keywords of JSON Schema that a CRD lacks or writes in another form."""
 
 KUBERNETES_OWN = ("template", "checkpoint.volume")
-"""Fields of the spec whose type is one of Kubernetes'."""
+"""Fields of the spec that have a type of Kubernetes' own."""
 RESOURCE_KINDS = ("requests", "limits")
 ATOMIC = {"x-kubernetes-map-type": "atomic"}
-"""Whoever applies it server-side has it as a whole."""
+"""Server-side apply gives the whole map to one field manager."""
 
 
 def crd() -> dict[str, Any]:
-    """The CRD, as it is applied."""
+    """The CRD as a document to apply."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -81,8 +81,9 @@ def crd() -> dict[str, Any]:
                     "schema": {"openAPIV3Schema": _root()},
                 },
                 {
-                    # Served for the garbage collector: pods that were made under it name it as their owner's. And for
-                    # kubectl, which may know no other version for hours.
+                    # Served because the ownerReferences of older pods name this version, by which the garbage
+                    # collector then reads the job, and because kubectl may have only this version in its discovery
+                    # cache for hours.
                     "name": FORMER_VERSION,
                     "served": True,
                     "storage": False,
@@ -97,9 +98,9 @@ def crd() -> dict[str, Any]:
 
 
 def _unwritten() -> dict[str, Any]:
-    """The schema of a version by which nobody can make a job any more, or change its spec or status.
+    """The schema of the former version, which refuses to create jobs and to change their spec or status.
 
-    The metadata can be changed: the garbage collector removes its finalizers by the version that it knows.
+    The metadata can be changed, because the garbage collector removes finalizers through the version that it knows.
     """
     old = "oldSelf.value()"
     status = f"(has(self.status) ? has({old}.status) && self.status == {old}.status : !has({old}.status))"
@@ -125,13 +126,13 @@ def _root() -> dict[str, Any]:
     document = job_schema()
     spec = structural(document["properties"]["spec"], document["$defs"])
     _bound(spec)
-    # `kubectl explain pod` has Kubernetes' own words: with them the CRD is as large as two.
+    # The descriptions of Kubernetes' own fields would double the CRD's size, and `kubectl explain pod` has them.
     for path in KUBERNETES_OWN:
         field = _at(spec, path)
         field |= {"description": field["description"], **_without(field, _is_description)}
-    # Otherwise the API server takes stock, at each write of anything, of who has set which field of the template.
+    # Otherwise the API server would track at each write which client has set which field of the template.
     spec["properties"]["template"] |= ATOMIC
-    said = status_schema()
+    status = status_schema()
     root = {
         "type": "object",
         "description": document["description"],
@@ -141,7 +142,7 @@ def _root() -> dict[str, Any]:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": spec,
-            "status": _without(structural(said, said["$defs"]), _is_default) | ATOMIC | {"default": UNSEEN},
+            "status": _without(structural(status, status["$defs"]), _is_default) | ATOMIC | {"default": UNSEEN},
         },
     }
     _rules(root)
@@ -149,18 +150,18 @@ def _root() -> dict[str, Any]:
 
 
 def structural(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """The schema with its references resolved, in the keywords that an API server knows."""
+    """The schema with its references resolved, in the keywords that an API server supports."""
     if "$ref" in schema:
         target = definitions[schema["$ref"].rsplit("/", 1)[-1]]
-        said = {key: value for key, value in schema.items() if key != "$ref"}
-        return structural({**target, **said}, definitions)
+        beside = {key: value for key, value in schema.items() if key != "$ref"}
+        return structural({**target, **beside}, definitions)
     result = {key: value for key, value in schema.items() if key not in LEFT_OUT}
     if schema.get("additionalProperties") is True:
         result["x-kubernetes-preserve-unknown-fields"] = True
-    if "anyOf" in schema:  # Only in Kubernetes' own types.
+    if "anyOf" in schema:  # Only Kubernetes' own types have it, for a number or a string.
         result["x-kubernetes-int-or-string"] = True
     if "properties" in schema:
-        result["properties"] = {name: structural(one, definitions) for name, one in schema["properties"].items()}
+        result["properties"] = {name: structural(field, definitions) for name, field in schema["properties"].items()}
     elif isinstance(schema.get("additionalProperties"), dict):
         result["additionalProperties"] = structural(schema["additionalProperties"], definitions)
     if "items" in schema:
@@ -169,27 +170,27 @@ def structural(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str,
 
 
 def _without(schema: Any, left_out: Callable[[str, Any], bool]) -> Any:
-    """A schema without some keywords, by their names and values."""
+    """A schema without the keywords for whose name and value `left_out` is true."""
     if isinstance(schema, list):
-        return [_without(one, left_out) for one in schema]
+        return [_without(part, left_out) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    return {key: _without(one, left_out) for key, one in schema.items() if not left_out(key, one)}
+    return {key: _without(part, left_out) for key, part in schema.items() if not left_out(key, part)}
 
 
 def _is_default(keyword: str, value: Any) -> bool:
-    """Whether it is one, of a status: whoever reads it knows them. A field of that name has a schema."""
+    """Whether it is the keyword `default`, not a field of that name, whose value is a schema."""
     return keyword == "default" and not (isinstance(value, dict) and "type" in value)
 
 
 def _is_description(keyword: str, value: Any) -> bool:
-    """Whether it says what a field is for; a field of that name has a schema."""
+    """Whether it is the keyword `description`, not a field of that name, whose value is a schema."""
     return keyword == "description" and isinstance(value, str)
 
 
 def _bound(spec: dict[str, Any]) -> None:
-    """Limits without which the API server refuses rules over lists as too costly."""
-    spec["properties"]["template"]["required"] = ["spec"]  # Otherwise no rule would apply without it.
+    """Adds limits without which the API server refuses rules over lists as too costly."""
+    spec["properties"]["template"]["required"] = ["spec"]  # No rule would apply to a template without a spec.
     template = spec["properties"]["template"]["properties"]
     for kind in ("labels", "annotations"):
         template["metadata"]["properties"][kind]["maxProperties"] = 256
@@ -209,25 +210,25 @@ def _bound(spec: dict[str, Any]) -> None:
 
 
 def _rules(root: dict[str, Any]) -> None:
-    """Adds the rules that compare fields, each at a place from which CEL sees everything it compares."""
+    """Adds the rules that compare fields, each at a place from which CEL sees all the fields it compares."""
     for rule in RULES:
         if rule.cel:
-            said = {"rule": rule.cel, "message": rule.said} | _field_path(rule)
-            _at(root, rule.at).setdefault("x-kubernetes-validations", []).append(said)
+            validation = {"rule": rule.cel, "message": rule.said} | _field_path(rule)
+            _at(root, rule.at).setdefault("x-kubernetes-validations", []).append(validation)
     for fixed in FIXED:
         unless = [STATUS_IS_WRITTEN, *[IS_FORMER] * fixed.while_suspended]
-        said = {"rule": " || ".join([*unless, fixed.cel(fixed.path)]), "message": fixed.said}
-        root["x-kubernetes-validations"].append(said | {"fieldPath": f".{fixed.path}"})
+        validation = {"rule": " || ".join([*unless, fixed.cel(fixed.path)]), "message": fixed.said}
+        root["x-kubernetes-validations"].append(validation | {"fieldPath": f".{fixed.path}"})
 
 
 def _field_path(rule: Rule) -> dict[str, str]:
-    """Where the API server says that the rule is broken, seen from where it stands."""
+    """The field that the API server names when the rule is broken, as a path from the place of the rule."""
     path = f".{rule.path}".removeprefix(f".{rule.at}" * bool(rule.at)).removesuffix("[]")
-    return {"fieldPath": path} if path and not path.startswith(".metadata") else {}  # Which has no fields of its own.
+    return {"fieldPath": path} if path and not path.startswith(".metadata") else {}  # The CRD has no fields there.
 
 
 def _at(schema: dict[str, Any], path: str) -> dict[str, Any]:
-    """The schema of a field below; `[]` after a list leads to its items."""
+    """The schema of the field at a path below `schema`; `[]` after a list leads to its items."""
     for name in path.replace("[]", ".items").split(".") if path else ():
         schema = schema["items"] if name == "items" else schema["properties"][name]
     return schema

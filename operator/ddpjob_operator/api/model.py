@@ -25,10 +25,10 @@ class Model(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """The type's schema, with the fields' docstrings.
+        """The type's JSON Schema, with the fields' docstrings as their descriptions.
 
-        pydantic's own `use_attribute_docstrings` would read them when the type is imported, as every program does;
-        hardly any needs a schema.
+        pydantic's own `use_attribute_docstrings` would read the docstrings whenever the type is imported, but hardly
+        any program needs a schema.
         """
         made = handler(schema)
         fields = handler.resolve_ref_schema(made)["properties"]
@@ -37,24 +37,24 @@ class Model(BaseModel):
         return made
 
     def to_dict(self) -> dict[str, object]:
-        """The value as YAML and JSON have it, without what was never set."""
+        """The value in the form of YAML and JSON, without fields that are None."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _docstrings(model: type[Model]) -> Iterator[tuple[str, str]]:
-    """The names of a type's fields, and what is said of each below it."""
+    """The name of each field of a type that has a docstring, with the docstring."""
     [definition] = ast.parse(inspect.getsource(model)).body
     assert isinstance(definition, ast.ClassDef)
     for statements in pairwise(definition.body):
         match statements:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                if name in model.model_fields:  # And not a variable of the class.
+                if name in model.model_fields:  # Class variables have docstrings too.
                     yield name, inspect.cleandoc(text)
 
 
 def without_nulls(value: Any) -> Any:
     """The value without mapping entries that are null."""
-    # A template may have a hundred thousand leaves: no call for each of them.
+    # A template may have a hundred thousand leaves: a call for each would be slow.
     if isinstance(value, dict):
         return {
             key: without_nulls(item) if isinstance(item, (dict, list)) else item
@@ -67,5 +67,5 @@ def without_nulls(value: Any) -> Any:
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a value says nothing that its absence does not say as well: no items, or a plain no."""
+    """Whether a field with this value may as well be left out: the value is False, or a container without items."""
     return value is False or (isinstance(value, (list, dict)) and not value)

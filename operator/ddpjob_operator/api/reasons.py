@@ -1,6 +1,6 @@
 """Reasons of conditions: one word each for programs, and what a person can do about it.
 
-If a failure is the reason, its cause is used.
+If a condition results from a failure, the failure's cause is the reason.
 """
 
 from enum import StrEnum
@@ -13,21 +13,21 @@ class Reason(StrEnum):
 
     # The job is blocked.
     SERVICE_TAKEN = "ServiceTaken"
-    """A Service that is not the job's already has the name of its own."""
+    """A Service that is not the job's has the name that the job's own Service needs."""
     POD_TAKEN = "PodTaken"
-    """A pod that is not the job's already has the name of one of its pods."""
+    """A pod that is not the job's has the name that one of its own pods needs."""
     NETWORK_POLICY_TAKEN = "NetworkPolicyTaken"
-    """A NetworkPolicy that is not the job's already has the name of its own."""
+    """A NetworkPolicy that is not the job's has the name that the job's own NetworkPolicy needs."""
     WORKLOAD_TAKEN = "WorkloadTaken"
-    """A Workload that is not the job's already has the name of one of its own."""
+    """A Workload that is not the job's has the name that one of its own Workloads needs."""
     POD_GROUP_TAKEN = "PodGroupTaken"
-    """A PodGroup that is not the job's already has the name of one of its own."""
+    """A PodGroup that is not the job's has the name that one of its own PodGroups needs."""
     POD_DISRUPTION_BUDGET_TAKEN = "PodDisruptionBudgetTaken"
-    """A PodDisruptionBudget that is not the job's already has the name of its own."""
+    """A PodDisruptionBudget that is not the job's has the name that the job's own needs."""
     BEING_DELETED = "BeingDeleted"
-    """An object that has the name of one that the job needs is being deleted, and is in the way until it is gone."""
+    """An object with a name that the job needs is being deleted; the job waits until it is gone."""
     NO_EFFECT = "NoEffect"
-    """What the operator did changed nothing that it sees."""
+    """The operator sees no effect of its last actions."""
     IMAGE_MISSING = "ImageMissing"
     """The trainer's container names no image, and the operator's administrator has set none."""
     QUOTA_EXCEEDED = "QuotaExceeded"
@@ -45,18 +45,18 @@ class Reason(StrEnum):
     FLAVOR_UNKNOWN = "FlavorUnknown"
     """The queue has admitted the job with a ResourceFlavor that the operator cannot read."""
     FORMER_VERSION = "FormerVersion"
-    """A release with a former version of the type began the job, and this one cannot go on with it."""
+    """A release with a former version of the type started the job, and this release cannot continue it."""
     UNBLOCKED = "Unblocked"
-    """Nothing is in the way any more."""
+    """Nothing blocks the job any longer."""
 
     # The job is in a queue. While it waits, the reason is usually Kueue's own.
     QUEUE_ENTERED = "QueueEntered"
     """The queue has not looked at the job yet."""
     QUEUE_CHANGED = "QueueChanged"
     """The job asks for another queue, more nodes or other pods than it was admitted with, or its place in the queue
-    was deleted: it saves, stops, and waits to be admitted anew."""
+    was deleted: it saves, stops, and waits to be admitted again."""
     QUEUED = "Queued"
-    """The job waits in its queue, so this is not true."""
+    """The job waits in its queue, so the condition is not true."""
     DEQUEUED = "Dequeued"
     """The queue has admitted the job, or the job has left the queue."""
 
@@ -76,27 +76,27 @@ class Reason(StrEnum):
     SUPERVISOR_HEARD = "SupervisorHeard"
     """Rank 0's supervisor is answering again, or the gang is not running."""
     NOT_FINITE = "NotFinite"
-    """The loss is NaN or infinite; the message says at which step that was first seen, about a second late."""
+    """The loss is NaN or infinite; the message names the step at which this was first seen, about a second late."""
     FINITE = "Finite"
     """The loss is a finite number again."""
     WENT_ON = "WentOn"
-    """The last attempt went on from where a former one had got to, or began where it was asked to."""
+    """The last attempt continued where an earlier one had got to, or began where it was asked to begin."""
     RESIZED = "Resized"
     """`nodes` was changed: the gang starts again with the new size."""
     SHRUNK = "Shrunk"
-    """For some pods there was no room within elastic.shrinkAfterSeconds: the gang starts again without them."""
+    """Some pods found no room within elastic.shrinkAfterSeconds: the gang starts again without them."""
     GROWN = "Grown"
     """There is room for missing pods: the gang starts again with them."""
     GAVE_WAY = "GaveWay"
-    """Some pods could not be scheduled, nor can those of a job that comes first: the gang gives back what it
-    holds, and tries again later."""
+    """Some pods could not be scheduled, and neither could those of a job ahead in line: the gang gives back the
+    Kubernetes nodes that it holds, and tries again later."""
     GANG_INCOMPLETE = "GangIncomplete"
-    """Some pods could not be scheduled within scheduleTimeoutSeconds, or did not get to run: the gang gives all of
-    them back, and tries again."""
+    """Some pods could not be scheduled within scheduleTimeoutSeconds, or did not start to run: the gang gives up all
+    its pods, and tries again."""
 
     # Suspension.
     SUSPENDED = "Suspended"
-    """The job is suspended, so this is not true."""
+    """The job is suspended, so the condition is not true."""
     JOB_SUSPENDED = "JobSuspended"
     """`suspend` is set, and nothing is running."""
     JOB_RESUMED = "JobResumed"
@@ -116,10 +116,10 @@ class Reason(StrEnum):
     MAX_DISRUPTIONS_EXCEEDED = "MaxDisruptionsExceeded"
     """There was one more disruption than restart.maxDisruptions allows."""
     CRASH_LOOP = "CrashLoop"
-    """Trying again does not help: the same error came twice before any step, or three incidents in a row, and none of
-    the attempts got further than the first of them."""
+    """Trying again does not help: the same error ended two attempts before any step, or three incidents came in a row
+    and training got no further than at the first of them."""
     RESTORED_WITHOUT_STATUS = "RestoredWithoutStatus"
-    """The job had finished, and was recreated with the annotation that says so but without its status."""
+    """The job had finished, and was recreated with the annotation `ddpjob.dev/finished` but without its status."""
 
 
 DEADLINES = frozenset({Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED})
@@ -132,7 +132,7 @@ PASSES: dict[str, bool] = {
     Reason.POD_GROUP_TAKEN: False,
     Reason.POD_DISRUPTION_BUDGET_TAKEN: False,
     Reason.BEING_DELETED: True,
-    Reason.NO_EFFECT: True,  # What the operator sees may also be late.
+    Reason.NO_EFFECT: True,  # The operator's view of the cluster may be out of date.
     Reason.IMAGE_MISSING: False,
     Reason.QUOTA_EXCEEDED: True,
     Reason.POD_SECURITY_VIOLATION: False,
@@ -143,8 +143,8 @@ PASSES: dict[str, bool] = {
     Reason.FLAVOR_UNKNOWN: False,
     Reason.FORMER_VERSION: False,
 }
-"""Of each reason to be blocked: whether that can pass without a person who changes something. The reasons of Kueue's
-for which a job is blocked are not here: for these, waiting does not help."""
+"""By each reason for which a job is blocked: whether the obstacle can pass without a change by a person. Kueue's own
+reasons are not listed: for these, waiting does not help."""
 
 NOTHING_TO_DO = "Nothing."
 READ_THE_LOG = (

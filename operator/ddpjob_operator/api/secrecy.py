@@ -1,6 +1,6 @@
 """What is secret, in one list: names of files, names of variables and options, and what a secret itself looks like.
 
-It serves what is sent to a cluster and what a report masks. All patterns are linear in what they read.
+It decides what may be sent to a cluster and what a report masks. All patterns take time linear in the text.
 """
 
 import re
@@ -13,10 +13,10 @@ FOLDERS = frozenset(
         *(".kaggle", ".huggingface", ".terraform", ".pulumi", ".vagrant"),
     )
 )
-"""Folders that hold secrets by their names, in lower case as all that follow."""
+"""Names of folders that hold secrets; in lower case, as are all names below."""
 
 OF_SECRETS = "secrets"
-"""In a folder of this name everything is secret but its programs."""
+"""In a folder of this name every file is secret except programs."""
 
 FILES = (
     *(".env", ".env.*", "*.env", ".envrc"),
@@ -49,18 +49,18 @@ NOT_SECRET = (
     *(".env.example", ".env.sample", ".env.template", "*.pub", "*.py", "*.pyi", "*.ipynb"),
     *("*.c", "*.cc", "*.cpp", "*.cu", "*.cuh", "*.h", "*.hpp", "*.go", "*.rs", "*.js", "*.ts", "*.java"),
 )
-"""Names that are no sign of a secret, whatever the list above says: above all programs'. What is in them is."""
+"""Names of files, mostly programs, that are not secret although FILES matches. Their text is searched anyway."""
 
 NAMES = (
     r"token(?!i[sz])|secret|passw|passphrase|credential|private|auth(?!or(?!i))"
     r"|(?:api|access|account|client|encryption|signing|license|ssh|session)[-_]?key|connection[-_]?string"
 )
-"""Parts of names of variables, options and fields whose values are secret, in any case."""
+"""Parts of the names of variables, options and fields whose values are secret, in upper or lower case."""
 SECRET_NAME = re.compile(NAMES, re.IGNORECASE)
 
 
 SHAPES = (
-    # With its body, as far as that goes: a head alone is no key, and there are keys without an end.
+    # Matches the body too, so that a report masks all of the key, even one without its END line.
     (
         "a private key",
         "PRIVATE KEY",
@@ -96,7 +96,7 @@ SHAPES = (
     ("a key of Stripe", "k_live_", r"[rs]k_live_[A-Za-z0-9]{16,255}"),
     ("a signed token (JWT)", "eyJ", r"eyJ[\w-]{10,4096}\.eyJ[\w-]{10,4096}\.[\w-]{10,4096}"),
 )
-"""Kinds of secrets: what each is called, a word that is in all of them (most texts have none), and how it looks."""
+"""Kinds of secrets: the name, a text that each one contains (quick to look for), and the pattern."""
 
 
 def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
@@ -107,7 +107,7 @@ _SECRET, _NOT_SECRET = _any_of(FILES), _any_of(NOT_SECRET)
 
 
 def names_secrets(path: str, *, is_folder: bool = False) -> bool:
-    """Whether a file's or folder's path says that it holds secrets."""
+    """Whether the path of a file or folder shows by its names that it holds secrets."""
     *above, name = path.lower().split("/")
     if FOLDERS.intersection((*above, name) if is_folder else above):
         return True
@@ -115,11 +115,11 @@ def names_secrets(path: str, *, is_folder: bool = False) -> bool:
 
 
 BEGIN = r"(?<![\w-])"
-"""Where such a word begins, so that a long one is looked at once."""
+"""The start of a word: a long word is tried once, not again at each of its characters."""
 
 _SHAPES = tuple((kind, hint, re.compile(BEGIN + pattern)) for kind, hint, pattern in SHAPES)
 SHAPED = re.compile(BEGIN + "(?:" + "|".join(pattern for _, _, pattern in SHAPES) + ")")
-"""Any of them."""
+"""A secret of any of these kinds."""
 
 _IN_AN_ADDRESS = re.compile(
     r"://[^\s:/@'\"<>{}$%]{0,64}:(?!(?:pass|passwd|password|pw|pwd|secret|token|[x*.]{1,64})@)[^\s/@'\"<>{}$]{3,256}@"
@@ -135,14 +135,14 @@ _WRITTEN = re.compile(
     r"(?P<value>[^\s\"'${}<>()#,]{6,512})[ \t]{0,8}(?:#[^\n]{0,512})?$",
     re.IGNORECASE | re.MULTILINE,
 )
-"""Without quotes, as in YAML, an INI file or a shell: a line of its own. In a program it would be an expression."""
+"""A line that sets a value without quotes, as in YAML, an INI file or a shell. In a program, it would be code."""
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _LONG = 12
-"""Letters and digits in one run, mixed: no word of any language, and what most generated secrets have."""
+"""Characters in a run that mixes letters and digits: most generated secrets have one this long, no language has."""
 
 
 def suspicions(text: str, file: str) -> Iterator[tuple[int, str]]:
-    """The lines of a file's text, by number, that look as if they held a secret, and which kind; never the value."""
+    """The numbers of lines that seem to hold a secret, each with the kind of secret, never with its value."""
     for kind, hint, pattern in _SHAPES:
         if hint in text:
             yield from ((_line(text, found), kind) for found in pattern.finditer(text))
@@ -154,7 +154,7 @@ def suspicions(text: str, file: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_made_up(value: str, least: int) -> bool:
-    """Whether a run of so many letters and digits has both: `hunter2`, and not `bert-base-uncased`."""
+    """Whether a run of at least `least` characters has both letters and digits, as `hunter2` but not `bert-base`."""
     return any(len(run) >= least and not (run.isalpha() or run.isdigit()) for run in _WORD.findall(value))
 
 
