@@ -92,8 +92,8 @@ class Env:
     # RANK is always the number of a process, never of a node. So a pod sets these three only if it has one process;
     # with more, torchrun or the trainer's own launcher sets them for each process.
     RANK = "RANK"
-    """This process's number in the world, from 0. Set with one process per node; with more, the program that
-    starts them (torchrun, `ddpjob-train`) sets it for each."""
+    """This process's number in the world, from 0. Set with one process per node; with more, the program that starts
+    them (torchrun, `ddpjob-train`) sets it for each."""
     LOCAL_RANK = "LOCAL_RANK"
     """This process's number on its node, from 0. Set as RANK is."""
     LOCAL_WORLD_SIZE = "LOCAL_WORLD_SIZE"

@@ -1,6 +1,6 @@
-"""A DDPJob from what a person types: a script, a module or a command, on how many nodes it runs, and with what.
+"""Makes a DDPJob from what a person types: a script, a module or a command, and options such as the number of nodes.
 
-A dry run prints exactly what the command would run, since both come from here.
+A dry run prints exactly what the command would run, because both get the job from here.
 """
 
 import re
@@ -22,7 +22,7 @@ NAMELESS = "job"
 ROOM_FOR_NUMBER = len("-99999")
 
 EXPANDED = re.compile(r"\$(?=[$(])")
-"""Where Kubernetes would expand a variable, in commands, arguments and variables."""
+"""A `$` that Kubernetes would interpret in commands, arguments and values of variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Entrypoint:
     command: tuple[str, ...]
     arguments: tuple[str, ...]
     name: str
-    """Its job's name by default."""
+    """The default name of its job."""
 
 
 def script(path: str, arguments: Sequence[str] = ()) -> Entrypoint:
@@ -46,20 +46,20 @@ def module(name: str, arguments: Sequence[str] = ()) -> Entrypoint:
 
 
 def command(words: Sequence[str]) -> Entrypoint:
-    """Any command as it is; at least one word."""
+    """Any command, without a supervisor; `words` has at least one item."""
     return Entrypoint(tuple(words), (), _name_in(words))
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is given beside the entrypoint; None: not given."""
+    """Options besides the entrypoint; None: not given."""
 
     image: str | None
-    """None: the one that the operator's administrator has set."""
+    """None: the image that the operator's administrator has set."""
     name: str | None = None
     size: Size = NO_SIZE
     gpus: int = 0
-    """How many there are for all nodes together, as far as that is known."""
+    """GPUs of all nodes together; 0 if there are none, or if the number is unknown."""
     env: Sequence[str] = ()
     """Each `NAME=VALUE`."""
     max_restarts: int | None = None
@@ -75,14 +75,14 @@ FLAGS: dict[Path, str] = {
     ("spec", "checkpoint", "path"): "--checkpoint",
     ("spec", "template", "spec", "containers", 0, "env"): "--env",
 }
-"""The option with which a person sets a field."""
+"""By the path of a field: the option that sets it."""
 
 
 def document_of(entrypoint: Entrypoint, options: Options) -> dict[str, Any]:
-    """The valid DDPJob that runs an entrypoint, as a YAML file has it.
+    """The valid DDPJob that runs an entrypoint, as a document to write to YAML.
 
     Raises:
-        BadInputError: an option is wrong; the text lists everything that is.
+        BadInputError: an option is wrong; the text lists all mistakes.
     """
     size = options.size
     if launcher := launcher_of(entrypoint.command):
@@ -121,13 +121,13 @@ def check(document: dict[str, Any]) -> None:
 
 
 def job_name(text: str) -> str:
-    """A name for a job: `My_Train.v2` becomes `my-train-v2`, and leaves room for a number."""
+    """A name for a job: `My_Train.v2` becomes `my-train-v2`. A number can be appended."""
     dashed = re.sub(r"[^a-z0-9]+", "-", text.lower()).lstrip("-0123456789")
     return dashed[: MAX_NAME_LENGTH - ROOM_FOR_NUMBER].strip("-") or NAMELESS
 
 
 def literal(words: Sequence[str]) -> tuple[str, ...]:
-    """The words, escaped to arrive as they were typed: the shell has already expanded its variables."""
+    """The words, escaped so that Kubernetes expands nothing in them: the user's shell has already done so."""
     return tuple(EXPANDED.sub("$$", word) for word in words)
 
 

@@ -1,8 +1,8 @@
-"""Jobs that a release with a former version of the type has begun.
+"""Jobs that were started by a release with a former version of the type.
 
-The API server hands them out under today's version, without what the spec has no field for any more, and with values
-of types that fields had then. Nothing converts them. Of what has finished, enough is read for it to stay finished.
-What lives is marked. Whatever else stands in a status stays, for the release that wrote it.
+The API server serves them under today's version without converting them: it drops fields that the spec no longer has,
+and other fields may have values of the types that they had then. A finished job is read far enough to stay finished.
+A job that has not finished is marked as former. Everything else in a status is kept for the release that wrote it.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from .spec import CONTROLLER_NAME, DDPJobSpec
 from .status import ConditionType
 
 ENDS = {"Succeeded": ConditionType.COMPLETE}
-"""What the condition is called that ended a job, and had another name."""
+"""Conditions that end a job and were renamed: today's type by the former one."""
 ENDED = frozenset({ConditionType.COMPLETE, ConditionType.FAILED})
 
 
@@ -25,29 +25,32 @@ def is_former(spec: dict[str, Any], status: dict[str, Any]) -> bool:
     if isinstance(spec.get("procsPerNode"), str):
         return True
     if spec.get("managedBy") not in {None, CONTROLLER_NAME}:
-        return False  # Other controllers keep books of their own, if any.
+        return False  # Another controller writes no bookkeeping of ours.
     version = status.get("bookkeeping", {}).get("version", FORMER_VERSION)
     return version == FORMER_VERSION and int(status.get("observedGeneration", 0)) > 0
 
 
 def as_read(spec: dict[str, Any], status: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The spec and the status of a former job as far as this version can read them."""
-    untold = {} if "bookkeeping" in status else _untold(status)
-    return _without_former_types(spec), status | untold
+    translated = {} if "bookkeeping" in status else _untold(status)
+    return _without_former_types(spec), status | translated
 
 
 def _untold(status: dict[str, Any]) -> dict[str, Any]:
-    """What is read of a status into which no operator of this version has written anything."""
+    """Fields for a status that no operator of this version has written, translated from its former fields."""
     books = {"bookkeeping": {"version": ""}}
-    conditions = [one | {"type": ENDS.get(one["type"], one["type"])} for one in status.get("conditions", [])]
-    if not any(one["type"] in ENDED and one["status"] == "True" for one in conditions):
+    conditions = [
+        condition | {"type": ENDS.get(condition["type"], condition["type"])}
+        for condition in status.get("conditions", [])
+    ]
+    if not any(condition["type"] in ENDED and condition["status"] == "True" for condition in conditions):
         return books
     ready = {"ready": status.get("ready", "")}
     return {"conditions": conditions, "incidents": status.get("history", []), "display": ready, **books}
 
 
 def _without_former_types(spec: dict[str, Any]) -> dict[str, Any]:
-    """The spec without fields that are gone or have another type now. None is needed: no such job starts again."""
+    """The spec without fields that were removed or have another type now. No such job starts again to need them."""
     names = {str(field.alias) for field in DDPJobSpec.model_fields.values()}
     known = {name: value for name, value in spec.items() if name in names}
     if not isinstance(known.get("procsPerNode"), int):

@@ -1,6 +1,7 @@
-"""Words of former versions of the type, and what stands in their place: a file that has one is refused with it.
+"""Fields and values of former versions of the type, with what replaces them.
 
-The type itself does not know them. The page on versions has the same table.
+A file that has one of them is refused, and the message names the replacement. The type itself no longer contains
+them. The page on versions has the same table.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,13 +32,13 @@ def _no_mapping(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FormerWord:
-    """What was written in a former version.
+    """A field or value of a former version.
 
     path   the field; `[]` after a list stands for each of its items
-    hint   what the person who wrote it is told
-    new    what is written now, in the page on versions
-    value  what stood there, in that page; empty: any value
-    found  whether a value was of that form
+    hint   the message for the person who wrote it
+    new    the replacement, as the page on versions shows it
+    value  the former value, as that page shows it; empty: any value
+    found  whether a value is in the former form
     """
 
     path: str
@@ -48,7 +49,7 @@ class FormerWord:
 
     @property
     def old(self) -> str:
-        """What was written then, in that page."""
+        """The former field with its value, as that page shows it."""
         return f"{self.path}: {self.value}" if self.value else self.path
 
 
@@ -92,7 +93,7 @@ FORMER_WORDS: tuple[FormerWord, ...] = (
 
 
 def former_words(document: Any) -> Iterator[Problem]:
-    """The words of a former version that a document has."""
+    """A problem for each field or value of a former version in a document."""
     for word in FORMER_WORDS:
         for path, value in _values(document, tuple(word.path.replace("[]", ".[]").split("."))):
             if word.found(value):
@@ -100,7 +101,7 @@ def former_words(document: Any) -> Iterator[Problem]:
 
 
 def _values(value: Any, way: tuple[str, ...], path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """What stands where a path leads, which may be several places or none."""
+    """The values to which `way` leads, each with its path: several where it passes through lists, or none."""
     if not way:
         yield path, value
         return

@@ -13,7 +13,7 @@ from .status import DDPJobStatus
 
 
 class Metadata(Model):
-    """What DDPJob itself reads of an object's metadata; the rest belongs to others."""
+    """The fields of an object's metadata that DDPJob reads; the others are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -24,7 +24,7 @@ class Metadata(Model):
 
 
 class DDPJob(Model):
-    """A DDPJob: what is asked for, and what has become of it."""
+    """A DDPJob: the spec says what is asked for, the status what has become of it."""
 
     metadata: Metadata
     spec: DDPJobSpec
@@ -32,14 +32,14 @@ class DDPJob(Model):
 
     @property
     def ref(self) -> JobRef:
-        """Which job it is."""
+        """The job's namespace, name and uid."""
         return JobRef(self.metadata.namespace, self.metadata.name, self.metadata.uid)
 
     @classmethod
     def from_dict(cls, document: dict[str, Any], *, nulls: bool = True) -> "DDPJob":
-        """A job from a document in which `validation.problems` finds nothing wrong; a null is a field not set.
+        """The job in a document in which `validation.problems` finds nothing wrong; a null is a field not set.
 
-        `nulls`: whether there may be any.
+        `nulls`: whether the document may have nulls. If not, it need not be searched for them.
         """
         known = without_nulls(document) if nulls else document
         parts = {key: known[key] for key in cls.model_fields if key in known}
@@ -52,5 +52,5 @@ class DDPJob(Model):
         return DDPJob(metadata=self.metadata, spec=self.spec, status=status)
 
     def to_document(self) -> dict[str, object]:
-        """The job as YAML and JSON have it."""
+        """The job as a document to write to YAML or JSON."""
         return {"apiVersion": API_VERSION, "kind": KIND, **self.to_dict()}

@@ -1,4 +1,4 @@
-"""DDPJobs in YAML files: reading them so that every mistake is named with its line, and writing them."""
+"""Reads DDPJobs from YAML files, naming every mistake with its line, and writes them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,18 +21,18 @@ OTHER_JOBS = {
     "batch/Job": "the Job's completions are spec.nodes, backoffLimit is spec.restart.maxRestarts, and template is"
     f" spec.template, with its container named {TRAINER_CONTAINER}",
 }
-"""How jobs of other kinds are written as a DDPJob, by API group and kind."""
+"""By API group and kind of another job: how to write it as a DDPJob."""
 
 
 LONGEST_TEXT = 4 << 20
-"""Characters of a file: what an API server takes is smaller."""
+"""Characters in a file; an API server accepts no object as large as this."""
 MOST_VALUES = 100_000
-"""Of a document. Few lines may hold very many, by aliases of aliases."""
+"""Values in a document: with aliases of aliases, a few lines can hold far more."""
 
 
 @dataclass(frozen=True)
 class JobFile:
-    """The DDPJob of a file, and what else the file holds."""
+    """The DDPJob in a file, and the kinds of the other objects there."""
 
     job: DDPJob
     document: dict[str, Any]
@@ -57,7 +57,7 @@ def read(file: FilePath) -> JobFile:
 
 
 def parse(text: str, source: str) -> JobFile:
-    """As `read`, from text; `source` names it in messages."""
+    """Like `read`, but from text; `source` is its name in messages."""
     if len(text) > LONGEST_TEXT:
         raise BadInputError(f"{source} has more than {LONGEST_TEXT >> 20} MiB: an API server takes no such object")
     try:
@@ -76,7 +76,7 @@ def parse(text: str, source: str) -> JobFile:
     jobs = [document for document in documents if document.kind == KIND]
     if len(jobs) != 1:
         have = ", ".join(document.kind for document in documents) or "nothing"
-        known = [] if jobs else [OTHER_JOBS[one.type] for one in documents if one.type in OTHER_JOBS]
+        known = [] if jobs else [OTHER_JOBS[other.type] for other in documents if other.type in OTHER_JOBS]
         here = f": here {known[0]}" if known else ""
         raise BadInputError(f"{source} must hold exactly one object of kind {KIND}, but holds {have}{here}")
     found = [*jobs[0].repeated, *problems(jobs[0].value)]
@@ -89,19 +89,19 @@ def parse(text: str, source: str) -> JobFile:
 
 
 def written(value: Any) -> str:
-    """YAML as people write it: in the order given, lists of words on one line, other lists and programs indented."""
+    """YAML as people write it: in the order given, lists of strings on one line, other lists and scripts indented."""
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=float("inf"))
     return text
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes as `written` says."""
+    """Writes YAML in the style of `written`."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
         super().increase_indent(flow, False)
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
-        """Writes equal values twice, as people do."""
+        """Writes a value that occurs twice in full each time, as people do, not as an alias."""
         return True
 
 
@@ -120,7 +120,7 @@ _Dumper.add_representer(str, _text)
 
 @dataclass
 class _Document:
-    """A YAML document that knows the line of each of its values."""
+    """A YAML document with the line of each of its values."""
 
     value: Any = None
     lines: dict[Path, int] = field(default_factory=dict)
@@ -139,14 +139,14 @@ class _Document:
 
     @property
     def kind(self) -> str:
-        """Its kind or, if it has none, what it is."""
+        """The document's `kind` or, without one, a description of the document."""
         if isinstance(self.value, dict):
             return str(self.value.get("kind", "a mapping without kind"))
         return "a list" if isinstance(self.value, list) else "plain text"
 
     @property
     def type(self) -> str:
-        """Its API group and kind."""
+        """The document's API group and kind: `batch/Job`."""
         version = self.value.get("apiVersion", "") if isinstance(self.value, dict) else ""
         return f"{str(version).partition('/')[0]}/{self.kind}"
 

@@ -1,8 +1,8 @@
-"""Launchers, which start a node's processes by themselves: the job size in their flags, and the flags we add.
+"""Launchers, which start a node's processes: the job's size in their flags, and the flags that we add.
 
-torchrun takes its place in the job from its variables (PET_NODE_RANK and others), which the contract sets. Accelerate
-takes it only from flags, so each pod is created with them: without them each node would train by itself, or make
-itself the master and wait for the others forever.
+torchrun reads its node's place in the job from variables (PET_NODE_RANK and others), which the contract sets.
+Accelerate reads it only from flags, so each pod is created with them: without them each node would train by itself,
+or make itself the master and wait for the others forever.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ class Launcher:
 
     name: str
     calls: tuple[CommandLine, ...]
-    """The first words of commands that call it."""
+    """The first words of the commands that call the launcher."""
     nodes: str
     procs: str
     counts_all: bool
@@ -48,14 +48,14 @@ class Launcher:
     told: CommandLine = ()
     """The flags that we add, with placeholders for the size."""
     without_gpus: CommandLine = ()
-    """The flags that we also add for several processes without GPUs, unless it has one of `modes`."""
+    """The flags that we also add for several processes without GPUs, unless the user's flags have one of `modes`."""
     modes: frozenset[str] = frozenset()
 
     def size(self, words: CommandLine, asked: Size, gpus: int) -> Size:
-        """The size by its command line and `asked` together.
+        """The job's size, from the flags in `words` and from `asked`; `gpus`: GPUs of all nodes together.
 
         Raises:
-            BadInputError: they contradict each other, or the command line sets a node's place.
+            BadInputError: `words` and `asked` contradict each other, or `words` set a node's place.
         """
         flags = self._flags(words)
         nodes = self._number(flags, self.nodes, asked.nodes, "--nodes")
@@ -64,15 +64,15 @@ class Launcher:
         return Size(nodes, self._procs(flags, nodes or 1, asked.procs_per_node, gpus))
 
     def placed(self, words: CommandLine, size: Size, *, on_gpus: bool) -> tuple[CommandLine, CommandLine]:
-        """Its command and arguments with the flags that we add. The user's own come later, and so win."""
+        """The launcher's command, and its arguments after the flags that we add, so that the user's own win."""
         call = self._call(words)
         without_gpus = size.ranks > 1 and not on_gpus and not self.modes & self._flags(words).keys()
-        told = (*self.told, *(self.without_gpus if without_gpus else ()))
+        added = (*self.told, *(self.without_gpus if without_gpus else ()))
         known = {"nodes": size.nodes or 1, "ranks": size.ranks}
-        return call, (*(word.format(**known) for word in told), *words[len(call) :])
+        return call, (*(word.format(**known) for word in added), *words[len(call) :])
 
     def is_called(self, words: CommandLine) -> bool:
-        """Whether these words call it."""
+        """Whether these words call the launcher."""
         return bool(self._call(words))
 
     def _call(self, words: CommandLine) -> CommandLine:
@@ -83,7 +83,7 @@ class Launcher:
         return next((words[: len(call)] for call in self.calls if same[: len(call)] == call), ())
 
     def _flags(self, words: CommandLine) -> dict[str, str]:
-        """Its own flags with their values, up to the script: what follows are the script's."""
+        """The launcher's flags with their values; those after the script are the script's own."""
         return dict(_flags(words[len(self._call(words)) :]))
 
     def _procs(self, flags: dict[str, str], nodes: int, asked: int | None, gpus: int) -> int | None:
@@ -99,12 +99,12 @@ class Launcher:
     def _number(self, flags: dict[str, str], flag: str, asked: int | None, option: str) -> int | None:
         if flag not in flags:
             return asked
-        said = flags[flag]
-        if not said.isdecimal():
-            raise BadInputError(f"{self.name} --{flag} {said}: must be a number: a job has one size")
-        if asked not in {None, int(said)}:
-            raise BadInputError(f"{self.name} --{flag} {said} contradicts {option}; say it once")
-        return int(said)
+        value = flags[flag]
+        if not value.isdecimal():
+            raise BadInputError(f"{self.name} --{flag} {value}: must be a number: a job has one size")
+        if asked not in {None, int(value)}:
+            raise BadInputError(f"{self.name} --{flag} {value} contradicts {option}; say it once")
+        return int(value)
 
 
 TORCHRUN = Launcher(
@@ -131,7 +131,7 @@ ACCELERATE = Launcher(
         *("--num_machines", "{nodes}", "--num_processes", "{ranks}", "--machine_rank", f"$({Env.NODE_RANK})"),
         *("--main_process_ip", f"$({Env.MASTER_ADDR})", "--main_process_port", f"$({Env.MASTER_PORT})"),
     ),
-    # Otherwise Accelerate starts one process per node, since it expects MPI to start the others.
+    # Otherwise Accelerate starts one process per node, because it expects MPI to start the others.
     without_gpus=("--multi_gpu",),
     modes=frozenset({"multi_gpu", "cpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "config_file"}),
 )
@@ -141,7 +141,7 @@ LAUNCHERS = (TORCHRUN, ACCELERATE)
 
 def launcher_of(words: CommandLine) -> Launcher | None:
     """The launcher that these words call."""
-    return next((one for one in LAUNCHERS if one.is_called(words)), None)
+    return next((launcher for launcher in LAUNCHERS if launcher.is_called(words)), None)
 
 
 def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,7 @@
-"""Whose an object is: what counts as a job's own has all that the operator gives what it makes, the name included.
+"""Which job owns an object: its owner reference, labels and name must all be those that the operator gives.
 
-Labels and uids anybody can copy. All together prove what can be proven: whoever may create objects in a job's own
-namespace, under the very names that the operator gives, may do as much to the job in other ways.
+Anybody can copy a label or a uid, so no single part is a proof. All parts together are as much proof as there can be:
+a user who may create objects in the job's namespace under such names can do as much to the job in other ways.
 """
 
 import hashlib
@@ -11,13 +11,13 @@ from typing import NamedTuple
 from .contract import GROUP, KIND, MAX_NODES, SUFFIX_LENGTH, Label
 
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""What Kubernetes uses for generated names: no vowels, so no words, and no look-alikes."""
+"""The letters and digits of Kubernetes' generated names: no vowels, so no words, and no look-alikes."""
 
 LARGEST_INCARNATION = 2**31
 
 
 class JobRef(NamedTuple):
-    """Which job it is."""
+    """Identifies a job."""
 
     namespace: str
     name: str
@@ -25,7 +25,7 @@ class JobRef(NamedTuple):
 
 
 class Controller(NamedTuple):
-    """What controls an object, by its owner reference: always something in the object's own namespace."""
+    """An object's controller as its owner reference names it; it is in the object's own namespace."""
 
     api_version: str
     kind: str
@@ -34,15 +34,15 @@ class Controller(NamedTuple):
 
 
 Named = Callable[[JobRef, str, Mapping[str, str]], bool]
-"""Whether a job's object of a kind has this name, given its labels."""
+"""For one kind of object: whether a job's object with these labels has this name."""
 
 
 def owner(
     controller: Controller | None, namespace: str, name: str, labels: Mapping[str, str], named: Named
 ) -> JobRef | None:
-    """The job to which an object belongs; None if it was not made for any.
+    """The job to which an object belongs; None if it was made for no job.
 
-    The version of the job's API may be any: it will change.
+    The version in the owner reference does not matter, because it changes with the API.
     """
     if controller is None or controller.kind != KIND or controller.api_version.partition("/")[0] != GROUP:
         return None
@@ -51,49 +51,49 @@ def owner(
 
 
 def name_of_pod(job: JobRef, node: int, incarnation: int) -> str:
-    """`<job>-<node>-<suffix>`: never the name of a former incarnation's pod, or of a former job's of this name."""
+    """`<job>-<node>-<suffix>`: unlike that of any other incarnation, or of a job recreated under the same name."""
     return f"{job.name}-{node}-{suffix(f'{job.uid}/{incarnation}')}"
 
 
 def name_of_group(job: JobRef, incarnation: int) -> str:
-    """`<job>-<suffix>`: each attempt of the whole gang has its own, with the suffix of its pods."""
+    """`<job>-<suffix>`: the PodGroup of one start of the whole gang; the suffix is that of its pods."""
     return f"{job.name}-{suffix(f'{job.uid}/{incarnation}')}"
 
 
 def name_beside(job: JobRef) -> str:
-    """`<job>-<suffix>`: what stands beside the pods, once for the whole job; never the name of a former job's."""
+    """`<job>-<suffix>`: an object that the job has once, such as its Service; a recreated job has another name."""
     return f"{job.name}-{suffix(job.uid)}"
 
 
 def name_in_queue(job: JobRef) -> str:
-    """`<job>-<suffix>`: a job has one place in a queue, and never that of a former job of its name."""
+    """`<job>-<suffix>`: the job's one Workload in a Kueue queue; a recreated job has another name."""
     return f"{job.name}-{suffix(f'{job.uid}/queue')}"
 
 
 def pod(job: JobRef, name: str, labels: Mapping[str, str]) -> bool:
-    """Of the pods of any incarnation, by their labels."""
+    """Whether this is the name of the job's pod with these labels, of any incarnation."""
     place = place_of(labels)
     return place is not None and labels.get(Label.JOB_UID) == job.uid and name == name_of_pod(job, *place)
 
 
 def beside(job: JobRef, name: str, _: Mapping[str, str]) -> bool:
-    """Of what stands beside the pods, once for the whole job."""
+    """Whether this is the name of an object that the job has once."""
     return name == name_beside(job)
 
 
 def group(job: JobRef, name: str, _: Mapping[str, str]) -> bool:
-    """Of a PodGroup or its Workload, of whichever attempt: neither says of which one it is."""
+    """Whether this can be the name of a PodGroup or its Workload: no label says for which attempt it was made."""
     start, _dash, end = name.rpartition("-")
     return start == job.name and len(end) == SUFFIX_LENGTH and set(end) <= set(ALPHABET)
 
 
 def in_queue(job: JobRef, name: str, _: Mapping[str, str]) -> bool:
-    """Of a Workload of Kueue's."""
+    """Whether this is the name of the job's Workload in a Kueue queue."""
     return name == name_in_queue(job)
 
 
 def place_of(labels: Mapping[str, str]) -> tuple[int, int] | None:
-    """A pod's node and incarnation; None if its labels do not name any that there can be."""
+    """The node and incarnation in a pod's labels; None if either is missing, not a number or too large."""
     node, incarnation = labels.get(Label.NODE, ""), labels.get(Label.INCARNATION, "")
     if not (_is_short_number(node) and _is_short_number(incarnation)):
         return None
@@ -106,7 +106,7 @@ def _is_short_number(text: str) -> bool:
 
 
 def suffix(text: str) -> str:
-    """A few letters that stand for a text."""
+    """SUFFIX_LENGTH letters and digits from a hash of the text."""
     digest = int.from_bytes(hashlib.sha256(text.encode()).digest())
     letters = ""
     for _ in range(SUFFIX_LENGTH):

@@ -106,7 +106,7 @@ class ExitCodes(Model):
     """Exit codes from 1 to 255, each once."""
 
     def matches(self, code: int | None) -> bool:
-        """Whether a rank that ended with this exit code is meant; None: it has none."""
+        """Whether a rank with this exit code matches; None, for a rank without an exit code, never does."""
         return bool(code) and (code in self.values) is (self.operator is ExitCodesOperator.IN)
 
     def matching(self) -> Iterator[int]:

@@ -16,7 +16,7 @@ class GangPolicy(Model):
     """All pods are scheduled together, or none is."""
 
     min_count: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
-    """The fewest pods that are placed together; the others follow as there is room. Without it all of them or, of an
+    """The fewest pods that are placed together; the others follow as there is room. Without it, all pods or, for an
     elastic job, `elastic.minNodes`."""
 
 
@@ -47,13 +47,13 @@ class Topology(Model):
     """Which nodes are close to each other: those with the same value of a label. Exactly one of these."""
 
     required: NodeLabel | None = None
-    """The label's key. Unless there is room for all pods in one such place, none of the rest is placed."""
+    """The label's key. All pods must be on nodes with the same value; pods for which these have no room wait."""
     preferred: NodeLabel | None = None
-    """The label's key. If there is no room in one place, others are used too."""
+    """The label's key. If nodes with the same value have no room for all pods, other nodes are used too."""
 
     @property
     def key(self) -> str | None:
-        """The label's key, whichever of them has it."""
+        """The label's key, from the field that is set."""
         return self.required or self.preferred
 
 
@@ -61,7 +61,7 @@ class Scheduling(Model):
     """How the cluster's scheduler places the pods of an attempt."""
 
     scheduling_policy: SchedulingPolicy | None = None
-    """Whether the pods are placed together. Without it they are a gang."""
+    """Whether the pods are placed together. Without it, they are placed as a gang."""
     disruption_mode: DisruptionMode | None = None
     """Which pods are preempted together. Without it, what the scheduler does by default: as few as are needed."""
     topology: Topology | None = None

@@ -20,7 +20,7 @@ NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 NAME_FORM = (
     f"at most {MAX_NAME_LENGTH} lower-case letters, digits and dashes, the first a letter and the last no dash"
 )
-"""The same in words."""
+"""NAME_PATTERN in words, with the longest length."""
 
 
 @cache
@@ -54,12 +54,12 @@ def job_schema() -> dict[str, Any]:
 @cache
 def status_schema() -> dict[str, Any]:
     """The schema of a DDPJob's status."""
-    said: dict[str, Any] = _as_kubernetes(DDPJobStatus.model_json_schema(by_alias=True))
-    return said
+    schema: dict[str, Any] = _as_kubernetes(DDPJobStatus.model_json_schema(by_alias=True))
+    return schema
 
 
 def _pod_spec() -> dict[str, Any]:
-    """Kubernetes' own, with a limit on the grace period: we calculate times from it."""
+    """Kubernetes' own schema of a pod spec, with limits on the grace period, because times are calculated from it."""
     pod = definitions()[POD_SPEC]
     grace = pod["properties"]["terminationGracePeriodSeconds"] | {"minimum": 0, "maximum": MOST_SECONDS}
     return {**pod, "properties": pod["properties"] | {"terminationGracePeriodSeconds": grace}}
@@ -77,14 +77,14 @@ def _metadata() -> dict[str, Any]:
 
 
 def _refer(field: dict[str, Any], name: str) -> None:
-    """Gives a field the type that Kubernetes has for it, but keeps our description."""
+    """Gives a field Kubernetes' type of this name, but keeps our description."""
     description = field["description"]
     field.clear()
     field |= {"description": description, "$ref": f"#/$defs/{name}"}
 
 
 def _as_kubernetes(schema: Any) -> Any:
-    """The schema of a type of ours as Kubernetes writes such schemas.
+    """The schema of one of our types in the style of Kubernetes' own schemas.
 
     An optional field is absent, never null; an integer has a format; and nothing has a generated title.
     """

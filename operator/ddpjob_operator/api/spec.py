@@ -25,7 +25,7 @@ from .restart import Restart
 from .scheduling import Scheduling, Topology
 
 CONTROLLER_NAME = f"{GROUP}/operator"
-"""What a missing `managedBy` stands for."""
+"""This operator's name, which a missing `managedBy` stands for."""
 MANAGED_BY_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
 JsonObject = dict[str, Any]
@@ -48,7 +48,7 @@ class NetworkPolicy(StrEnum):
 
 
 class CheckpointInterval(StrEnum):
-    """When the trainer saves, where no number says so."""
+    """When the trainer saves, if no number of steps or seconds is set."""
 
     EPOCHS = "Epochs"
     AUTO = "Auto"
@@ -63,7 +63,7 @@ class CleanPodPolicy(StrEnum):
 
 
 class DisruptionPolicy(StrEnum):
-    """When a node may be drained of the job's pods."""
+    """When the job's pods may be evicted."""
 
     ALLOW = "Allow"
     AFTER_CHECKPOINT = "AfterCheckpoint"
@@ -93,8 +93,8 @@ class Elastic(Model):
     """The largest value that `nodes` may have, also when `kubectl scale` or an autoscaler sets it. Without it there
     is no limit."""
     shrink_after_seconds: PositiveSeconds = 120
-    """How long the gang waits for pods that are not scheduled before it starts again without them. Likewise, when
-    there is room for only some of the missing pods, how long it waits for the rest before it starts with those."""
+    """How long the gang waits for pods that are not scheduled before it starts again without them. If there is later
+    room for only some of the missing pods, it waits as long for the rest before it starts again with those."""
 
 
 class Checkpoint(Model):
@@ -106,8 +106,8 @@ class Checkpoint(Model):
     """The volume to mount at path: a volume source as in a pod's `volumes`, without `name`. Without it, path is on a
     volume that the template mounts there or else on an emptyDir, which is lost with its pod."""
     interval: CheckpointInterval | None = None
-    """When to save, instead of everySteps and everySeconds. Epochs: at the end of each epoch, as without any of the
-    three. Auto: as often as is worthwhile, given how long a save takes and how often the job fails."""
+    """When to save, instead of everySteps and everySeconds. Epochs: at the end of each epoch, as when none of the
+    three is set. Auto: as often as is worthwhile, given how long a save takes and how often the job fails."""
     every_steps: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     """Number of steps from one save to the next."""
     every_seconds: PositiveSeconds | None = None
@@ -158,20 +158,20 @@ class DDPJobSpec(Model):
     start_deadline_seconds: PositiveSeconds | None = None
     """The job fails if it has been active for this long without all its ranks ever having run at the same time."""
     schedule_timeout_seconds: PositiveSeconds = 600
-    """A gang of which some pods are scheduled, but not all, gives back what it holds after this long, or slightly
-    longer, and tries again, so that two jobs never wait for each other forever. A gang whose pods are all scheduled,
-    but do not all get to run, does so after three times as long."""
+    """If only some of the gang's pods have been scheduled after this long, or slightly longer, the gang gives them up
+    and tries again, so that two jobs never wait for each other forever. If all pods are scheduled, but some do not
+    start to run, it does so after three times as long."""
     success_policy: SuccessPolicy = SuccessPolicy.ALL_RANKS
     """AllRanks: the job succeeds when every rank has exited with 0. RankZero: when rank 0 has; the others are then
     stopped."""
     finish_timeout_seconds: PositiveSeconds = 1800
-    """With successPolicy AllRanks: how long after one rank has finished the others may take to finish too, counted
-    again from each one that does. A rank that takes longer counts as stalled."""
+    """With successPolicy AllRanks: how long the other ranks may still run after a rank has finished; the time starts
+    anew with each rank that finishes. A rank that runs longer counts as stalled."""
     clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
     """Which pods are removed when the job has finished. Running: those that are still running; those that have ended
     stay, with their logs. All: every pod. None: no pod, and those that are running go on."""
     ttl_seconds_after_finished: Seconds | None = None
-    """How long after it has finished the job is deleted, with all that belongs to it. Without it, never."""
+    """How long a finished job stays before it is deleted with all that belongs to it. Without a value, forever."""
     restart: Restart = Restart()
     """What happens when a rank fails: whether, how often, how soon and how gently the gang starts again."""
     elastic: Elastic | None = None
@@ -179,12 +179,12 @@ class DDPJobSpec(Model):
     scheduling: Scheduling | None = None
     """How the cluster's scheduler places the gang. All but `topology` takes effect only where the cluster serves
     PodGroups (`scheduling.k8s.io/v1beta1`, or Volcano's) and the operator may make them: there every gang has one,
-    also without this field. A change is followed when the gang next starts."""
+    even without this field. A change takes effect when the gang next starts."""
     disruption: DisruptionPolicy = DisruptionPolicy.ALLOW
     """When the job's pods may be evicted, as by `kubectl drain` or an autoscaler that removes a node. Allow: at any
-    time. AfterCheckpoint: within half a minute after a checkpoint was saved; until then a PodDisruptionBudget refuses
-    it, for an hour after the last one or after all ranks began to run, unless the operator's administrator has set
-    another time. Preemption does not wait."""
+    time. AfterCheckpoint: only within half a minute after a checkpoint was saved. At other times a
+    PodDisruptionBudget refuses evictions, but for no longer than an hour after the last checkpoint or after all ranks
+    began to run, or than the time that the operator's administrator has set. Preemption does not wait."""
     stall_timeout_seconds: PositiveSeconds | None = None
     """The gang is stalled when no step has finished for this long. Without it, the limit is learned from the job's
     own steps. The first step, saves and evaluations are given longer; a program that reports no steps is never
@@ -199,7 +199,7 @@ class DDPJobSpec(Model):
 
     @property
     def ours(self) -> bool:
-        """Whether it is this operator that manages the job."""
+        """Whether this operator manages the job."""
         return self.managed_by in {None, CONTROLLER_NAME}
 
     @property
@@ -210,19 +210,19 @@ class DDPJobSpec(Model):
 
     @property
     def supervisor(self) -> str | None:
-        """Which supervisor the trainer container's command is; None: another command, or the image's own."""
+        """The supervisor that the trainer container's command starts; None: another command, or none is set."""
         command = self.trainer.get("command") or [""]
         name = command[0].rpartition("/")[2]
         return name if name in {SUPERVISE, TRAIN} else None
 
     @property
     def topology(self) -> Topology | None:
-        """Which nodes are close to each other, if the job says so."""
+        """`scheduling.topology`, if it is set."""
         return self.scheduling.topology if self.scheduling else None
 
     @property
     def resources(self) -> JsonObject:
-        """What the trainer container requests, by the resources' names."""
+        """Amounts of resources for the trainer container, by name: its limits, or else its requests."""
         resources = self.trainer.get("resources", {})
         return {**resources.get("requests", {}), **resources.get("limits", {})}
 
@@ -236,7 +236,7 @@ class DDPJobSpec(Model):
         return self.procs_per_node or min(max(1, self.gpus_per_node(also)), MAX_PROCS_PER_NODE)
 
     def resolved_backend(self, also: Iterable[str] = ()) -> Backend:
-        """The backend that `backend` stands for; decided by the container's requests, never by ranks."""
+        """The backend to use: Auto depends on the GPUs that the container requests, never on the number of ranks."""
         if self.backend is not Backend.AUTO:
             return self.backend
         return Backend.NCCL if self.gpus_per_node(also) else Backend.GLOO
@@ -248,5 +248,5 @@ def is_gpu(resource: str, known: Iterable[str] = GPU_RESOURCES) -> bool:
 
 
 def _units(amount: object) -> int:
-    """How many devices an amount is; 0 if it is no whole number, with which Kubernetes refuses the pod."""
+    """The number of devices in an amount; 0 if it is not a whole number, because Kubernetes then refuses the pod."""
     return int(str(amount)) if re.fullmatch(r"[0-9]{1,9}", str(amount)) else 0

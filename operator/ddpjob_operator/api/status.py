@@ -1,4 +1,4 @@
-"""What the operator reports: `status`. It holds everything that the engine has to remember between two looks."""
+"""What the operator reports: `status`. It holds everything that the engine has to remember between two decisions."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,43 +19,43 @@ Time = Annotated[
     datetime,
     PlainSerializer(lambda time: time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), when_used="json"),
 ]
-"""A time as Kubernetes' MicroTime: with whole seconds, a backoff of one second could be lost."""
+"""A time in the format of Kubernetes' MicroTime: with whole seconds, a backoff of one second could be lost."""
 
 
 UNSEEN = {"observedGeneration": -1, "state": "Pending"}
-"""The status of a job that no operator has looked at yet: tools that wait for it (kstatus) would else take it for one
-that is as it should be."""
+"""The status of a job that no operator has looked at yet. Without it, tools that wait for objects (kstatus) would
+take such a job for one that is ready."""
 
 MAX_INCIDENTS = 10
 MAX_AVOIDED = 8
 MAX_EXCEPTIONS = 64
 MAX_STRAGGLERS = 8
 MAX_INDEXES = len(f"{MAX_NODES - 1},") * 2 * -(-MAX_NODES // 3)
-"""Characters for two of every three nodes in the largest job: three or more in a row are written shorter."""
+"""Characters in the longest list of nodes: two of every three in the largest job, as three in a row get shorter."""
 
 
 WORD = "^[A-Z][A-Za-z0-9]*$"
-"""The form of words in the status, including those of newer versions."""
+"""The pattern of enum values in the status, including those of newer versions."""
 TYPE = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 REASON = "^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$"
-"""The form of types and reasons of conditions, as in Kubernetes' own."""
+"""The patterns of types and reasons of conditions, as in Kubernetes' own conditions."""
 
 
 def _by(key: str) -> dict[str, Any]:
-    """A list whose items are distinguished by a key."""
+    """Schema keywords for a list whose items are distinguished by a key."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
 @dataclass(frozen=True)
 class _Open:
-    """Marks a word in the status: one that this version does not know was written by a newer one, and is kept."""
+    """Marks an enum in the status that keeps unknown values, because a newer version may have written them."""
 
     known: type[StrEnum]
     pattern: str = WORD
     max_length: int = 64
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> CoreSchema:
-        """Reads known words as members of the enum, and others as text."""
+        """Reads known values as members of the enum, and others as text."""
         words: dict[str, str] = {word.value: word for word in self.known}
         as_text = core_schema.to_string_ser_schema()
         return core_schema.no_info_after_validator_function(
@@ -63,7 +63,7 @@ class _Open:
         )
 
     def __get_pydantic_json_schema__(self, _schema: CoreSchema, _handler: Any) -> dict[str, Any]:
-        """Text; the words of this version are its `examples`."""
+        """A string; the values of this version are its `examples`."""
         return {
             "type": "string",
             "pattern": self.pattern,
@@ -73,16 +73,16 @@ class _Open:
 
 
 class _Said(Model):
-    """What an operator wrote. An older version keeps what it does not know, and writes it back."""
+    """A part of the status. Unknown fields, which a newer version has written, are kept and written back."""
 
     model_config = ConfigDict(extra="allow")
 
     KEY: ClassVar[str] = ""
-    """The field that distinguishes it from others, in a list or one after the other."""
+    """The field that distinguishes a value from the others in a list, or from its successor; empty: none does."""
 
 
 class ConditionType(StrEnum):
-    """Conditions of a job. Several can be true at once; `State` is the one word for all of them."""
+    """Conditions of a job. Several can be true at once; `State` sums them up in one word."""
 
     BLOCKED = "Blocked"
     """Something outside the job keeps its pods from being created: a quota, a policy, a name that is taken."""
@@ -101,7 +101,7 @@ class ConditionType(StrEnum):
     LOSS_NOT_FINITE = "LossNotFinite"
     """The last loss that the program reported is NaN or infinite. What follows from that is up to the program."""
     STARTED_OVER = "StartedOver"
-    """The last attempt that made a step began where the job began, although former attempts had got further."""
+    """The last attempt that finished a step began where the job began, although an earlier one had got further."""
     SUSPENDED = "Suspended"
     """`suspend` is set, and nothing is running."""
     SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"
@@ -113,11 +113,11 @@ class ConditionType(StrEnum):
     FAILED = "Failed"
     """Given up, and nothing of the job is running any more. Final."""
     RECONCILING = "Reconciling"
-    """For tools that wait for objects of any kind (kstatus): the job is on its way, to running or to its end. It is
-    left out while that is not so."""
+    """For tools that wait for objects of any kind (kstatus): the job is about to run, or about to end. The condition
+    is left out while this is not so."""
     STALLED = "Stalled"
-    """For the same tools: the job has failed, or is blocked by what only a person can change. It is left out
-    while that is not so."""
+    """For the same tools: the job has failed, or is blocked by something that only a person can change. The condition
+    is left out while this is not so."""
 
 
 class State(StrEnum):
@@ -126,7 +126,7 @@ class State(StrEnum):
     PENDING = "Pending"
     """Nothing is running yet: the pods have yet to be created."""
     QUEUED = "Queued"
-    """The job waits until its queue admits it; what runs of it is saving and stopping."""
+    """The job waits until its queue admits it; pods that still run are saving and stopping."""
     STARTING = "Starting"
     """All pods exist, but not all are running yet."""
     RUNNING = "Running"
@@ -149,10 +149,9 @@ class PodSecurity(StrEnum):
     """What pods get unless their template says otherwise: a setting of the operator."""
 
     RESTRICTED = "Restricted"
-    """All that Kubernetes' restricted Pod Security Standard requires, and a home directory that its user can write
-    to."""
+    """All that Kubernetes' restricted Pod Security Standard requires, and a writable home directory."""
     NONE = "None"
-    """Nothing: user, rights and home directory are up to the image and the cluster."""
+    """No settings: user, rights and home directory are those of the image and the cluster."""
 
 
 class Condition(_Said):
@@ -161,7 +160,7 @@ class Condition(_Said):
     KEY = "type"
 
     type: Annotated[ConditionType | str, _Open(ConditionType, TYPE, 316)]
-    """Its name."""
+    """The condition's name."""
     status: Annotated[str, Field(pattern="^(True|False|Unknown)$")]
     """Whether the condition holds."""
     reason: Annotated[str, Field(max_length=128, pattern=REASON)]
@@ -175,7 +174,7 @@ class Condition(_Said):
 
 
 class NodeIncarnation(_Said):
-    """Which pod of one node is the present one."""
+    """The incarnation of one node's present pod."""
 
     KEY = "node"
 
@@ -186,10 +185,10 @@ class NodeIncarnation(_Said):
 
 
 class Incarnations(_Said):
-    """Which pod of each node is the present one."""
+    """The incarnation of each node's present pod."""
 
     default: int = 0
-    """How many pods every node has had. A pod with a lower number is a previous one."""
+    """How many pods every node has had. A pod of a lower incarnation is a previous one."""
     exceptions: Annotated[
         tuple[NodeIncarnation, ...], Field(max_length=MAX_EXCEPTIONS, json_schema_extra=_by("node"))
     ] = ()
@@ -198,23 +197,23 @@ class Incarnations(_Said):
     """The value of `default` before the gang last started as a whole."""
 
     def of(self, node: int) -> int:
-        """The number of a node's present pod."""
+        """The incarnation of a node's present pod."""
         if not self.exceptions:  # Nearly always, and this is called for each pod.
             return self.default
-        return next((one.incarnation for one in self.exceptions if one.node == node), self.default)
+        return next((entry.incarnation for entry in self.exceptions if entry.node == node), self.default)
 
     @property
     def newest(self) -> int:
-        """The largest of them."""
-        return max((self.default, *(one.incarnation for one in self.exceptions)))
+        """The largest incarnation of any node."""
+        return max((self.default, *(entry.incarnation for entry in self.exceptions)))
 
     def renewed(self) -> "Incarnations":
-        """Every node gets a new pod."""
+        """The incarnations after every node has got a new pod."""
         return Incarnations(default=self.newest + 1, former=self.default)
 
     def replaced(self, nodes: Iterable[int]) -> "Incarnations":
-        """These nodes get a new pod."""
-        more = {one.node: one.incarnation for one in self.exceptions} | {node: self.of(node) + 1 for node in nodes}
+        """The incarnations after these nodes have got a new pod."""
+        more = {item.node: item.incarnation for item in self.exceptions} | {node: self.of(node) + 1 for node in nodes}
         exceptions = (NodeIncarnation(node=node, incarnation=more[node]) for node in sorted(more))
         return self.model_copy(update={"exceptions": tuple(exceptions)})
 
@@ -227,7 +226,7 @@ class Budget(_Said):
     disruptions: int = 0
     """Restarts that count against maxDisruptions."""
     streak: int = 0
-    """Incidents of any kind since training last got further than it was at the one before; the exponent of the
+    """Incidents of any kind since training last got further than at the incident before; the exponent of the
     backoff."""
 
 
@@ -241,37 +240,37 @@ class Incident(_Said):
     attempt: int
     """The attempt that the incident ended."""
     node: int
-    """Number of the node that failed first: the one in its pod's name."""
+    """Number of the node that failed first, as in its pod's name."""
     rank: int | None = None
-    """RANK of the process that failed first, if that is known: where a node has several, the program, its supervisor
-    or torchrun has to say it."""
+    """RANK of the process that failed first, if known: on a node with several processes, the program, its supervisor
+    or torchrun has to report it."""
     pod: str
     """The pod of that node."""
     node_name: str | None = None
     """The Kubernetes node that it ran on, if known."""
     cause: Annotated[Cause | str, _Open(Cause)]
-    """Why."""
+    """Why the rank failed."""
     exit_code: int | None = None
-    """The process's own exit code, or 128+n if signal n ended it."""
+    """The process's exit code, or 128+n if signal n ended it."""
     signal: Annotated[str, Field(pattern="^SIG[A-Z0-9]+$", max_length=16)] | None = None
     """The signal that ended it, by name as in rules: `SIGKILL`."""
     message: Annotated[str, Field(max_length=512)] = ""
     """The program's last words: usually the last line of its exception."""
     step: int | None = None
-    """The last step that the rank had finished or, if it reports none, the last that any other rank reports. After a
-    disruption: how far training is known to have come."""
+    """The last step that the rank had finished or, if it reports no steps, the last that another rank reported. After
+    a disruption: the last step that is known to have finished."""
     at_start: bool = False
-    """No step had finished before it. If no steps are reported: all ranks had run for less than a minute, or for less
-    than ten minutes if the process ended with exit code 2, a usage error."""
+    """Whether no step had finished before the incident. If no steps are reported: whether all ranks had run for less
+    than a minute, or less than ten minutes if the process ended with exit code 2, a usage error."""
     tied: bool = False
-    """Another rank failed in the same way at the same moment, so which came first is unknown."""
+    """Whether another rank failed in the same way at the same moment, so that it is unknown which failed first."""
     action: Annotated[RestartAction | str, _Open(RestartAction)] = RestartAction.RESTART
-    """What was decided about it."""
+    """What followed from the incident."""
     rule: Annotated[str, Field(max_length=64)] = ""
-    """What decided that: a rule, such as `spec.restart.rules[0]`; `default`; or `spec.suspend`, if the job went on
-    because it was resumed, or the label of its queue, if it was admitted again."""
+    """What decided the action: a rule, such as `spec.restart.rules[0]`; `default`; `spec.suspend`, if the job went on
+    because it was resumed; or the label of its queue, if it went on because it was admitted again."""
     consequences: int = 0
-    """How many other nodes failed with it."""
+    """How many other nodes failed as a consequence."""
     consequence_nodes: Annotated[
         tuple[int, ...], Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = ()
@@ -279,12 +278,12 @@ class Incident(_Said):
 
     @property
     def who(self) -> str:
-        """Which rank failed first, in words: with its node's number if that is another, or all that is known."""
+        """The rank that failed first, in words, as `in_words` gives it."""
         return in_words(self.node, self.rank)
 
 
 def in_words(node: int, rank: int | None) -> str:
-    """A rank, with its node's number if that is another; the node alone, if it is not known which of its ranks."""
+    """`rank 2`; `rank 5 (node 2)`, if the node has another number; `node 2`, if it is unknown which of its ranks."""
     if rank is None:
         return f"node {node}"
     return f"rank {rank}" if rank == node else f"rank {rank} (node {node})"
@@ -296,7 +295,7 @@ class AvoidedNodeName(_Said):
     KEY = "node_name"
 
     node_name: Annotated[str, Field(max_length=253)]
-    """Its name."""
+    """The Kubernetes node's name."""
     until: Time
     """When pods may be placed on it again."""
 
@@ -305,42 +304,42 @@ class Progress(_Said):
     """How far training has come, as rank 0's supervisor reports it."""
 
     attempt: int | None = None
-    """The attempt that finished these steps; not set if its supervisor does not say so."""
+    """The attempt that finished these steps; not set if its supervisor does not report it."""
     since: Time | None = None
     """When the first step of that attempt was finished."""
     first_step: int | None = None
     """The first step that was finished in that attempt; not set if its number is unknown."""
     begins: Annotated[str, Field(pattern=WORD, max_length=64)] | None = None
-    """Where the program began in that attempt, by its own account: FromCheckpoint, AsAsked (at the beginning), or
-    NothingSaved (also there, since it found no checkpoint)."""
+    """Where the program says that it began in that attempt: FromCheckpoint, AsAsked (at the first step, as it was
+    told to), or NothingSaved (at the first step, because it found no checkpoint)."""
     recounts: bool = False
-    """Whether the program has counted its steps again from a lower number within an attempt, such as in each epoch:
-    then they do not say where an attempt began."""
+    """Whether the program has counted its steps again from a lower number within an attempt, such as in each epoch.
+    If so, step numbers do not show where an attempt began."""
     epoch: int | None = None
     """The current epoch, from 1."""
     step: int | None = None
     """Steps finished so far, in all epochs together."""
     steps_since_restart: int | None = None
-    """Steps finished since the last restart, for a program that reports no step numbers: nobody knows at which step
-    it resumed."""
+    """Steps finished since the last restart, for a program that reports no step numbers, so that the step at which it
+    resumed is unknown."""
     total_steps: int | None = None
     """How many steps there will be in total."""
     percent: float | None = None
-    """Percentage of these steps that is finished."""
+    """Percentage of totalSteps that is finished."""
     eta_seconds: int | None = None
     """Seconds that are left, at the current speed."""
     loss: float | None = None
     """The last loss that was reported, if it is a finite number."""
     loss_not_finite: Annotated[str, Field(pattern="^(NaN|-?Infinity)$", max_length=9)] | None = None
-    """What it is otherwise: NaN, Infinity or -Infinity."""
+    """The last loss that was reported, if it is not finite: NaN, Infinity or -Infinity."""
     loss_not_finite_since_step: int | None = None
-    """The step at which it was first seen to be so."""
+    """The step at which the loss was first seen not to be finite."""
     samples_per_second: float | None = None
     """Samples per second of all ranks together."""
     last_step_time: Time | None = None
     """When the last step finished."""
     slowest_node: int | None = None
-    """Number of the node with the most work of its own in a step."""
+    """Number of the node whose own part of a step takes longest."""
 
 
 class CheckpointSeen(_Said):
@@ -349,9 +348,9 @@ class CheckpointSeen(_Said):
     KEY = "step"
 
     step: int
-    """The step after which it was saved."""
+    """The step after which the checkpoint was saved."""
     time: Time | None = None
-    """When it was saved."""
+    """When the checkpoint was saved."""
 
 
 class Straggler(_Said):
@@ -360,11 +359,11 @@ class Straggler(_Said):
     KEY = "node"
 
     node: int
-    """Its number."""
+    """The node's number."""
     node_name: str | None = None
-    """The Kubernetes node that it runs on."""
+    """The Kubernetes node on which its pod runs."""
     slowdown: float
-    """How many times as long as usual its own part of a step takes."""
+    """How many times as long as is usual the node's own part of a step takes."""
 
 
 class NetworkStatus(_Said):
@@ -377,13 +376,13 @@ class NetworkStatus(_Said):
     control_port: int | None = None
     """Port on which supervisors talk to each other."""
     policy: Annotated[NetworkPolicy | str, _Open(NetworkPolicy)] | None = None
-    """What `spec.network.policy` says or, if it is not set, the operator's setting when the job first started."""
+    """`spec.network.policy` or, if it is not set, the operator's setting when the job first started."""
     service: Annotated[str, Field(max_length=63)] | None = None
     """Name of the Service by which the pods find rank 0."""
 
 
 class DisplayStatus(_Said):
-    """What a table shows of the job, in the form in which it shows it."""
+    """Text for the columns of `kubectl get ddp`."""
 
     ready: Annotated[str, Field(max_length=16)] = ""
     """`readyNodes` out of all nodes: `2/2`."""
@@ -394,7 +393,7 @@ class DisplayStatus(_Said):
 
 
 class Steps(_Said):
-    """What is remembered of the steps of all attempts."""
+    """Step numbers from all attempts."""
 
     earliest: int | None = None
     """The smallest `progress.firstStep`."""
@@ -405,14 +404,14 @@ class Steps(_Said):
 
 
 class Bookkeeping(_Said):
-    """What the operator has to remember between two looks.
+    """What the operator has to remember between two decisions.
 
     Its fields may change in any release; programs should not rely on them.
     """
 
     version: Annotated[str, Field(max_length=16)] = VERSION
-    """The version of the type in which the job was begun. One that lives and was begun in a former one is left
-    alone."""
+    """The version of the type in which the job was started. The operator leaves a job alone that was started in a
+    former version and has not finished."""
     incarnations: Incarnations = Incarnations()
     """Distinguishes the present pods from previous ones."""
     budget: Budget = Budget()
@@ -420,29 +419,29 @@ class Bookkeeping(_Said):
     supervised: bool = False
     """Whether a supervisor in rank 0's pod has answered since the gang last started as a whole."""
     suspend_time: Time | None = None
-    """When the job was told to save and stop, or not to start; cleared when it starts again."""
+    """When the job's pods were told to save and stop, or its start was put off; cleared when it starts again."""
     last_completed_time: Time | None = None
     """When the last of the nodes in `completedIndexes` finished."""
     steps: Steps = Steps()
-    """Shows whether an attempt has started over."""
+    """Step numbers by which an attempt that starts over is noticed."""
 
 
 class DDPJobStatus(_Said):
-    """The job as last seen, and all that the next look must know about the past."""
+    """The job as last seen, and everything that later decisions must know about the past."""
 
     observed_generation: int = 0
     """The `metadata.generation` of the spec that this status refers to."""
     state: Annotated[State | str, _Open(State)] = State.PENDING
     """What the job is doing, in one word."""
     reason: Annotated[str, Field(max_length=128, pattern=REASON)] = ""
-    """Why, in one word: the reason of the condition that says most."""
+    """Why, in one word: the reason of the most important condition."""
     message: Annotated[str, Field(max_length=1024)] = ""
     """What the job is doing or waiting for, in one sentence."""
     display: DisplayStatus = DisplayStatus()
-    """The columns of `kubectl get ddp` that are text of their own. The form may change in any release."""
+    """Text for the columns of `kubectl get ddp`. Its form may change in any release."""
     ready_nodes: int = 0
-    """Number of pods whose trainer is running, or has succeeded; one whose supervisor has fallen silent is not
-    counted. Of a finished job: as it was at the end."""
+    """Number of pods whose trainer is running or has succeeded, except those whose supervisor no longer answers. In a
+    finished job, the number at its end."""
     completed_indexes: Annotated[
         str, Field(max_length=MAX_INDEXES, pattern=r"^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$")
     ] = ""
@@ -455,11 +454,11 @@ class DDPJobStatus(_Said):
     nodes: int | None = None
     """Current number of nodes. This, the next two fields and `network` are fixed when the gang starts."""
     procs_per_node: int | None = None
-    """Processes on each node: the number that `spec.procsPerNode` stands for."""
+    """Processes on each node: `spec.procsPerNode` or, if it is not set, the number derived from the GPUs."""
     backend: Annotated[Backend | str, _Open(Backend)] | None = None
-    """The backend that `spec.backend` stands for."""
+    """The backend in use: `spec.backend`, with Auto resolved."""
     network: NetworkStatus = NetworkStatus()
-    """The network settings of the present pods: what `spec.network` says, or what stands for what it leaves out."""
+    """The network settings of the present pods: `spec.network`, with the defaults that it leaves out."""
     pod_security: Annotated[PodSecurity | str, _Open(PodSecurity)] | None = None
     """The operator's setting when the job started or was last resumed."""
     trainer_image: str | None = None
@@ -496,17 +495,17 @@ class DDPJobStatus(_Said):
     conditions: Annotated[tuple[Condition, ...], Field(max_length=24, json_schema_extra=_by("type"))] = ()
     """What is true of the job, and since when."""
     bookkeeping: Bookkeeping = Bookkeeping()
-    """What the operator has to remember between two looks. Its fields may change in any release; programs should not
-    rely on them."""
+    """What the operator has to remember between two decisions. Its fields may change in any release; programs should
+    not rely on them."""
 
     def to_dict(self) -> dict[str, object]:
-        """The status as it is written: what is empty is left out, as Kubernetes does in a status of its own."""
+        """The status as it is written: empty fields are left out, as in the statuses of Kubernetes' own objects."""
         lean: dict[str, object] = _lean(super().to_dict())
         return lean
 
     def condition(self, kind: str) -> Condition | None:
         """The condition of that type, if it was ever set."""
-        # Each decision asks dozens of times, and a generator would take twice as long.
+        # Each decision calls this dozens of times, and a generator would take twice as long.
         for condition in self.conditions:
             if condition.type == kind:
                 return condition
@@ -514,7 +513,7 @@ class DDPJobStatus(_Said):
 
     def is_true(self, kind: ConditionType) -> bool:
         """Whether the condition of that type is set and true."""
-        for condition in self.conditions:  # Each decision asks some fifty times, and a call would take as long again.
+        for condition in self.conditions:  # Called fifty times in each decision: `condition()` would double the time.
             if condition.type == kind:
                 return condition.status == "True"
         return False
@@ -525,7 +524,7 @@ class DDPJobStatus(_Said):
         return condition.message if condition is not None and condition.status == "True" else ""
 
     def completed(self) -> frozenset[int]:
-        """The numbers of nodes in `completedIndexes` that the job has."""
+        """The numbers of nodes in `completedIndexes`, without those that the job no longer has."""
         ends = (run.partition("-") for run in self.completed_indexes.split(",") if run)
         runs = (range(int(first), min(int(last or first) + 1, self.nodes or 0)) for first, _, last in ends)
         return frozenset(node for run in runs for node in run)
@@ -537,12 +536,12 @@ class DDPJobStatus(_Said):
 
     @property
     def former(self) -> bool:
-        """Whether a release with a former version of the type began the job."""
+        """Whether a release with a former version of the type started the job."""
         return self.bookkeeping.version in {FORMER_VERSION, ""}
 
     @property
     def ending(self) -> bool:
-        """Whether it is decided that the job ends; unless it has finished, its pods are still being stopped."""
+        """Whether the job's end has been decided; until it has finished, its pods are still being stopped."""
         return self.is_true(ConditionType.SUCCESS_CRITERIA_MET) or self.is_true(ConditionType.FAILURE_TARGET)
 
     @property
@@ -556,39 +555,39 @@ class DDPJobStatus(_Said):
         return self.succeeded or self.is_true(ConditionType.FAILED)
 
     def kept_in(self, after: "DDPJobStatus") -> "DDPJobStatus":
-        """The status that follows this one, with everything in this one that this version has no field for."""
+        """The next status `after`, with the fields of this one that only a newer version knows."""
         kept: DDPJobStatus = _kept(self, after)
         return kept
 
 
 def _lean(written: Any) -> Any:
-    """What is written, without fields that say no more than their absence does: at all depths, in all versions."""
-    # There are some hundred, most of them plain: no call for each.
+    """The value without empty fields, at all depths, also in fields that only a newer version knows."""
+    # A status has some hundred values, most of them plain: a call for each would be slow.
     if isinstance(written, dict):
         return {
             name: _lean(value) if isinstance(value, (dict, list)) else value
             for name, value in written.items()
             if not is_empty(value)
         }
-    return [_lean(one) if isinstance(one, (dict, list)) else one for one in written]
+    return [_lean(item) if isinstance(item, (dict, list)) else item for item in written]
 
 
 def _kept(before: Any, after: Any) -> Any:
-    """The new value with the fields of the old one that only a newer version knows, at all depths."""
+    """The new value, with the fields of the old value that only a newer version knows, at all depths."""
     if before is after:
         return after
     if isinstance(after, _Said) and isinstance(before, _Said):
         if after.KEY and getattr(before, after.KEY) != getattr(after, after.KEY):
-            return after  # Another one, such as the next incident.
+            return after  # Not the same item, such as the next incident.
         old = vars(before)
-        # Nearly all fields are the same objects, and this is done for each new status.
+        # Nearly all fields are the same objects; they are skipped, because this runs for each new status.
         fields = ((name, old[name], now) for name, now in vars(after).items() if old[name] is not now)
         changes = {name: kept for name, was, now in fields if (kept := _kept(was, now)) is not now}
-        unknown, said = before.model_extra or {}, after.model_extra or {}
-        changes |= {name: value for name, value in unknown.items() if name not in said}
+        unknown, newer = before.model_extra or {}, after.model_extra or {}
+        changes |= {name: value for name, value in unknown.items() if name not in newer}
         return after.model_copy(update=changes) if changes else after
     if isinstance(after, tuple) and isinstance(before, tuple):
-        known = {getattr(one, one.KEY): one for one in before if isinstance(one, _Said)}
-        items = tuple(_kept(known.get(getattr(one, one.KEY)), one) if known else one for one in after)
-        return after if all(kept is one for kept, one in zip(items, after, strict=True)) else items
+        known = {getattr(item, item.KEY): item for item in before if isinstance(item, _Said)}
+        items = tuple(_kept(known.get(getattr(item, item.KEY)), item) if known else item for item in after)
+        return after if all(kept is item for kept, item in zip(items, after, strict=True)) else items
     return after

@@ -1,6 +1,6 @@
-"""Everything that is wrong with a DDPJob document, all at once.
+"""Finds everything that is wrong with a DDPJob document, all at once.
 
-The schema covers each field by itself; the rules cover how fields relate to each other and to the contract.
+The schema checks each field by itself; the rules check how fields relate to each other and to the contract.
 """
 
 import difflib
@@ -24,7 +24,7 @@ from .schema import job_schema
 
 COMMANDS = frozenset({"command", "args"})
 SWITCHES = {"false": "Disabled", "off": "Disabled", "true": "Enabled", "on": "Enabled"}
-"""Our own words for what people write: in YAML, off and no are false, on and yes are true."""
+"""The value of an enum that a switch means: YAML reads off and no as false, on and yes as true."""
 FORMS = frozenset({"anyOf", "maxItems", "maxLength", "pattern"})
 SHELL = re.compile(r"[&|;<>`*]|\$[^(]")
 """Characters that mean something only to a shell; Kubernetes itself replaces `$(NAME)`."""
@@ -58,13 +58,13 @@ def _validator() -> Validator:
 
 
 def _matches(_validator: Validator, pattern: str, value: Any, _schema: Any) -> Iterator[ValidationError]:
-    """`$` is the end, as everywhere but in Python, where a newline may follow it."""
+    """Matches with `$` as the end of the text, as in JSON Schema; in Python a newline may follow it."""
     if isinstance(value, str) and not re.search(pattern.replace("$", r"\Z"), value):
         yield ValidationError(f"{value!r} does not match {pattern!r}")
 
 
 def _schema_problems(document: Any, told: Collection[Path]) -> Iterator[Problem]:
-    """What the schema finds wrong, except the form of values for which a rule has a message."""
+    """The schema's errors, except those about the form of a value at a path in `told`, which a rule explains."""
     for error in _validator().iter_errors(document):
         if not (error.validator in FORMS and tuple(error.absolute_path) in told):
             yield from _explain(error)
@@ -116,10 +116,10 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 def _none_of(value: Any, known: list[str]) -> str:
-    said = str(value).lower() if isinstance(value, bool) else repr(value)
+    written = str(value).lower() if isinstance(value, bool) else repr(value)
     switched = SWITCHES.get(str(value).lower())
     advice = f"; did you mean {switched}?" if switched in known else _did_you_mean(str(value), known)
-    return f"{said} is not one of {', '.join(known)}" + advice
+    return f"{written} is not one of {', '.join(known)}" + advice
 
 
 def _did_you_mean(name: str, known: list[str]) -> str:
@@ -140,7 +140,7 @@ def _wrong_type(value: Any, expected: str) -> str:
 
 
 def _as_list(error: ValidationError) -> str:
-    """What was given in place of a list, written as the list that it should be."""
+    """Advice for a single value that should be a list: the list to write."""
     value: Any = error.instance
     schema: Any = error.schema
     items = schema.get("items", {})
@@ -148,12 +148,12 @@ def _as_list(error: ValidationError) -> str:
     if error.validator_value != "array" or of_mappings or not isinstance(value, str | int | float):
         return ""
     of_words = isinstance(value, str) and error.absolute_path[-1] in COMMANDS
-    said: str = yaml.safe_dump(_words(str(value)) if of_words else [value], default_flow_style=True, width=math.inf)
-    return f": {said.strip()}"
+    text: str = yaml.safe_dump(_words(str(value)) if of_words else [value], default_flow_style=True, width=math.inf)
+    return f": {text.strip()}"
 
 
 def _words(command: str) -> list[str]:
-    """The words of a command or, if only a shell understands it, a call of a shell."""
+    """The words of a command or, if it needs a shell, `sh -c` with the command."""
     try:
         words = shlex.split(command)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Words for people."""
+"""Numbers and lengths of time as people read them."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def intervals(numbers: Iterable[int]) -> str:
-    """Numbers in the format of an Indexed Job's `completedIndexes`, where three in a row are a run: `0,1,3-5`."""
+    """Numbers in the format of an Indexed Job's `completedIndexes`: three or more in a row are a range: `0,1,3-5`."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and runs[-1][-1] == number - 1:

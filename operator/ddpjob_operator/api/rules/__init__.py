@@ -1,6 +1,6 @@
-"""Rules that a schema cannot state, each in one place: the CRD, the validator, local mode and the reference use them.
+"""Rules that a schema cannot express, each written once for the CRD, the validator, local mode and the reference.
 
-`RULES` are about what a spec may say, `FIXED` about what a change to it must not touch.
+`RULES` say what a spec may contain, `FIXED` which of its fields must not be changed.
 """
 
 from .record import FIXED_FOR_EVER, WHILE_SUSPENDED, Fixed, Rule

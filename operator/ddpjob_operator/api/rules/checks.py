@@ -31,7 +31,7 @@ Found = Iterator[Breach]
 
 
 def job_name(job: Any) -> Found:
-    """Pods and the Service are named after the job."""
+    """The job's name is one from which names of pods and of the Service can be made."""
     metadata = mapping(job, ("metadata",))
     name = metadata.get("name")
     if isinstance(name, str) and (
@@ -41,7 +41,7 @@ def job_name(job: Any) -> Found:
 
 
 def trainer_container(job: Any) -> Found:
-    """One container is the trainer."""
+    """The template has a container for the trainer."""
     names = [container.get("name") for _, container in mappings(job, (*POD, "containers"))]
     if TRAINER_CONTAINER not in names:
         have = f"; it has {', '.join(str(name) for name in names)}" if names else ""
@@ -61,7 +61,7 @@ def contract_variables(kind: str) -> Check:
 
 
 def reserved_keys(kind: str) -> Check:
-    """A template cannot have labels and annotations that are reserved for us."""
+    """A template cannot have labels or annotations that are reserved for DDPJob."""
 
     def check(job: Any) -> Found:
         for name in mapping(job, (*TEMPLATE, "metadata", kind)):
@@ -72,14 +72,14 @@ def reserved_keys(kind: str) -> Check:
 
 
 def reserved_volumes(job: Any) -> Found:
-    """Nor can it have volumes that are."""
+    """A template cannot have volumes whose names are reserved for DDPJob."""
     for path, volume in mappings(job, (*POD, "volumes")):
         if str(volume.get("name")).startswith(RESERVED_VOLUME_PREFIX):
             yield _at((*path, "name"))
 
 
 def operators_field(name: str) -> Check:
-    """A template cannot set what DDPJob decides."""
+    """A template cannot set a field that DDPJob sets itself."""
 
     def check(job: Any) -> Found:
         if name in mapping(job, POD):
@@ -89,14 +89,14 @@ def operators_field(name: str) -> Check:
 
 
 def restart_policy(job: Any) -> Found:
-    """A kubelet must not start a rank again by itself."""
+    """The kubelet must not restart a rank by itself."""
     policy = mapping(job, POD).get("restartPolicy", "Never")
     if policy != "Never":
         yield _at((*POD, "restartPolicy"), it=repr(policy))
 
 
 def whole_gpus(kind: str) -> Check:
-    """GPUs are counted, since each gets a process."""
+    """An amount of GPUs is a small whole number, because each GPU gets a process."""
 
     def check(job: Any) -> Found:
         for path, container in mappings(job, (*POD, "containers")):
@@ -108,7 +108,7 @@ def whole_gpus(kind: str) -> Check:
 
 
 def counted_devices(job: Any) -> Found:
-    """Devices that are claimed cannot be counted from the container's requests."""
+    """If the trainer claims devices, the number of processes is given: claimed devices cannot be counted."""
     uncounted = "procsPerNode" not in mapping(job, ("spec",))
     for _, container in mappings(job, (*POD, "containers")):
         claims = mapping(container, ("resources",)).get("claims")
@@ -125,7 +125,7 @@ def one_interval(job: Any) -> Found:
 
 
 def ordered_backoff(job: Any) -> Found:
-    """The first wait is not longer than the longest."""
+    """The first backoff is not longer than the longest."""
     restart = mapping(job, ("spec", "restart"))
     first = restart.get("backoffSeconds", Restart().backoff_seconds)
     longest = restart.get("maxBackoffSeconds", Restart().max_backoff_seconds)
@@ -134,7 +134,7 @@ def ordered_backoff(job: Any) -> Found:
 
 
 def different_ports(*names: str) -> Check:
-    """The last of these is none of those before it: two servers cannot listen on one port."""
+    """The port named last differs from those named before it: two servers cannot listen on one port."""
 
     def check(job: Any) -> Found:
         network = mapping(job, ("spec", "network"))
@@ -142,42 +142,42 @@ def different_ports(*names: str) -> Check:
         *before, name = names
         taken = next((other for other in before if ports[other] == ports[name]), None)
         if taken and isinstance(ports[name], int):
-            said, other = (name, taken) if name in network else (taken, name)
-            yield _at(("spec", "network", said), it=ports[name], other=other)
+            field, other = (name, taken) if name in network else (taken, name)
+            yield _at(("spec", "network", field), it=ports[name], other=other)
 
     return check
 
 
 def matching_rules(job: Any) -> Found:
-    """A restart rule says what it matches."""
+    """A restart rule has something to match."""
     for path, rule in mappings(job, ("spec", "restart", "rules")):
         if not any(rule.get(field) for field in RULE_MATCHES):
             yield _at(path)
 
 
 def forbidden_beginnings(job: Any) -> Found:
-    """That an attempt starts over can only be forbidden: it has started."""
+    """A rule for the cause StartedOver has the action Fail: the attempt has already started over."""
     for path, rule in mappings(job, ("spec", "restart", "rules")):
         if Cause.STARTED_OVER in listed(rule, ("causes",)) and rule.get("action") != RestartAction.FAIL:
             yield _at((*path, "action"))
 
 
 def enough_nodes(job: Any) -> Found:
-    """An elastic job has at least as many nodes as it needs."""
+    """An elastic job has at least `elastic.minNodes` nodes."""
     nodes, least, _ = _sizes(job)
     if nodes < least:
         yield _at(("spec", "nodes"), it=nodes, bound=f" ({least})")
 
 
 def few_enough_nodes(job: Any) -> Found:
-    """It has no more than it may have."""
+    """An elastic job has at most `elastic.maxNodes` nodes."""
     nodes, _, most = _sizes(job)
     if nodes > most:
         yield _at(("spec", "nodes"), it=nodes, bound=f" ({most})")
 
 
 def one_choice(*path: str) -> Check:
-    """Of the fields of a mapping exactly one is set."""
+    """Exactly one field of the mapping at `path` is set."""
 
     def check(job: Any) -> Found:
         if isinstance(mapping(job, path[:-1]).get(path[-1]), dict) and len(mapping(job, path)) != 1:
@@ -187,7 +187,7 @@ def one_choice(*path: str) -> Check:
 
 
 def gang_within_nodes(job: Any) -> Found:
-    """A job has the pods that its scheduler is to place together."""
+    """A job has at least as many pods as are to be placed together."""
     path = ("spec", "scheduling", "schedulingPolicy", "gang")
     least, nodes = mapping(job, path).get("minCount"), mapping(job, ("spec",)).get("nodes", 1)
     if isinstance(least, int) and isinstance(nodes, int) and least > nodes:
@@ -195,13 +195,13 @@ def gang_within_nodes(job: Any) -> Found:
 
 
 def one_group(job: Any) -> Found:
-    """A pod is in one PodGroup: one that we make, or the template's own."""
+    """A pod is in one PodGroup: the one that the operator creates, or the template's own."""
     if "schedulingGroup" in mapping(job, POD) and "scheduling" in mapping(job, ("spec",)):
         yield _at(("spec", "scheduling"))
 
 
 def shared_names(job: Any) -> Found:
-    """A pod's containers are told apart by their names, those that run before it too."""
+    """No init container has the name of a container."""
     names = [container.get("name") for _, container in mappings(job, (*POD, "containers"))]
     for path, container in mappings(job, (*POD, "initContainers")):
         if isinstance(name := container.get("name"), str) and name in names:
@@ -209,7 +209,7 @@ def shared_names(job: Any) -> Found:
 
 
 def unique_names(job: Any) -> Found:
-    """Containers, volumes and environment variables are told apart by their names."""
+    """No two containers, volumes or environment variables of a container have the same name."""
     envs: list[Path] = [(*path, "env") for path, _ in all_containers(job)]
     for path in [*((*POD, kind) for kind in ("containers", "initContainers", "volumes")), *envs]:
         yield from _repeated([*mappings(job, path)])
@@ -222,7 +222,7 @@ def few_containers(job: Any) -> Found:
 
 
 def few_variables(job: Any) -> Found:
-    """So is the number of variables."""
+    """The number of a container's variables is limited, so that the API server can check all of them."""
     for path, _ in all_containers(job):
         yield from _too_many(job, (*path, "env"), MAX_ENV)
 
@@ -239,7 +239,7 @@ def known_volumes(job: Any) -> Found:
 
 
 def checkpoint_mount(job: Any) -> Found:
-    """Two volumes cannot be mounted at the same path."""
+    """The template mounts no other volume at the path of `checkpoint.volume`."""
     checkpoint = mapping(job, ("spec", "checkpoint"))
     if "volume" not in checkpoint:
         return
@@ -256,10 +256,10 @@ def _at(path: Path, **values: object) -> Breach:
 
 
 def _sizes(job: Any) -> tuple[int, int, int]:
-    """The nodes and their bounds; if the job is not elastic, or one of them is not a number, values that fit."""
+    """The number of nodes with its bounds; (1, 1, 1), which breaks no rule, if not elastic or one is no number."""
     spec, elastic = mapping(job, ("spec",)), mapping(job, ("spec", "elastic"))
     sizes = (spec.get("nodes", 1), elastic.get("minNodes", 1), elastic.get("maxNodes", MAX_NODES))
-    return sizes if "elastic" in spec and all(isinstance(one, int) for one in sizes) else (1, 1, 1)
+    return sizes if "elastic" in spec and all(isinstance(size, int) for size in sizes) else (1, 1, 1)
 
 
 def _is_few(amount: Any) -> bool:

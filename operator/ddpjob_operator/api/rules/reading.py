@@ -1,4 +1,4 @@
-"""Reads parts of a document that may be wrong in any way."""
+"""Reads parts of a document whose values may have any type."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a rule is."""
+"""The types of rules: what a spec must satisfy, and which fields must not change."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,27 +17,28 @@ WHILE_SUSPENDED = "may change only while the job is suspended: set spec.suspend 
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """Where a document breaks a rule, and the words that fill the rule's message."""
+    """Where a document breaks a rule, with the values that fill the rule's message."""
 
     path: Path
     values: MessageValues = field(default_factory=dict)
 
 
 Check = Callable[[Any], Iterable[Breach]]
-"""Checks one rule on a document that may be wrong in other ways too."""
+"""Yields each breach of one rule in a document, which may be wrong in other ways too."""
 
 
 @dataclass(frozen=True)
 class Rule:
     """One rule that every DDPJob has to follow.
 
-    path     the field that it is about; `[]` after a list stands for each of its items
-    refuses  what breaks it, in words for the reference
-    message  what the user is told; the check fills in `{it}` and the like, if it knows more than the API server
+    path     the field that the rule is about; `[]` after a list stands for each of its items
+    refuses  what the rule refuses, in words for the reference
+    message  the error message; the check or, on the API server, `general` fills its placeholders, such as `{it}`
     check    the rule in Python
-    cel      the rule in CEL; empty if a cluster refuses it in another way, which `beside` names
-    at       the part of the document that CEL sees as `self`: the smallest that has everything it compares
-    general  words that fill the message on the API server
+    cel      the rule in CEL; empty if a cluster enforces it in another way, which `beside` describes
+    at       the part of the document that CEL sees as `self`: the smallest with everything that the rule compares
+    general  values for the message on the API server, which cannot fill in what the document has
+    beside   how a cluster enforces a rule without CEL, in words for the reference
     """
 
     path: str
@@ -51,11 +52,11 @@ class Rule:
 
     @property
     def said(self) -> str:
-        """The message as the API server gives it."""
+        """The message on the API server."""
         return _filled(self.message, self.general)
 
     def problems(self, job: Any) -> Iterator[Problem]:
-        """Where a document breaks it."""
+        """A problem for each place where a document breaks the rule."""
         for breach in self.check(job):
             yield Problem(breach.path, _filled(self.message, breach.values))
 
@@ -76,16 +77,16 @@ class Fixed:
 
     @property
     def path(self) -> str:
-        """The field, in the form that rules use."""
+        """The field's path, in the form that rules use."""
         return f"{self.at}.{self.field}"
 
     @property
     def while_suspended(self) -> bool:
-        """Whether suspension lets it change."""
+        """Whether the field may change while the job is suspended."""
         return self.said == WHILE_SUSPENDED
 
     def cel(self, path: str) -> str:
-        """What the API server checks with each change, where this path leads to the field."""
+        """The check of each change in CEL, in which `path` leads to the field."""
         new, old = f"self.{path}", f"oldSelf.{path}"
         same = f"{new} == {old}"
         if self.field in _OPTIONAL:
@@ -94,13 +95,13 @@ class Fixed:
         return f"{same} || oldSelf.{suspend} || self.{suspend}" if self.while_suspended else same
 
     def broken(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-        """Whether the change from one spec to another breaks it; both with their defaults, as from `to_dict`."""
+        """Whether the change from `old` to `new` breaks the rule; both are specs with defaults, as from `to_dict`."""
         return new.get(self.field) != old.get(self.field) and not (
             self.while_suspended and (new["suspend"] or old["suspend"])
         )
 
 
-_OPTIONAL = frozenset(one.alias for one in DDPJobSpec.model_fields.values() if one.default is None)
+_OPTIONAL = frozenset(info.alias for info in DDPJobSpec.model_fields.values() if info.default is None)
 
 
 def _filled(message: str, values: MessageValues) -> str:

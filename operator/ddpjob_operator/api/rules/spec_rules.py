@@ -34,17 +34,17 @@ _IS_GPU = " || ".join(f"k.startsWith('{gpu}')" if gpu.endswith("-") else f"k == 
 
 
 def _few_gpus(amount: str) -> str:
-    """Whether a quantity is a whole number of GPUs, as many as a node may have processes."""
+    """In CEL: a quantity is a whole number of GPUs, at most the number of processes that a node may have."""
     small = f"{amount}.matches('^[0-9]{{1,4}}$') && int({amount}) <= {MAX_PROCS_PER_NODE}"
     return f"(type({amount}) == int ? {amount} >= 0 && {amount} <= {MAX_PROCS_PER_NODE} : {small})"
 
 
 IS_FORMER = f"self.?status.?bookkeeping.?version.orValue('') == '{FORMER_VERSION}'"
-"""In CEL: the spec is of a former version of the type, where fields had other types. The job never runs again."""
+"""In CEL: the spec is of a former version of the type, in which fields had other types. The job never runs again."""
 
 # The API server checks all rules at each write of a job, even of its status. A rule at a field that is not set costs
-# nothing, but each step of a path in CEL costs a copy of the schemas of all fields that could be there, 43 in a pod:
-# so `at` is as deep as it can be, at best a single value.
+# nothing, but each step of a path in CEL copies the schemas of all fields that could be there, 43 in a pod. So `at`
+# is as deep as possible, at best a single value.
 RULES: tuple[Rule, ...] = (
     Rule(
         "metadata.name",
@@ -281,8 +281,8 @@ RULES: tuple[Rule, ...] = (
 )
 
 FIXED: tuple[Fixed, ...] = (
-    # On one machine `ddpjob run` manages the job, whatever this says.
+    # `ddpjob run` manages a job on one machine, whatever the field says.
     Fixed("managedBy", FIXED_FOR_EVER, local=False),
     *(Fixed(field) for field in ("template", "procsPerNode", "backend", "network", "checkpoint")),
 )
-"""Changes that existing pods cannot follow."""
+"""Fields whose changes existing pods cannot follow."""
