@@ -1,4 +1,4 @@
-"""The Python SDK: DDPJobs of a cluster, as the kubeconfig's user sees them. Imports only the API."""
+"""The Python client: DDPJobs of a cluster, with the rights of the kubeconfig's user. Imports only the API."""
 
 from .cluster import Cluster, Document
 from .errors import ClusterError, ExistsError, RefusedError, UnreachableError

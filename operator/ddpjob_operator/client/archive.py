@@ -1,6 +1,6 @@
-"""A program's files as one archive: the same files always give the same bytes.
+"""Packs a program's files into one archive: the same files always give the same bytes.
 
-A zip and not a tar: it contains nothing but files, and what unpacks it stays within its directory.
+It is a zip, not a tar: a zip contains only files, and `zipfile` never unpacks them outside the directory.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ddpjob_operator.api import BadInputError
 
 MOST_BYTES = 1 << 20
-"""A ConfigMap holds no more."""
+"""The most data that a ConfigMap can hold."""
 NAMED = 3
 
 DATE = (1980, 1, 1, 0, 0, 0)
@@ -22,7 +22,7 @@ UNIX = 3
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that is sent."""
+    """A file to send."""
 
     name: str
     """Its path in the program's directory, with slashes."""
@@ -32,7 +32,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """Files, packed."""
+    """Packed files."""
 
     data: bytes
     digest: str
@@ -40,14 +40,14 @@ class Archive:
 
 
 def pack(files: Sequence[File]) -> Archive:
-    """The archive of some files, whatever their order.
+    """The archive of files, the same for any order of `files`.
 
     Raises:
-        BadInputError: it is too large to send with a job; the text says what is large, and what to do.
+        BadInputError: the archive is too large to send with a job; the text names the largest files, and what to do.
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        for file in sorted(files, key=lambda one: one.name):
+        for file in sorted(files, key=lambda item: item.name):
             archive.writestr(_entry(file), file.content, zipfile.ZIP_DEFLATED, 9)
         sizes = {entry.filename: entry.compress_size for entry in archive.infolist()}
     data = buffer.getvalue()
@@ -57,7 +57,7 @@ def pack(files: Sequence[File]) -> Archive:
 
 
 def too_large(sizes: dict[str, int], how: str) -> BadInputError:
-    """The error for files of these sizes, in bytes; `how` says what the sizes are of."""
+    """The error for files of these sizes, in bytes; `how`: the state in which they were measured."""
     largest = sorted(sizes, key=lambda name: -sizes[name])[:NAMED]
     named = ", ".join(f"{name} ({readable(sizes[name])})" for name in largest)
     return BadInputError(
@@ -71,7 +71,7 @@ def too_large(sizes: dict[str, int], how: str) -> BadInputError:
 def readable(size: int) -> str:
     """A number of bytes for people."""
     for unit in ("bytes", "KiB", "MiB"):
-        if size < 1024:  # noqa: PLR2004  What the units are.
+        if size < 1024:  # noqa: PLR2004  (the factor from unit to unit)
             return f"{size:.4g} {unit}"
         size /= 1024  # type: ignore[assignment]
     return f"{size:.4g} GiB"

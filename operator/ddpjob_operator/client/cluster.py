@@ -1,4 +1,4 @@
-"""The door to a cluster's API: JSON in and out, errors as words."""
+"""Sends requests to a cluster's API: JSON in and out, with readable errors."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from kubernetes.client.exceptions import ApiException
 from .errors import UnreachableError, refusal
 
 Document = dict[str, Any]
-"""A Kubernetes object as JSON has it."""
+"""A Kubernetes object in the form of JSON."""
 
 Query = Mapping[str, str]
 
@@ -30,11 +30,11 @@ ANSWER_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster, and the namespace in it that is meant if none is named."""
+    """A cluster, and the namespace to use in it."""
 
     api: ApiClient
     context: str
-    """The kubeconfig's name for it."""
+    """The context's name in the kubeconfig."""
     namespace: str
 
     def call(self, method: str, path: str, body: Document | None = None, query: Query | None = None) -> Document:
@@ -42,28 +42,28 @@ class Cluster:
 
         Raises:
             UnreachableError: there is no answer.
-            RefusedError: it is no.
+            RefusedError: the API server refuses the request.
         """
         with self._answer(method, path, (CONNECT_SECONDS, ANSWER_SECONDS), query, body) as response:
             answer: Document = json.loads(response.data)
             return answer
 
     def metadata(self, path: str, query: Query) -> list[Document]:
-        """The metadata of each object of a collection, without what the objects hold.
+        """The metadata of each object of a collection, without the objects' content.
 
         Raises:
             UnreachableError: there is no answer.
-            RefusedError: it is no.
+            RefusedError: the API server refuses the request.
         """
         with self._answer("GET", path, (CONNECT_SECONDS, ANSWER_SECONDS), query, accept=METADATA) as response:
-            return [one["metadata"] for one in json.loads(response.data)["items"]]
+            return [item["metadata"] for item in json.loads(response.data)["items"]]
 
     def lines(self, path: str, query: Query, silence_seconds: float | None = None) -> Iterator[bytes]:
-        """An answer that comes line by line until the server ends it; `silence_seconds` is the longest gap allowed.
+        """The lines of an answer, until the server ends it; `silence_seconds` is the longest time between two.
 
         Raises:
             UnreachableError: the connection broke, or was never made.
-            RefusedError: the answer is no.
+            RefusedError: the API server refuses the request.
         """
         with self._answer("GET", path, (CONNECT_SECONDS, silence_seconds), query) as response:
             yield from response
@@ -97,7 +97,7 @@ class Cluster:
         except (
             urllib3.exceptions.HTTPError,
             ApiException,
-        ) as error:  # ApiException: only TLS errors get here as one.
+        ) as error:  # ApiException: raised here only for TLS errors.
             raise UnreachableError(self._unreachable(error)) from None
 
     def _unreachable(self, error: Exception) -> str:
@@ -106,7 +106,7 @@ class Cluster:
 
 
 def _status(data: bytes) -> Document:
-    """The Status object that explains a refusal; a proxy's refusal has none."""
+    """The Status object that explains a refusal; empty for a refusal by a proxy, which has none."""
     try:
         answer = json.loads(data)
     except ValueError:

@@ -1,4 +1,7 @@
-"""The code of jobs: archives in immutable ConfigMaps, owned by the jobs that run them, and deleted with the last."""
+"""Stores the code of jobs as archives in immutable ConfigMaps.
+
+A ConfigMap is owned by the jobs that run its code, and deleted with the last of them.
+"""
 
 import base64
 from collections.abc import Iterable, Sequence
@@ -16,25 +19,25 @@ from .errors import ClusterError, RefusedError
 from .jobs import Jobs
 
 LABEL = f"{GROUP}/code"
-"""On each ConfigMap with code, so that those without an owner are found."""
+"""Label of each ConfigMap with code, by which those without an owner are found."""
 DIGEST = f"{GROUP}/code-digest"
-"""Annotation of such a ConfigMap, and of the jobs that run it: the SHA-256 of the archive."""
+"""Annotation of such a ConfigMap, and of the jobs that run its code: the SHA-256 of the archive."""
 KEY = "code.zip"
 TRIES = 5
 
 ORPHANED_AFTER = timedelta(minutes=10)
-"""A client needs a second from the ConfigMap to its job; one that has not gone on by now never will."""
+"""Age at which a ConfigMap without a job was abandoned: clients create the job within a second of the ConfigMap."""
 
 OVERTAKEN = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
 
 
 def name_of(archive: Archive) -> str:
-    """What its ConfigMap is called: the same code has the same name."""
+    """The name of an archive's ConfigMap: the same code has the same name."""
     return f"ddpjob-code-{archive.digest[:16]}"
 
 
 def config_map(archive: Archive, namespace: str) -> Document:
-    """The ConfigMap of an archive, as it is created."""
+    """The ConfigMap to create for an archive."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -57,27 +60,27 @@ def used_by(job: Document) -> set[str]:
 
 @dataclass(frozen=True)
 class Leftovers:
-    """ConfigMaps that clients which died halfway left behind, by their metadata."""
+    """ConfigMaps left behind by clients that died halfway, as their metadata."""
 
     adopted: dict[str, list[Document]]
-    """Those whose jobs were created, by name, with the jobs."""
+    """By the name of a ConfigMap that jobs run: these jobs."""
     orphaned: tuple[Document, ...]
-    """Those that no job runs or will run."""
+    """ConfigMaps that no job runs or will run."""
 
 
 def leftovers(loose: Sequence[Document], jobs: Iterable[Document], now: datetime) -> Leftovers:
-    """What to do with ConfigMaps without an owner; `now` is the API server's."""
+    """Sorts ConfigMaps without an owner by what to do with them; `now` is a time by the API server's clock."""
     users: dict[str, list[Document]] = {}
     for job in jobs:
         for name in used_by(job):
             users.setdefault(name, []).append(job)
-    adopted = {one["name"]: users[one["name"]] for one in loose if one["name"] in users}
-    orphaned = (one for one in loose if one["name"] not in users and now - created(one) > ORPHANED_AFTER)
+    adopted = {found["name"]: users[found["name"]] for found in loose if found["name"] in users}
+    orphaned = (found for found in loose if found["name"] not in users and now - created(found) > ORPHANED_AFTER)
     return Leftovers(adopted, tuple(orphaned))
 
 
 def created(metadata: Document) -> datetime:
-    """When an object was made, by the API server's clock."""
+    """When an object was created, by the API server's clock."""
     return datetime.fromisoformat(metadata["creationTimestamp"])
 
 
@@ -92,7 +95,7 @@ class Code:
 
         Raises:
             BadInputError: there is no such namespace.
-            ClusterError: it could not for another reason, such as that the user may not.
+            ClusterError: it could not be created for another reason, such as a lack of rights.
         """
         self._make(wanted, {"dryRun": "All"})
 
@@ -100,8 +103,8 @@ class Code:
         """The ConfigMap as it exists, and whether it was created now.
 
         Raises:
-            BadInputError: another one has its name, or there is no such namespace.
-            ClusterError: it cannot be created for another reason, such as that the user may not.
+            BadInputError: a ConfigMap with other content has its name, or there is no such namespace.
+            ClusterError: it cannot be created for another reason, such as a lack of rights.
         """
         while True:
             if (made := self._make(wanted, {})) is not None:
@@ -110,7 +113,7 @@ class Code:
                 found = self.cluster.call("GET", self._path(wanted["metadata"]["name"]))
             except RefusedError as error:
                 if error.missing:
-                    continue  # It has gone meanwhile.
+                    continue  # It was deleted after the attempt to create it.
                 raise
             if found.get("binaryData") != wanted["binaryData"] or not found.get("immutable"):
                 name, flags = wanted["metadata"]["name"], f"-n {self.cluster.namespace}"
@@ -121,7 +124,7 @@ class Code:
             return found, False
 
     def own(self, wanted: Document, job: Document, found: Document | None = None) -> None:
-        """Makes a job the owner of its code, and creates that again if it is gone since it was `found`."""
+        """Makes a job an owner of its code, and creates the ConfigMap again if it was deleted since it was found."""
         reference = _owner(job)
         for _ in range(TRIES):
             metadata = (found or self.put(wanted)[0])["metadata"]
@@ -133,7 +136,7 @@ class Code:
             found = None
 
     def remove(self, metadata: Document) -> None:
-        """Removes exactly this ConfigMap, unless it has come into use since it was seen like this."""
+        """Removes a ConfigMap, unless it was changed, such as by a new owner, since its `metadata` was read."""
         body = {"preconditions": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}}
         try:
             self.cluster.call("DELETE", self._path(metadata["name"]), body)
@@ -142,8 +145,8 @@ class Code:
                 raise
 
     def clear(self, jobs: Jobs, now: datetime) -> None:
-        """Cleans up after clients that died halfway; `now` is the API server's."""
-        loose = [one for one in self._all() if not one.get("ownerReferences")]
+        """Cleans up after clients that died halfway; `now` is a time by the API server's clock."""
+        loose = [found for found in self._all() if not found.get("ownerReferences")]
         if not loose:
             return
         left = leftovers(loose, jobs.all(), now)
@@ -154,7 +157,7 @@ class Code:
             self.remove(metadata)
 
     def release(self, job: Document) -> None:
-        """Releases the code that a job owns and no longer runs."""
+        """Ends a job's ownership of code that it no longer runs, and removes code without another owner."""
         uid, used = job["metadata"]["uid"], used_by(job)
         for metadata in self._all():
             owners = metadata.get("ownerReferences", [])
@@ -167,7 +170,7 @@ class Code:
                 self.remove(metadata)
 
     def _make(self, wanted: Document, query: dict[str, str]) -> Document | None:
-        """None: there is already one of that name."""
+        """Creates a ConfigMap; None if one of that name exists already."""
         try:
             return self.cluster.call("POST", self._path(), wanted, {"fieldValidation": "Strict", **query})
         except RefusedError as error:
@@ -181,7 +184,7 @@ class Code:
             raise
 
     def _own(self, metadata: Document, owners: list[Any]) -> bool:
-        """Whether these are the owners now: not if it has changed since it was seen like this."""
+        """Sets a ConfigMap's owners; False if it has changed or was deleted since its `metadata` was read."""
         body = {"metadata": {"resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}}
         try:
             self.cluster.call("PATCH", self._path(metadata["name"]), body)
@@ -192,7 +195,7 @@ class Code:
         return True
 
     def _all(self) -> list[Document]:
-        """The metadata of all."""
+        """The metadata of all ConfigMaps with code."""
         return self.cluster.metadata(self._path(), {"labelSelector": LABEL})
 
     def _path(self, *parts: str) -> str:
@@ -200,7 +203,7 @@ class Code:
 
 
 def _owner(job: Document) -> Document:
-    """Without blockOwnerDeletion, for which some clusters require a right that users do not have."""
+    """A reference to a job as an owner, without blockOwnerDeletion: some clusters let only few users set it."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,

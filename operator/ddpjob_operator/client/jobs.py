@@ -1,4 +1,4 @@
-"""DDPJobs in a cluster, and what belongs to them."""
+"""Creates, changes, watches and deletes DDPJobs in a cluster, and reads their pods, events and logs."""
 
 import difflib
 import re
@@ -31,12 +31,12 @@ class Jobs:
     cluster: Cluster
 
     def create(self, document: Document, *, dry_run: bool = False) -> Document:
-        """Creates a job; with `dry_run` the API server only says what would result.
+        """Creates a job; with `dry_run` the API server only answers with the result.
 
         Raises:
-            ExistsError: there is one of this name.
-            BadInputError: the API server finds it wrong, or there is no such namespace.
-            ClusterError: it cannot be created for another reason.
+            ExistsError: there is a job of this name.
+            BadInputError: the API server finds the job invalid, or there is no such namespace.
+            ClusterError: the job cannot be created for another reason.
         """
         query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
         try:
@@ -53,11 +53,11 @@ class Jobs:
             raise
 
     def replace(self, job: Document, document: Document, *, dry_run: bool = False) -> Document:
-        """Gives exactly this job another spec, and the labels and annotations that come with it; the others stay.
+        """Gives exactly this job the spec of `document`, and adds the document's labels and annotations.
 
         Raises:
-            BadInputError: there is no such job any more, or the API server finds it wrong.
-            ClusterError: it cannot be changed for another reason.
+            BadInputError: the job no longer exists, or the API server finds the change invalid.
+            ClusterError: the job cannot be changed for another reason.
         """
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
         query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
@@ -70,7 +70,7 @@ class Jobs:
                 return self._call("PUT", self._path(name), body, query)
             except RefusedError as error:
                 if error.code == HTTPStatus.CONFLICT:
-                    continue  # Its status has changed since it was read.
+                    continue  # The job was changed, usually its status, after it was read.
                 if error.code in WRONG:
                     raise BadInputError(f"the API server refuses to change {name}: {error.said}") from None
                 raise
@@ -79,7 +79,7 @@ class Jobs:
         """The job of that name.
 
         Raises:
-            BadInputError: there is none.
+            BadInputError: there is no such job.
         """
         try:
             return self._call("GET", self._path(name))
@@ -95,7 +95,7 @@ class Jobs:
         """The only job of the namespace.
 
         Raises:
-            BadInputError: there is none, or a name is needed to choose one.
+            BadInputError: there is no job, or a name is needed to choose one.
         """
         jobs = self.all()
         if len(jobs) == 1:
@@ -106,7 +106,7 @@ class Jobs:
         raise BadInputError(f"which job of {where}? {', '.join(job['metadata']['name'] for job in jobs[:20])}")
 
     def has(self, name: str | None) -> bool:
-        """Whether there is a job of that name or, without a name, any job. A cluster without DDPJob has none."""
+        """Whether there is a job of that name or, without a name, any job; False if DDPJob is not installed."""
         path, query = (self._path(name), None) if name else (self._path(), {"limit": "1"})
         try:
             found = self.cluster.call("GET", path, query=query)
@@ -127,26 +127,26 @@ class Jobs:
         return bool(found["metadata"]["uid"] == job["metadata"]["uid"])
 
     def all(self, *, everywhere: bool = False) -> list[Document]:
-        """The jobs of this namespace, or of all, by name."""
+        """The jobs of this namespace or, with `everywhere`, of all namespaces, sorted by name."""
         path = f"{GROUP_PATH}/{PLURAL}" if everywhere else self._path()
         return _by_name({"apiVersion": API_VERSION, "kind": KIND, **job} for job in self._call("GET", path)["items"])
 
     def suspend(self, job: Document, *, suspended: bool = True) -> None:
-        """Lets exactly this job save and stop or, with False, go on.
+        """Makes exactly this job save and stop or, with `suspended=False`, go on.
 
         Raises:
-            BadInputError: there is no such job any more, or the API server finds the change wrong.
-            ClusterError: it cannot be changed for another reason.
+            BadInputError: the job no longer exists, or the API server finds the change invalid.
+            ClusterError: the job cannot be changed for another reason.
         """
         metadata = job["metadata"]
         self._change(job, self._path(metadata["name"]), {"metadata": {"uid": metadata["uid"]}}, suspend=suspended)
 
     def scale(self, job: Document, nodes: int) -> None:
-        """Changes a job's number of nodes as `kubectl scale` does: the right to scale is enough.
+        """Changes a job's number of nodes as `kubectl scale` does, which needs only the right to scale.
 
         Raises:
-            BadInputError: there is no such job any more, or it may not have that many.
-            ClusterError: it cannot be changed for another reason.
+            BadInputError: the job no longer exists, or may not have that many nodes.
+            ClusterError: the job cannot be changed for another reason.
         """
         self._change(job, self._path(job["metadata"]["name"], "scale"), {}, replicas=nodes)
 
@@ -162,7 +162,7 @@ class Jobs:
             raise
 
     def delete(self, job: Document) -> None:
-        """Removes exactly this job, not a newer one of its name; what belongs to it follows. Gone is success."""
+        """Deletes exactly this job, not a newer one of its name, and all that belongs to it, unless it is gone."""
         metadata = job["metadata"]
         body = {"propagationPolicy": "Background", "preconditions": {"uid": metadata["uid"]}}
         try:
@@ -172,20 +172,20 @@ class Jobs:
                 raise
 
     def watch(self, job: Document) -> Iterator[Document | None]:
-        """Exactly this job: now and after every change, and None once it is gone."""
+        """Exactly this job, now and after every change; None once it no longer exists."""
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
         for found in watch(self.cluster, self._path(), {"fieldSelector": f"metadata.name={name}"}):
             yield found.get(uid)
 
     def watch_all(self, name: str | None = None, *, everywhere: bool = False) -> Iterator[list[Document]]:
-        """The jobs of this namespace, or of all, or the one of that name: now and after every change."""
+        """The jobs of this namespace or of all namespaces, or the job of that name, now and after every change."""
         path = f"{GROUP_PATH}/{PLURAL}" if everywhere else self._path()
         with self._installed():
             for found in watch(self.cluster, path, {"fieldSelector": f"metadata.name={name}"} if name else {}):
                 yield _by_name(found.values())
 
     def pods(self, job: Document) -> list[JobPod]:
-        """The pods of a job, former ones among them as long as they exist."""
+        """The pods of a job, including those of former attempts that still exist."""
         answer = self.cluster.call("GET", self._core("pods"), query=_of(job))
         return of_job(answer["items"], job)
 
@@ -201,7 +201,7 @@ class Jobs:
         return sorted(found, key=when)
 
     def pod(self, pod: JobPod) -> JobPod | None:
-        """The same pod as it is now; None if it is gone."""
+        """The present state of a pod; None if the pod no longer exists."""
         try:
             now = self.cluster.call("GET", self._core("pods", pod.name))
         except RefusedError as error:
@@ -214,13 +214,14 @@ class Jobs:
     def log(
         self, pod: JobPod, after: str | None = None, *, tail: int | None = None, since_seconds: int | None = None
     ) -> Iterator[tuple[str, str]]:
-        """Lines of the trainer's log, each with the time when it was written; before them, what was installed for it.
+        """Lines of the trainer's log, each with the time at which it was written.
 
-        For a trainer that has not started, or will not, there is only what was installed.
+        If packages were installed for the trainer, the log of their installation comes first; it is the only one if
+        the trainer has not started.
 
-        Without `after` those that exist; with it those after that moment (`""`: all), and all that follow until the
-        trainer or the connection ends. `tail` begins that many lines before the last, `since_seconds` that long ago;
-        neither matters once there is a moment to go on from.
+        Without `after`, the lines that exist; with `after`, the lines after that time (`""`: all) and those to come,
+        until the trainer or the connection ends. `tail`: only the last so many lines; `since_seconds`: only lines
+        that are no older. Both are ignored if `after` is a time.
 
         Raises:
             UnreachableError: the connection broke.
@@ -229,14 +230,14 @@ class Jobs:
         only_installed = pod.installs and not pod.started
         query = {"container": INSTALL_CONTAINER if only_installed else TRAINER_CONTAINER, "timestamps": "true"}
         if pod.installs and pod.started and not after and tail is None and since_seconds is None:
-            with suppress(RefusedError):  # Its log may be gone while the trainer's still exists.
+            with suppress(RefusedError):  # The installation's log may be deleted while the trainer's still exists.
                 yield from self._lines(pod, query | {"container": INSTALL_CONTAINER})
         if not after:
             limits = {"tailLines": tail, "sinceSeconds": since_seconds}
             query |= {name: str(limit) for name, limit in limits.items() if limit is not None}
         if after is not None:
             query |= {"follow": "true"} | ({"sinceTime": after} if after else {})
-        passing = bool(after)  # The server counts whole seconds, so some come again.
+        passing = bool(after)  # sinceTime counts whole seconds, so some lines come again.
         for stamp, text in self._lines(pod, query):
             passing = passing and stamp <= str(after)
             if not passing:
@@ -245,7 +246,7 @@ class Jobs:
     def _lines(self, pod: JobPod, query: Query) -> Iterator[tuple[str, str]]:
         for line in self.cluster.lines(self._core("pods", pod.name, "log"), query):
             stamp, _, text = line.decode(errors="replace").rstrip("\n").partition(" ")
-            if STAMP.match(stamp):  # Otherwise it is not of the log, but the kubelet's own words in the middle of it.
+            if STAMP.match(stamp):  # A line without a time is not the log's, but a message of the kubelet.
                 yield stamp, text
 
     def _call(self, method: str, path: str, body: Document | None = None, query: Query | None = None) -> Document:
@@ -254,7 +255,7 @@ class Jobs:
 
     @contextmanager
     def _installed(self) -> Iterator[None]:
-        """For requests for DDPJobs, of which the cluster may never have heard."""
+        """Explains the refusal of a request for DDPJobs if the cluster does not have that type."""
         try:
             yield
         except RefusedError as error:
@@ -271,15 +272,15 @@ class Jobs:
 
 
 def as_job(document: Document) -> DDPJob:
-    """The job as its type has it.
+    """The job in a document from the API server.
 
     Raises:
-        ClusterError: it has fields of a newer version.
+        ClusterError: the document has fields of a newer version.
     """
     try:
         return DDPJob.from_dict(document)
     except ValidationError as error:
-        fields = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
+        fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
         message = (
             f"{document['metadata']['name']} has fields that this version of ddpjob does not know: {fields}. "
             "Update ddpjob"
@@ -288,7 +289,7 @@ def as_job(document: Document) -> DDPJob:
 
 
 def when(event: Document) -> str:
-    """When an event happened last, as Kubernetes writes it."""
+    """When an event last happened, in Kubernetes' format."""
     return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"])
 
 
@@ -299,7 +300,7 @@ def _by_name(jobs: Iterable[Document]) -> list[Document]:
 def _merged(metadata: Document, more: Document) -> Document:
     """An object's metadata with more labels and annotations."""
     maps = ("labels", "annotations")
-    return {**metadata, **{one: {**metadata.get(one, {}), **more[one]} for one in maps if one in more}}
+    return {**metadata, **{kind: {**metadata.get(kind, {}), **more[kind]} for kind in maps if kind in more}}
 
 
 def _of(job: Document) -> Query:

@@ -1,4 +1,4 @@
-"""Which cluster, as whom, in which namespace: by the rules and files of kubectl."""
+"""Finds the cluster, user and namespace to use, by kubectl's rules and in its files."""
 
 import difflib
 import os
@@ -16,22 +16,22 @@ from .cluster import Cluster
 
 IN_CLUSTER_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 CONNECTIONS = 128
-"""This many logs can be followed at once, with room for a few other requests."""
+"""Connections at once: enough to follow the logs of many pods, and for a few other requests."""
 
 TEMPORARY = "set TMPDIR to a directory of yours that has room"
-"""The client writes a kubeconfig's certificates into temporary files."""
+"""Advice for a failed write: the Kubernetes client writes a kubeconfig's certificates into temporary files."""
 
 
 def kubeconfigs() -> list[Path]:
-    """The files that $KUBECONFIG names, or kubectl's usual one; those that exist."""
+    """The existing files among those that $KUBECONFIG names or, if it is not set, kubectl's usual file."""
     named = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config"))
-    return [file for one in named.split(os.pathsep) if one and (file := Path(one).expanduser()).is_file()]
+    return [file for path in named.split(os.pathsep) if path and (file := Path(path).expanduser()).is_file()]
 
 
 def connect(kubeconfig: Path | None = None, context: str | None = None, namespace: str | None = None) -> Cluster:
-    """The cluster of a context: without one the current one, without a kubeconfig the one that this pod is in.
+    """The cluster of a context, by default the current context; without a kubeconfig, the cluster that runs this pod.
 
-    Nothing is requested from it yet.
+    No request is sent to the cluster yet.
 
     Raises:
         BadInputError: there is no such file or context, no cluster is named anywhere, or the kubeconfig is unusable.
@@ -50,8 +50,8 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, namespac
         loader = _loader(joined, context)
         loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
     except OSError as error:
-        what = f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror}; {TEMPORARY}"
-        raise BadInputError(f"cannot use the kubeconfig {joined}: {what}") from None
+        reason = f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror}; {TEMPORARY}"
+        raise BadInputError(f"cannot use the kubeconfig {joined}: {reason}") from None
     except (ConfigException, yaml.YAMLError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise BadInputError(f"cannot use the kubeconfig {joined}: {' '.join(str(error).split())}") from None
     chosen = loader.current_context
@@ -67,7 +67,7 @@ def _loader(files: str, context: str | None) -> KubeConfigLoader:
     merger = KubeConfigMerger(files)  # type: ignore[no-untyped-call]
     if merger.config is None:
         raise ConfigException("it is empty")
-    names = [one["name"] for one in merger.config.value.get("contexts") or []]
+    names = [entry["name"] for entry in merger.config.value.get("contexts") or []]
     if not names:
         raise BadInputError(f"{files} names no context; is it a kubeconfig?")
     if context is None and not merger.config.value.get("current-context"):

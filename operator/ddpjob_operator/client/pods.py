@@ -1,4 +1,4 @@
-"""What a user's tools need to know about a job's pods."""
+"""A job's pods, as far as the tools of a user need them."""
 
 import json
 from collections.abc import Iterable
@@ -25,20 +25,20 @@ class JobPod:
     """The node's number."""
     incarnation: int
     attempt: int
-    """The attempt that it was made for. Restarts in place may have added others."""
+    """The attempt for which the pod was created. After restarts in place it has taken part in later ones too."""
     started: bool
-    """Whether its trainer has a log: it runs or has run."""
+    """Whether the trainer runs or has run, so that it has a log."""
     ended: bool
-    """Whether its trainer has ended for good."""
+    """Whether the trainer has ended; it is never started again in the same pod."""
     installs: bool = False
-    """Whether packages were installed for it, by a container with a log of its own."""
+    """Whether packages are installed for the trainer, by a container with a log of its own."""
 
     @classmethod
     def of(cls, document: Document) -> "JobPod":
-        """The pod of a document that belongs to a job."""
+        """The pod in a document, which must be a pod of a job."""
         metadata = document["metadata"]
         statuses = document.get("status", {}).get("containerStatuses", [])
-        trainer: Document = next((one for one in statuses if one["name"] == TRAINER_CONTAINER), {})
+        trainer: Document = next((container for container in statuses if container["name"] == TRAINER_CONTAINER), {})
         state = trainer.get("state", {})
         return cls(
             name=metadata["name"],
@@ -50,17 +50,18 @@ class JobPod:
             started="running" in state or "terminated" in state,
             ended="terminated" in state,
             installs=any(
-                one["name"] == INSTALL_CONTAINER for one in document.get("spec", {}).get("initContainers", ())
+                container["name"] == INSTALL_CONTAINER
+                for container in document.get("spec", {}).get("initContainers", ())
             ),
         )
 
     @property
     def has_log(self) -> bool:
-        """Whether it has one: if packages cannot be installed, only that says why."""
+        """Whether the pod has a log, be it only that of an installation of packages, which shows why it failed."""
         return self.started or self.installs
 
     def last_attempt(self, status: DDPJobStatus) -> int:
-        """The last attempt that it is known to have taken part in."""
+        """The last attempt in which the pod is known to have taken part."""
         if self.incarnation >= status.bookkeeping.incarnations.of(self.node):
             return max(self.attempt, status.attempt)
         return max(
@@ -69,35 +70,35 @@ class JobPod:
 
 
 def of_job(documents: Iterable[Document], job: Document) -> list[JobPod]:
-    """Those that are pods of a job: anybody's may have its labels."""
+    """The pods of a job among those in `documents`: others may have copied its labels."""
     metadata = job["metadata"]
     ref = JobRef(metadata["namespace"], metadata["name"], metadata["uid"])
-    return [JobPod.of(one) for one in documents if owner_of(one) == ref]
+    return [JobPod.of(document) for document in documents if owner_of(document) == ref]
 
 
 def owner_of(document: Document) -> JobRef | None:
-    """The job to which a pod belongs; None if it is nobody's."""
+    """The job to which a pod belongs; None if it belongs to no job."""
     metadata = document["metadata"]
     controllers = (
-        Controller(one["apiVersion"], one["kind"], one["name"], one["uid"])
-        for one in metadata.get("ownerReferences", ())
-        if one.get("controller")
+        Controller(owner["apiVersion"], owner["kind"], owner["name"], owner["uid"])
+        for owner in metadata.get("ownerReferences", ())
+        if owner.get("controller")
     )
     labels, where = metadata.get("labels", {}), (metadata["namespace"], metadata["name"])
     return ownership.owner(next(controllers, None), *where, labels, ownership.pod)
 
 
 def present(pods: Iterable[JobPod], status: DDPJobStatus) -> list[JobPod]:
-    """The pods of the present attempt by node: neither those kept from former ones, nor those beyond its size.
+    """The pods of the present attempt, by node, without those kept from former attempts and without reserves.
 
-    A pod beyond the present size waits for room to grow; its trainer never starts.
+    A reserve is a pod beyond the present size that waits for room to grow; its trainer never starts.
     """
     now = (pod for pod in pods if pod.incarnation == status.bookkeeping.incarnations.of(pod.node))
     return _by_node(pod for pod in now if status.nodes is None or pod.node < status.nodes)
 
 
 def previous_attempt(pods: Iterable[JobPod], status: DDPJobStatus) -> int:
-    """The last attempt before the present one of which a pod with a log still exists; 0 if there is none."""
+    """The last attempt before the present one that still has a pod with a log; 0 if there is none."""
     past = (pod for pod in pods if pod.started and pod.attempt < status.attempt)
     return max((min(pod.last_attempt(status), status.attempt - 1) for pod in past), default=0)
 
@@ -112,7 +113,7 @@ def _by_node(pods: Iterable[JobPod]) -> list[JobPod]:
 
 
 def _attempt(document: Document) -> int:
-    """The attempt that a pod says it was made for: behind a supervisor, in the variable that holds all of its own."""
-    trainer = next(one for one in document["spec"]["containers"] if one["name"] == TRAINER_CONTAINER)
-    env = {one["name"]: one.get("value", "") for one in trainer["env"]}
+    """The attempt for which a pod was created, from its variable ATTEMPT or from those packed in SUPERVISOR."""
+    trainer = next(entry for entry in document["spec"]["containers"] if entry["name"] == TRAINER_CONTAINER)
+    env = {entry["name"]: entry.get("value", "") for entry in trainer["env"]}
     return int(env.get(Env.ATTEMPT) or json.loads(env[Env.SUPERVISOR])[Env.ATTEMPT])

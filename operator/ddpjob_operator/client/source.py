@@ -1,4 +1,4 @@
-"""Which files of a folder are its program: neither what git ignores, nor secrets, nor what is elsewhere."""
+"""Finds the files of a program in a folder, without files that git ignores, secrets, and links that lead outside."""
 
 import codecs
 import os
@@ -16,19 +16,19 @@ from .archive import MOST_BYTES, File, too_large
 
 MOST_FILES = 5000
 MOST_UNPACKED = 64 * MOST_BYTES
-"""More than this cannot become small enough, and is not read."""
+"""Bytes of all files: more cannot be packed into MOST_BYTES, so they are not read."""
 
 SHOWN = 5
-"""This many places are named that look as if they held a secret."""
+"""How many places that seem to hold a secret are listed in the error."""
 BEGINNING = 8192
-"""Bytes by which a file is taken for a text or not."""
+"""How many of a file's first bytes are searched for a zero byte, which marks it as no text."""
 
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 GITIGNORE = ".gitignore"
 EXCLUDE = "info/exclude"
 MOST_STARS = 4
-"""Of a name in a line of a .gitignore: the time to compare a long name is a power with as many factors."""
+"""Stars in one name of a pattern: with n stars, matching a long name takes time that grows with its n-th power."""
 REPOSITORY = ".git"
 
 USELESS = GitIgnoreSpec.from_lines(
@@ -53,40 +53,40 @@ __pycache__/
 ddpjob-runs/
 """.splitlines()
 )
-"""What no program needs elsewhere."""
+"""Files that no program needs where it runs."""
 
 VENV_MARK = "pyvenv.cfg"
 SUSPECT = "may hold secrets"
-"""Why a file is left out that its name makes suspect."""
+"""Why a file is left out whose name suggests a secret."""
 
 
 @dataclass
 class Source:
-    """The files of a program, and what is beside them and stays here."""
+    """The files of a program to send, and the files beside them that are left out."""
 
     files: list[File] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
-    """Why, by path; without what git ignores or no program needs."""
+    """By the path of a file that is left out: why. Files that git ignores or no program needs are not listed."""
 
 
 def read_file(path: Path, include: Collection[Path] = ()) -> Source:
-    """A program of one file; what it holds is not looked at if it is to be included whatever that is.
+    """The program of one file. A file in `include` is not searched for secrets.
 
     Raises:
-        BadInputError: it cannot be read, or looks as if it held a secret.
+        BadInputError: the file cannot be read, or seems to hold a secret.
     """
     file = _read(path, path.name)
-    if path.resolve() not in {one.resolve() for one in include}:
+    if path.resolve() not in {included.resolve() for included in include}:
         _check_holds_no_secret({path: file})
     return Source([file])
 
 
 def read_folder(folder: Path, include: Collection[Path] = ()) -> Source:
-    """The program of a folder, with files to include whatever they are called and hold.
+    """The program in a folder. Files in `include` are sent whatever their names and contents.
 
     Raises:
         BadInputError: there is no such folder, it is too large to send with a job, it cannot be read, a file to
-            include is not in it, or another one looks as if it held a secret.
+            include is not in it, or another file seems to hold a secret.
     """
     if not folder.is_dir():
         raise BadInputError(f"--source {folder}: there is no such folder")
@@ -114,7 +114,7 @@ def read_folder(folder: Path, include: Collection[Path] = ()) -> Source:
 
 
 def _included(path: Path, folder: Path) -> str:
-    """The name that a file to include has in the folder."""
+    """The path in the folder of a file to include."""
     try:
         name = path.resolve(strict=True).relative_to(folder.resolve()).as_posix()
     except FileNotFoundError:
@@ -127,32 +127,35 @@ def _included(path: Path, folder: Path) -> str:
 
 
 def _check_holds_no_secret(files: dict[Path, File]) -> None:
-    """A file that a program may need is not left out in silence: it is named, with the line, and never the value."""
-    seen = [(path, line, kind) for path, file in files.items() for line, kind in _suspicions(file)]
-    if not seen:
+    """Raises an error that names each line that seems to hold a secret, but never the secret.
+
+    The files are not left out instead, because the program may need them.
+    """
+    suspects = [(path, line, kind) for path, file in files.items() for line, kind in _suspicions(file)]
+    if not suspects:
         return
-    more = f"\n  and {len(seen) - SHOWN} more places" if len(seen) > SHOWN else ""
-    first, *_ = seen[0]
+    more = f"\n  and {len(suspects) - SHOWN} more places" if len(suspects) > SHOWN else ""
+    first, *_ = suspects[0]
     raise BadInputError(
         "everyone who may read ConfigMaps can read what is sent, and this looks secret:"
-        + "".join(f"\n  {path}, line {line}: {kind}" for path, line, kind in seen[:SHOWN])
+        + "".join(f"\n  {path}, line {line}: {kind}" for path, line, kind in suspects[:SHOWN])
         + f"{more}\nPut it into a Secret, or exclude the file in .gitignore; to send it anyway: --include {first}"
     )
 
 
 def _suspicions(file: File) -> Iterator[tuple[int, str]]:
-    """Of a text: what is packed or compiled is no place where a secret is found by its looks."""
+    """The lines of a text that seem to hold a secret; in packed or compiled files, patterns find none."""
     encoding = "utf-16" if file.content.startswith(UTF_16) else "utf-8"
     if encoding == "utf-16" or b"\0" not in file.content[:BEGINNING]:
         yield from sorted(set(suspicions(file.content.decode(encoding, "replace"), file.name)))
 
 
 Specs = tuple[tuple[Path, GitIgnoreSpec], ...]
-"""The .gitignore files on the way to a directory, each with its own, the outermost first."""
+"""The directories on the way to a directory that have ignore patterns, with these, the outermost first."""
 
 
 def _walk(directory: Path, specs: Specs, root: Path, left_out: dict[str, str]) -> Iterator[Path]:
-    """The files that are sent, and why others are not."""
+    """Yields the files to send, and adds to `left_out` why others are not sent."""
     specs = (*specs, *_spec_of(directory))
     try:
         entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
@@ -174,7 +177,7 @@ def _walk(directory: Path, specs: Specs, root: Path, left_out: dict[str, str]) -
 
 
 def _why_not(path: Path, root: Path, *, is_folder: bool) -> str:
-    """Why something that git does not ignore is not sent; empty if it is sent."""
+    """Why a file or folder that git does not ignore is not sent; empty if it is sent."""
     if names_secrets(path.relative_to(root).as_posix(), is_folder=is_folder):
         return SUSPECT
     if is_folder:
@@ -184,14 +187,14 @@ def _why_not(path: Path, root: Path, *, is_folder: bool) -> str:
         return "a link that leads outside"
     if path.is_symlink() and (target.is_dir() or not target.exists()):
         return "a link that leads to no file"
-    there = target.relative_to(root).as_posix()
-    if names_secrets(there) or _matches(USELESS, target, root, is_folder=False):
+    name = target.relative_to(root).as_posix()
+    if names_secrets(name) or _matches(USELESS, target, root, is_folder=False):
         return "a link to a file that is not sent"
     return "" if target.is_file() else "no regular file"
 
 
 def _specs_above(root: Path) -> Specs:
-    """What git ignores from above a folder: its user's list, its repository's, and the .gitignore files between."""
+    """The ignore patterns from above a folder: the user's, the repository's, and the .gitignore files between."""
     above = [root, *root.parents]
     repository = next((place for place in above if (place / REPOSITORY).exists()), root)
     between = [place for place in reversed(root.parents) if place.is_relative_to(repository)]
@@ -208,7 +211,7 @@ def _spec_of(directory: Path) -> Specs:
 
 
 def _spec(place: Path, file: Path) -> Specs:
-    """What a list of patterns says about a place."""
+    """The ignore patterns in `file`, which are relative to the folder `place`; none if there is no such file."""
     if not file.is_file():
         return ()
     try:
@@ -221,21 +224,21 @@ def _spec(place: Path, file: Path) -> Specs:
 
 
 def _stars(line: str) -> int:
-    """How many stars with something between a name in a pattern has at most; a comment has none."""
+    """The most groups of stars in any one name of a pattern; 0 for a comment."""
     return 0 if line.startswith("#") else max(len(re.findall(r"\*+", name)) for name in line.split("/"))
 
 
 def _is_ignored(path: Path, specs: Specs, *, is_folder: bool) -> bool:
-    """As in git: the innermost .gitignore that says something decides, and in it the last line."""
+    """Whether git ignores a path: the innermost .gitignore with a pattern for it decides, by its last such line."""
     for place, spec in reversed(specs):
-        said = spec.check_file(_named(path, place, is_folder=is_folder)).include
-        if said is not None:
-            return said
+        decision = spec.check_file(_named(path, place, is_folder=is_folder)).include
+        if decision is not None:
+            return decision
     return False
 
 
 def _matches(spec: GitIgnoreSpec, path: Path, root: Path, *, is_folder: bool) -> bool:
-    """Whether a path or a folder on the way to it is meant."""
+    """Whether the patterns match a path or a folder on the way to it."""
     return spec.match_file(_named(path, root, is_folder=is_folder))
 
 

@@ -1,4 +1,7 @@
-"""Sending a job and its code to a cluster: a client that dies between two requests leaves nothing behind for good."""
+"""Sends a job and its code to a cluster.
+
+What a client leaves behind that dies between two requests is cleaned up by the next client.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,12 +15,12 @@ from .jobs import Jobs, as_job
 
 
 def check(jobs: Jobs, document: Document, code: Document | None, found: Document | None = None) -> None:
-    """Asks the API server whether a job and its code could be created, or a `found` job changed; creates nothing.
+    """Asks the API server whether a job and its code could be created, or the job `found` changed; changes nothing.
 
     Raises:
         ExistsError: there is a job of this name.
-        BadInputError: one of them could not be created.
-        ClusterError: the cluster does not do its part.
+        BadInputError: the job or its code could not be created, or the job not changed.
+        ClusterError: the cluster cannot be reached, or refuses for another reason.
     """
     if found is None:
         jobs.create(document, dry_run=True)
@@ -32,8 +35,8 @@ def send(jobs: Jobs, document: Document, code: Document | None) -> Document:
 
     Raises:
         ExistsError: there is a job of this name.
-        BadInputError: the job or its code cannot be created; then neither is left.
-        ClusterError: the cluster does not do its part.
+        BadInputError: the job or its code cannot be created; then neither exists.
+        ClusterError: the cluster cannot be reached, or refuses for another reason.
     """
     if code is None:
         return jobs.create(document)
@@ -53,13 +56,15 @@ def send(jobs: Jobs, document: Document, code: Document | None) -> Document:
 def replace(
     jobs: Jobs, found: Document, document: Document, code: Document | None, tell: Callable[[str], None]
 ) -> Document:
-    """Makes exactly this job run something else: it saves and stops, is changed, and goes on. Returns the new job.
+    """Suspends the job `found`, replaces its spec by that of `document`, and resumes it. Returns the changed job.
 
-    A client that dies before the end leaves it suspended; the same call goes on.
+    If the client dies before the end, the job stays suspended; the same call completes the change. `tell` is called
+    with a message if the job has to stop first.
 
     Raises:
-        BadInputError: it may not be changed like this, or no longer exists.
-        ClusterError: it has ended or was deleted before it could be changed, or the cluster does not do its part.
+        BadInputError: the job may not be changed like this, or no longer exists.
+        ClusterError: the job ended or was deleted before it could be changed, or the cluster cannot be reached or
+            refuses for another reason.
     """
     check(jobs, document, code, found)
     store = Code(jobs.cluster)
@@ -68,7 +73,7 @@ def replace(
     jobs.suspend(found)
     _wait_until_stopped(jobs, found, tell)
     job = jobs.replace(found, document)
-    with suppress(ClusterError):  # As below.
+    with suppress(ClusterError):  # The next client cleans up.
         store.release(job)
     if code is not None:
         _tidy(jobs, job, code, None)
@@ -76,7 +81,7 @@ def replace(
 
 
 def _tidy(jobs: Jobs, job: Document, code: Document, found: Document | None) -> None:
-    """The job exists. What cannot be cleaned up now, the next client will."""
+    """Makes the job own its code, and cleans up; errors do not matter, because the next client does it again."""
     store = Code(jobs.cluster)
     with suppress(ClusterError):
         store.own(code, job, found)
@@ -84,7 +89,7 @@ def _tidy(jobs: Jobs, job: Document, code: Document, found: Document | None) -> 
 
 
 def _wait_until_stopped(jobs: Jobs, job: Document, tell: Callable[[str], None]) -> None:
-    told = False
+    is_told = False
     for seen in jobs.watch(job):
         if seen is None:
             raise ClusterError(f"{job['metadata']['name']} was deleted")
@@ -93,9 +98,9 @@ def _wait_until_stopped(jobs: Jobs, job: Document, tell: Callable[[str], None]) 
             raise ClusterError(
                 f"{job['metadata']['name']} has {status.state.lower()} in the meantime, so it was not changed"
             )
-        seen_to = status.observed_generation >= seen["metadata"]["generation"]
-        if seen_to and status.is_true(ConditionType.SUSPENDED):
+        is_current = status.observed_generation >= seen["metadata"]["generation"]
+        if is_current and status.is_true(ConditionType.SUSPENDED):
             return
-        if not told:
-            told = True
+        if not is_told:
+            is_told = True
             tell(f"{job['metadata']['name']}: its pods save and stop")

@@ -1,6 +1,7 @@
-"""Unpacks a program in its pod: the text of this file runs there, on the Python of any image from 3.8 on.
+"""Unpacks a program in its pod.
 
-Its arguments are the archive and the directory.
+This file is run there as text, by the Python of any image from 3.8 on. Its arguments are the archive and the
+directory.
 """
 
 import os
@@ -8,22 +9,22 @@ import sys
 import zipfile
 
 MOST_BYTES = 256 << 20
-"""The largest that `ddpjob submit` sends; a larger one was not made by it."""
+"""Bytes of the largest program that `ddpjob submit` sends; a larger archive comes from elsewhere."""
 
 
 def unpack(archive: str, directory: str) -> None:
     """Writes the archive's files below a directory."""
     with zipfile.ZipFile(archive) as packed:
         entries = packed.infolist()
-        size = sum(entry.file_size for entry in entries)  # `extract` never writes more than an entry's file_size.
+        size = sum(entry.file_size for entry in entries)  # `extract` writes at most file_size bytes.
         if size > MOST_BYTES:
             sys.exit(f"the code unpacks to {size} bytes; at most {MOST_BYTES} are allowed")
         for entry in entries:
             path = packed.extract(
                 entry, directory
-            )  # `extract` drops the parts of a path that lead outside, and makes no links.
+            )  # `extract` drops parts of a path that lead outside, and creates no links.
             if not entry.is_dir():
-                os.chmod(path, 0o755 if entry.external_attr >> 16 & 0o100 else 0o644)  # noqa: PTH101  Of any Python 3.
+                os.chmod(path, 0o755 if entry.external_attr >> 16 & 0o100 else 0o644)  # noqa: PTH101  (this runs on any Python 3)
 
 
 if __name__ == "__main__":

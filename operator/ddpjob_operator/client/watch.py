@@ -1,4 +1,4 @@
-"""The objects of a kind in a cluster, now and after every change."""
+"""Watches the objects of a kind in a cluster."""
 
 import json
 import time
@@ -8,19 +8,19 @@ from .cluster import Cluster, Document, Query
 from .errors import RefusedError, UnreachableError
 
 WATCH_SECONDS = 240
-"""After this long the server ends a watch and everything is listed again: what the watch has missed is then known."""
+"""The server ends a watch after this long; listing all objects again then shows changes that the watch missed."""
 OUTAGE_SECONDS = 600.0
-"""An API server may be unreachable for this long."""
+"""How long the API server may be unreachable before a watch fails."""
 RETRY_SECONDS = 1.0
 GONE = 410
 
 
 def watch(cluster: Cluster, path: str, query: Query) -> Iterator[dict[str, Document]]:
-    """All objects by uid: at once, and again whenever one of them has changed. Never ends by itself.
+    """Yields all objects by uid, at once and after every change; never ends.
 
     Raises:
-        UnreachableError: there is no answer to the first request, or later none for OUTAGE_SECONDS.
-        RefusedError: the user may not look.
+        UnreachableError: the first request is not answered, or later none for OUTAGE_SECONDS.
+        RefusedError: the user may not list or watch the objects.
     """
     last_seen: float | None = None
     while True:
@@ -32,7 +32,7 @@ def watch(cluster: Cluster, path: str, query: Query) -> Iterator[dict[str, Docum
             for change in _changes(cluster, path, listed["metadata"]["resourceVersion"], query):
                 _apply(found, change)
                 yield found
-            if time.monotonic() < last_seen + RETRY_SECONDS:  # A proxy on the way may end each watch at once.
+            if time.monotonic() < last_seen + RETRY_SECONDS:  # A proxy may end each watch at once.
                 time.sleep(RETRY_SECONDS)
         except UnreachableError:
             if last_seen is None or time.monotonic() - last_seen > OUTAGE_SECONDS:
@@ -41,7 +41,7 @@ def watch(cluster: Cluster, path: str, query: Query) -> Iterator[dict[str, Docum
 
 
 def _changes(cluster: Cluster, path: str, version: str, query: Query) -> Iterator[Document]:
-    """Changes after a version, until the server or the network ends the watch."""
+    """Changes after a resource version, until the server or the network ends the watch."""
     wanted = {**query, "watch": "true", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
     try:
         for line in cluster.lines(path, wanted, silence_seconds=WATCH_SECONDS + 30):
@@ -55,7 +55,7 @@ def _changes(cluster: Cluster, path: str, version: str, query: Query) -> Iterato
 
 
 def _read(line: bytes) -> Document | None:
-    """A change; None if the line breaks off."""
+    """The change in a line; None if the line is incomplete."""
     try:
         change: Document = json.loads(line)
     except ValueError:
