@@ -16,7 +16,7 @@ KIND = "DDPJob"
 TRAINER_CONTAINER = "trainer"
 RESERVED_VOLUME_PREFIX = "ddpjob-"
 SUPERVISE, TRAIN = "ddpjob-supervise", "ddpjob-train"
-"""Commands that put a supervisor in front of their ranks."""
+"""Commands that start a supervisor, which starts the ranks."""
 
 SECRET_KEY = "secret"  # noqa: S105  (a name)
 SECRET_DIRECTORY = "/var/run/secrets/ddpjob.dev"  # noqa: S105  (a path)
@@ -136,12 +136,12 @@ class Env:
     """File for the failure report: the container's `terminationMessagePath`."""
 
     SUPERVISOR = "DDPJOB_SUPERVISOR"
-    """The packed variables in one: a JSON object of their names and values. A supervisor sets each of them for itself
-    and its ranks, unless the container already has a variable of that name."""
+    """Several variables packed into one: a JSON object of their names and values. A supervisor sets each of them for
+    itself and its ranks, unless the container already has a variable of that name."""
 
     # For the supervisor.
     STATUS_PORT = "DDPJOB_STATUS_PORT"
-    """Port of its status page: `spec.network.statusPort`."""
+    """Port of the supervisor's status page: `spec.network.statusPort`."""
     CONTROL_PORT = "DDPJOB_CONTROL_PORT"
     """Port on which supervisors talk to each other: `spec.network.controlPort`."""
     PEERS = "DDPJOB_PEERS"
@@ -154,7 +154,7 @@ class Env:
     """Restarts in place that are allowed within the window: `spec.restart.inPlaceRestarts`, or `maxRestarts` if that
     is less; 0 with `mode: Recreate`."""
     RESTART_WINDOW_SECONDS = "DDPJOB_RESTART_WINDOW_SECONDS"
-    """That window: `spec.restart.windowSeconds`."""
+    """The window for restarts in place: `spec.restart.windowSeconds`."""
     LEAVE_TO_OPERATOR = "DDPJOB_LEAVE_TO_OPERATOR"
     """Incidents after which a supervisor must end its pod, because the operator may have to fail the job: exit codes,
     ranges of exit codes, and causes, separated by commas."""
@@ -169,7 +169,7 @@ class Env:
     """File with the value of the pod's annotation `ddpjob.dev/topology-domain`, by which supervisors order ranks. Set
     with `spec.scheduling.topology`, if a supervisor starts the ranks."""
     LISTEN_ADDR = "DDPJOB_LISTEN_ADDR"
-    """Only in local mode: the address on which the supervisor listens, since all nodes share one machine."""
+    """Only in local mode: the address on which the supervisor listens, because all nodes share one machine."""
     RUN_DIR = "DDPJOB_RUN_DIR"
     """Only in local mode: the directory of the run, where the supervisor keeps what it records."""
     HEARTBEAT = "DDPJOB_HEARTBEAT"

@@ -132,7 +132,7 @@ def _root() -> dict[str, Any]:
         field |= {"description": field["description"], **_without(field, _is_description)}
     # Otherwise the API server would track at each write which client has set which field of the template.
     spec["properties"]["template"] |= ATOMIC
-    status = status_schema()
+    status = status_schema()  # Without defaults: the programs that read a status know them.
     root = {
         "type": "object",
         "description": document["description"],
@@ -179,12 +179,12 @@ def _without(schema: Any, left_out: Callable[[str, Any], bool]) -> Any:
 
 
 def _is_default(keyword: str, value: Any) -> bool:
-    """Whether it is the keyword `default`, not a field of that name, whose value is a schema."""
+    """Whether this is the keyword `default`, not a field of that name: the value of a field is a schema."""
     return keyword == "default" and not (isinstance(value, dict) and "type" in value)
 
 
 def _is_description(keyword: str, value: Any) -> bool:
-    """Whether it is the keyword `description`, not a field of that name, whose value is a schema."""
+    """Whether this is the keyword `description`, not a field of that name: the value of a field is a schema."""
     return keyword == "description" and isinstance(value, str)
 
 

@@ -72,7 +72,7 @@ class Signal(StrEnum):
 
     @property
     def number(self) -> int:
-        """Its number."""
+        """The signal's number."""
         return list(Signal).index(self) + 1
 
 

@@ -16,7 +16,7 @@ from .status import DDPJobStatus
 INT32_MAX = 2**31 - 1
 
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
-"""A DNS label that starts with a letter, since it also names a Service (RFC 1035)."""
+"""A DNS label that starts with a letter, because it also names a Service (RFC 1035)."""
 NAME_FORM = (
     f"at most {MAX_NAME_LENGTH} lower-case letters, digits and dashes, the first a letter and the last no dash"
 )

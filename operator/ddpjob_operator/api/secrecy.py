@@ -138,7 +138,7 @@ _WRITTEN = re.compile(
 """A line that sets a value without quotes, as in YAML, an INI file or a shell. In a program, it would be code."""
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _LONG = 12
-"""Characters in a run that mixes letters and digits: most generated secrets have one this long, no language has."""
+"""Characters in a run of mixed letters and digits: most generated secrets have one this long, no word has."""
 
 
 def suspicions(text: str, file: str) -> Iterator[tuple[int, str]]:

@@ -129,9 +129,9 @@ class Network(Model):
     """True: pods of node 1 and above start their trainer only once rank 0 accepts connections; this needs `python` in
     the image. False: the trainer itself has to retry until then."""
     policy: NetworkPolicy | None = None
-    """Whether the job has a NetworkPolicy. Enabled: only the job's own pods can reach its pods, and the operator
-    their status port, because PyTorch's store authenticates nobody. Disabled: anybody can. Without a value, the
-    operator's setting when the job first starts, which is Enabled by default."""
+    """Whether the job has a NetworkPolicy. Enabled: its pods can be reached only by each other and, at the status
+    port, by the operator, because PyTorch's store authenticates nobody. Disabled: anybody can reach them. Without a
+    value, the operator's setting when the job first starts, which is Enabled by default."""
 
 
 class DDPJobSpec(Model):

@@ -31,7 +31,7 @@ MAX_AVOIDED = 8
 MAX_EXCEPTIONS = 64
 MAX_STRAGGLERS = 8
 MAX_INDEXES = len(f"{MAX_NODES - 1},") * 2 * -(-MAX_NODES // 3)
-"""Characters in the longest list of nodes: two of every three in the largest job, as three in a row get shorter."""
+"""Characters in the longest list of nodes: two of every three in the largest job, because a range is shorter."""
 
 
 WORD = "^[A-Z][A-Za-z0-9]*$"
@@ -192,13 +192,13 @@ class Incarnations(_Said):
     exceptions: Annotated[
         tuple[NodeIncarnation, ...], Field(max_length=MAX_EXCEPTIONS, json_schema_extra=_by("node"))
     ] = ()
-    """Nodes that have had more, because only their own pod was lost and replaced."""
+    """Nodes that have had more pods, because only their own pod was lost and replaced."""
     former: int = 0
     """The value of `default` before the gang last started as a whole."""
 
     def of(self, node: int) -> int:
         """The incarnation of a node's present pod."""
-        if not self.exceptions:  # Nearly always, and this is called for each pod.
+        if not self.exceptions:  # True nearly always, and worth a shortcut: this is called for each pod.
             return self.default
         return next((entry.incarnation for entry in self.exceptions if entry.node == node), self.default)
 
@@ -363,7 +363,7 @@ class Straggler(_Said):
     node_name: str | None = None
     """The Kubernetes node on which its pod runs."""
     slowdown: float
-    """How many times as long as is usual the node's own part of a step takes."""
+    """The time that the node's own part of a step takes, as a multiple of the usual time."""
 
 
 class NetworkStatus(_Said):
@@ -423,7 +423,7 @@ class Bookkeeping(_Said):
     last_completed_time: Time | None = None
     """When the last of the nodes in `completedIndexes` finished."""
     steps: Steps = Steps()
-    """Step numbers by which an attempt that starts over is noticed."""
+    """Step numbers that show whether an attempt has started over."""
 
 
 class DDPJobStatus(_Said):
@@ -460,7 +460,7 @@ class DDPJobStatus(_Said):
     network: NetworkStatus = NetworkStatus()
     """The network settings of the present pods: `spec.network`, with the defaults that it leaves out."""
     pod_security: Annotated[PodSecurity | str, _Open(PodSecurity)] | None = None
-    """The operator's setting when the job started or was last resumed."""
+    """The operator's setting of pod security when the job started or was last resumed."""
     trainer_image: str | None = None
     """The image for containers whose template names none: the operator's setting when the job first started."""
     pod_group: Annotated[str, Field(max_length=63)] | None = None

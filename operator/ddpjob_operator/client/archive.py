@@ -57,7 +57,7 @@ def pack(files: Sequence[File]) -> Archive:
 
 
 def too_large(sizes: dict[str, int], how: str) -> BadInputError:
-    """The error for files of these sizes, in bytes; `how`: the state in which they were measured."""
+    """The error for files of these sizes, in bytes; `how`: `packed` or `unpacked`, as they were measured."""
     largest = sorted(sizes, key=lambda name: -sizes[name])[:NAMED]
     named = ", ".join(f"{name} ({readable(sizes[name])})" for name in largest)
     return BadInputError(

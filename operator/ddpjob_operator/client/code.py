@@ -26,7 +26,7 @@ KEY = "code.zip"
 TRIES = 5
 
 ORPHANED_AFTER = timedelta(minutes=10)
-"""Age at which a ConfigMap without a job was abandoned: clients create the job within a second of the ConfigMap."""
+"""Age of an abandoned ConfigMap without a job: clients create the job within a second of the ConfigMap."""
 
 OVERTAKEN = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
 

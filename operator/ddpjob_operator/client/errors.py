@@ -22,7 +22,7 @@ class RefusedError(ClusterError):
         self.code = code
         """The HTTP status."""
         self.reason = str(answer.get("reason", ""))
-        """The reason in one word of Kubernetes', such as `AlreadyExists`; empty if the server gave none."""
+        """Kubernetes' reason in one word, such as `AlreadyExists`; empty if the server gave none."""
         self.said = str(answer.get("message", ""))
         """The API server's own message."""
         self.details: dict[str, Any] = answer.get("details") or {}

@@ -31,7 +31,7 @@ class Jobs:
     cluster: Cluster
 
     def create(self, document: Document, *, dry_run: bool = False) -> Document:
-        """Creates a job; with `dry_run` the API server only answers with the result.
+        """Creates a job; with `dry_run` the API server only checks it, and answers as if it were created.
 
         Raises:
             ExistsError: there is a job of this name.

@@ -57,7 +57,7 @@ class JobPod:
 
     @property
     def has_log(self) -> bool:
-        """Whether the pod has a log, be it only that of an installation of packages, which shows why it failed."""
+        """Whether the pod has a log: the trainer's, or that of a package installation, which shows why it failed."""
         return self.started or self.installs
 
     def last_attempt(self, status: DDPJobStatus) -> int:

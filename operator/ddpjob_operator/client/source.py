@@ -144,14 +144,14 @@ def _check_holds_no_secret(files: dict[Path, File]) -> None:
 
 
 def _suspicions(file: File) -> Iterator[tuple[int, str]]:
-    """The lines of a text that seem to hold a secret; in packed or compiled files, patterns find none."""
+    """The lines of a text file that seem to hold a secret; packed and compiled files are not searched."""
     encoding = "utf-16" if file.content.startswith(UTF_16) else "utf-8"
     if encoding == "utf-16" or b"\0" not in file.content[:BEGINNING]:
         yield from sorted(set(suspicions(file.content.decode(encoding, "replace"), file.name)))
 
 
 Specs = tuple[tuple[Path, GitIgnoreSpec], ...]
-"""The directories on the way to a directory that have ignore patterns, with these, the outermost first."""
+"""Ignore patterns, each list with the directory to which it is relative, the outermost directory first."""
 
 
 def _walk(directory: Path, specs: Specs, root: Path, left_out: dict[str, str]) -> Iterator[Path]:

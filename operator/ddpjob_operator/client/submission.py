@@ -1,6 +1,6 @@
 """Sends a job and its code to a cluster.
 
-What a client leaves behind that dies between two requests is cleaned up by the next client.
+If a client dies between two requests, the next client cleans up what it has left behind.
 """
 
 from collections.abc import Callable
