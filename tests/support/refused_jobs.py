@@ -124,7 +124,7 @@ NEW_JOBS = [
     ),
     Case(
         "spec.procsPerNode",
-        "is missing, and devices that are claimed cannot be counted",
+        "is missing; give a number, because claimed devices cannot be counted",
         {f"{CONTAINER}.resources": {"claims": [{"name": "gpus"}]}},
         {f"{CONTAINER}.resources": {"claims": [{"name": "gpus"}]}, "spec.procsPerNode": 2},
     ),
@@ -177,7 +177,7 @@ NEW_JOBS = [
     *(
         Case(
             f"spec.scheduling.{field}",
-            "must be exactly one of",
+            "needs exactly one of",
             {f"spec.scheduling.{field}": bad},
             {f"spec.scheduling.{field}": good},
         )
@@ -209,7 +209,7 @@ NEW_JOBS = [
     _rules("", "matches nothing", {}, {"signals": ["SIGBUS"]}),
     _rules(
         ".action",
-        "must be Fail where causes has StartedOver: a restart from the beginning can only be forbidden",
+        "must be Fail in a rule for StartedOver, because the attempt has already started over",
         {"action": "RestartFree", "causes": ["Stalled", "StartedOver"]},
         {"causes": ["Stalled", "StartedOver"]},
     ),

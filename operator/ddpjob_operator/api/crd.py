@@ -106,7 +106,7 @@ def _unwritten() -> dict[str, Any]:
     status = f"(has(self.status) ? has({old}.status) && self.status == {old}.status : !has({old}.status))"
     refusal = {
         "rule": f"oldSelf.hasValue() && self.spec == {old}.spec && {status}",
-        "message": f"{GROUP}/{FORMER_VERSION} is not written any more; write {API_VERSION}",
+        "message": f"jobs of {GROUP}/{FORMER_VERSION} can no longer be created or changed; use {API_VERSION}",
         "optionalOldSelf": True,
     }
     part = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -59,7 +59,9 @@ def read(file: FilePath) -> JobFile:
 def parse(text: str, source: str) -> JobFile:
     """Like `read`, but from text; `source` is its name in messages."""
     if len(text) > LONGEST_TEXT:
-        raise BadInputError(f"{source} has more than {LONGEST_TEXT >> 20} MiB: an API server takes no such object")
+        raise BadInputError(
+            f"{source} is larger than {LONGEST_TEXT >> 20} MiB; an API server accepts no object of this size"
+        )
     try:
         nodes = (node for node in yaml.compose_all(text, yaml.SafeLoader) if node is not None)
         documents = [document for document in map(_Document.of, nodes) if document.value is not None]
@@ -68,17 +70,19 @@ def parse(text: str, source: str) -> JobFile:
         line = f" line {mark.line + 1}:" if mark else ""
         raise BadInputError(f"{source} is not YAML:{line} {error.problem}") from None
     except RecursionError:
-        raise BadInputError(f"{source} is nested too deeply, or a part of it holds itself through an alias") from None
+        raise BadInputError(
+            f"{source} is nested too deeply, or an alias in it refers to a part that contains the alias"
+        ) from None
     except OverflowError:
-        raise BadInputError(f"{source} holds more than {MOST_VALUES} values: aliases of aliases multiply") from None
+        raise BadInputError(f"{source} has more than {MOST_VALUES} values after its aliases are expanded") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist.
         raise BadInputError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
     jobs = [document for document in documents if document.kind == KIND]
     if len(jobs) != 1:
         have = ", ".join(document.kind for document in documents) or "nothing"
         known = [] if jobs else [OTHER_JOBS[other.type] for other in documents if other.type in OTHER_JOBS]
-        here = f": here {known[0]}" if known else ""
-        raise BadInputError(f"{source} must hold exactly one object of kind {KIND}, but holds {have}{here}")
+        advice = f"; as a DDPJob, {known[0]}" if known else ""
+        raise BadInputError(f"{source} must hold exactly one object of kind {KIND}, but holds {have}{advice}")
     found = [*jobs[0].repeated, *problems(jobs[0].value)]
     if found:
         placed = sorted((jobs[0].line(problem.path), str(problem)) for problem in found)

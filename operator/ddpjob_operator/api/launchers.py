@@ -60,7 +60,9 @@ class Launcher:
         flags = self._flags(words)
         nodes = self._number(flags, self.nodes, asked.nodes, "--nodes")
         if placed := [f"--{flag}" for flag in flags if flag in self.place and (nodes or 1) > 1]:
-            raise BadInputError(f"{self.name} {', '.join(placed)}: DDPJob tells each node its place; leave this out")
+            raise BadInputError(
+                f"{self.name} {', '.join(placed)}: remove this, because DDPJob gives each node its place"
+            )
         return Size(nodes, self._procs(flags, nodes or 1, asked.procs_per_node, gpus))
 
     def placed(self, words: CommandLine, size: Size, *, on_gpus: bool) -> tuple[CommandLine, CommandLine]:
@@ -101,9 +103,9 @@ class Launcher:
             return asked
         value = flags[flag]
         if not value.isdecimal():
-            raise BadInputError(f"{self.name} --{flag} {value}: must be a number: a job has one size")
+            raise BadInputError(f"{self.name} --{flag} {value}: must be a single number")
         if asked not in {None, int(value)}:
-            raise BadInputError(f"{self.name} --{flag} {value} contradicts {option}; say it once")
+            raise BadInputError(f"{self.name} --{flag} {value} contradicts {option}; give only one of them")
         return int(value)
 
 

@@ -161,8 +161,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.POD_DISRUPTION_BUDGET_TAKEN: "Delete the PodDisruptionBudget, or give the job another name.",
     Reason.BEING_DELETED: "Wait until it is gone. If it does not go, a finalizer keeps it: `kubectl get -o yaml` "
     "shows which.",
-    Reason.NO_EFFECT: "Look at the objects that the message names: something undoes or hides what the operator does. "
-    "It tries again, later each time.",
+    Reason.NO_EFFECT: "Look at the objects that the message names: something undoes or hides the operator's changes. "
+    "The operator tries again, at growing intervals.",
     Reason.IMAGE_MISSING: "Suspend the job, give the trainer an image, and resume it; or ask the operator's "
     "administrator to set `trainerImage`.",
     Reason.QUOTA_EXCEEDED: "Wait for other work to end, ask for less, or have the quota raised: "
@@ -176,8 +176,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.QUEUE_UNAVAILABLE: "Have Kueue installed, or remove the label `kueue.x-k8s.io/queue-name` from the job. "
     "The operator looks again every five minutes.",
     Reason.FLAVOR_UNKNOWN: "Give the operator the right that the message names (`rbac.kueue` in the chart).",
-    Reason.FORMER_VERSION: "Delete the job, and create it again in the words of this version; the page on versions "
-    "has the steps.",
+    Reason.FORMER_VERSION: "Delete the job, and create it again from a file in the form of this version; the page "
+    "on versions has the steps.",
     Reason.UNBLOCKED: NOTHING_TO_DO,
     Reason.QUEUE_ENTERED: "Nothing. If it lasts, see whether Kueue is running.",
     Reason.QUEUE_CHANGED: NOTHING_TO_DO,
@@ -199,8 +199,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.RESIZED: NOTHING_TO_DO,
     Reason.SHRUNK: "Nothing; free or add Kubernetes nodes, and the gang grows again.",
     Reason.GROWN: NOTHING_TO_DO,
-    Reason.GAVE_WAY: "Nothing: it tries again when it comes first itself, or after a while. Or free Kubernetes "
-    "nodes, or ask for fewer nodes.",
+    Reason.GAVE_WAY: "Nothing: the gang tries again when the job is first in line, or after a while. To start "
+    "sooner, free Kubernetes nodes, or ask for fewer nodes.",
     Reason.GANG_INCOMPLETE: "Free Kubernetes nodes, or ask for fewer nodes. Otherwise the job keeps trying, "
     "until startDeadlineSeconds if that is set.",
     Reason.SUSPENDED: NOTHING_TO_DO,
@@ -213,33 +213,32 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.START_DEADLINE_EXCEEDED: "Read the message: it says what the job was waiting for last.",
     Reason.MAX_RESTARTS_EXCEEDED: READ_THE_LOG,
     Reason.MAX_DISRUPTIONS_EXCEEDED: "Find out who takes the pods away: `status.incidents` has each time and cause.",
-    Reason.CRASH_LOOP: "Fix what the message names. If it is a step that fails each time, look at its data and "
-    "at the state that is loaded. If trying again may help all the same, add a rule with `action: Restart`. "
-    + READ_THE_LOG,
-    Reason.RESTORED_WITHOUT_STATUS: "Nothing. To run it again, delete it and make it without the annotation "
-    "`ddpjob.dev/finished`; `ddpjob submit` leaves that out.",
+    Reason.CRASH_LOOP: "Fix what the message names. If the same step fails each time, look at its data and at the "
+    "checkpoint that is loaded. If trying again may help anyway, add a rule with `action: Restart`. " + READ_THE_LOG,
+    Reason.RESTORED_WITHOUT_STATUS: "Nothing. To run the job again, delete it and create it without the annotation "
+    "`ddpjob.dev/finished`; `ddpjob submit` leaves the annotation out.",
     Cause.APPLICATION: READ_THE_LOG,
     Cause.OUT_OF_MEMORY: "Raise the memory limit, or use less: smaller batches, fewer DataLoader workers. /dev/shm "
     "counts too.",
     Cause.CONFIG_ERROR: "Fix what the message names, and submit the job again.",
     Cause.DIVERGED: "Look at the samples that the message names, and at the learning rate. The checkpoints are from "
-    "before it. `ddpjob-train --on-divergence skip` leaves such steps out; a rule with `action: Restart` has another "
-    "try.",
+    "before the failure. `ddpjob-train --on-divergence skip` skips such steps; a rule with `action: Restart` makes "
+    "the job try again.",
     Cause.STORAGE_FULL: "Make room on the checkpoint's volume, or keep fewer checkpoints (`checkpoint.keep`).",
     Cause.STORAGE_UNAVAILABLE: "Nothing, if the file server comes back. Otherwise see whether the pod's user may "
     "read what the message names.",
     Cause.CHECKPOINT_UNUSABLE: "Go back to the image that wrote the checkpoints, or name another directory. To "
-    "begin at step 0 beside them, give ddpjob-train `--start-over`.",
+    "begin at step 0 and keep them, give ddpjob-train `--start-over`.",
     Cause.STORAGE_EXCEEDED: "Raise the limit that the message names (ephemeral-storage, an emptyDir's sizeLimit), or "
     "write elsewhere.",
     Cause.IMAGE_ERROR: "Fix the image's name or tag, or the pull secret, and submit the job again.",
     Cause.START_ERROR: "Fix the command, or create the ConfigMap or Secret that the message names.",
     Cause.PREFLIGHT_FAILED: "Have the machine that the message names checked.",
-    Cause.DEVICE_FAILED: "Have the GPUs of its machine checked (`nvidia-smi -q`, Xid in the kernel's log); new "
+    Cause.DEVICE_FAILED: "Have the machine's GPUs checked (`nvidia-smi -q`, Xid in the kernel's log); new "
     "pods avoid it for an hour.",
     Cause.STALLED: READ_THE_LOG,
-    Cause.STARTED_OVER: "Have the program load its last checkpoint when it starts, from a volume that outlives its "
-    "pods, before it replaces what was saved: `ddpjob suspend NAME` stops it until then.",
+    Cause.STARTED_OVER: "Stop the job before it replaces its checkpoints: `ddpjob suspend NAME`. Then have the "
+    "program load its last checkpoint when it starts, from a volume that outlives its pods.",
     Cause.PEER_LOST: "It is not known which rank was lost: look at the machine of each rank, and at the network.",
     Cause.STOPPED: "Find out who sent SIGTERM to the trainer: a script around it, or a liveness probe.",
     Cause.POD_DELETED: "Nothing, if it was deleted on purpose.",

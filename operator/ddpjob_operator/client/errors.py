@@ -47,7 +47,7 @@ def refusal(code: int, answer: dict[str, Any], where: str) -> ClusterError:
     """The error for an HTTP status and the Status object in the answer; `where` names the cluster."""
     reason = answer.get("message") or HTTPStatus(code).phrase
     if code == HTTPStatus.UNAUTHORIZED:
-        message = f"{where} does not know you ({reason}): the credentials of its kubeconfig are wrong or have expired"
+        message = f"{where} rejects your credentials ({reason}): those in the kubeconfig are wrong or have expired"
     elif code == HTTPStatus.FORBIDDEN and " cannot " in reason:
         message = f"{where} does not allow it: {reason}. Ask for the ClusterRole ddpjob-edit, or ddpjob-view to look"
     elif code == HTTPStatus.TOO_MANY_REQUESTS or code >= HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -47,7 +47,7 @@ SECRETS: list[str] = []
 LEAST_SECRET = 6
 """Characters of the shortest value to mask; a shorter one, such as a user's name, may be a part of any word."""
 
-NO_PIP = "the image has no pip, ensurepip or uv; choose with --image one that has any of them, or has the packages"
+NO_PIP = "the image has no pip, ensurepip or uv; choose an image (--image) that has one of them, or has the packages"
 
 
 def main(directory: str, words: list[str]) -> None:

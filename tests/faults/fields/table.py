@@ -166,7 +166,7 @@ def _topology(how: str) -> Field:
         greatest="a" * 317,
         wrong=(("no label", "should match"),),
         job={"scheduling": {"topology": {how: "kubernetes.io/hostname"}}},
-        refused={Change.REMOVED: "must be exactly one of required and preferred"},
+        refused={Change.REMOVED: "needs exactly one of required and preferred"},
     )
 
 
@@ -183,7 +183,7 @@ def _choice(choices: str, **group: Any) -> Field:
         None,
         job={"restart": SOON},
         wrong=(({"more": 1}, "unknown field"),),
-        refused={Change.REMOVED: f"must be exactly one of {choices}"},
+        refused={Change.REMOVED: f"needs exactly one of {choices}"},
         then=Then.RANK_1_FAILS,
     )
 

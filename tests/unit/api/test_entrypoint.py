@@ -135,14 +135,18 @@ def test_the_size_is_what_the_launcher_s_own_command_line_says(
 @pytest.mark.parametrize(
     ("words", "asked", "message"),
     [
-        ("torchrun --nnodes 2 x.py", Size(4), "torchrun --nnodes 2 contradicts --nodes; say it once"),
-        ("torchrun --nnodes 1:4 x.py", Size(), "torchrun --nnodes 1:4: must be a number: a job has one size"),
+        ("torchrun --nnodes 2 x.py", Size(4), "torchrun --nnodes 2 contradicts --nodes; give only one of them"),
+        ("torchrun --nnodes 1:4 x.py", Size(), "torchrun --nnodes 1:4: must be a single number"),
         (
             "torchrun --nnodes=2 --node_rank=0 --rdzv_endpoint=10.0.0.1:29400 x.py",
             Size(),
-            "torchrun --node_rank, --rdzv_endpoint: DDPJob tells each node its place; leave this out",
+            "torchrun --node_rank, --rdzv_endpoint: remove this, because DDPJob gives each node its place",
         ),
-        ("torchrun --standalone x.py", Size(2), "torchrun --standalone: DDPJob tells each node its place"),
+        (
+            "torchrun --standalone x.py",
+            Size(2),
+            "torchrun --standalone: remove this, because DDPJob gives each node its place",
+        ),
         (
             "accelerate launch --num_processes 3 x.py",
             Size(2),
@@ -151,7 +155,7 @@ def test_the_size_is_what_the_launcher_s_own_command_line_says(
         (
             "accelerate launch --num_machines 2 --machine_rank 0 x.py",
             Size(),
-            "accelerate launch --machine_rank: DDPJob tells each node its place",
+            "accelerate launch --machine_rank: remove this, because DDPJob gives each node its place",
         ),
     ],
 )

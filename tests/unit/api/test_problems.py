@@ -253,7 +253,7 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "claimed devices and no number": (
         a_file(container="resources: {claims: [{name: gpus}]}"),
-        ["line 5: spec.procsPerNode: is missing, and devices that are claimed cannot be counted; give a number"],
+        ["line 5: spec.procsPerNode: is missing; give a number, because claimed devices cannot be counted"],
     ),
     # checkpoint and restart
     "the root as checkpoint path": (
@@ -512,21 +512,22 @@ FILES: dict[str, tuple[str, str]] = {
     "a PyTorchJob": (
         "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\n",
         (
-            f"{ONE} PyTorchJob: here its Master and Workers are spec.nodes, nprocPerNode is spec.procsPerNode, and"
-            " the Worker's template is spec.template, with its container named trainer"
+            f"{ONE} PyTorchJob; as a DDPJob, its Master and Workers are spec.nodes, nprocPerNode is"
+            " spec.procsPerNode, and the Worker's template is spec.template, with its container named trainer"
         ),
     ),
     "a TrainJob": (
         "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\n",
         (
-            f"{ONE} TrainJob: here its trainer.numNodes is spec.nodes, trainer.numProcPerNode is spec.procsPerNode,"
-            " and image, command, args and env are those of the container named trainer in spec.template"
+            f"{ONE} TrainJob; as a DDPJob, its trainer.numNodes is spec.nodes, trainer.numProcPerNode is"
+            " spec.procsPerNode, and image, command, args and env are those of the container named trainer in"
+            " spec.template"
         ),
     ),
     "a batch Job": (
         "apiVersion: batch/v1\nkind: Job\n---\nkind: Service\n",
         (
-            f"{ONE} Job, Service: here the Job's completions are spec.nodes, backoffLimit is"
+            f"{ONE} Job, Service; as a DDPJob, the Job's completions are spec.nodes, backoffLimit is"
             " spec.restart.maxRestarts, and template is spec.template, with its container named trainer"
         ),
     ),
@@ -542,20 +543,20 @@ FILES: dict[str, tuple[str, str]] = {
     "a key that cannot be one": ("kind: DDPJob\n? [a]\n: b\n", "job.yaml is not YAML: line 2: found unhashable key"),
     "a part that holds itself": (
         "kind: DDPJob\nspec: &all\n  template: *all\n",
-        "job.yaml is nested too deeply, or a part of it holds itself through an alias",
+        "job.yaml is nested too deeply, or an alias in it refers to a part that contains the alias",
     ),
     "aliases of aliases": (
         "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
         + "".join(f"{x}: &{x} [{','.join([f'*{y}'] * 10)}]\n" for y, x in pairwise("abcdefghij")),
-        "job.yaml holds more than 100000 values: aliases of aliases multiply",
+        "job.yaml has more than 100000 values after its aliases are expanded",
     ),
     "more than any object has": (
         "#" * (4 << 20) + "#",
-        "job.yaml has more than 4 MiB: an API server takes no such object",
+        "job.yaml is larger than 4 MiB; an API server accepts no object of this size",
     ),
     "five hundred brackets": (
         "kind: DDPJob\nspec: " + "[" * 500 + "]" * 500,
-        "job.yaml is nested too deeply, or a part of it holds itself through an alias",
+        "job.yaml is nested too deeply, or an alias in it refers to a part that contains the alias",
     ),
 }
 
@@ -571,7 +572,7 @@ def test_a_file_is_read_up_to_its_limit_and_never_cut(tmp_path: Path, monkeypatc
     monkeypatch.setattr(job_file, "LONGEST_TEXT", len(text))
     assert read(file).job.metadata.name == "digits"
     file.write_text(f"{text}#")
-    with pytest.raises(BadInputError, match="an API server takes no such object"):
+    with pytest.raises(BadInputError, match="an API server accepts no object of this size"):
         read(file)
 
 

@@ -49,7 +49,7 @@ REFUSED: dict[str, tuple[str, list[Any], int, str]] = {
     ),
     "no right to see jobs": ("status -n team", [FORBIDDEN], 1, REFUSES),
     "no right to change a job": ("suspend -n team digits", [RUNS, FORBIDDEN], 1, REFUSES),
-    "an unknown user": ("status -n team", [refused(401)], 1, "the cluster of context here does not know you"),
+    "an unknown user": ("status -n team", [refused(401)], 1, "the cluster of context here rejects your credentials"),
     "no answer now": ("status -n team", [BROKEN], 1, CANNOT_ANSWER),
     "refused halfway": ("submit train.py", [{}, {}, PACKED, FORBIDDEN, {}], 1, REFUSES),
     "broken halfway": ("submit train.py", [{}, {}, PACKED, BROKEN], 1, CANNOT_ANSWER),

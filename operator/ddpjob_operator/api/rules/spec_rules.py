@@ -65,8 +65,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         f"{RESTART_RULES}.action",
         "another action than Fail for attempts that start over",
-        f"must be {RestartAction.FAIL} where causes has {Cause.STARTED_OVER}: a restart from the beginning can only "
-        "be forbidden",
+        f"must be {RestartAction.FAIL} in a rule for {Cause.STARTED_OVER}, because the attempt has already started "
+        "over",
         checks.forbidden_beginnings,
         f"!has(self.causes) || !('{Cause.STARTED_OVER}' in self.causes) || self.action == '{RestartAction.FAIL}'",
         RESTART_RULES,
@@ -105,7 +105,7 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(
             f"{CONTAINERS}[].resources.{kind}",
-            f"{kind} of GPUs that cannot be counted, since GPUs become processes",
+            f"{kind} of GPUs that cannot be counted, because each GPU gets a process",
             f"{{it}} must be a whole number of GPUs, at most {MAX_PROCS_PER_NODE}",
             checks.whole_gpus(kind),
             f"self.all(k, !({_IS_GPU}) || {_few_gpus('self[k]')})",
@@ -135,7 +135,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         f"{POD}.restartPolicy",
-        "restarts of a rank alone",
+        "restarts of single containers",
         "{it} must be Never: DDPJob restarts the gang as a whole (spec.restart)",
         checks.restart_policy,
         "self == 'Never'",
@@ -144,7 +144,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "spec.procsPerNode",
         "no number of processes, if the trainer claims devices",
-        "is missing, and devices that are claimed cannot be counted; give a number",
+        "is missing; give a number, because claimed devices cannot be counted",
         checks.counted_devices,
         "has(self.procsPerNode) || self.template.spec.containers.all(c, !has(c.resources) || "
         f"!has(c.resources.claims) || c.resources.claims.size() == 0 || c.name != '{TRAINER_CONTAINER}')",
@@ -205,7 +205,7 @@ RULES: tuple[Rule, ...] = (
         Rule(
             f"{SCHEDULING}.{field}",
             "two choices at once, or none",
-            f"must be exactly one of {' and '.join(choices)}",
+            f"needs exactly one of {' and '.join(choices)}",
             checks.one_choice("spec", "scheduling", field),
             " != ".join(f"has(self.{choice})" for choice in choices),
             f"{SCHEDULING}.{field}",
