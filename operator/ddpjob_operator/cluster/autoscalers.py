@@ -1,4 +1,4 @@
-"""Whether an autoscaler makes room for a pod: it says so in an event, read when a gang is about to give way."""
+"""Finds out from events whether an autoscaler is adding a node for a pod; read when a gang is about to give way."""
 
 from http import HTTPStatus
 
@@ -6,14 +6,14 @@ from .kube.api_client import EVENTS, ApiClient, ApiError
 from .kube.objects import EventObject
 
 REASONS = {"TriggeredScaleUp", "Nominated"}
-"""Reasons of such events: of the Cluster Autoscaler, and of Karpenter."""
+"""The reasons of such events, from the Cluster Autoscaler and from Karpenter."""
 
 
 async def adds_a_node(api: ApiClient, namespace: str, uid: str) -> bool:
-    """Whether one has begun to add a node for the pod with this uid; no, where this operator may not list events.
+    """Whether an autoscaler has begun to add a node for the pod with this uid; False if listing events is forbidden.
 
     Raises:
-        ApiError: that cannot be determined now.
+        ApiError: the events cannot be listed now.
     """
     try:
         events, _ = await api.list(EVENTS, namespace, fields=f"involvedObject.uid={uid}")

@@ -12,12 +12,13 @@ from .serve.fair_server import take_all_files
 from .serve.log import set_up
 
 YOUNG_OBJECTS = 10_000
-"""The garbage collector looks at new objects once there are this many. With Python's 700 it looked in the middle of a
-burst of jobs, found nearly everything in use, and looked at it again and again."""
+"""The garbage collector examines new objects once there are this many. With Python's default of 700 it ran in the
+middle of a burst of jobs, found nearly everything in use, and examined the same objects again and again."""
 TLS_READ_BYTES = 16 << 10
-"""At most so much is read from a TLS connection at once: a record. Each connection has a buffer of that size while it
-is open, and OpenSSL another one, which grows by a third more than what was ever read at once. With asyncio's 256 KiB
-the 49 connections of a busy operator had 12 MiB, and what OpenSSL had grew for hours. Only lists are longer."""
+"""The most that is read from a TLS connection at once: the size of a TLS record. Each open connection has a buffer of
+this size, and a second one in OpenSSL, which grows to a third more than the largest read so far. With asyncio's
+256 KiB the 49 connections of a busy operator held 12 MiB, and OpenSSL's buffers grew for hours. Only lists are
+longer than a record."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -25,7 +26,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
     set_up(options.log_format, options.log_level)
     take_all_files()
-    gc.freeze()  # Everything that was imported stays.
+    gc.freeze()  # Imported modules are never garbage: the collector need not examine them.
     gc.set_threshold(YOUNG_OBJECTS)
     gc.enable()
     SSLProtocol.max_size = TLS_READ_BYTES

@@ -1,4 +1,4 @@
-"""Kubernetes objects as the engine sees them: typed, and with only what decisions need."""
+"""Converts Kubernetes objects into the engine's types, which hold only what decisions need."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,13 +39,13 @@ from .kube.objects import (
 )
 
 STOPPED_SECONDS = 1
-"""A pod with this `activeDeadlineSeconds` is told to stop and stay: a kubelet ends it and keeps its logs."""
+"""The `activeDeadlineSeconds` by which the operator stops a pod: the kubelet ends the pod but keeps its logs."""
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
-"""No object of Kubernetes' is older; and whatever is later than that never happens."""
+"""The range to which times are limited: no Kubernetes object is older, and a later time stands for never."""
 
 LONGEST_NAME = 253
-"""Of an object, such as a node."""
+"""The longest name of a Kubernetes object, such as a node, in characters."""
 
 Conditions = Mapping[str, StatusCondition]
 """A pod's conditions by their type."""
@@ -56,18 +56,18 @@ NO_TRAINER = ContainerStatus()
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Which object it is, and how recent our knowledge of it is."""
+    """The identity of an object, and the version at which it was seen."""
 
     namespace: str
     name: str
     uid: str
     version: int
-    """Its resource version. Versions of one resource can be compared: KEP-5504 promises it from Kubernetes 1.35 on,
-    and with etcd it was true before."""
+    """The resource version. Those of one kind of object can be compared: KEP-5504 promises that from Kubernetes 1.35
+    on, and with etcd it was true before."""
 
     @property
     def job(self) -> JobRef:
-        """The job that it is, if it is one."""
+        """The reference to the job, if the object is a job."""
         return JobRef(self.namespace, self.name, self.uid)
 
 
@@ -78,13 +78,13 @@ def ref_of(seen: Object) -> Ref:
 
 
 def owner_of(seen: Object, named: ownership.Named) -> JobRef | None:
-    """The job to which an object belongs; `named` knows what it is called then."""
+    """The job to which an object belongs, None if none; `named` returns whether the engine gives such names."""
     metadata = seen.metadata
     controller = next(
         (
-            Controller(one.api_version, one.kind, one.name, one.uid)
-            for one in metadata.owner_references
-            if one.controller
+            Controller(owner.api_version, owner.kind, owner.name, owner.uid)
+            for owner in metadata.owner_references
+            if owner.controller
         ),
         None,
     )
@@ -92,13 +92,13 @@ def owner_of(seen: Object, named: ownership.Named) -> JobRef | None:
 
 
 def pod_of(seen: PodObject) -> Pod | None:
-    """The pod of a job; None if its labels do not say where it belongs."""
+    """The pod of a job; None if its labels do not give its node and incarnation."""
     metadata, spec, status = seen.metadata, seen.spec, seen.status
     place = ownership.place_of(metadata.labels)
     if place is None:
         return None
     node, incarnation = place
-    trainers = (one for one in status.container_statuses if one.name == TRAINER_CONTAINER)
+    trainers = (container for container in status.container_statuses if container.name == TRAINER_CONTAINER)
     state = next(trainers, NO_TRAINER).state
     ended = _exit(status, state)
     running = state.running is not None and ended is None
@@ -117,7 +117,8 @@ def pod_of(seen: PodObject) -> Pod | None:
         domain=metadata.annotations.domain,
         nominated=bool(status.nominated_node_name),
         priority=spec.priority,
-        address=status.pod_ip if running else None,  # Before that, nobody is asked there: not worth a look.
+        # Only while the trainer runs: until then nobody connects to it, and an address would only request a round.
+        address=status.pod_ip if running else None,
         waiting=None if ended else _waiting(status, state, conditions),
         created_at=_within(metadata.creation_timestamp),
         scheduled_at=_scheduled_at(conditions),
@@ -129,12 +130,13 @@ def pod_of(seen: PodObject) -> Pod | None:
         stopped=spec.active_deadline_seconds == STOPPED_SECONDS,
         gone_by=_within(metadata.deletion_timestamp),
         forced=metadata.deletion_grace_period_seconds == 0,
-        lingering=ended is not None and any(one.state.running is not None for one in status.container_statuses),
+        lingering=ended is not None
+        and any(container.state.running is not None for container in status.container_statuses),
     )
 
 
 def pod_group_of(seen: PodGroupObject) -> PodGroup:
-    """The PodGroup. Once its pods were placed the scheduler says no more, whatever becomes of them."""
+    """A PodGroup of Kubernetes. Once its pods were placed its condition stays true, whatever becomes of them."""
     conditions = {condition.type: condition for condition in seen.status.conditions}
     placed = conditions.get("PodGroupInitiallyScheduled", NO_CONDITION)
     return PodGroup(
@@ -145,29 +147,29 @@ def pod_group_of(seen: PodGroupObject) -> PodGroup:
 
 
 def volcano_group_of(seen: PodGroupObject) -> PodGroup:
-    """A PodGroup of Volcano's, whose condition Unschedulable stays true when its pods are placed."""
+    """A PodGroup of Volcano. Its phase counts too, because Unschedulable stays true after its pods were placed."""
     conditions = {condition.type: condition for condition in seen.status.conditions}
-    said, waits = conditions.get("Unschedulable", NO_CONDITION), seen.status.phase in {"", "Pending", "Inqueue"}
+    unplaced, waits = conditions.get("Unschedulable", NO_CONDITION), seen.status.phase in {"", "Pending", "Inqueue"}
     return PodGroup(
         name=seen.metadata.name,
-        waiting=Waiting(said.reason, said.message) if said.status == "True" and waits else None,
+        waiting=Waiting(unplaced.reason, unplaced.message) if unplaced.status == "True" and waits else None,
         deleting=seen.metadata.deletion_timestamp is not None,
     )
 
 
 def queue_of(labels: Mapping[str, str]) -> Queue | None:
-    """The queue that is to admit a job with these labels."""
+    """Kueue's queue that is to admit a job with these labels; None if they name none."""
     name = labels.get(QUEUE_LABEL)
     return Queue(name, labels.get(PRIORITY_LABEL, "")) if name else None
 
 
 def kueue_workload_of(seen: KueueWorkloadObject) -> KueueWorkload:
-    """A job's place in a queue. While Kueue evicts it, what it was admitted with still stands there."""
+    """A Workload of Kueue, the job's place in a queue. While Kueue evicts it, its admission still stands in it."""
     spec, conditions = seen.spec, {condition.type: condition for condition in seen.status.conditions}
-    reserved, admitted = (conditions.get(one, NO_CONDITION) for one in ("QuotaReserved", "Admitted"))
+    reserved, admitted = (conditions.get(kind, NO_CONDITION) for kind in ("QuotaReserved", "Admitted"))
     evicted, is_reserved = conditions.get("Evicted", NO_CONDITION), reserved.status == "True"
     is_evicted = evicted.status == "True" and is_reserved
-    # One that is deactivated before it was ever looked at has no other condition.
+    # A Workload that was deactivated before Kueue ever considered it has only the condition Evicted.
     why = evicted if is_evicted or not reserved.type else admitted if is_reserved else reserved
     return KueueWorkload(
         name=seen.metadata.name,
@@ -187,25 +189,27 @@ def kueue_workload_of(seen: KueueWorkloadObject) -> KueueWorkload:
 
 
 def _admission(seen: KueueWorkloadObject) -> Admission | None:
-    """What all nodes of a job were admitted with, by the queue and by what else had to agree."""
+    """The admission of a job's pods: the queue's flavors, and the changes to pods that admission checks demand."""
     assignments = seen.status.admission.pod_set_assignments if seen.status.admission else ()
-    given = next((one for one in assignments if one.name == POD_SET), None)
-    if given is None:
+    assigned = next((assignment for assignment in assignments if assignment.name == POD_SET), None)
+    if assigned is None:
         return None
-    updates = [one for check in seen.status.admission_checks for one in check.pod_set_updates if one.name == POD_SET]
+    updates = [
+        update for check in seen.status.admission_checks for update in check.pod_set_updates if update.name == POD_SET
+    ]
     placement = Placement(
-        node_selector={key: value for one in updates for key, value in one.node_selector.items()},
-        tolerations=tuple(toleration for one in updates for toleration in one.tolerations),
-        labels={key: value for one in updates for key, value in one.labels.items()},
-        annotations={key: value for one in updates for key, value in one.annotations.items()},
-        topology=given.topology_assignment is not None,
+        node_selector={key: value for update in updates for key, value in update.node_selector.items()},
+        tolerations=tuple(toleration for update in updates for toleration in update.tolerations),
+        labels={key: value for update in updates for key, value in update.labels.items()},
+        annotations={key: value for update in updates for key, value in update.annotations.items()},
+        topology=assigned.topology_assignment is not None,
     )
-    count = sum(pods.count for pods in seen.spec.pod_sets) if given.count is None else given.count
-    return Admission(count, frozenset(given.flavors.values()), placement)
+    count = sum(pods.count for pods in seen.spec.pod_sets) if assigned.count is None else assigned.count
+    return Admission(count, frozenset(assigned.flavors.values()), placement)
 
 
 def node_problem(node: NodeObject | None) -> str:
-    """What is wrong with a Kubernetes node, in a sentence; empty if nothing is. None: it no longer exists."""
+    """The problem of a Kubernetes node, as the end of a sentence; empty if it has none. None: it no longer exists."""
     if node is None:
         return "is gone"
     for condition in node.status.conditions:
@@ -215,25 +219,26 @@ def node_problem(node: NodeObject | None) -> str:
 
 
 def _told_at(metadata: ObjectMeta) -> datetime | None:
-    """When its deletion was requested, if that can still be determined.
+    """When the object's deletion was requested; None if that can no longer be determined.
 
-    A request that shortens the grace period keeps that moment, unless the shorter period is over already: then 1 s
-    from now is left, or nothing once a kubelet is done with a pod that a finalizer keeps.
+    That is its deletionTimestamp minus its grace period. A second request with a shorter grace period does not change
+    this difference, unless the shorter period is over already: then the API server sets 1 s from now, or 0 once the
+    kubelet has ended a pod that a finalizer keeps.
     """
     return _told_by(metadata) if (metadata.deletion_grace_period_seconds or 0) > 1 else None
 
 
 def _told_by(metadata: ObjectMeta) -> datetime | None:
-    """The same or, if it cannot be determined, the latest moment at which it can have been."""
+    """When the object's deletion was requested, or the latest moment at which it can have been."""
     gone_by, grace = _within(metadata.deletion_timestamp), metadata.deletion_grace_period_seconds or 0
     if gone_by is None:
         return None
-    # Whoever deletes a pod chooses its grace period: with 1e11 seconds the API server's own sum is wrong.
+    # Anybody who may delete a pod chooses its grace period. With 1e11 s the API server's own addition overflows.
     return EARLIEST if grace > (gone_by - EARLIEST).total_seconds() else gone_by - timedelta(seconds=max(0, grace))
 
 
 def _within(moment: datetime | None) -> datetime | None:
-    """The moment, brought into the range in which any time that a spec may have can be added and taken off."""
+    """The moment, limited to a range in which adding or subtracting any duration of a spec cannot overflow."""
     return None if moment is None else min(max(moment, EARLIEST), LATEST)
 
 
@@ -243,15 +248,15 @@ def _scheduled_at(conditions: Conditions) -> datetime | None:
 
 
 def _disruption(conditions: Conditions) -> Disruption | None:
-    said = conditions.get("DisruptionTarget", NO_CONDITION)
-    return Disruption(said.reason, said.message) if said.status == "True" else None
+    target = conditions.get("DisruptionTarget", NO_CONDITION)
+    return Disruption(target.reason, target.message) if target.status == "True" else None
 
 
 def _sandbox_lost(state: ContainerState, conditions: Conditions) -> bool:
-    """Whether the kubelet no longer found a sandbox while the trainer ran; it then ends the trainer.
+    """Whether the pod's sandbox was lost while the trainer ran; the kubelet then ends the trainer.
 
-    The sandbox is also removed after the trainer's own end, so the node's timestamps, in whole seconds, have to prove
-    it.
+    A sandbox is also removed after the trainer's own end. So the kubelet's timestamps, which have whole seconds, must
+    prove that the sandbox was lost first.
     """
     sandbox, ran = conditions.get("PodReadyToStartContainers", NO_CONDITION), state.running or state.terminated
     lost_at = sandbox.last_transition_time if sandbox.status == "False" else None
@@ -262,7 +267,10 @@ def _sandbox_lost(state: ContainerState, conditions: Conditions) -> bool:
 
 
 def _exit(status: PodStatus, state: ContainerState) -> Exit | None:
-    """How the trainer ended; a pod that failed around it (evicted, its node gone, an init container) has no code."""
+    """How the trainer ended, None if it has not.
+
+    There is no exit code if the pod failed for another reason: an eviction, a lost node, a failed init container.
+    """
     ended = state.terminated
     if ended is not None:
         return Exit(
@@ -278,25 +286,25 @@ def _exit(status: PodStatus, state: ContainerState) -> Exit | None:
 
 
 def _failed_init(name: str, ended: ContainerStateTerminated) -> Exit:
-    words = ended.message or f"exit code {ended.exit_code}"
-    is_report = "cause" in (document_of(words) or {})
+    message = ended.message or f"exit code {ended.exit_code}"
+    is_report = "cause" in (document_of(message) or {})
     return Exit(
         code=None,
         reason="InitContainerFailed",
-        message=words if is_report else f"init container {name}: {words}",
+        message=message if is_report else f"init container {name}: {message}",
         finished_at=_within(ended.finished_at),
     )
 
 
 def _waiting(status: PodStatus, state: ContainerState, conditions: Conditions) -> Waiting | None:
-    """Why the trainer does not run yet, if the pod says so."""
+    """Why the trainer does not run yet; None if the pod's status gives no reason."""
     scheduled = conditions.get("PodScheduled", NO_CONDITION)
     if scheduled.status == "False":
         return Waiting(scheduled.reason, scheduled.message)
     inits = status.init_container_statuses
-    for one in (*(init.state for init in inits), state):
-        if one.waiting and one.waiting.reason not in {"", "PodInitializing", "ContainerCreating"}:
-            return Waiting(one.waiting.reason, one.waiting.message)
+    for container in (*(init.state for init in inits), state):
+        if container.waiting and container.waiting.reason not in {"", "PodInitializing", "ContainerCreating"}:
+            return Waiting(container.waiting.reason, container.waiting.message)
     running = next((init.name for init in inits if init.state.running is not None), None)
     if running is not None:
         if running == WAIT_CONTAINER:

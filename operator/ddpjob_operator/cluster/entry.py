@@ -8,10 +8,10 @@ BAD_INPUT = 2
 
 def main() -> None:
     """Runs the operator; exits with 2 and one line if its libraries are missing."""
-    # None: as if it were not installed. kopf would import it to know its objects, of which there are none here; this
-    # took a quarter of the start wherever `ddpjob`, which needs it, is installed too.
+    # None makes Python behave as if the `kubernetes` client were not installed. Where it is, kopf imports it only to
+    # recognize its model objects, which the operator does not use. That import took a quarter of the start.
     sys.modules.setdefault("kubernetes", None)  # type: ignore[arg-type]
-    gc.disable()  # What is imported stays: to look for garbage in it took a tenth of the start. `operate` enables it.
+    gc.disable()  # Imported modules stay: searching them for garbage took a tenth of the start. `operate` enables it.
     try:
         from .command import main as operate  # noqa: PLC0415
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
-"""What is next: namespaces take turns, then a namespace's jobs; what one job wants comes in the order of asking.
+"""A fair queue: namespaces take turns, and within a namespace its jobs; a job's own items are first in, first out.
 
-So no job waits for everything that another one wants, whether that is ten thousand jobs or one job of thousands of
-pods.
+So no job waits for all items of another namespace or job, such as a namespace with ten thousand jobs, or a job with
+thousands of pods.
 """
 
 import asyncio
@@ -13,34 +13,34 @@ from typing import Generic, TypeVar
 from .store import Key
 
 ALONE = 32
-"""How many writes of one job are under way at once."""
+"""How many writes of one job may be in flight while no other job is worked on."""
 BESIDE_OTHERS = 5
-"""How many while other jobs are worked on: each request takes as long as everything that the API server is working
-on, and a small job makes several, one after the other. With 8, an API server on two cores creates a large job no
-faster, and a small one takes half as long again."""
+"""How many writes of one job may be in flight while other jobs are worked on. The more requests the API server has in
+hand, the longer each takes, and a small job makes several, one after the other. With 8 instead of 5, an API server on
+two cores creates a large job no faster, but a small one takes half as long again."""
 AT_ONCE = 40
-"""How many of all jobs together: beside a job that uses all it may, there is room for another one at once."""
+"""How many writes of all jobs may be in flight: more than ALONE, so that another job can begin at once."""
 
 T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """What is wanted, by the job that wants it."""
+    """Items that wait, each on behalf of a job."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, OrderedDict[str, deque[T]]] = OrderedDict()
-        """By namespace and name; the next one comes first."""
+        """The items by the job's namespace and name; whose turn is next stands first."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def put(self, job: Key, wanted: T) -> None:
-        """Adds what a job wants. A job that wanted nothing before comes after those that wait."""
+        """Adds an item of a job. A job that had none goes behind the jobs that wait already."""
         namespace, name = job
         self._waiting.setdefault(namespace, OrderedDict()).setdefault(name, deque()).append(wanted)
 
     def pop(self, may: Callable[[Key], bool] = lambda _: True) -> T | None:
-        """Takes out what is next of all jobs that may have something now; None if there is nothing."""
+        """Removes and returns the next item of the jobs for which `may` is true; None if they have none."""
         for namespace, jobs in self._waiting.items():
             for name in jobs:
                 if may((namespace, name)):
@@ -60,17 +60,17 @@ class FairQueue(Generic[T]):
 
 
 class Turns:
-    """A limited number of writes at once, fairly shared: `async with turns.one(job)` around each."""
+    """Limits the writes that are in flight, and shares them fairly: put each into `async with turns.one(job)`."""
 
     def __init__(self, alone: Callable[[], bool]) -> None:
-        """`alone`: whether no more than one job is worked on now, even if the others do not write yet."""
+        """`alone` returns whether at most one job is worked on now; a job that does not write yet counts too."""
         self._alone = alone
         self._waiting: FairQueue[tuple[Key, asyncio.Future[None]]] = FairQueue()
         self._under_way: Counter[Key] = Counter()
 
     @asynccontextmanager
     async def one(self, job: Key) -> AsyncIterator[None]:
-        """Waits for a turn of this job, which lasts as long as the context."""
+        """Waits until a write of this job may begin; leaving the context ends its turn."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.put(job, (job, turn))
         self._give()
@@ -78,7 +78,7 @@ class Turns:
             await turn
             yield
         finally:
-            # One that was cancelled while it waited has had no turn to give back.
+            # A waiter that was cancelled before its turn has no turn to give back.
             if not turn.cancelled():
                 self._under_way -= Counter((job,))  # Unlike `[job] -= 1`, this leaves no zeros behind.
                 self._give()

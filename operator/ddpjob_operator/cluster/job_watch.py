@@ -1,7 +1,8 @@
-"""kopf's part: it connects, lists and watches jobs, and reports every event, which only queues its job.
+"""The watch of jobs, which kopf runs: it connects, lists and watches, and reports every event to the store.
 
-It ends when an API server does something unexpected, such as sending half a line, and then cancels everything that
-was started in its loop since. So it has a thread and a loop of its own, and starts again there; our own work goes on.
+kopf ends when an API server does something unexpected, such as sending half a line, and then cancels every task that
+was started in its event loop after it. So it runs in a thread and an event loop of its own, and is restarted there,
+while the rest of the operator goes on.
 """
 
 import asyncio
@@ -23,42 +24,44 @@ from .kube.objects import JobObject, read
 from .store import Cache, StoredJob
 
 CHUNK = 20
-"""kopf decodes a page as a whole, into dictionaries, and a job may have more than a megabyte."""
+"""How many jobs kopf lists per page: it decodes a page as a whole into dictionaries, and one job may have more than a
+megabyte."""
 IDLE_SECONDS = 0.1
-"""kopf keeps a task for each job, and in it the last event as a dictionary, until nothing has come for this long."""
+"""How long after its last event kopf keeps a job's task, which holds that event as a dictionary."""
 BACKOFF_SECONDS = (1, 1, 2, 3, *[5] * 20)
-"""A watch that finds no API server tries again after these waits, then ends. Once the server is back, the
-watch may still wait out the last of them."""
+"""If kopf cannot reach the API server, its watch tries again after these waits, then ends. None is longer than 5 s,
+because when the server is back the watch may first have to finish such a wait."""
 LONGEST_PAUSE_SECONDS = 5.0
-"""Before kopf starts again."""
+"""The longest wait before kopf is restarted."""
 
 Choose = Callable[[Callable[[], None]], Coroutine[Any, Any, list[str]]]
-"""Chooses the namespaces to watch, none for all. Calling what it is given ends the watch: one with others follows."""
+"""Returns the namespaces to watch, none for all. Its argument is a function that ends the watch, to be called when
+the namespaces change; the next watch then begins with a new choice."""
 
 logger = logging.getLogger(__name__)
 
 
 class UninstalledError(Exception):
-    """There is nothing to watch any more."""
+    """The cluster no longer serves DDPJobs, so there is nothing to watch."""
 
 
 class _OverError(Exception):
-    """Nobody is listening any more."""
+    """The operator's own event loop is closed, so nobody receives the events."""
 
 
 async def watch(jobs: Cache[JobObject, StoredJob], choose: Choose) -> None:
-    """Watches jobs in all namespaces, or in those that are chosen, until it is cancelled.
+    """Watches jobs in all namespaces, or in those that `choose` returns, until it is cancelled.
 
-    It never reports what was deleted while a watch was broken. The job's pods show it, which go with the job; for a
-    job without pods, the next list of all jobs does.
+    kopf never reports a job that was deleted while its watch was broken. The deletion of the job's pods shows it or,
+    for a job without pods, the next list of all jobs.
 
     Raises:
-        UninstalledError: The cluster no longer knows DDPJobs.
+        UninstalledError: the cluster no longer serves DDPJobs.
     """
     loop, uninstalled = asyncio.get_running_loop(), asyncio.Event()
 
     def here(call: Callable[..., None], *words: object) -> None:
-        with contextlib.suppress(RuntimeError):  # The loop is closed: this process is about to end.
+        with contextlib.suppress(RuntimeError):  # The event loop is closed: this process is about to end.
             loop.call_soon_threadsafe(call, *words)
 
     async def choose_here(end: Callable[[], None]) -> list[str]:
@@ -85,7 +88,7 @@ def _take(jobs: Cache[JobObject, StoredJob], kind: str | None, job: JobObject) -
 
 
 def _watch(registry: kopf.OperatorRegistry, choose: Choose) -> None:
-    """Lets kopf watch, again and again, as long as there are DDPJobs to watch."""
+    """Runs kopf, and restarts it whenever it ends, until the cluster no longer serves DDPJobs."""
     failures = 0
     while True:
         began = time.monotonic()
@@ -93,7 +96,7 @@ def _watch(registry: kopf.OperatorRegistry, choose: Choose) -> None:
             asyncio.run(_operator(registry, choose))
         except _OverError:
             return
-        except Exception as error:  # noqa: BLE001  Whatever it was: without a watch no job is seen.
+        except Exception as error:  # noqa: BLE001  Of any kind: without a watch no new job is seen.
             if getattr(error, "status", None) == HTTPStatus.NOT_FOUND:  # kopf's error classes are private.
                 return
             logger.warning("watching ddpjobs: %s", error)
@@ -110,7 +113,8 @@ async def _operator(registry: kopf.OperatorRegistry, choose: Choose) -> None:
 
     namespaces = await choose(end_here)
     settings = kopf.OperatorSettings()
-    # kopf's own events would get past the fence; scanning takes rights to CRDs and namespaces.
+    # kopf would write its own events even while this replica does not lead. Scanning needs rights to CRDs and
+    # namespaces.
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.watching.chunk_size = CHUNK
@@ -121,7 +125,7 @@ async def _operator(registry: kopf.OperatorRegistry, choose: Choose) -> None:
     await kopf.operator(
         registry=registry,
         settings=settings,
-        # No peering: the Lease says who leads, and a standby watches jobs, too.
+        # Without kopf's peering: the Lease elects the leader, and a standby watches jobs too.
         standalone=True,
         stop_flag=end,
         clusterwide=not namespaces,
@@ -130,7 +134,7 @@ async def _operator(registry: kopf.OperatorRegistry, choose: Choose) -> None:
 
 
 def _registry(tell: Callable[[kopf.RawEvent], None]) -> kopf.OperatorRegistry:
-    """Only a low-level handler: it writes nothing to the objects, and every event reaches it."""
+    """A registry with one low-level handler: it receives every event, and kopf writes nothing to the objects."""
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(lambda **_: credentials())
 
@@ -142,7 +146,10 @@ def _registry(tell: Callable[[kopf.RawEvent], None]) -> kopf.OperatorRegistry:
 
 
 class _NothingToCompare(kopf.DiffBaseStorage):
-    """kopf copies each object several times for each event, to tell handlers what has changed. We have none."""
+    """Saves kopf the several copies of each object that it makes for each event to compute differences for handlers.
+
+    There are no handlers that need these differences.
+    """
 
     def build(self, **_: Any) -> kopf.BodyEssence:
         return kopf.BodyEssence()
@@ -155,7 +162,7 @@ class _NothingToCompare(kopf.DiffBaseStorage):
 
 
 class _NothingToKeep(kopf.ProgressStorage):
-    """kopf searches each object for what its handlers have left in it. Ours leave nothing."""
+    """Saves kopf the search of each object for the progress of handlers: the handler here stores none."""
 
     def fetch(self, **_: Any) -> None:
         return None

@@ -1,4 +1,4 @@
-"""How the operator reads what belongs to jobs: of each kind its type, and what it keeps of an object."""
+"""How the operator reads the objects that belong to jobs: the type of each kind, and what the store keeps of it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ def _name_of(seen: Object) -> str:
 
 
 def _name_of_staying(seen: Object) -> str | None:
-    """The name; None if it is being deleted: a finalizer may keep it for long, but nothing makes it stay."""
+    """The name; None if the object is being deleted: a finalizer may keep it for long, but cannot prevent the end."""
     return None if seen.metadata.deletion_timestamp else seen.metadata.name
 
 
@@ -32,11 +32,11 @@ READING: Mapping[OwnedKind, _Reading] = {
     VOLCANO_GROUP: _Reading(PodGroupObject, volcano_group_of),
     KUEUE_WORKLOAD: _Reading(KueueWorkloadObject, kueue_workload_of),
 }
-"""Of most kinds the name says all."""
+"""The kinds of which more than the name is kept, or the name also while the object is being deleted."""
 
 
 def reading(kind: OwnedKind) -> _Reading:
-    """How objects of a kind are read."""
+    """The type of a kind's objects, and what is kept of them."""
     return READING.get(kind, _Reading())
 
 

@@ -1,6 +1,6 @@
-"""Kubernetes nodes, read when a pod disappears, to find out why, or when it has to know where it is.
+"""Reads Kubernetes nodes: when a pod disappears, to find out why, and when a pod needs to know its topology domain.
 
-A watch on all of them would cost more than it is worth.
+A watch on all nodes would cost more than it is worth.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from .kube.api_client import NODES, ApiClient, ApiError
 from .kube.objects import NodeObject
 
 AGAIN_SECONDS = 60.0
-"""How long it is not tried again where it is forbidden: roles are changed while we run."""
+"""How long after a refusal no node is read. Then it is tried again, because roles change while the operator runs."""
 
 FORBIDDEN = "this operator may not read Kubernetes nodes"
 
@@ -22,18 +22,24 @@ logger = logging.getLogger(__name__)
 
 
 class KubernetesNodes:
-    """What is wrong with Kubernetes nodes and where they are, where the chart lets this operator read them."""
+    """The problems and the topology domains of Kubernetes nodes, if the operator may read them (`rbac.nodes`)."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._forbidden_until = 0.0
 
     async def problems(self, names: Collection[str]) -> dict[str, str]:
-        """For each node, what is wrong with it, in a sentence; empty if nothing is. Unknown ones are left out."""
+        """The problem of each node, as the end of a sentence; empty if it has none.
+
+        Nodes that cannot be read now are left out.
+        """
         return {name: node_problem(node) for name, node in (await self._read(names)).items()}
 
     async def domains(self, names: Collection[str], key: str) -> dict[str, str]:
-        """For each node, the value of this label; empty if it has none, or may not be read. Others are left out."""
+        """The value of the label `key` of each node; empty if it lacks the label, is gone, or may not be read.
+
+        Nodes that cannot be read now are left out.
+        """
         found = await self._read(names)
         if self._forbidden:
             return dict.fromkeys(names, "")
@@ -44,7 +50,7 @@ class KubernetesNodes:
         return time.monotonic() < self._forbidden_until
 
     async def _read(self, names: Collection[str]) -> dict[str, NodeObject | None]:
-        """Each node that can be read now; None if it is gone."""
+        """The nodes that can be read now; None stands for a node that is gone."""
         if self._forbidden:
             return {}
         answers = await asyncio.gather(*(self._node(name) for name in names))

@@ -1,4 +1,4 @@
-"""What only Kueue knows: what its flavors and priority classes are, and how the status of a Workload is changed."""
+"""Reads Kueue's flavors and priority classes, and makes the changes of a Workload of Kueue's."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -10,21 +10,25 @@ from ddpjob_operator.engine import Flavor, Manifest, Resize, Tell
 from .kube.api_client import FLAVORS, KUEUE_PRIORITIES, POD_PRIORITIES, ApiClient, ApiError
 
 KEPT_SECONDS = 10.0
-"""How long a flavor is taken to be as it was: the pods of a gang are created in one go, and flavors rarely change."""
+"""How long a flavor that was read is used again: the pods of a gang are created in one go, and flavors rarely change.
+"""
 
 
 class Flavors:
-    """The kinds of Kubernetes nodes that queues hand out, read when pods are created: each would need a watch."""
+    """Kueue's ResourceFlavors, which are the kinds of Kubernetes nodes that queues hand out.
+
+    They are read when pods are created, because a watch would cost more.
+    """
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._known: dict[str, tuple[float, Flavor]] = {}
 
     async def read(self, names: Collection[str]) -> dict[str, Flavor]:
-        """Each of these, or what is the matter with it.
+        """The flavors of these names; one that cannot be read, or does not exist, has its `problem` set.
 
         Raises:
-            ApiError: that cannot be determined now.
+            ApiError: the API server does not answer, or cannot now.
         """
         return {name: await self._one(name) for name in names}
 
@@ -33,38 +37,38 @@ class Flavors:
         if time.monotonic() - at < KEPT_SECONDS:
             return known
         try:
-            seen = await self._api.get(FLAVORS, None, name)
+            answer = await self._api.get(FLAVORS, None, name)
         except ApiError as error:
             if error.passing:
                 raise
             return Flavor(problem=f"ResourceFlavor {name}, with which the queue admitted the job: {error.message}")
-        if seen is None:
+        if answer is None:
             return Flavor(problem=f"ResourceFlavor {name}, with which the queue admitted the job, does not exist")
-        flavor = Flavor(seen.spec.node_labels, seen.spec.tolerations)
+        flavor = Flavor(answer.spec.node_labels, answer.spec.tolerations)
         self._known[name] = time.monotonic(), flavor
         return flavor
 
 
 async def with_priority(api: ApiClient, workload: Manifest) -> Manifest:
-    """The Workload with the value of its priority class: Kueue leaves it to who makes the Workload to look it up.
+    """The Workload with the value of its priority class, which Kueue leaves to the creator of a Workload to look up.
 
     Raises:
-        ApiError: it cannot be read, or does not exist.
+        ApiError: the priority class cannot be read, or does not exist.
     """
-    wanted = workload["spec"].get("priorityClassRef")
-    if wanted is None:
+    class_ref = workload["spec"].get("priorityClassRef")
+    if class_ref is None:
         return workload
-    kind = KUEUE_PRIORITIES if wanted["kind"] == "WorkloadPriorityClass" else POD_PRIORITIES
-    found = await api.get(kind, None, wanted["name"])
-    if found is None:
+    kind = KUEUE_PRIORITIES if class_ref["kind"] == "WorkloadPriorityClass" else POD_PRIORITIES
+    priority_class = await api.get(kind, None, class_ref["name"])
+    if priority_class is None:
         raise ApiError(
-            404, "NotFound", f"{wanted['kind']} {wanted['name']} does not exist: create it, or name another"
+            404, "NotFound", f"{class_ref['kind']} {class_ref['name']} does not exist: create it, or name another"
         )
-    return workload | {"spec": workload["spec"] | {"priority": found.value}}
+    return workload | {"spec": workload["spec"] | {"priority": priority_class.value}}
 
 
 def changed(there: Mapping[str, Any], change: Resize | Tell, now: datetime) -> tuple[str, list[Manifest]]:
-    """Which part of a Workload is changed, as the end of its path, and how, as a JSON patch has it."""
+    """The end of the path to patch, `/status` or nothing, and the JSON patch that makes a change of a Workload."""
     if isinstance(change, Tell):
         status = told(there.get("status", {}), change, there["metadata"].get("generation", 1), now)
         return "/status", [{"op": "add", "path": "/status", "value": status}]
@@ -78,14 +82,17 @@ def changed(there: Mapping[str, Any], change: Resize | Tell, now: datetime) -> t
 
 
 def told(status: Mapping[str, Any], change: Tell, generation: int, now: datetime) -> Manifest:
-    """The status of a Workload with this change."""
-    conditions = {one["type"]: one for one in status.get("conditions", ())}
+    """The status of a Workload after a change of its conditions, which may also release its quota.
+
+    A condition whose value stays the same keeps its lastTransitionTime.
+    """
+    conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
     for kind, value, reason, message in change.conditions:
-        said, word = conditions.get(kind, {}), "True" if value else "False"
-        since = said.get("lastTransitionTime") if said.get("status") == word else None
+        before, new_value = conditions.get(kind, {}), "True" if value else "False"
+        since = before.get("lastTransitionTime") if before.get("status") == new_value else None
         conditions[kind] = {
             "type": kind,
-            "status": word,
+            "status": new_value,
             "reason": reason,
             "message": message,
             "lastTransitionTime": since or now.strftime("%Y-%m-%dT%H:%M:%SZ"),

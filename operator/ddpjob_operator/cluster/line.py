@@ -1,10 +1,10 @@
-"""The lines for nodes: which jobs lack some, and which of them come first.
+"""The lines of jobs that lack Kubernetes nodes, and their order.
 
 Jobs that ask for the same kind of nodes stand in one line. The first keeps the nodes that it holds, and the others
-give way to it. So all that a job has to know is how many are ahead of it and when the line last moved, and few are
-told when that changes.
+give way to it. So a job's decision depends only on how many jobs are ahead of it and when the line last moved, and a
+change of the line requests rounds of few jobs.
 
-The lines are kept in memory alone: a process that has just begun to lead has them once each job has had a look.
+The lines are kept in memory only: after an election they are complete once each job has had a round.
 """
 
 from datetime import datetime
@@ -16,12 +16,12 @@ from .store import Key, Mark
 
 
 class Place(NamedTuple):
-    """A place in a line: the smaller one comes first."""
+    """A job's place in a line; in a line the smallest place comes first."""
 
     kind: str
     """The kind of Kubernetes nodes that the job asks for."""
     later: int
-    """The smaller the higher the priority of the job's pods."""
+    """The negated priority of the job's pods: a job of higher priority comes earlier."""
     since: datetime
     """When the job was created."""
     uid: str
@@ -31,26 +31,33 @@ class WaitingLines:
     """The jobs that lack nodes."""
 
     def __init__(self, mark: Mark) -> None:
-        """`mark` queues a look at a job for which it matters that another one is the first now."""
+        """`mark` requests a round of a job to which it matters that the first in its line has changed."""
         self._mark = mark
         self._places: dict[Key, tuple[Place, InLine]] = {}
         self._firsts: dict[str, tuple[Key, InLine, datetime]] = {}
-        """By the kind of nodes, with the time at which it became the first, or last found a node or lost one."""
+        """The first job of each line, by the kind of nodes.
+
+        The time is when the line last moved: when this job became the first, or its `InLine` last changed.
+        """
 
     def __bool__(self) -> bool:
         return bool(self._places)
 
     def ahead(self, key: Key, place: Place) -> Ahead | None:
-        """The jobs ahead of one that has, or would have, this place."""
-        jobs = sum(one.kind == place.kind and one < place for other, (one, _) in self._places.items() if other != key)
+        """The jobs ahead of a job that has, or would have, this place; None if it is the first."""
+        jobs = sum(
+            other.kind == place.kind and other < place
+            for other_key, (other, _) in self._places.items()
+            if other_key != key
+        )
         return Ahead(jobs, self._firsts[place.kind][2]) if jobs else None
 
     def priority(self, key: Key) -> int:
-        """The priority of a job's pods as it was last known."""
+        """The last known priority of a job's pods; 0 if the job is in no line."""
         return -self._places[key][0].later if key in self._places else 0
 
     def put(self, key: Key, place: Place, how: InLine, now: datetime) -> None:
-        """The job lacks nodes."""
+        """Puts a job that lacks nodes into its line, or updates its place."""
         former, _ = self._places.get(key, (place, how))
         if former.kind != place.kind:
             self.leave(key, now)
@@ -58,13 +65,16 @@ class WaitingLines:
         self._update(place.kind, now)
 
     def leave(self, key: Key, now: datetime) -> None:
-        """The job lacks no nodes."""
+        """Takes a job that does not lack nodes, or no longer, out of its line."""
         former, _ = self._places.pop(key, (None, None))
         if former is not None:
             self._update(former.kind, now)
 
     def _update(self, kind: str, now: datetime) -> None:
-        """If another one is the first now, the former may have to give way, and the new one may come back."""
+        """Finds the first job of a line again, and requests rounds of the jobs that this affects.
+
+        A job that is no longer the first may have to give way; the new first job, if it gave way, may try again.
+        """
         former, how_before, since = self._firsts.pop(kind, (None, None, now))
         line = [(place, key) for key, (place, _) in self._places.items() if place.kind == kind]
         if not line:

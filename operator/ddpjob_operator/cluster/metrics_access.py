@@ -1,4 +1,4 @@
-"""Who may read the metrics: the API server is asked who has a token, and whether they may get /metrics."""
+"""Checks who may read the metrics: asks the API server whose token a request has, and whether they may get them."""
 
 import asyncio
 import hashlib
@@ -10,20 +10,21 @@ from http import HTTPStatus
 from .kube.api_client import ApiClient, ApiError
 
 KEPT_SECONDS = 60.0
-"""For so long an answer holds: a right that is taken away is in force until then."""
+"""How long the API server's answer is used: a right that is withdrawn stays in force until then."""
 KEPT = 256
 AT_ONCE = 4
+"""How many tokens are checked at the same time."""
 REFUSAL_SECONDS = 0.1
-"""So many tokens are asked about at once, and a refusal keeps its place for so long: strangers with made-up tokens
-take little of the API server's time. Among them a good one waits for seconds at most: a port has few connections."""
+"""How much longer a refused token occupies one of the AT_ONCE places, so that strangers with made-up tokens take
+little of the API server's time. A valid token waits for seconds at most, because a port has few connections."""
 ANSWER_SECONDS = 5.0
-"""Prometheus waits for 10 by default."""
+"""How long a request may wait for its check; Prometheus by default waits for 10 s."""
 
 logger = logging.getLogger(__name__)
 
 
 class MetricsAccess:
-    """Remembers the answers for a while, by the hash of the token."""
+    """Checks tokens, and caches the API server's answers by the hash of the token."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
@@ -32,7 +33,7 @@ class MetricsAccess:
         self._trouble = ""
 
     async def __call__(self, token: str) -> HTTPStatus:
-        """OK, or with what status whoever has the token is refused."""
+        """OK, or the HTTP status with which a request that has this token is refused."""
         if not token:
             return HTTPStatus.UNAUTHORIZED
         key = hashlib.sha256(token.encode(errors="replace")).digest()
@@ -40,7 +41,7 @@ class MetricsAccess:
             return status
         try:
             async with asyncio.timeout(ANSWER_SECONDS), self._asking:
-                # Somebody with the same token may have asked meanwhile.
+                # Another request with the same token may have been answered meanwhile.
                 return self._remembered(key) or await self._asked(key, token)
         except ApiError as error:
             self._say(error.message)
@@ -70,7 +71,7 @@ class MetricsAccess:
         return HTTPStatus.OK if await self._api.may_get(user, "/metrics") else HTTPStatus.FORBIDDEN
 
     def _say(self, trouble: str) -> None:
-        """Once, until it is over: anybody can ask as often as they like."""
+        """Logs that no token can be checked: once until a check succeeds, because anybody can send many requests."""
         if not self._trouble:
             logger.warning("nobody may read the metrics, since the API server cannot be asked who may: %s", trouble)
         self._trouble = trouble

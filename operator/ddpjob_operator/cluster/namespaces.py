@@ -1,9 +1,10 @@
-"""Which namespaces this operator looks after, while they come, go, and are closed to it.
+"""Follows which namespaces' jobs this operator runs.
 
-These are all namespaces, or the named ones, or those that a label selector selects. A named one that is missing, or
-in which the operator lacks rights, is reported and checked again and again; the others are not affected. With all or
-selected namespaces the whole cluster is watched, which needs rights there, and objects in other namespaces are
-ignored: a changed label costs a list of one namespace, and no watch is restarted.
+These are all namespaces, or the named ones, or those that a label selector selects. A named namespace is closed while
+it is missing or the operator lacks rights there: it is reported, and checked again and again; the others are not
+affected. With all or selected namespaces the operator watches the whole cluster, for which it needs the rights.
+With a selector it ignores objects in other namespaces: then a changed label costs a list of one namespace, and no
+watch is restarted.
 """
 
 import asyncio
@@ -23,9 +24,9 @@ from .store import Cache
 CLOSED_SECONDS = 10.0
 """How often a closed namespace is checked."""
 DOUBT_SECONDS = 5.0
-"""The least time between two checks of all named ones."""
+"""The least time between two checks of all named namespaces."""
 READ_AT_ONCE = 16
-"""How many selected ones are read at the same time."""
+"""How many selected namespaces are listed at the same time."""
 NAMED_RIGHTS = 2
 """How many of the missing rights are named for a closed namespace."""
 
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Namespaces:
-    """The namespaces that this operator looks after."""
+    """The namespaces whose jobs this operator runs."""
 
     def __init__(
         self,
@@ -44,16 +45,16 @@ class Namespaces:
         enter: Callable[[str], Awaitable[None]],
         leave: Callable[[str], None],
     ) -> None:
-        """`enter` reads everything in a namespace that is looked after from now on; `leave` forgets it."""
+        """`enter` lists everything in a namespace whose jobs are run from now on; `leave` forgets the namespace."""
         self._api = api
         self._named = named
         self._enter = enter
         self._leave = leave
         self._served = set(named)
         self._closed: dict[str, str] = {}
-        """Why named ones are closed."""
+        """The closed namespaces, each with the reason; only named ones can be closed."""
         self._doubt = asyncio.Event()
-        """Something has changed."""
+        """Set when the named namespaces should be checked, or when the selected ones have changed."""
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
         self._watched: list[str] = []
         self._end_watch: Callable[[], None] | None = None
@@ -61,37 +62,37 @@ class Namespaces:
         self._reflector = Reflector(api, NAMESPACES, None, self._selected, labels=selector) if selector else None
 
     def serves(self, namespace: str) -> bool:
-        """Whether its jobs are looked after."""
+        """Whether the operator runs the jobs of a namespace."""
         return namespace in self._served or not (self._named or self._reflector)
 
     @property
     def wrong(self) -> str:
-        """What is wrong if nothing can be looked after; otherwise empty."""
+        """Why the operator is not ready, if all named namespaces are closed; otherwise empty."""
         return "waiting for the namespaces" if self._named and not self._served else ""
 
     @property
     def beside(self) -> str:
-        """The namespaces that are closed, each with the reason."""
+        """A line for each closed namespace, with the reason."""
         return "\n".join(f"namespace {name}: {why}" for name, why in sorted(self._closed.items()))
 
     def doubt(self) -> None:
-        """Has all of them checked soon: one may be closed by now."""
+        """Requests a check of all named namespaces soon: one may be closed by now."""
         self._doubt.set()
 
     def close(self, name: str, why: str) -> None:
-        """A namespace cannot be looked after now."""
+        """Closes a named namespace, whose jobs cannot be run now, for this reason."""
         if name not in self._closed:
             logger.warning("namespace %s: %s; the others go on", name, why)
-            self._doubt.set()  # From now on it is checked again and again.
+            self._doubt.set()  # This starts the repeated checks of closed namespaces.
         self._closed[name] = why
         self._drop(name)
         NAMESPACE_WATCHED.labels(name).set(0)
 
     async def begin(self) -> list[str]:
-        """Finds out which there are. Returns the missing rights, if without them there is nothing to look after.
+        """Finds the namespaces. Returns the rights that are missing if the operator cannot run any jobs without them.
 
         Raises:
-            ApiError: that cannot be determined now.
+            ApiError: the API server does not answer, or cannot now.
         """
         if not self._named:
             lacking = await rights.missing_everywhere(self._api, selecting=self._reflector is not None)
@@ -111,22 +112,22 @@ class Namespaces:
         return [] if self._served else lacking
 
     async def choose(self, end: Callable[[], None]) -> list[str]:
-        """The namespaces in which a watch of jobs should begin, none for all; `end` ends it when others are due.
+        """The namespaces in which to watch jobs, none for all; waits while all are closed.
 
-        The last one may have ended because a namespace is closed by now.
+        `end` is called to end the watch when it should have other namespaces.
         """
         if not self._named:
             return []
-        if self._end_watch is not None:
+        if self._end_watch is not None:  # The last watch may have ended because a namespace is closed by now.
             with contextlib.suppress(ApiError):
                 await self._look_at(self._named)
-        while not self._served:  # noqa: ASYNC110  What opens one may be undone before this goes on.
+        while not self._served:  # noqa: ASYNC110  An event would not do: the opened namespace may be closed again.
             await asyncio.sleep(1.0)
         self._watched, self._end_watch = sorted(self._served), end
         return self._watched
 
     async def run(self) -> None:
-        """Follows what happens to them, forever."""
+        """Follows the changes of the namespaces, forever."""
         if self._reflector is not None:
             await asyncio.gather(self._reflector.run(), self._follow_selected())
         elif self._named:
@@ -143,7 +144,7 @@ class Namespaces:
             except TimeoutError:
                 names = [*self._closed]
             self._doubt.clear()
-            with contextlib.suppress(ApiError):  # The server does not answer: nothing is known about any of them.
+            with contextlib.suppress(ApiError):  # The API server does not answer, so nothing is closed or opened.
                 await self._look_at(names)
             await asyncio.sleep(DOUBT_SECONDS)
 
@@ -165,7 +166,7 @@ class Namespaces:
                     opening[name] = tasks.create_task(self._open_in_the_end(name), name=f"opening {name}")
 
     async def _open_in_the_end(self, name: str) -> None:
-        """Opens a namespace, however many tries it takes. Only this one waits, the others do not."""
+        """Opens a namespace, however many tries it takes; the other namespaces do not wait for it."""
         for failures in count(1):
             try:
                 async with self._reading:
@@ -188,7 +189,7 @@ class Namespaces:
                     self.close(name, str(error))
 
     async def _look(self, name: str) -> tuple[list[str], str]:
-        """Which rights we lack there, and why it is closed; an empty reason if none."""
+        """The rights that the operator lacks in a namespace, and the reason to close it; empty if there is none."""
         missing, may_see = await rights.missing_in(self._api, name)
         if missing:
             more = f", and {len(missing) - NAMED_RIGHTS} more" if len(missing) > NAMED_RIGHTS else ""
@@ -198,7 +199,7 @@ class Namespaces:
         return [], ""
 
     async def _open(self, name: str) -> None:
-        # First, since the store takes in nothing of a namespace that is not served.
+        # This comes first, because the store ignores objects of a namespace that is not served.
         self._served.add(name)
         try:
             await self._enter(name)
@@ -211,7 +212,7 @@ class Namespaces:
             logger.info("namespace %s is there again", name)
         NAMESPACE_WATCHED.labels(name).set(1)
         if self._end_watch is not None and name not in self._watched:
-            with contextlib.suppress(RuntimeError):  # It has ended by itself, and its loop is closed.
+            with contextlib.suppress(RuntimeError):  # The watch has ended by itself, and its event loop is closed.
                 self._end_watch()
 
     def _drop(self, name: str) -> None:

@@ -44,26 +44,30 @@ from .supervisors import Supervisors
 from .workqueue import WorkQueue
 
 REST_SECONDS_PER_POD = 0.0001
-"""A look takes some microseconds for each pod: a large gang whose pods keep changing would take all the time."""
+"""A job rests after each round for this long per pod. A round costs some microseconds per pod: without the rest, a
+large gang whose pods keep changing would use all CPU time."""
 SPREAD_SECONDS = 30.0
-"""The looks that follow are spread over at most this time: what happens just then must not wait for all of them."""
+"""The rounds that a resync requests are spread over at most this time, so that a new event need not wait for all of
+them."""
 SPREAD_SHARE = 0.1
-"""And over no more than this share of the time until everything is read again."""
+"""They are also spread over at most this share of the time between two resyncs."""
 CRD_RETRY_SECONDS = 2.0
 STOP_SECONDS = 4.0
-"""How long work in progress may take to finish when the operator is told to stop."""
+"""How long the operator may take to finish its work after it was told to stop."""
 IN_HAND_SECONDS = 2.0
-"""How long rounds may then begin further writes: what a large job still lacks, the next leader creates."""
+"""For how long after that the rounds in progress may begin further writes. The next leader creates what a large job
+still lacks."""
 EVENTS_SECONDS = 1.0
-"""And how long events may take that are not yet written: the next leader should not have to wait for its Lease."""
+"""How long the operator then waits for events that are not yet written: until the Lease is released, no replica can
+lead."""
 CLOSED = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
-"""What the API server answers for a namespace that we may not read."""
+"""The API server's answers for a namespace that the operator may not read."""
 
 logger = logging.getLogger(__name__)
 
 
 class StoppedError(Exception):
-    """The operator cannot go on. Its text is complete: the program prints it and exits."""
+    """The operator cannot go on. The program prints the error's text as it is, and exits."""
 
 
 class Operator:
@@ -86,10 +90,10 @@ class Operator:
             (PODS, self._store.pods),
             *((RESOURCES[kind], cache) for kind, cache in self._store.owned.items()),
         ]
-        """The kinds of objects that belong to jobs."""
+        """The resources whose objects belong to jobs, each with its cache."""
         namespaces: list[str | None] = [*options.namespaces] or [None]
         self._reflectors = {namespace: self._following(namespace) for namespace in namespaces}
-        # What a round has announced has happened: it is written also after the rounds have to end.
+        # An event reports what has happened already, so it is written even when rounds may no longer write.
         self._recorder = EventRecorder(ApiClient(connection, self._elected))
         self._supervisors, self._witnesses = (Supervisors(self._queue, unfenced.now) for _ in range(2))
         self._reconciler = Reconciler(
@@ -100,23 +104,24 @@ class Operator:
             supervisors=self._supervisors,
             witnesses=self._witnesses,
             settings=options.settings,
-            granted={one.feature: one.granted for one in self._optional},
+            granted={api.feature: api.granted for api in self._optional},
         )
         self._not_ready = "starting"
         self._stopping = asyncio.Event()
         self._leaving = False
-        """Whether no round may write any more, so that the Lease can be released."""
+        """Whether rounds are barred from writing, so that the Lease can be released."""
         self._leading = False
-        """Whether this replica knows more than jobs, or is about to."""
+        """Whether this replica was elected: from then on it reads pods and other objects too, not only jobs."""
         self._listed = asyncio.Event()
         self._all_due = False
-        """Whether what can be made for jobs has changed, so that those at rest need a look, too."""
+        """Whether an optional API has become usable or unusable, so that the next resync also requests rounds for the
+        jobs at rest."""
 
     async def run(self) -> None:
-        """Runs until it is told to stop.
+        """Runs until the process is told to stop.
 
         Raises:
-            StoppedError: it cannot run, or can no longer run.
+            StoppedError: the operator cannot start, or cannot go on.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -133,8 +138,8 @@ class Operator:
                     states=self._store.states,
                     access=MetricsAccess(self._unfenced) if self._options.metrics_auth else None,
                 )
-            except PortTakenError as taken:
-                raise StoppedError(f"{taken}: {os.strerror(taken.error.errno or 0)}") from taken
+            except PortTakenError as error:
+                raise StoppedError(f"{error}: {os.strerror(error.error.errno or 0)}") from error
             logger.info(
                 "serving /healthz, /readyz and /metrics on port %d, probes on %d; API server %s",
                 port,
@@ -156,7 +161,7 @@ class Operator:
         await asyncio.wait((working,), timeout=1)
 
     async def _finish(self) -> None:
-        """Finishes what was started, writes what was announced, and saves the next leader the wait."""
+        """Finishes the rounds in progress, writes the queued events, and releases the Lease for the next leader."""
         logger.info("stopping")
         self._not_ready = "stopping"
         try:
@@ -175,7 +180,7 @@ class Operator:
             async with asyncio.timeout(IN_HAND_SECONDS):
                 await self._queue.close()
         except TimeoutError:
-            self._leaving = True  # The fence refuses each further write: rounds end with those under way.
+            self._leaving = True  # The fence now refuses further writes, so each round ends after its pending ones.
             await self._queue.close()
 
     async def _work(self) -> None:
@@ -187,7 +192,11 @@ class Operator:
             "watching": watch(self._store.jobs, self._namespaces.choose),
             "following namespaces": self._namespaces.run(),
             "rounds": self._rounds(),
-            **{f"following {one}": self._follow(one) for some in self._reflectors.values() for one in some},
+            **{
+                f"following {reflector}": self._follow(reflector)
+                for reflectors in self._reflectors.values()
+                for reflector in reflectors
+            },
         }
         tasks = {name: asyncio.create_task(part, name=name) for name, part in parts.items()}
         try:
@@ -198,7 +207,11 @@ class Operator:
             await asyncio.wait(tasks.values(), timeout=2)
 
     async def _first_end(self, tasks: dict[str, asyncio.Task[Any]]) -> None:
-        """None of these ends by itself while all is well."""
+        """Waits until the first task ends, which none does while all is well.
+
+        Raises:
+            StoppedError: a task has ended, and not because the operator was told to stop.
+        """
         done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
         ended = done.pop()
         if self._stopping.is_set():
@@ -209,7 +222,7 @@ class Operator:
         raise StoppedError(f"{ended.get_name()} has ended: {error or 'nobody knows why'}") from error
 
     async def _until_installed(self) -> None:
-        """Waits for the API server and the CRD, and says so."""
+        """Waits for the API server and the CRD; /readyz and the log show what is missing."""
         while wanting := await self._what_is_wanting():
             if wanting != self._not_ready:
                 logger.warning("%s", wanting)
@@ -218,7 +231,11 @@ class Operator:
         self._not_ready = "starting"
 
     async def _what_is_wanting(self) -> str:
-        """What has to exist before we can start; without enough rights we never can."""
+        """What has to exist before the operator can start but is missing, in words; empty if nothing is.
+
+        Raises:
+            StoppedError: the operator lacks rights, or the API server refuses its requests: waiting would not help.
+        """
         try:
             if DDPJOBS.plural not in await self._unfenced.served(DDPJOBS.path):
                 return "waiting for the type DDPJob: apply deploy/crd.yaml, or install the chart"
@@ -238,11 +255,13 @@ class Operator:
             raise StoppedError("The operator may not do what it must: " + "; ".join(missing))
 
     async def _lead(self) -> None:
-        """Once elected: reads everything, then works, and reads everything again now and then."""
+        """Waits to be elected, lists everything, lets the rounds begin, and then resyncs at regular intervals."""
         if self._elector is not None:
-            # A standby is ready: a rollout ends the leader only once its successor is, which cannot lead before.
+            # A standby counts as ready: a rollout stops the leader only once its successor is ready, and the
+            # successor can lead only after that.
             self._not_ready = ""
-            # While there is time: a pod that is evicted with the leader may be gone a second later, and why it went.
+            # These requests are made before the election because afterwards every second counts: a pod that is
+            # evicted together with the leader may be gone a second later, and with it the reason for its end.
             ahead = asyncio.create_task(self._look_ahead())
             await self._elector.elected.wait()
             ahead.cancel()
@@ -258,9 +277,9 @@ class Operator:
             await self._resync(min(SPREAD_SECONDS, SPREAD_SHARE * self._options.resync_seconds), anew=True)
 
     async def _resync(self, spread: float, *, anew: bool) -> None:
-        """Lists everything; every job that may have something to do gets a look, within `spread` seconds.
+        """Lists everything, then requests a round for each job not at rest, at a random time within `spread` seconds.
 
-        `anew`: whether to find out again what not every cluster has.
+        `anew`: whether to check again which optional APIs can be used.
         """
         for failures in count(1):
             try:
@@ -275,12 +294,12 @@ class Operator:
         for key in jobs if self._all_due else filterfalse(self._reconciler.at_rest, jobs):
             self._queue.mark_in(key, random.uniform(0.0, spread))  # noqa: S311  It only spreads work.
         self._all_due = False
-        # The lists have left more behind than anything else does. By itself Python would look for circles among its
-        # older objects only once a million new ones have come.
+        # The lists leave more garbage behind than anything else. By itself Python would search its older objects for
+        # reference cycles only after a million new ones.
         gc.collect()
 
     async def _list(self, *, anew: bool = False) -> None:
-        """Lists everything, except a namespace that is closed to us: it must not hide the others."""
+        """Lists everything, but closes a named namespace that cannot be read, so that the others are still listed."""
         for namespace in self._reflectors:
             if namespace is not None and not self._namespaces.serves(namespace):
                 continue
@@ -289,7 +308,7 @@ class Operator:
             except ApiError as error:
                 if namespace is None or error.status not in CLOSED:
                     raise
-                self._namespaces.close(namespace, str(error))  # If only for a moment, it is soon open again.
+                self._namespaces.close(namespace, str(error))  # It is checked again soon, and then reopened.
 
     async def _list_one(self, namespace: str | None, *, anew: bool) -> None:
         jobs, version = await self._api.list(DDPJOBS, namespace)
@@ -300,20 +319,20 @@ class Operator:
         for reflector in self._reflectors[namespace]:
             if reflector.wanted:
                 await reflector.list()
-        self._reconciler.know_all(known)  # The pods of a job that came meanwhile may not be in these lists.
+        self._reconciler.know_all(known)  # Not jobs that came meanwhile: these lists may lack their pods.
 
     async def _enter(self, namespace: str) -> None:
-        """Reads a namespace that is looked after from now on; a standby replica lists everything when it leads.
+        """Lists a namespace whose jobs are run from now on; a standby does not, as it lists everything once elected.
 
         Raises:
-            ApiError: it cannot be read now.
+            ApiError: the namespace cannot be read now.
         """
         if not self._leading:
             return
-        if namespace in self._reflectors:  # Else it is one of all.
+        if namespace in self._reflectors:  # Otherwise optional APIs are checked once for the whole cluster.
             await self._look_for_optional(namespace)
         kinds: list[tuple[Resource[Any], Cache[Any, Any]]] = [*self._beside, (DDPJOBS, self._store.jobs)]
-        for resource, cache in kinds:  # Jobs last: the first look at one finds what belongs to it.
+        for resource, cache in kinds:  # Jobs come last: a job's first round then finds all that belongs to the job.
             if not self._is_there(resource, namespace):
                 continue
             labels = "" if resource is DDPJOBS else OURS
@@ -322,12 +341,12 @@ class Operator:
         self._reconciler.know_all(self._store.jobs.keys(namespace))
 
     def _leave(self, namespace: str) -> None:
-        """Its jobs are left as they are: the following rounds find none."""
+        """Forgets a namespace. Its jobs are left as they are in the cluster; later rounds no longer find them."""
         self._store.leave(namespace)
         self._reconciler.leave(namespace)
 
     def _following(self, namespace: str | None) -> tuple[Reflector[Any, Any], ...]:
-        """The followers of what belongs to jobs in a namespace."""
+        """The reflectors of the objects that belong to jobs, for one namespace or, with None, for all."""
 
         def follower(resource: Resource[Any], cache: Cache[Any, Any]) -> Reflector[Any, Any]:
             def wanted() -> bool:
@@ -339,12 +358,12 @@ class Operator:
         return tuple(follower(resource, cache) for resource, cache in self._beside)
 
     def _is_there(self, resource: Resource[Any], namespace: str | None) -> bool:
-        """Whether the API server has such objects, and shows us those of a namespace."""
-        api = next((one for one in self._optional if resource in one.kinds), None)
-        return api is None or api.granted(namespace)
+        """Whether the API server serves this kind of object, and lets the operator read it in the namespace."""
+        optional = next((api for api in self._optional if resource in api.kinds), None)
+        return optional is None or optional.granted(namespace)
 
     async def _look_ahead(self) -> None:
-        """What a standby can find out before it leads; what it cannot, it finds out then."""
+        """Checks the optional APIs while this replica stands by; a check that fails is repeated once it leads."""
         with contextlib.suppress(ApiError):
             for namespace in self._reflectors:
                 await self._look_for_optional(namespace)
@@ -352,12 +371,12 @@ class Operator:
     async def _look_for_optional(self, namespace: str | None) -> None:
         async def look(one: OptionalApi) -> None:
             if await one.look(namespace):
-                self._all_due = True  # Also if another one cannot be determined now.
+                self._all_due = True  # Set here, so that it is kept even if the check of another API fails.
 
         await asyncio.gather(*map(look, self._optional))
 
     async def _follow(self, reflector: Reflector[Any, Any]) -> None:
-        """From the moment at which this replica leads: a standby lists everything then anyway."""
+        """Runs a reflector once this replica leads and has listed everything; a standby needs no reflectors."""
         await self._listed.wait()
         await reflector.run()
 

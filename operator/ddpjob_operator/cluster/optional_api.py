@@ -1,6 +1,7 @@
-"""Where the operator can make what not every cluster has, or lets it make: PodGroups, for example.
+"""Checks where the operator can create objects of APIs that not every cluster has, such as PodGroups.
 
-Nothing depends on them: where they are not served, or the operator's role is older than they are, all else goes on.
+These objects are optional: where the cluster does not serve them, or the operator's role does not permit them,
+everything else works.
 """
 
 import logging
@@ -21,33 +22,33 @@ MEANS: Mapping[Feature, str] = {
     Feature.KUEUE: "its queues admit jobs that name one",
     Feature.DISRUPTION_BUDGETS: "drains wait for checkpoints if a job asks for that",
 }
-"""What follows if they can be made, in a sentence."""
+"""What each feature does where it is available, in words."""
 
 
 class OptionalApi:
-    """The namespaces in which they can be made."""
+    """The namespaces in which the operator can create the objects of one optional feature."""
 
     def __init__(self, api: ApiClient, feature: Feature) -> None:
         self._api = api
         self.feature = feature
         self.kinds = [RESOURCES[kind] for kind in OWNED if kind.feature is feature]
-        """What they are."""
+        """The resources of this feature."""
         self._why_not: dict[str | None, str] = {}
-        """For each namespace that was looked at, None for all together; empty if it can."""
+        """By namespace, or None for all together, the obstacle that the last check found; empty if there is none."""
 
     def granted(self, namespace: str | None) -> bool:
-        """Whether they can be made there, None for everywhere, as far as is known."""
-        return any(self._why_not.get(one) == "" for one in (namespace, None))
+        """Whether the objects can be created in the namespace (None: in all), as far as is known."""
+        return any(self._why_not.get(scope) == "" for scope in (namespace, None))
 
     def knows(self, namespace: str | None) -> bool:
-        """Whether it was found out about."""
+        """Whether the namespace (None: all together) was checked."""
         return namespace in self._why_not
 
     async def look(self, namespace: str | None) -> bool:
-        """Finds out about a namespace, or about all; whether that has changed, which the log says, too.
+        """Checks a namespace or, with None, all together; returns whether the result has changed, and logs a change.
 
         Raises:
-            ApiError: that cannot be determined now.
+            ApiError: the API server does not answer, or cannot now.
         """
         why_not = await self._obstacle(namespace)
         changed = self._why_not.get(namespace) != why_not

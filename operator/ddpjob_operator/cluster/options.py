@@ -18,7 +18,7 @@ OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 LAST_PORT = 65535
 
 RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9][-A-Za-z0-9_.]{0,62}")
-"""The name of an extended resource, or how such names begin."""
+"""The name of an extended resource, or a prefix of such names that ends in a dash."""
 
 A_WEEK = 604_800
 """In seconds."""
@@ -26,27 +26,27 @@ A_WEEK = 604_800
 
 @dataclass(frozen=True, slots=True)
 class OperatorOptions:
-    """How this operator is to run."""
+    """The operator's options, from its command line."""
 
     namespaces: list[str]
-    """Those that it looks after; empty: all."""
+    """The namespaces whose jobs it runs; empty: those that the selector selects, or all if there is none."""
     namespace_selector: str
-    """Selects them by their labels, at any time; empty: they are named, or all."""
+    """Selects, by their labels, the namespaces whose jobs it runs, also while labels change; empty: no selector."""
     lease: tuple[str, str] | None
-    """Namespace and name of the Lease by which one of several replicas leads; None: this one leads."""
+    """Namespace and name of the Lease that elects the leading replica; None: this one leads without an election."""
     identity: str
-    """A name that no other process has or has had."""
+    """A name for the Lease that no other process has or has had."""
     port: int
     probe_port: int
     metrics_auth: bool
-    """Whether only those may read the metrics whom the API server permits it."""
+    """Whether the metrics are shown only to those whom the API server permits to read them."""
     log_format: Format
     log_level: str
     resync_seconds: int
-    """How often everything is read again: what a watch has missed costs at most this."""
+    """Seconds between two lists of everything: a change that a watch has missed is noticed within this time."""
     clock_settling_seconds: int
-    """For how long after a start, or after a step of the API server's clock, nothing that cannot be undone follows
-    from the time."""
+    """For how many seconds after a start, or after a step of the API server's clock, no deadline or timeout has an
+    effect that cannot be undone."""
     settings: Settings
 
 
@@ -218,7 +218,7 @@ def _at_most_a_week(text: str) -> int:
 
 
 def _own_namespace() -> str:
-    """The namespace of the operator's own pod; empty if it is not a pod."""
+    """The namespace of the operator's own pod; empty if the operator does not run in a pod."""
     if "POD_NAMESPACE" in os.environ:
         return os.environ["POD_NAMESPACE"]
     return OWN_NAMESPACE.read_text().strip() if OWN_NAMESPACE.exists() else ""

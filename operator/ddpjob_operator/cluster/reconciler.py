@@ -1,4 +1,4 @@
-"""One round of one job: what exists -> what the engine says -> written, carried out, announced."""
+"""One round of one job: take a snapshot, let the engine decide, write the status, carry out the actions."""
 
 import asyncio
 import logging
@@ -50,33 +50,35 @@ from .workqueue import WorkQueue
 from .writer import UNMARKED, Refused, Writer, described, is_ending
 
 MINOR_SECONDS = 3.0
-"""How long a status that can wait does so: usually something that matters follows and is written with it."""
+"""How long a status write that can wait is delayed: usually an important change follows, and one write does for both.
+"""
 MINOR_INTERVAL_SECONDS = 10.0
 """The least time between two such writes."""
 
 LONGEST_RETRY_SECONDS = 30.0
-"""What was refused is tried again after 1, 2, 4 s and so on, then this often: nothing says when it would succeed."""
+"""A refused action is tried again after 1, 2, 4 s and so on, and at last this often, because nothing reports when it
+would succeed."""
 
 MUCH = 8
-"""A job with more to create or delete than that is large: it is created after others of its namespace, and no other
-job's round waits for its own."""
+"""A decision with more actions than this is a large one: the large gangs of a namespace are created one after the
+other, and no other job's round waits for it."""
 
 NAMED = 3
-"""How many actions are named that changed nothing."""
+"""How many of the actions without effect a message names."""
 
 FEW_PODS = 128
-"""Deciding about this many takes 15 ms at most. With thousands that fail together, each with the end of its log, it
-may be half a second, in which the Lease would not be renewed and no other job looked at."""
+"""A decision about up to this many pods takes 15 ms at most. When thousands fail together, each with the end of its
+log, it may take half a second, during which the Lease would not be renewed and no other job served."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Unsaid:
-    """Events that go with a status that may or may not have been written: there was no answer."""
+    """The events of a status write that failed, perhaps only because the API server's answer was lost."""
 
     version: str
-    """Which version of the job it was meant to follow."""
+    """The resource version of the job that the status was to replace."""
     status: DDPJobStatus
     events: tuple[Event, ...]
 
@@ -87,46 +89,50 @@ class _Memory:
 
     uid: str
     looked: bool
-    """Whether this process knows all of its pods."""
+    """Whether this process has seen all pods of the job."""
     at_rest: bool = False
-    """As the last look found it."""
+    """Whether the last round left nothing to do."""
     current: bool = False
-    """Whether it has read the job itself since it started, or written its status: a list may be outdated."""
+    """Whether this process has read the job by itself or written its status; a job from a list may be outdated."""
     minor_due: float | None = None
-    """When a status that waits must be written, by the monotonic clock."""
+    """When a delayed status must be written at the latest, by the monotonic clock."""
     minor_written: float = -math.inf
     unsaid: _Unsaid | None = None
     refusal: Refusal | None = None
     refusals: int = 0
     refused_with: object = None
-    """What existed when it was refused."""
+    """The state of the job, as `Reconciler._there` gives it, when the action was refused."""
     done: object = None
-    """What was done last, and what there was then."""
+    """The last actions, together with the state of the job before them."""
     vain: bool = False
-    """Whether that was found to have changed nothing, and has not been done again since."""
+    """Whether these actions were found to have had no effect, and are not due again yet."""
 
     def wait(self) -> float:
-        """Seconds that a status that can wait still has to."""
+        """Seconds for which a status write that can wait is still delayed."""
         now = time.monotonic()
         if self.minor_due is None:
             self.minor_due = max(now + MINOR_SECONDS, self.minor_written + MINOR_INTERVAL_SECONDS)
         return self.minor_due - now
 
     def wrote(self, *, minor: bool) -> None:
-        """The status says everything."""
+        """Notes that the status was written; `minor`: that it could have waited."""
         self.minor_due = None
         if minor:
             self.minor_written = time.monotonic()
 
     def refused(self, refused: Refused, now: datetime, there: object) -> None:
-        """The next attempt comes later each time, with jitter."""
+        """Notes a refusal and when to try again: later each time, with jitter."""
         seconds = min(2.0**self.refusals, LONGEST_RETRY_SECONDS) * random.uniform(1.0, 1.2)  # noqa: S311
         self.refusals += 1
         self.refusal = Refusal(refused.reason, refused.message, now + timedelta(seconds=seconds))
         self.refused_with = there
 
     def in_vain(self, now: datetime, wanted: object, words: str, there: object) -> float:
-        """Seconds until something may be done again that has changed nothing when it was done before; 0: now."""
+        """Seconds until actions without effect may be repeated; 0: they may be carried out now.
+
+        `wanted` identifies the actions together with the state that they are to change: if the same is wanted again,
+        the first time had no effect.
+        """
         if wanted != self.done:
             self.done, self.vain = wanted, False
         elif not self.vain:
@@ -137,26 +143,26 @@ class _Memory:
         return (self.refusal.retry_at - now).total_seconds() if self.vain and self.refusal else 0.0
 
     def meets(self, there: object) -> None:
-        """A refusal says nothing about what is to be created if something else is missing by now."""
+        """Drops a refusal if the state of the job is another one by now: other actions are needed then."""
         if self.refusal is not None and self.refused_with != there:
             self.forget_refusal()
 
     def accepted(self) -> None:
-        """Nothing is refused any more. That something was done says nothing about its effect."""
+        """Drops the refusal, because the API server accepted all actions, unless it is that they had no effect."""
         if self.refusal is None or self.refusal.reason != Reason.NO_EFFECT:
             self.forget_refusal()
 
     def forget_refusal(self) -> None:
-        """Whatever was refused, or had no effect, is another matter by now."""
+        """Drops the refusal, and with it the growing delay."""
         self.refusal, self.refusals = None, 0
 
 
 Granted = Mapping[Feature, Callable[[str], bool]]
-"""Where what not every cluster has can be made: of each, whether in a namespace."""
+"""For each optional feature a function that returns whether its objects can be created in a namespace."""
 
 
 class Reconciler:
-    """Brings jobs forward, one round at a time. The queue makes sure that no job is worked on twice at once."""
+    """Brings jobs forward, one round at a time. The queue never gives out a job whose round is still in progress."""
 
     def __init__(
         self,
@@ -179,7 +185,7 @@ class Reconciler:
         self._settings = settings
         self._granted = granted
         self._apart = ThreadPoolExecutor(1, "apart")
-        """One thread: each would take as large a share of the time as everything else together."""
+        """Only one thread: because of Python's GIL each would take as much CPU time as the event loop."""
         self._writer = Writer(api, store, queue.alone, self._apart)
         self._kubernetes_nodes = KubernetesNodes(api)
         self._flavors = Flavors(api)
@@ -188,35 +194,35 @@ class Reconciler:
 
     @property
     def beside(self) -> str:
-        """What cannot be done for jobs while everything else goes on, a line for each namespace that has any."""
+        """A line for each namespace in which finished jobs cannot be marked; everything else works there."""
         unmarked = self._writer.unmarked
         names = sorted(unmarked.keys() & {namespace for namespace, _ in self._memories})
         return "\n".join(f"namespace {name}: {UNMARKED} {unmarked[name]}" for name in names)
 
     def know_all(self, keys: Iterable[Key]) -> None:
-        """Everything that belongs to these jobs has just been listed."""
+        """Notes that everything that belongs to these jobs has just been listed."""
         for key in keys:
             stored = self._store.jobs.get(key)
             if stored is not None:
                 self._memory(key, stored).looked = True
 
     def leave(self, namespace: str) -> None:
-        """A namespace is no longer followed."""
+        """Notes that a namespace is no longer watched."""
         self._writer.unmarked.pop(namespace, None)
         for key, memory in self._memories.items():
             if key[0] == namespace:
                 memory.looked = False
 
     def at_rest(self, key: Key) -> bool:
-        """Whether the job can be left until a watch, a list or a timer asks for a look."""
+        """Whether the job needs no round until a watch, a list or a timer requests one."""
         memory = self._memories.get(key)
         return memory is not None and memory.at_rest
 
     async def round(self, key: Key) -> int:
-        """Looks at a job and does what there is to do; returns the number of pods looked at.
+        """Runs one round of a job; returns the number of its pods, 0 if there was nothing to decide.
 
         Raises:
-            ApiError: it could not be done now.
+            ApiError: the round could not be finished now.
             FencedError: this process may no longer write.
         """
         stored = self._store.jobs.get(key)
@@ -247,7 +253,10 @@ class Reconciler:
         return len(snapshot.pods)
 
     async def _decision(self, key: Key, stored: StoredJob, memory: _Memory) -> tuple[Snapshot, Decision | None]:
-        """What exists, with what a decision needs to know, and the decision; none if the job has changed."""
+        """The snapshot, with the answers to what the engine asked for, and the decision.
+
+        The decision is None if the job changed meanwhile; another round then decides.
+        """
         snapshot = self._snapshot(key, stored, memory)
         while (decision := await self._decide(snapshot)).needs:
             if decision.needs.pods:
@@ -267,13 +276,13 @@ class Reconciler:
             self._lines.put(key, place, decision.in_line, snapshot.now)
 
     def _place(self, key: Key, stored: StoredJob, job: DDPJob, pods: Iterable[Pod]) -> Place:
-        """The job's place in line, if it lacks nodes."""
+        """The place that the job has, or would have, in the line for its kind of nodes."""
         priority = max((pod.priority for pod in pods), default=self._lines.priority(key))
         created = stored.metadata.creation_timestamp or self._api.now()
         return Place(kind_of_kubernetes_nodes(job), -priority, created, stored.uid)
 
     async def _decide(self, snapshot: Snapshot) -> Decision:
-        """What the engine says; for many pods in a thread, while everything else goes on."""
+        """Lets the engine decide; for many pods in a thread, so that the event loop goes on."""
         if len(snapshot.pods) <= FEW_PODS:
             return decide(snapshot)
         return await asyncio.get_running_loop().run_in_executor(self._apart, decide, snapshot)
@@ -295,7 +304,8 @@ class Reconciler:
             return
         self._queue.mark(key)
         if decision.actions and decision.status is None and not memory.current:
-            # No write before them has checked that they follow from the job's present version.
+            # No status is written before these actions, so nothing has checked yet that they follow from the job's
+            # present version.
             await self._look(key, stored)
             return
         seen = stored.seen
@@ -326,53 +336,56 @@ class Reconciler:
             status = decision.status or self._store.job(stored).status
             memory.refused(refused, self._api.now(), self._there(stored, status))
         except ApiError:
-            memory.done = None  # What was not carried out had no chance of an effect.
+            memory.done = None  # Actions that failed cannot have had an effect.
             raise
         else:
             memory.accepted()
 
     def _in_vain(self, stored: StoredJob, memory: _Memory, decision: Decision) -> float:
-        """Seconds to wait, if what is to be done was done before and has changed nothing; said when that is found."""
+        """Seconds to wait if the same actions were carried out before without effect; logs when it finds that."""
         if not decision.actions or decision.status is not None or not memory.current:
             return 0.0
         there = self._there(stored, self._store.job(stored).status)
         actions = tuple(map(described, decision.actions))
         wanted = stored.metadata.generation, there, hash(self._store.pods.owned_by(stored.ref)), actions
-        before = memory.refusals
-        words = f"{', '.join(actions[:NAMED])} had no effect; it is tried again later"
-        wait = memory.in_vain(self._api.now(), wanted, words, there)
-        if memory.refusals > before:
+        refusals_before = memory.refusals
+        message = f"{', '.join(actions[:NAMED])} had no effect; it is tried again later"
+        wait = memory.in_vain(self._api.now(), wanted, message, there)
+        if memory.refusals > refusals_before:
             IN_VAIN.inc()
-            logger.warning("%s", words, extra=about(stored.ref[:2], stored.uid))
+            logger.warning("%s", message, extra=about(stored.ref[:2], stored.uid))
         return wait
 
     def _in_turn(self, key: Key, decision: Decision) -> Decision:
-        """The decision without what is to be created, if that is much and it is another job's turn."""
-        much = sum(isinstance(action, CreatePod) for action in decision.actions) > MUCH
-        if not much or self._queue.is_its_turn(key):
+        """The decision; without creations if it creates many pods and it is another job's turn for that."""
+        many = sum(isinstance(action, CreatePod) for action in decision.actions) > MUCH
+        if not many or self._queue.is_its_turn(key):
             return decision
-        return replace(decision, actions=tuple(one for one in decision.actions if is_ending(one)))
+        return replace(decision, actions=tuple(ending for ending in decision.actions if is_ending(ending)))
 
     def _there(self, stored: StoredJob, status: DDPJobStatus) -> object:
-        """The owner of the present pods, what exists beside them, and whether nothing but a mark can be missing."""
+        """The state of a job that decides which actions it needs: any change of it makes former refusals worthless.
+
+        It holds whether the job is finished, the incarnations of its pods, and the other objects that belong to it.
+        """
         beside = (dict(map(_lasting, cache.owned_by(stored.ref))) for cache in self._store.owned.values())
         return status.finished, status.bookkeeping.incarnations, *beside
 
     def _owned(self, stored: StoredJob) -> Mapping[OwnedKind, tuple[Any, ...]]:
-        """What belongs to a job, of each kind that can be made where it is."""
+        """The objects of a job beside its pods, for each kind that can be created in its namespace."""
         namespace, owned = stored.metadata.namespace, self._store.owned.items()
-        possible = (
+        creatable = (
             (kind, cache) for kind, cache in owned if not kind.feature or self._granted[kind.feature](namespace)
         )
-        return {kind: cache.owned_by(stored.ref) for kind, cache in possible}
+        return {kind: cache.owned_by(stored.ref) for kind, cache in creatable}
 
     async def _write(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> JobObject | None:
-        """Writes the status and returns the job with it; None if it has changed since it was read.
+        """Writes the status and returns the job with it.
 
-        Then another round decides again.
+        Returns None if the job has changed since it was read; another round then decides.
 
         Raises:
-            ApiError: it was refused although nothing newer is known: deciding again at once would lead here again.
+            ApiError: the write was refused although the job has not changed: a round at once would be refused again.
         """
         try:
             answer = await self._api.replace_status(DDPJOBS, *key, stored.metadata.resource_version, status.to_dict())
@@ -387,12 +400,12 @@ class Reconciler:
         return answer
 
     async def _look(self, key: Key, stored: StoredJob) -> None:
-        """Reads the job and its pods from the API server itself."""
-        now = await self._api.get(DDPJOBS, *key)
-        if now is None:
+        """Reads the job and its pods from the API server rather than from the store."""
+        job = await self._api.get(DDPJOBS, *key)
+        if job is None:
             self._store.jobs.forget(key, stored.uid)
             return
-        self._store.jobs.saw(now)
+        self._store.jobs.saw(job)
         pods, version = await self._api.list(PODS, key[0], f"{Label.JOB_UID}={stored.uid}")
         await self._store.pods.listed(pods, version, of_owner(stored.ref))
         memory = self._memory(key, stored)
@@ -401,7 +414,8 @@ class Reconciler:
     def _snapshot(self, key: Key, stored: StoredJob, memory: _Memory) -> Snapshot:
         pods, asked = self._store.pods.owned_by(stored.ref), self._supervisors.asked(key, stored.uid)
         job = self._store.job(stored)
-        # Otherwise each decision about a job that runs would be made twice.
+        # The supervisor that is asked already counts as answered: otherwise the engine would ask for it, and decide
+        # twice, in each round of a running job.
         still_there = asked is not None and any((pod.name, pod.address) == (asked.pod, asked.address) for pod in pods)
         return Snapshot(
             **self._api.read_clock()._asdict(),
@@ -410,7 +424,8 @@ class Reconciler:
             refusal=memory.refusal,
             settings=self._settings,
             owned=self._owned(stored),
-            # As a rule no job lacks nodes, and to say which kind this one asks for takes longer than most else here.
+            # Usually no job lacks nodes. Then the place is not computed: finding out which kind of nodes the job asks
+            # for takes longer than most of this function.
             ahead=self._lines.ahead(key, self._place(key, stored, job, pods)) if self._lines else None,
             heard=self._supervisors.heard(key, stored.uid),
             answered=Needs(supervisor=asked if still_there else None),
@@ -419,7 +434,10 @@ class Reconciler:
         )
 
     async def _answered(self, key: Key, stored: StoredJob, snapshot: Snapshot, needs: Needs) -> Snapshot:
-        """The snapshot with what a decision needs, as far as it can be found out; the pods were listed again."""
+        """The snapshot with the answers to `needs`, as far as they can be found out.
+
+        If pods are needed, they must have been listed again before.
+        """
         found = replace(snapshot, answered=snapshot.answered | needs)
         if needs.pods:
             found = replace(found, pods=self._store.pods.owned_by(stored.ref))
@@ -440,7 +458,10 @@ class Reconciler:
         return found
 
     def _listen_no_more(self, key: Key, snapshot: Snapshot) -> None:
-        """Stops listening to those not needed; what rank 0's supervisor last said holds until its job is over."""
+        """Stops asking supervisors that the engine no longer needs.
+
+        The last report of rank 0's supervisor is kept until the job is finished.
+        """
         if snapshot.job.status.finished:
             self._supervisors.forget(key)
         elif snapshot.answered.supervisor is None:
@@ -449,7 +470,7 @@ class Reconciler:
             self._witnesses.forget(key)
 
     def _leave(self, key: Key) -> None:
-        """There is nothing more to do for this job."""
+        """Forgets a job for which there is nothing more to do."""
         self._memories.pop(key, None)
         self._store.left(key)
         self._lines.leave(key, self._api.now())
@@ -469,7 +490,7 @@ class Reconciler:
             self._recorder.record(stored.metadata, event)
 
     def _say_late(self, key: Key, stored: StoredJob, memory: _Memory) -> None:
-        """Announces what went with a status that was written after all."""
+        """Records the events of a status write that seemed to fail but took effect."""
         unsaid = memory.unsaid
         if unsaid is not None and stored.metadata.resource_version != unsaid.version:
             memory.unsaid = None
@@ -477,7 +498,7 @@ class Reconciler:
                 self._announce(key, stored, unsaid.events)
 
     def _complain(self, key: Key, stored: StoredJob, error: ValidationError) -> None:
-        """Reports a job that the API server accepted and we cannot read: CRD and operator differ in version."""
+        """Reports a job that the API server accepted but the operator cannot read: their versions differ."""
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         message = f"This version of the operator cannot read the job: {where}: {first['msg']}"
@@ -485,19 +506,22 @@ class Reconciler:
 
 
 def _at_rest(snapshot: Snapshot, decision: Decision) -> bool:
-    """Whether there is nothing to do for a job, nothing to try again, and nobody to ask."""
+    """Whether there is nothing to do for a job, nothing to try again, and no question open."""
     job = snapshot.job
     idle = job.status.finished or job.spec.suspend
-    # Not all that is refused has a time at which it is tried again.
+    # A job with a refusal is not at rest: the decision does not always name a time for the next try.
     return idle and decision.empty and snapshot.refusal is None and not snapshot.answered
 
 
 def _gist(status: DDPJobStatus) -> tuple[object, ...]:
-    """What two writes that say the same have in common, whenever they were."""
-    return status.attempt, *((one.type, one.status, one.reason) for one in status.conditions)
+    """The part of a status by which two writes of the same news are equal, whatever their times."""
+    return status.attempt, *((condition.type, condition.status, condition.reason) for condition in status.conditions)
 
 
 def _lasting(seen: Any) -> tuple[str, Any]:
-    """An object beside the pods by its name, with all that tells what was done: why a PodGroup waits does not."""
+    """An object's name and content, as far as they show the effect of an action.
+
+    A PodGroup counts by its name alone, because its scheduler changes the reason for which it waits.
+    """
     name = seen if isinstance(seen, str) else seen.name
     return name, None if isinstance(seen, PodGroup) else seen

@@ -1,4 +1,4 @@
-"""Kubernetes events: what a person wants to know about a job, where `kubectl describe` shows it."""
+"""Records what happens to a job as Kubernetes events, which `kubectl describe` shows."""
 
 import asyncio
 import hashlib
@@ -15,13 +15,13 @@ from .kube.objects import ObjectMeta
 from .serve.metrics import EVENTS_LOST
 
 WRITERS = 8
-"""How many write at once, each always for the same jobs: a job's events stay in order. A single one would fall behind
-a slow API server."""
+"""How many tasks write events. A job's events all go to the same task, so that they stay in order. A single task
+would fall behind a slow API server."""
 WAITING_EVENTS = 250
-"""For each writer."""
+"""How many events may wait for each task; further ones are dropped."""
 REMEMBERED_EVENTS = 1000
-"""An event that repeats itself does so soon. Of one that is forgotten the API server tells the count, which takes two
-more requests."""
+"""How many events keep their count here, because an event that repeats usually does so soon. The count of any other
+is read from the API server, which takes up to two more requests."""
 TRIES = 4
 MESSAGE_LENGTH = 1024
 
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 
 class EventRecorder:
-    """Writes events in the background: they are worth neither waiting nor failing for.
+    """Writes events in the background; no round waits for them, or fails because of them.
 
-    Events that say the same about the same job are one event with a count.
+    Events with the same reason and message about the same job become one event with a count.
     """
 
     def __init__(self, api: ApiClient) -> None:
@@ -51,7 +51,7 @@ class EventRecorder:
         await asyncio.gather(*map(self._write_all, self._waiting))
 
     async def drained(self) -> None:
-        """Waits until everything announced is written or given up."""
+        """Waits until all queued events are written or given up."""
         for waiting in self._waiting:
             await waiting.join()
 
@@ -88,17 +88,17 @@ class EventRecorder:
                 if error.status != HTTPStatus.CONFLICT:
                     raise
                 there = await self._api.merge(EVENTS, namespace, name, {"lastTimestamp": body["lastTimestamp"]})
-                # A former operator has counted. Or this one has created it and got no answer, which looks the same.
+                # The event exists: a former operator created it, or this one did but got no answer.
                 count = 0 if perhaps_done and there.count == 1 else there.count
         if count:
-            self._remember(name, count)  # For another try, which should say the same.
+            self._remember(name, count)  # If the request fails, the next try writes the same count.
             patch = {"count": count + 1, "lastTimestamp": body["lastTimestamp"]}
             try:
                 await self._api.merge(EVENTS, namespace, name, patch)
             except ApiError as error:
                 if error.status != HTTPStatus.NOT_FOUND:
                     raise
-                await self._api.create(EVENTS, namespace, body)  # It has expired.
+                await self._api.create(EVENTS, namespace, body)  # The event has expired.
                 count = 0
         self._remember(name, count + 1)
 
@@ -110,14 +110,14 @@ class EventRecorder:
 
 
 def _body(job: ObjectMeta, event: Event, time: datetime) -> Manifest:
-    """The event; its name follows from what it says, so that the API server recognizes it."""
+    """The event's manifest. Its name is a hash of its content, so that creating a repeated event is a conflict."""
     message = event.message[:MESSAGE_LENGTH]
-    said = hashlib.sha256(f"{job.uid}/{event.reason}/{message}".encode()).hexdigest()[:16]
+    content_hash = hashlib.sha256(f"{job.uid}/{event.reason}/{message}".encode()).hexdigest()[:16]
     seconds = time.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{job.name}.{said}", "namespace": job.namespace},
+        "metadata": {"name": f"{job.name}.{content_hash}", "namespace": job.namespace},
         "involvedObject": {
             "apiVersion": API_VERSION,
             "kind": KIND,

@@ -1,8 +1,8 @@
-"""The objects of one kind other than jobs: listed, then watched from there on, forever.
+"""Keeps the objects of one kind up to date in the store: lists them, then watches from that version on, forever.
 
-Whatever has broken a watch, it goes on where it stopped; if it cannot, everything is listed again: nothing is missed
-in between. kopf does the same for jobs, but takes several times the CPU time, and never tells what was deleted while
-its watch was broken.
+A watch that breaks is resumed at the version where it stopped. If that is not possible, everything is listed again,
+so that no change is missed. kopf does the same for jobs, but takes several times the CPU time, and never reports
+what was deleted while its watch was broken.
 """
 
 import asyncio
@@ -20,13 +20,14 @@ from .kube.objects import Object, Unreadable
 from .store import Cache, in_namespace
 
 OURS = f"{Label.MANAGED_BY}={MANAGER}"
-"""Selects what operators of this kind have created; the server sends nothing else."""
+"""The label selector of objects that a DDPJob operator has created; the API server sends no others."""
 
 LONGEST_PAUSE_SECONDS = 5.0
-"""Once an API server is back, a watch may still wait one and a half times this; longer only if the server asks."""
+"""The longest pause before a watch is resumed, apart from up to half of it added at random. Only the server can ask
+for a longer one."""
 
 UNWANTED_SECONDS = 1.0
-"""How often an unwanted follower checks whether it is wanted again."""
+"""How often a reflector that is not wanted checks whether it is wanted again."""
 
 O = TypeVar("O", bound=Object)  # noqa: E741  As in the store.
 T = TypeVar("T")
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class Reflector(Generic[O, T]):
-    """Keeps what is known of one kind, in one namespace or in all, up to date."""
+    """Keeps the cache of one kind of object up to date, for one namespace or for all."""
 
     def __init__(
         self,
@@ -48,7 +49,10 @@ class Reflector(Generic[O, T]):
         wanted: Callable[[], bool] = lambda: True,
         refused: Callable[[], None] = lambda: None,
     ) -> None:
-        """Selects by labels. While it is not wanted it stops asking; `refused` is called if it may not read."""
+        """`labels`: a label selector. While `wanted` returns False the reflector makes no requests.
+
+        `refused` is called when the API server forbids the watch.
+        """
         self._api = api
         self._resource = resource
         self._namespace = namespace
@@ -57,28 +61,28 @@ class Reflector(Generic[O, T]):
         self._wanted = wanted
         self._refused = refused
         self._version: int | None = None
-        """Everything that happened up to this version is known; None: unknown."""
+        """The resource version up to which all changes are in the cache; None: a list is needed."""
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody wants to know."""
+        """Whether these objects are needed now."""
         return self._wanted()
 
     def __str__(self) -> str:
         return f"{self._resource} in {self._namespace or 'all namespaces'}"
 
     async def list(self) -> None:
-        """Reads everything; what no longer exists is forgotten.
+        """Lists all objects into the cache, which forgets those that no longer exist.
 
         Raises:
-            ApiError: it cannot be read now.
+            ApiError: the objects cannot be listed now.
         """
         objects, version = await self._api.list(self._resource, self._namespace, self._labels)
         await self._cache.listed(objects, version, in_namespace(self._namespace))
         self._version = version
 
     async def run(self) -> None:
-        """Follows it, forever."""
+        """Lists and watches, forever."""
         failures = 0
         clock = asyncio.get_running_loop().time
         while True:
@@ -96,7 +100,7 @@ class Reflector(Generic[O, T]):
                     self._refused()
                 if isinstance(error, StuckError) or not error.passing:  # Usually the version is too old.
                     self._version = None
-            # If nothing happens, the only sign of health is that it lasted.
+            # A watch without any change has worked if it lasted.
             lasted = clock() - began > LONGEST_PAUSE_SECONDS
             well = self._version is not None and (lasted or self._version != before)
             failures = 1 if well else failures + 1

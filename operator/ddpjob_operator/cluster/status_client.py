@@ -1,6 +1,6 @@
-"""One question to the supervisor of a rank 0: what its job is doing.
+"""Sends one request to the status port of a rank 0's supervisor, and checks the answer.
 
-Any program may listen where a supervisor would. So only a small, timely JSON answer counts as one.
+Any program may listen on that port. So only a small and timely JSON answer counts.
 """
 
 import errno
@@ -19,11 +19,11 @@ from .kube.connection import USER_AGENT
 LONGEST_MARK = 128
 CONNECT_SECONDS = 5.0
 SLACK_SECONDS = 5.0
-"""An answer may come this much later than it was asked for."""
+"""How much longer than the requested wait an answer may take."""
 
 
 class UnheardError(Exception):
-    """No answer, or an unusable one. Its text says so in a sentence."""
+    """There was no answer, or an unusable one. The text is a sentence about it."""
 
     def __init__(self, result: str, message: str) -> None:
         super().__init__(message)
@@ -33,15 +33,15 @@ class UnheardError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a supervisor says."""
+    """A supervisor's answer."""
 
     document: Mapping[str, Any]
     mark: str
-    """Changes as soon as something changes that matters at once; empty if the supervisor gives none."""
+    """The answer's ETag, which changes with important news only; empty if the supervisor sends none."""
 
 
 def a_session() -> aiohttp.ClientSession:
-    """For questions to pods. A connection lasts for one question: its address may soon belong to another pod."""
+    """A session for requests to pods. Each has a new connection, because an address may soon be another pod's."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, force_close=True),
         # Uncompressed: within the limit on its size, an answer could unpack to a thousand times as much.
@@ -51,10 +51,10 @@ def a_session() -> aiohttp.ClientSession:
 
 
 async def ask(session: aiohttp.ClientSession, asked: Asked, mark: str, wait: float) -> Answer:
-    """Asks a supervisor; with the mark of its last answer it answers on news, or after `wait` seconds.
+    """Asks a supervisor for its status; with the mark of its last answer, it answers on news or after `wait` seconds.
 
     Raises:
-        UnheardError: there was no answer.
+        UnheardError: there was no usable answer.
     """
     headers = {"If-None-Match": mark, "Prefer": f"wait={int(wait)}"} if mark and wait >= 1 else {}
     timeout = aiohttp.ClientTimeout(total=wait + SLACK_SECONDS, sock_connect=CONNECT_SECONDS)
@@ -84,12 +84,16 @@ async def ask(session: aiohttp.ClientSession, asked: Asked, mark: str, wait: flo
 
 
 def where(asked: Asked) -> str:
-    """Host and port."""
+    """The supervisor's host and port, as in a URL."""
     return f"[{asked.address}]:{asked.port}" if ":" in asked.address else f"{asked.address}:{asked.port}"
 
 
 async def _read(response: aiohttp.ClientResponse, address: str) -> bytes:
-    """The body, unless it is longer than any that a supervisor sends."""
+    """The body of a response.
+
+    Raises:
+        UnheardError: it is longer than any that a supervisor sends.
+    """
     parts: list[bytes] = []
     size = 0
     async for part in response.content.iter_any():
@@ -101,6 +105,6 @@ async def _read(response: aiohttp.ClientResponse, address: str) -> bytes:
 
 
 def _mark(response: aiohttp.ClientResponse) -> str:
-    """The answer's mark in a form that can be sent back."""
+    """The answer's ETag; empty if it is too long, or has characters that cannot be sent back in a header."""
     mark = response.headers.get("ETag", "")
     return mark if len(mark) <= LONGEST_MARK and mark.isascii() and mark.isprintable() else ""

@@ -1,8 +1,8 @@
-"""What exists, as far as we have seen or created it: jobs and what belongs to them, typed and trimmed.
+"""The store of all jobs and of the objects that belong to them, as far as they are known: typed and trimmed.
 
-It is filled by watches, by the answers to our own writes, and by lists. Versions decide which of two views of an
-object is newer, so that a late event undoes nothing. A watch may miss that something was deleted; a list shows it.
-Whatever changes, its job gets a look.
+It is filled by watches, by the answers to the operator's own writes, and by lists. The resource version decides which
+of two views of an object is newer, so that a late event undoes nothing. A watch may miss a deletion; a list shows it.
+Each change of an object requests a round of its job.
 """
 
 import asyncio
@@ -32,26 +32,26 @@ Key = tuple[str, str]
 """An object's namespace and name."""
 
 Mark = Callable[[Key], None]
-"""Queues a look at a job."""
+"""Requests a round of a job."""
 
 Serves = Callable[[str], bool]
 """Whether the jobs of a namespace are looked after."""
 
 LATE_SECONDS = 300.0
-"""Longer than any view of an object can be under way: for at least this long, we remember that an object is gone."""
+"""For at least this long the store remembers that an object is gone: no outdated view of it can arrive later."""
 
 AT_A_STRETCH = 250
-"""How many objects of a list are taken in before others get a turn: some milliseconds."""
+"""How many objects of a list are stored before other tasks get a turn: this takes some milliseconds."""
 UNDERSTOOD_BYTES = 8 << 20
-"""Jobs are kept as the engine reads them, up to this much JSON in total, which takes several times as much memory,"""
+"""Parsed jobs are kept up to this much JSON in total. As objects they take several times as much memory."""
 UNDERSTOOD_JOBS = 1_000
-"""and up to this many: a small one is read in 0.03 ms, and each has some twenty objects that the garbage collector
-looks at. With those of 10,000 jobs it stopped everything for a sixth of a second."""
+"""How many parsed jobs are kept at most. A small job is parsed again in 0.03 ms, but each parsed one has some twenty
+objects that the garbage collector examines: with 10,000 jobs it stopped everything for a sixth of a second."""
 
 logger = logging.getLogger(__name__)
 
-O = TypeVar("O", bound=Object)  # noqa: E741  An object as it comes,
-T = TypeVar("T")  # and what is kept of it.
+O = TypeVar("O", bound=Object)  # noqa: E741  An object as the API server sends it,
+T = TypeVar("T")  # and what the store keeps of it.
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ class StoredJob:
 
     @cached_property
     def state(self) -> str:
-        """What it is doing, in one word; kept, since each scrape of the metrics asks."""
+        """`status.state`; cached, because each scrape of the metrics reads it."""
         return str((self.seen.status.read() or {}).get("state", "Pending"))
 
     @property
     def unseen(self) -> bool:
-        """Whether no operator has ever looked at it."""
+        """Whether no operator has ever written its status."""
         return bool((self.seen.status.read() or {}).get("observedGeneration", 0) < 1)
 
     @property
@@ -96,10 +96,10 @@ class StoredJob:
         return self.seen.spec.size + self.seen.status.size
 
     def understood(self) -> DDPJob:
-        """The job itself.
+        """The job, parsed for the engine.
 
         Raises:
-            pydantic.ValidationError: it is none that this version understands.
+            pydantic.ValidationError: this version of the operator cannot parse it.
         """
         metadata = self.metadata
         own = {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid}
@@ -110,16 +110,16 @@ class StoredJob:
                 "spec": spec.read(),
                 "status": status.read(),
             },
-            # To look for one takes longer than all else: a template may have a hundred thousand leaves.
+            # The search for nulls takes longer than all else, because a template may have a hundred thousand leaves.
             nulls=spec.has_nulls or status.has_nulls,
         )
 
 
 class _Understood:
-    """The jobs that were looked at last, as the engine reads them.
+    """A cache of parsed jobs that drops those whose last round is the longest ago.
 
-    A resting job is not looked at: it is the first to go, and only the packed form of a suspended or finished job
-    stays. Those kept are no more than UNDERSTOOD_JOBS, and no larger than UNDERSTOOD_BYTES unless there is only one.
+    A job at rest, such as a suspended or finished one, has no rounds: it is dropped first, and only its packed form
+    stays. The cache holds at most UNDERSTOOD_JOBS, of at most UNDERSTOOD_BYTES unless there is only one.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class _Understood:
         self._size = 0
 
     def job(self, stored: StoredJob) -> DDPJob:
-        """The job at this version; other versions are dropped."""
+        """The job at this resource version; another version of it is dropped from the cache."""
         key = (stored.metadata.namespace, stored.metadata.name)
         known = self._jobs.get(key)
         if known is not None and known[0] is stored:
@@ -142,7 +142,7 @@ class _Understood:
         return job
 
     def forget(self, key: Key) -> None:
-        """Drops one."""
+        """Drops a job."""
         known = self._jobs.pop(key, None)
         if known is not None:
             self._size -= known[0].size
@@ -152,7 +152,7 @@ class _Understood:
 class _Entry(Generic[T]):
     ref: Ref
     owner: JobRef
-    """The job to which it belongs, or which it is."""
+    """The job to which the object belongs; for a job, the job itself."""
     value: T
 
 
@@ -160,9 +160,10 @@ _value = attrgetter("value")
 
 
 class _Gone:
-    """Which objects are gone, by uid, and the version up to which no view of one counts any more.
+    """The objects that are gone: for each uid the resource version up to which any view of it is outdated.
 
-    Two generations: when the younger is LATE_SECONDS old it becomes the elder, and the former elder is forgotten.
+    They are kept in two generations: when the younger is LATE_SECONDS old it becomes the elder, and the former elder
+    is dropped.
     """
 
     def __init__(self) -> None:
@@ -175,7 +176,7 @@ class _Gone:
         return max(self._younger.get(uid, 0), self._elder.get(uid, 0))
 
     def add(self, uid: str, version: float) -> None:
-        """Remembers that it was gone at this version."""
+        """Notes that an object was gone at this resource version."""
         now = time.monotonic()
         if now - self._since > LATE_SECONDS:
             self._younger, self._elder, self._since = {}, self._younger, now
@@ -208,7 +209,7 @@ class Cache(Generic[O, T]):
         return entry.ref.uid if entry else None
 
     def owner_of(self, seen: O) -> JobRef | None:
-        """Whose an object is; None if it is nobody's."""
+        """The job to which an object belongs; None if it belongs to no job."""
         return _itself(seen)
 
     def all(self) -> list[tuple[Key, T]]:
@@ -216,14 +217,14 @@ class Cache(Generic[O, T]):
         return [(key, entry.value) for key, entry in self._entries.items()]
 
     def saw(self, seen: O) -> None:
-        """Takes an object in unless something newer is known.
+        """Stores an object, unless a newer version of it is known, or its deletion.
 
-        The deletion is newer, too: an answer or a list may arrive after the watch has reported it. One that cannot be
-        understood is set aside: what was known of it still counts.
+        An answer or a list may arrive after a watch has reported the deletion. An object that cannot be processed is
+        set aside: the version that was stored before stays.
         """
         try:
             self._take(seen)
-        except Exception:  # Whatever it was: one object ends nothing.
+        except Exception:  # Of any kind: one bad object must not end a watch or a round.
             UNREADABLE.labels(type(seen).__name__).inc()
             metadata = seen.metadata
             logger.exception("this is a bug: %s/%s is set aside", metadata.namespace, metadata.name)
@@ -238,7 +239,7 @@ class Cache(Generic[O, T]):
             return
         owner = self.owner_of(seen)
         value = None if owner is None else self._trimmed(seen)
-        if owner is None or value is None:  # It is not a job's, or no longer: its labels or its owner were changed.
+        if owner is None or value is None:  # It belongs to no job, perhaps because its labels or owner were changed.
             self._gone.add(ref.uid, ref.version)
             self._drop(key)
             return
@@ -248,7 +249,8 @@ class Cache(Generic[O, T]):
     def forget(self, key: Key, uid: str, version: float = math.inf) -> None:
         """Forgets an object that is gone, unless another one has taken its name.
 
-        `version`: when it went, if it may come back: for a watch, what its selector no longer selects is gone, too.
+        `version` is the resource version of the deletion if the object may come back: a watch also reports an object
+        as deleted when its selector no longer selects it.
         """
         self._gone.add(uid, version)
         known = self._entries.get(key)
@@ -256,30 +258,31 @@ class Cache(Generic[O, T]):
             self._drop(key)
 
     def keys(self, namespace: str | None) -> list[Key]:
-        """The keys of what exists in a namespace, or in all."""
+        """The keys of the known objects in a namespace or, with None, in all."""
         return [key for key in self._entries if namespace in {None, key[0]}]
 
     def leave(self, namespace: str) -> None:
-        """Drops everything in a namespace. It is not gone: the next list brings it back."""
+        """Drops all objects of a namespace. They are not noted as gone, so the next list brings them back."""
         for key in self.keys(namespace):
             self._drop(key)
 
     async def listed(
         self, objects: Iterable[O | Unreadable], version: int, covers: Callable[[_Entry[T]], bool]
     ) -> None:
-        """Takes in a whole list: what the list covers, but does not contain and is older than it, is gone.
+        """Stores a whole list of the resource version `version`.
 
-        What happens meanwhile, since others get a turn, is newer than the list.
+        An object that the list covers but does not contain is gone, unless it is newer than the list: other tasks get
+        a turn meanwhile and may store newer objects.
         """
-        there: set[Key] = set()
+        listed: set[Key] = set()
         for number, seen in enumerate(objects, start=1):
             if not isinstance(seen, Unreadable):
                 self.saw(seen)
-            there.add((seen.metadata.namespace, seen.metadata.name))
+            listed.add((seen.metadata.namespace, seen.metadata.name))
             if number % AT_A_STRETCH == 0:
                 await asyncio.sleep(0)
         for key, entry in list(self._entries.items()):
-            if key not in there and entry.ref.version <= version and covers(entry):
+            if key not in listed and entry.ref.version <= version and covers(entry):
                 self.forget(key, entry.ref.uid, version)
 
     def _put(self, entry: _Entry[T], *, news: bool) -> None:
@@ -295,12 +298,12 @@ class Cache(Generic[O, T]):
 
 
 class Children(Cache[O, T]):
-    """What belongs to jobs: nothing else is taken in, whatever it says, wherever it comes from."""
+    """The objects of one kind that belong to jobs. An object whose ownership is not proven is not stored."""
 
     def __init__(
         self, trimmed: Callable[[O], T | None], named: Named, mark: Mark, serves: Serves = lambda _: True
     ) -> None:
-        """`named`: what a job's object of this kind is called."""
+        """`named` returns whether a name is one that the engine gives to a job's object of this kind."""
         super().__init__(trimmed, mark, serves)
         self._named = named
         self._owned: defaultdict[JobRef, dict[Key, _Entry[T]]] = defaultdict(dict)
@@ -336,48 +339,48 @@ class Children(Cache[O, T]):
 
 
 class Store:
-    """All jobs that this operator looks after, and what belongs to them."""
+    """All jobs that this operator runs, and the objects that belong to them."""
 
     def __init__(self, mark: Mark, serves: Serves = lambda _: True) -> None:
-        """`serves`: whether anything in a namespace is taken in."""
+        """`serves` returns whether the objects of a namespace are stored."""
         self.jobs: Cache[JobObject, StoredJob] = Cache(StoredJob, mark, serves)
         self.pods: Children[PodObject, Pod] = Children(pod_of, ownership.pod, mark, serves)
         self.owned: Mapping[OwnedKind, Children[Any, Any]] = {
             kind: Children(reading(kind).kept, kind.named, mark, serves) for kind in OWNED if kind.named
         }
-        """What stands beside their pods, by its kind."""
+        """The objects that belong to jobs beside their pods, by kind."""
         self._understood = _Understood()
 
     def job(self, stored: StoredJob) -> DDPJob:
-        """A job as the engine reads it.
+        """A job, parsed for the engine.
 
         Raises:
-            pydantic.ValidationError: it is none that this version understands.
+            pydantic.ValidationError: this version of the operator cannot parse it.
         """
         return self._understood.job(stored)
 
     def left(self, key: Key) -> None:
-        """There is nothing more to do for this job."""
+        """Drops the parsed form of a job for which there is nothing more to do."""
         self._understood.forget(key)
 
     def leave(self, namespace: str) -> None:
-        """Drops a namespace; its jobs are left as they are."""
+        """Drops all objects of a namespace; in the cluster they are left as they are."""
         caches: list[Cache[Any, Any]] = [self.jobs, self.pods, *self.owned.values()]
         for cache in caches:
             cache.leave(namespace)
 
     def states(self) -> Counter[str]:
-        """How many jobs there are in each state."""
+        """The number of jobs in each state."""
         return Counter(stored.state for _, stored in self.jobs.all())
 
 
 def in_namespace(namespace: str | None) -> Callable[[_Entry[T]], bool]:
-    """For `listed`: a list of this namespace, or of all."""
+    """For `listed`: the list covers this namespace or, with None, all."""
     return lambda entry: namespace is None or entry.ref.namespace == namespace
 
 
 def of_owner(job: JobRef) -> Callable[[_Entry[T]], bool]:
-    """For `listed`: a list of what belongs to one job."""
+    """For `listed`: the list covers the objects of one job."""
     return lambda entry: entry.owner == job
 
 

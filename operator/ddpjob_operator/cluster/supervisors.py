@@ -1,7 +1,8 @@
-"""Asks the supervisor of each job's rank 0: important news arrives at once, and progress every ten seconds.
+"""Reads the status of each job's rank 0 from its supervisor: important news at once, progress every ten seconds.
 
-Each question waits at the supervisor until there is news, so none is wasted. Only a limited number of questions is
-open at once; with more jobs than that each waits for a shorter time, and every job is still read as often.
+The requests are long polls: the supervisor answers when it has news, or after a wait. Only a limited number of
+requests may be open at once; with more jobs than that each request waits for a shorter time, so that every job is
+still read as often.
 """
 
 import asyncio
@@ -19,31 +20,33 @@ from .store import Key
 from .workqueue import WorkQueue
 
 OPEN_QUESTIONS = 256
-"""How many at once."""
+"""How many requests to supervisors may be open at once."""
 READ_SECONDS = 10.0
 """How often a supervisor without news is read."""
 LONGEST_RETRY_SECONDS = 10.0
-"""One that does not answer is asked again after 1, 2, 4, 8 s, then this often."""
+"""A supervisor that does not answer is asked again after 1, 2, 4, 8 s, then this often."""
 LONGEST_HOPELESS_SECONDS = 60.0
-"""If nothing has ever listened or answered, there is usually no supervisor: then only this often."""
+"""A pod that probably has no supervisor is asked only this often: nothing listens there, or HOPELESS requests failed,
+and it has never reported an attempt."""
 HOPELESS = 20
-"""So many questions in vain, some minutes of them, are enough to know that a pod does not answer."""
+"""After this many failed requests, which take some minutes, a pod that has never reported is taken to have no
+supervisor."""
 NEWS_BURST = 20
-"""So many news in a row are heard at once,"""
+"""This many pieces of news are read without a pause,"""
 NEWS_SECONDS = 2.0
-"""and then one in this time: no pod must keep the operator busy."""
+"""and further ones once in this time, so that no pod can keep the operator busy."""
 
 logger = logging.getLogger(__name__)
 
 
 def _now() -> float:
-    """Seconds on the clock by which everything here waits."""
+    """The event loop's time in seconds."""
     return asyncio.get_running_loop().time()
 
 
 @dataclass(slots=True)
 class _Supervisor:
-    """What one pod has reported, and when to ask it again."""
+    """What a pod's supervisor last reported, and when to ask it again."""
 
     job_uid: str
     asked: Asked
@@ -51,26 +54,26 @@ class _Supervisor:
     mark: str = ""
     failures: int = 0
     refused: bool = False
-    """Whether nothing listened when it was last asked."""
+    """Whether the last connection was refused, because nothing listened."""
     news_left: float = NEWS_BURST
     news_at: float = field(default_factory=_now)
     task: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """Stops asking it."""
+        """Stops asking this supervisor."""
         if self.task is not None:
             self.task.cancel()
             self.task = None
 
     def pause_after_news(self) -> float:
-        """Seconds until the next question: 0 as long as news is rare."""
+        """Seconds until the next request: 0 as long as news is rare."""
         now = _now()
         self.news_left = min(NEWS_BURST, self.news_left + (now - self.news_at) / NEWS_SECONDS) - 1
         self.news_at = now
         return max(0.0, -self.news_left * NEWS_SECONDS)
 
     def pause_after_failure(self) -> float:
-        """Seconds until the next question: more after each failure."""
+        """Seconds until the next request: more after each failure."""
         never = self.heard is None or not self.heard.attempt
         hopeless = never and (self.refused or self.failures >= HOPELESS)
         longest = LONGEST_HOPELESS_SECONDS if hopeless else LONGEST_RETRY_SECONDS
@@ -79,7 +82,7 @@ class _Supervisor:
 
 
 class Supervisors:
-    """All supervisors that are asked, at most one for each job."""
+    """All supervisors that are asked, at most one for each job. News requests a round of the job."""
 
     def __init__(self, queue: WorkQueue, time: Callable[[], datetime]) -> None:
         self._queue = queue
@@ -89,19 +92,22 @@ class Supervisors:
         self._session = a_session()
 
     def heard(self, key: Key, job_uid: str) -> Heard | None:
-        """What was last reported of a job."""
+        """The last report about a job, None if there is none."""
         supervisor = self._supervisors.get(key)
         return supervisor.heard if supervisor is not None and supervisor.job_uid == job_uid else None
 
     def asked(self, key: Key, job_uid: str) -> Asked | None:
-        """The supervisor that is being asked about a job."""
+        """The supervisor that is being asked about a job, None if none is."""
         supervisor = self._supervisors.get(key)
         if supervisor is None or supervisor.job_uid != job_uid or supervisor.task is None:
             return None
         return supervisor.asked
 
     def attend(self, key: Key, job_uid: str, asked: Asked | None) -> Heard | None:
-        """What was last reported of a job; from now on only this supervisor is asked."""
+        """Starts to ask this supervisor, and no other, about a job; returns the last report.
+
+        None stops the requests but keeps the report.
+        """
         supervisor = self._supervisors.get(key)
         if supervisor is not None and (supervisor.job_uid != job_uid or asked not in {None, supervisor.asked}):
             self.forget(key)
@@ -117,13 +123,13 @@ class Supervisors:
         return supervisor.heard
 
     def forget(self, key: Key) -> None:
-        """Stops asking about this job."""
+        """Stops asking about a job, and drops its report."""
         supervisor = self._supervisors.pop(key, None)
         if supervisor is not None:
             supervisor.stop()
 
     async def close(self) -> None:
-        """Stops asking all of them."""
+        """Stops asking about all jobs."""
         tasks = [supervisor.task for supervisor in self._supervisors.values() if supervisor.task is not None]
         for key in list(self._supervisors):
             self.forget(key)
@@ -141,7 +147,7 @@ class Supervisors:
             await asyncio.sleep(pause)
 
     async def _hear(self, key: Key, supervisor: _Supervisor) -> float:
-        """Asks once; returns the seconds until the next question."""
+        """Asks once; returns the seconds until the next request."""
         began = _now()
         pod = supervisor.asked.pod
         async with self._turns:
@@ -156,7 +162,7 @@ class Supervisors:
             except UnheardError as error:
                 STATUS_READS.labels(error.result).inc()
                 supervisor.refused = error.result == "refused"
-                supervisor.mark = ""  # The next answer need not wait for news.
+                supervisor.mark = ""  # So the next request is answered at once, without waiting for news.
                 self._note(key, supervisor, unheard(supervisor.heard, str(error), self._time(), pod=pod))
                 return supervisor.pause_after_failure()
         STATUS_READS.labels("ok").inc()
@@ -166,7 +172,7 @@ class Supervisors:
         return supervisor.pause_after_news() if news else max(0.0, began + READ_SECONDS - _now())
 
     def _note(self, key: Key, supervisor: _Supervisor, heard: Heard) -> None:
-        """Keeps a report; only news is worth a look at the job."""
+        """Keeps a report; requests a round of the job only if the report has news."""
         known, supervisor.heard = supervisor.heard, heard
         if is_news(known, heard):
             self._queue.mark(key)

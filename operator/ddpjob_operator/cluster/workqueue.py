@@ -1,4 +1,4 @@
-"""Which jobs to look at: a queue of keys in which a key occurs at most once and is never worked on twice at once."""
+"""The queue of jobs that need a round: a job is in it at most once, and is never worked on twice at the same time."""
 
 import asyncio
 import math
@@ -12,20 +12,21 @@ from .store import Key
 AT_WORK = 16
 """How many keys are worked on at once, not counting those that are set aside."""
 CROWD_SECONDS = 1.0
-"""For this long after several keys were worked on at once, none counts as alone: between two looks at a small job, a
-large one would take all the room again."""
+"""After several keys were worked on at once, none counts as alone for this long: otherwise a large job would take all
+turns again between two rounds of a small one."""
 REST_SECONDS = 0.02
-"""How long a key rests after each look: what changes together, such as the pods of a gang, gets one look together."""
+"""How long a key rests after each round, so that changes that come together, such as those of a gang's pods, get one
+round together."""
 LONGEST_REST_SECONDS = 0.25
-"""For each other resting key a key rests REST_SECONDS longer, up to this: in a crowd, in which changes are late
-anyway, a few looks at many changes cost less than many looks at a few."""
+"""A key rests REST_SECONDS longer for each other resting key, up to this time in all. With many jobs, changes are
+handled late anyway, and few rounds with many changes cost less than many rounds with few."""
 
 
 class WorkQueue:
-    """Keys that need a look. Marks on a key that is being worked on lead to one more look, however many there are.
+    """Keys of jobs that need a round. A key that is marked during its round, once or often, gets one more round.
 
-    A look comes at once, unless there has just been one: after each a key rests. Namespaces take turns, so that a key
-    does not wait for all keys of another namespace.
+    A round begins at once, unless the key still rests from the last one. Namespaces take turns, so that no key waits
+    for all keys of another namespace.
 
     Nothing is given out before `open`, nor after `close`.
     """
@@ -36,7 +37,10 @@ class WorkQueue:
         self._working: set[Key] = set()
         self._aside: set[Key] = set()
         self._large: dict[str, OrderedDict[Key, None]] = {}
-        """By namespace, keys of gangs that are to be created, in the order of asking: the first one is."""
+        """By namespace, the keys of the large gangs to be created, in the order of `is_its_turn`'s calls.
+
+        The first of them is being created; the others wait.
+        """
         self._resting: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
@@ -48,17 +52,17 @@ class WorkQueue:
         QUEUE_DEPTH.set_function(lambda: len(self._dirty))
 
     def open(self) -> None:
-        """Work may begin."""
+        """Lets work begin."""
         self._open = True
         self._changed.set()
 
     async def close(self) -> None:
-        """No more work begins; returns when the work in progress is done."""
+        """Lets no more work begin; returns when the work in progress is done."""
         self._open = False
         await self._idle.wait()
 
     def mark(self, key: Key) -> None:
-        """Asks for a look as soon as possible."""
+        """Requests a round as soon as possible."""
         if key in self._dirty:
             return
         self._want(key)
@@ -66,9 +70,9 @@ class WorkQueue:
             self._offer(key)
 
     def mark_in(self, key: Key, seconds: float) -> None:
-        """Asks for a look after a while at the latest; of several such requests the earliest counts.
+        """Requests a round after this many seconds; of several such requests the earliest counts.
 
-        Each look has to ask again: it knows better.
+        `take` cancels the request: each round decides again when the next one is due.
         """
         loop = asyncio.get_running_loop()
         when = loop.time() + max(seconds, 0.0)
@@ -91,35 +95,35 @@ class WorkQueue:
         return key
 
     def is_its_turn(self, key: Key) -> bool:
-        """Whether the gang of this key may be created now: large ones are created one by one in each namespace.
+        """Whether the large gang of this key may be created now; each namespace creates one such gang at a time.
 
-        Created at the same time, they would all hold a part of what none of them can run without. When one is
-        created, or cannot be, the next one gets a look.
+        If gangs were created at the same time, each could hold a part of the nodes, and none could run. When a gang
+        is created, or its round fails, the next gang gets a round.
         """
         self._large.setdefault(key[0], OrderedDict()).setdefault(key)
         return self._is_first(key)
 
     def set_aside(self, key: Key) -> None:
-        """The rest of the work on a key takes long, and waits for turns of its own: no other key waits for it."""
+        """Stops counting a key's round as one of AT_WORK: its writes take long, and have `Turns` of their own."""
         self._aside.add(key)
         self._changed.set()
 
     def alone(self) -> bool:
-        """Whether no more than one key is worked on, and has been for a moment."""
+        """Whether at most one key is worked on, and was for the last CROWD_SECONDS."""
         crowded = asyncio.get_running_loop().time() < self._crowded_at + CROWD_SECONDS
         return len(self._working) <= 1 and not crowded
 
     def done(self, key: Key, rest: float = 0.0) -> None:
-        """The look succeeded, and cost enough that the key should rest for at least this many seconds."""
+        """Ends a round that succeeded; the key rests for at least `rest` seconds."""
         self._failures.pop(key, None)
-        # Those that fail rest for up to half a minute: they are no crowd.
+        # Keys that failed do not count: they rest for up to half a minute and cause no load.
         crowd = len(self._resting) - len(self._failures)
         self._rest(key, max(REST_SECONDS, min(REST_SECONDS * (1 + crowd), LONGEST_REST_SECONDS), rest))
 
     def failed(self, key: Key, at_least: float = 0.0) -> float:
-        """The look failed: another one follows, later with each failure, and not before the server wants it.
+        """Ends a round that failed, and requests another: later after each failure, and after at least `at_least` s.
 
-        Returns the seconds until then. What happens to the job meanwhile does not shorten them.
+        Returns the seconds until then. Changes of the job do not shorten them.
         """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         seconds = backoff(failures, at_least)
@@ -129,7 +133,7 @@ class WorkQueue:
         return seconds
 
     def forget(self, key: Key) -> None:
-        """No later look at this key is wanted."""
+        """Cancels the round that `mark_in` requested for a key."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -159,7 +163,7 @@ class WorkQueue:
         return next(iter(self._large.get(key[0], ())), None) == key
 
     def _leave_line(self, key: Key) -> None:
-        """A gang that has had its turn, or has failed, lets the next one pass."""
+        """Removes a large gang that had its turn, or failed, from its line; the next one gets a round."""
         line, was_first = self._large.get(key[0], OrderedDict()), self._is_first(key)
         line.pop(key, None)
         if not line:

@@ -1,4 +1,4 @@
-"""Carries out a decision's actions: each may be done twice, and none touches what is not the job's own."""
+"""Carries out a decision's actions: each may be repeated safely, and none touches objects of others."""
 
 import asyncio
 import logging
@@ -50,24 +50,24 @@ from .store import Cache, Children, Key, O, Store
 SECRET_BYTES = 32
 OF_PODS = (CreatePod, DeletePod, StopPod, TellDomain)
 LAST = (*OF_PODS, MarkFinished)
-"""What comes after all that belongs beside the pods."""
+"""The actions that are carried out after all others."""
 
 LARGE_BYTES = 8 << 10
-"""Each pod of a job with more JSON than this takes some milliseconds to build, and more than a tenth of a second if
-the job is as large as an API server accepts: these are built in a thread, while everything else goes on."""
+"""The pods of a job with more JSON than this are built in a thread, so that the event loop goes on: each takes some
+milliseconds, or more than a tenth of a second if the job is as large as an API server accepts."""
 
 ENOUGH_FAILURES = 32
-"""How many failures end the creations of one round. Pods of a gang are alike: a quota that refuses this many refuses
-the next thousands too, and a server that does not answer is better left alone for a while."""
+"""After this many failures a round creates no more pods. The pods of a gang are alike: a quota that refuses this many
+refuses the next thousands too, and a server that does not answer is better left alone for a while."""
 
 ANOTHER = "metadata.uid: Invalid value"
-"""What the server says if a change was meant for another object, which had this name before."""
+"""Part of the API server's message if a change names the uid of a former object, and the name is another's now."""
 
 UNMARKED = "finished jobs are not marked, all else goes on:"
 
 DEAD_WEBHOOK = "failed calling webhook"
-"""The server's words if a webhook that it must ask does not answer: to the server an error of its own, but one that
-others have to fix."""
+"""Part of the API server's message if an admission webhook does not answer. The server reports an internal error, but
+somebody else has to fix it."""
 
 SAID = {
     "exceeded quota": Reason.QUOTA_EXCEEDED,
@@ -75,8 +75,8 @@ SAID = {
     "denied the request": Reason.FORBIDDEN,
     DEAD_WEBHOOK: Reason.WEBHOOK_FAILED,
 }
-"""Words that distinguish refusals: to the server quotas and Pod Security are both Forbidden, and a webhook answers
-with whatever status it likes."""
+"""Parts of the API server's messages, with the reason that each stands for. The HTTP status does not distinguish
+them: an exceeded quota and a violation of Pod Security are both Forbidden, and a webhook chooses its own status."""
 UNFIT = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 
 logger = logging.getLogger(__name__)
@@ -84,47 +84,46 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Refused(Exception):  # noqa: N818  It is a finding, not a fault.
-    """Something of the job cannot be created or marked until something outside the job changes."""
+    """An object of the job cannot be created or changed until something outside the job changes."""
 
     reason: str
     """One CamelCase word."""
     message: str
-    """The API server's own words, if they come from it."""
+    """In the API server's own words, if it was the server that refused."""
 
 
 class Writer:
-    """Creates and deletes what belongs to jobs; the API server's answers go into the store at once."""
+    """Creates, changes and deletes the objects of jobs; the API server's answers go into the store at once."""
 
     def __init__(
         self, api: ApiClient, store: Store, alone: Callable[[], bool], apart: Executor | None = None
     ) -> None:
-        """`alone`: whether no more than one job is worked on now; `apart`: the threads for what takes long."""
+        """`alone` returns whether at most one job is worked on now; `apart` runs what would block the event loop."""
         self._api = api
         self._store = store
         self._apart = apart
-        # Deletions do not wait for creations: another job may be waiting for what this one gives back.
+        # Deletions do not wait for creations: another job may be waiting for the resources that a deletion frees.
         self._making, self._ending = Turns(alone), Turns(alone)
         self.unmarked: dict[str, str] = {}
         """Namespaces in which finished jobs cannot be marked, each with the API server's words."""
 
     async def carry_out(self, actions: tuple[Action, ...], job: Ref) -> None:
-        """Does everything for a job: first all that belongs beside its pods, at once, then the rest.
+        """Carries out a job's actions in three steps; those of one step run at the same time.
 
-        Before them comes what they refer to, as Kubernetes' own controllers have it.
-
-        Of the rest, each is tried whatever happens to the others.
+        First the kinds whose row says `first`, because others refer to them; then all other objects beside the pods;
+        then the pods and the mark of a finished job. In each step every action is tried, whatever happens to the
+        others; but if any fails, the following steps wait for another round.
 
         Raises:
-            Refused: something could not be created or marked, and others have to fix that; everything else is done,
-                as far as that makes sense.
-            ApiError: the server did not answer, or cannot now; whatever was not done is still to do.
+            Refused: an action was refused, and somebody else has to fix the reason.
+            ApiError: the server did not answer, or cannot now; the failed actions are still to do.
             FencedError: this process may no longer write.
         """
         for turn in range(3):
             await self._do_all([action for action in actions if _turn(action) == turn], job)
 
     async def _do_all(self, actions: Sequence[Action], job: Ref) -> None:
-        """Returns when all of it is done or has failed, and raises the first of the gravest failures."""
+        """Carries out all actions at the same time, then raises the gravest failure, if any."""
         rest, failures = iter(enumerate(actions)), dict[int, Exception]()
 
         async def some() -> None:
@@ -137,14 +136,14 @@ class Writer:
                         await self._do(action, job)
                     except FencedError as error:
                         failures[number] = error
-                        return  # Otherwise each of thousands is tried, all in one go.
-                    except Exception as error:  # noqa: BLE001  It is raised in the end.
+                        return  # The fence would refuse each of perhaps thousands of further actions too.
+                    except Exception as error:  # noqa: BLE001  It is raised below.
                         failures[number] = error
 
         await asyncio.gather(*(some() for _ in actions[:ALONE]))
         if failures:
-            # Of equally grave ones always the same, whichever came first: otherwise the job's message would change
-            # each time.
+            # Of equally grave failures that of the first action, whichever failed first in time: otherwise the job's
+            # message would change from round to round.
             raise max((failures[number] for number in sorted(failures)), key=_gravity)
 
     async def _do(self, action: Action, job: Ref) -> None:
@@ -185,26 +184,26 @@ class Writer:
             raise _refusal(error) from error
 
     async def _change_queued(self, key: Key, action: Patch, owner: JobRef) -> None:
-        """Changes a Workload of Kueue's as it is now: most of its status is Kueue's, and nobody has kept it."""
+        """Changes a Workload of Kueue's, read just before: most of its status is Kueue's and is not in the store."""
         cache = self._store.owned[action.kind]
-        uid, there = cache.uid_of(key, owner), await self._api.get(WHOLE_KUEUE_WORKLOADS, *key)
-        if uid is None or there is None or there["metadata"]["uid"] != uid:
+        uid, workload = cache.uid_of(key, owner), await self._api.get(WHOLE_KUEUE_WORKLOADS, *key)
+        if uid is None or workload is None or workload["metadata"]["uid"] != uid:
             if uid is not None:
                 cache.forget(key, uid)
             return
-        part, changes = changed(there, action.change, self._api.now())
-        version = there["metadata"]["resourceVersion"]
+        part, changes = changed(workload, action.change, self._api.now())
+        version = workload["metadata"]["resourceVersion"]
         try:
-            now = await self._api.patch(WHOLE_KUEUE_WORKLOADS, key[0], f"{key[1]}{part}", version, changes)
+            answer = await self._api.patch(WHOLE_KUEUE_WORKLOADS, key[0], f"{key[1]}{part}", version, changes)
         except ApiError as error:
             raise _refusal(error) from error
-        cache.saw(read(now, KueueWorkloadObject))
+        cache.saw(read(answer, KueueWorkloadObject))
 
     async def _stop(self, key: Key, uid: str) -> None:
-        """Makes the kubelet end a pod as if its time were over, so that it stays, with its logs.
+        """Stops a pod by an activeDeadlineSeconds that is over, so that the kubelet ends it but keeps its logs.
 
-        If the cluster does not let us, its end matters more than its logs; also if a webhook does not answer, since
-        it is unknown for how long.
+        If the cluster refuses this change, the pod is deleted: its end matters more than its logs. So it is if a
+        webhook does not answer, because nobody knows for how long.
         """
         body = {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": STOPPED_SECONDS}}
         try:
@@ -222,7 +221,7 @@ class Writer:
             raise _refusal(error) from error
 
     async def _merge(self, resource: Resource[O], cache: Cache[O, Any], key: Key, uid: str, body: Manifest) -> None:
-        """Changes an object of ours, unless it is gone by now."""
+        """Applies a merge patch to an object; if it no longer exists, the store forgets it."""
         try:
             cache.saw(await self._api.merge(resource, *key, body))
         except ApiError as error:
@@ -231,7 +230,10 @@ class Writer:
             cache.forget(key, uid)
 
     async def _mark_finished(self, job: Ref, mark: str) -> None:
-        """Says for each namespace once that it is refused: a role of before there were marks does not permit it."""
+        """Writes the annotation that marks a finished job.
+
+        A refusal is logged once for each namespace: a role from before these marks existed does not permit them.
+        """
         body = {"metadata": {"uid": job.uid, "annotations": {FINISHED: mark}}}
         try:
             await self._merge(DDPJOBS, self._store.jobs, (job.namespace, job.name), job.uid, body)
@@ -247,17 +249,18 @@ class Writer:
 
     async def _delete_job(self, job: Ref) -> None:
         """Deletes the job unless it has changed: its user may want to keep it after all."""
-        key, same = (job.namespace, job.name), {"uid": job.uid, "resourceVersion": str(job.version)}
+        key, unchanged = (job.namespace, job.name), {"uid": job.uid, "resourceVersion": str(job.version)}
         try:
-            await self._api.delete(DDPJOBS, *key, same)
+            await self._api.delete(DDPJOBS, *key, unchanged)
         except ApiError as error:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                 raise
-        # The answer may be a mere Status: unless it is read again, a job on its way out is deleted again.
-        now = await self._api.get(DDPJOBS, *key)
-        if now is not None:
-            self._store.jobs.saw(now)
-        if now is None or now.metadata.uid != job.uid:
+        # The answer may be a mere Status. So the job is read again: if the store did not learn that it is being
+        # deleted, the next round would delete it again.
+        answer = await self._api.get(DDPJOBS, *key)
+        if answer is not None:
+            self._store.jobs.saw(answer)
+        if answer is None or answer.metadata.uid != job.uid:
             self._store.jobs.forget(key, job.uid)
 
     async def _create(
@@ -278,7 +281,10 @@ class Writer:
             raise _refusal(error) from error
 
     async def _create_secret(self, manifest: Manifest) -> None:
-        """With a value that this process does not keep. It may not read Secrets, and only learns that it exists."""
+        """Creates a job's Secret with a random value, which this process does not keep.
+
+        The operator may not read Secrets: from the answer AlreadyExists it learns that the job has one.
+        """
         value = {SECRET_KEY: secrets.token_hex(SECRET_BYTES)}
         try:
             await self._api.create(
@@ -289,7 +295,7 @@ class Writer:
                 raise _refusal(error) from error
 
     async def _delete_known(self, kind: OwnedKind, key: Key, owner: JobRef) -> None:
-        """Deletes an object of a job by its name, if it is still the one that we know."""
+        """Deletes the object of a job that the store has under this name, if the job owns it."""
         cache = self._store.owned[kind]
         uid = cache.uid_of(key, owner)
         if uid is not None:
@@ -303,7 +309,8 @@ class Writer:
         except ApiError as error:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                 raise
-            # A conflict usually, but not always, means that another object has the name by now, which is not meant.
+            # A conflict usually means that another object has the name by now, which must stay. Only if the object
+            # itself still exists was it a failure.
             if error.status == HTTPStatus.CONFLICT and await self._is_there(resource, key, uid):
                 raise
             cache.forget(key, uid)
@@ -314,13 +321,13 @@ class Writer:
                 cache.forget(key, uid)
 
     async def _is_there(self, resource: Resource[O], key: Key, uid: str) -> bool:
-        """Whether the object still exists: one that was wrongly forgotten would live on, and never be seen again."""
+        """Whether the object still exists; if the store forgot it by mistake, nothing would ever delete it."""
         there = await self._api.get(resource, *key)
         return there is not None and there.metadata.uid == uid
 
 
 def is_ending(action: Action) -> bool:
-    """Whether an action makes nothing: what it ends or gives back others may be waiting for."""
+    """Whether an action creates nothing but ends or releases something, for which other jobs may be waiting."""
     return isinstance(action, (Delete, DeletePod, StopPod, MarkFinished, DeleteJob)) or (
         isinstance(action, Patch) and isinstance(action.change, Tell)
     )
@@ -333,39 +340,42 @@ def _turn(action: Action) -> int:
 
 
 def described(action: Action) -> str:
-    """What is to be done: `DeletePod digits-0-x2k4m`, `Create Service digits-x2k4m`."""
+    """An action in words, such as `DeletePod digits-0-x2k4m` or `Create Service digits-x2k4m`."""
     kind = action.kind.kind if isinstance(action, Create | Delete | Patch) else ""
     return " ".join(filter(None, (type(action).__name__, kind, getattr(action, "name", ""))))
 
 
 def _is_gone(error: ApiError) -> bool:
-    """Whether what was to be changed does not exist any more."""
+    """Whether the error means that the object to change no longer exists."""
     return error.status == HTTPStatus.NOT_FOUND or ANOTHER in error.message
 
 
 def _is_refused(error: ApiError) -> bool:
-    """Whether others have to fix it; otherwise it is tried again."""
+    """Whether somebody else has to fix the error's reason; otherwise the action is simply tried again."""
     return error.status != HTTPStatus.CONFLICT and (not error.passing or DEAD_WEBHOOK in error.message)
 
 
 def _refusal(error: ApiError) -> Exception:
-    """What it means that something could not be done: others have to fix it, or it is tried again."""
+    """The error as Refused if somebody else has to fix its reason, otherwise as it is."""
     return Refused(_reason(error), error.message) if _is_refused(error) else error
 
 
 def _taken(kind: str, there: Object, owner: JobRef) -> Refused:
-    """Why an object that has a name of ours does not serve the job."""
-    what = f"{kind} {there.metadata.name}"
+    """The refusal that an object of another owner, or one that is being deleted, has the name that the job needs."""
+    subject = f"{kind} {there.metadata.name}"
     if there.metadata.deletion_timestamp is not None:
-        return Refused(Reason.BEING_DELETED, f"{what} is being deleted: wait until it is gone")
+        return Refused(Reason.BEING_DELETED, f"{subject} is being deleted: wait until it is gone")
     own = owner_of(there, lambda *_: True) == owner
     why = "is the job's own, but its labels were changed" if own else "exists and belongs to somebody else"
-    other = "" if own else ", or give the job another name"
-    return Refused(f"{kind}Taken", f"{what} {why}: delete it{other}")
+    alternative = "" if own else ", or give the job another name"
+    return Refused(f"{kind}Taken", f"{subject} {why}: delete it{alternative}")
 
 
 def _gravity(failure: Exception) -> float:
-    """Which of several failures is reported: one that is not an answer of the server, then the longest wait."""
+    """The rank of a failure; the highest is reported.
+
+    The order from the lowest: refusals, then API errors by the wait that they demand, then all other exceptions.
+    """
     match failure:
         case Refused():
             return -1.0
@@ -376,6 +386,6 @@ def _gravity(failure: Exception) -> float:
 
 
 def _reason(error: ApiError) -> Reason:
-    """A refusal as one of the words of a job's status."""
+    """The reason of a refusal, for the job's status."""
     by_status = Reason.INVALID if error.status in UNFIT else Reason.FORBIDDEN
     return next((reason for words, reason in SAID.items() if words in error.message), by_status)

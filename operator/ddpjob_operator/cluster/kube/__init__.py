@@ -1,1 +1,1 @@
-"""What talks to Kubernetes as such: it knows objects, watches, leases and rights, but no store and no rounds."""
+"""Access to the Kubernetes API: objects, watches, the Lease and rights. Imports neither the store nor the rounds."""

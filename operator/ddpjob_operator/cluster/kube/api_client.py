@@ -1,6 +1,6 @@
-"""The only door to the Kubernetes API: a few verbs on paths, JSON in and out, and errors as the server words them.
+"""The only door to the Kubernetes API: a few verbs on paths, JSON in and out, and errors in the server's words.
 
-Nothing is retried here: the job's next round does again what failed, from what exists by then.
+Nothing is retried here: the job's next round decides again, from the state at that time.
 """
 
 import logging
@@ -36,16 +36,17 @@ from .objects import (
 )
 
 PAGE_BYTES = 4 << 20
-"""About how large a page of a list is. The API server only counts objects: the last page shows how large they are."""
+"""The size that the pages of a list should have. The API server can limit only the number of objects, so the size of
+the previous page's objects gives the limit of the next page."""
 FIRST_LIMIT, MOST_LIMIT = 20, 500
-"""How many objects are asked for if nothing is known about their size, and at most."""
+"""The number of objects in a list's first page, when their size is unknown, and the largest number in any page."""
 LONGEST_RETRY_AFTER = 60.0
-"""A busy server asks us to wait for seconds; a demand for a day comes from something in between."""
+"""The longest Retry-After that is obeyed: a busy API server asks for seconds, so a longer one comes from a proxy."""
 
 WATCH_SECONDS = 300
-"""After this long the server ends a watch."""
+"""The API server ends a watch after this long."""
 SILENCE_SECONDS = 90.0
-"""If nothing happens the server sends a bookmark each minute: a watch that is silent for longer may be cut off."""
+"""A watch without any data for this long counts as broken: a server without changes sends a bookmark each minute."""
 
 T = TypeVar("T")
 
@@ -53,14 +54,14 @@ logger = logging.getLogger(__name__)
 
 
 class PageMetadata(msgspec.Struct, rename="camel"):
-    """Where the list goes on, and the version at which it is complete."""
+    """The resource version of the list, and the token with which it continues."""
 
     resource_version: str = ""
     rest: str = msgspec.field(default="", name="continue")
 
 
 class Page(msgspec.Struct):
-    """A part of a list."""
+    """A page of a list; its objects are not decoded yet."""
 
     metadata: PageMetadata
     items: list[msgspec.Raw]
@@ -68,20 +69,20 @@ class Page(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Resource(Generic[T]):
-    """A kind of object: where it is served, and what is read of it."""
+    """A kind of object: the path where it is served, and the type that it is decoded into."""
 
     path: str
     plural: str
     type: type[T]
 
     def __str__(self) -> str:
-        """Its name as kubectl has it, with the API group: kinds of different groups may have the same plural."""
+        """The name as kubectl writes it, with the API group, because kinds of different groups may share a plural."""
         group = self.path.removeprefix("/apis/").partition("/")[0]
         return f"{self.plural}.{group}" if self.path.startswith("/apis/") else self.plural
 
     @cached_property
     def object(self) -> msgspec.json.Decoder[T]:
-        """Decodes one object."""
+        """The decoder of one object."""
         return decoder(self.type)
 
 
@@ -90,7 +91,7 @@ PODS = Resource("/api/v1", "pods", PodObject)
 EVENTS = Resource("/api/v1", "events", EventObject)
 NODES = Resource("/api/v1", "nodes", NodeObject)
 WHOLE_KUEUE_WORKLOADS = Resource(f"/apis/{KUEUE_API}", "workloads", dict[str, Any])
-"""With all that they have: of their status we change a part, and the rest is Kueue's."""
+"""Kueue's Workloads with all fields, for writing a status of which the operator changes only a part."""
 FLAVORS = Resource(f"/apis/{KUEUE_API}", "resourceflavors", FlavorObject)
 KUEUE_PRIORITIES = Resource(f"/apis/{KUEUE_API}", "workloadpriorityclasses", PriorityClassObject)
 POD_PRIORITIES = Resource("/apis/scheduling.k8s.io/v1", "priorityclasses", PriorityClassObject)
@@ -110,42 +111,42 @@ _ANYTHING = msgspec.json.Decoder(dict[str, Any])
 
 
 class ApiError(Exception):
-    """The API server's refusal, or that it did not answer (status 0)."""
+    """The API server refused a request, or did not answer (status 0)."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
-        """Its word for programs: `AlreadyExists`, `Forbidden`, `Conflict`."""
+        """The server's reason, in one CamelCase word: `AlreadyExists`, `Forbidden`, `Conflict`."""
         self.message = message
         self.retry_after = retry_after
-        """Seconds after which the server wants to be asked again."""
+        """Seconds to wait before the next request, from the server's Retry-After; None if it sent none."""
 
     @property
     def passing(self) -> bool:
-        """Whether it says nothing about the request itself: the server was busy, broken or unreachable."""
-        # 401: credentials are replaced while we run, and read again each time they are refused.
+        """Whether the same request may succeed later, because the server was busy, broken or unreachable."""
+        # 401 counts too: credentials are replaced while the operator runs, and read again after each refusal.
         busy = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.UNAUTHORIZED)
         return self.status == 0 or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR or self.status in busy
 
 
 class StuckError(ApiError):
-    """A watch has come to a change that it cannot get past, however often it tries: only a list helps."""
+    """A watch cannot be resumed, for example because a change in it cannot be read: a new list is needed."""
 
 
 class FencedError(Exception):
-    """Writing was not allowed: this process does not lead, or no longer leads."""
+    """A write was not sent, because this process does not lead, or no longer leads."""
 
 
 class ApiClient:
-    """Requests to the API server. `may_write` is asked right before any change is sent."""
+    """Sends requests to the API server. It calls `may_write` right before it sends any change."""
 
     def __init__(self, connection: Connection, may_write: Callable[[], bool]) -> None:
         self._connection = connection
         self._may_write = may_write
 
     def now(self) -> datetime:
-        """The time, as the API server has it."""
+        """The time by the API server's clock."""
         return self._connection.clock.now()
 
     def read_clock(self) -> Reading:
@@ -165,19 +166,19 @@ class ApiClient:
     async def list(
         self, resource: Resource[T], namespace: str | None, labels: str = "", *, fields: str = ""
     ) -> tuple[list[T | Unreadable], int]:
-        """All objects, of one namespace or of all, and the resource version at which the list was complete.
+        """All objects of a namespace or, with None, of all, and the resource version of the list.
 
-        Selects by labels and by fields.
-
-        One that cannot be read is told by its name: it must not hide the others, nor seem to be gone.
+        `labels` and `fields` are selectors. An object that cannot be read is listed as Unreadable, with its name: it
+        must not hide the others, and must not seem to be gone.
         """
         items: list[T | Unreadable] = []
-        # Without a resource version: the present state. With 0, a server may answer from a cache that lags behind.
+        # No resourceVersion is sent, so the list shows the present state. With 0 the server might answer from a cache
+        # that lags behind.
         query = {"limit": str(FIRST_LIMIT), **_selecting(labels, fields)}
         while True:
             content = await self._request("GET", resource, namespace, query=query)
             page = _decoded(_PAGES, content)
-            items += (one for item in page.items if (one := _one_of(resource, item)) is not None)
+            items += (decoded for item in page.items if (decoded := _one_of(resource, item)) is not None)
             if not page.metadata.rest:
                 return items, int(page.metadata.resource_version)
             query |= {"continue": page.metadata.rest, "limit": str(_limit(len(content), len(page.items)))}
@@ -185,11 +186,11 @@ class ApiClient:
     async def watch(
         self, resource: Resource[T], namespace: str | None, labels: str, version: int
     ) -> AsyncGenerator[tuple[str, T | Unreadable]]:
-        """Each change after a version, with its type, until the server ends the watch.
+        """Yields each change after a resource version, with its type, until the server ends the watch.
 
         Raises:
-            StuckError: it came to what is no change of an object, or said that it cannot go on.
-            ApiError: it could not begin, or ended in another way; what came before is true.
+            StuckError: the server sent a line that is no change of an object, or an error.
+            ApiError: the watch could not begin, or broke off; the changes that were yielded are valid.
         """
         query = {
             "watch": "true",
@@ -209,16 +210,16 @@ class ApiClient:
             raise _no_answer(error) from error
 
     async def create(self, resource: Resource[T], namespace: str | None, body: Manifest) -> T:
-        """Creates an object and returns it as it is now; fields that the server does not know are errors."""
+        """Creates an object and returns it as the server stored it; unknown fields are an error."""
         content = await self._change("POST", resource, namespace, body=body, query={"fieldValidation": "Strict"})
         return _decoded(resource.object, content)
 
     async def replace(self, resource: Resource[T], namespace: str, name: str, body: Manifest) -> T:
-        """Replaces an object, if it still has the resource version that `body` has."""
+        """Replaces an object, if it still has the resource version that stands in `body`."""
         return _decoded(resource.object, await self._change("PUT", resource, namespace, name, body=body))
 
     async def merge(self, resource: Resource[T], namespace: str, name: str, body: Manifest) -> T:
-        """Changes the fields that `body` names."""
+        """Applies `body` to an object as a JSON merge patch."""
         headers = {"Content-Type": "application/merge-patch+json"}
         content = await self._change("PATCH", resource, namespace, name, body=body, headers=headers)
         return _decoded(resource.object, content)
@@ -227,14 +228,15 @@ class ApiClient:
         self, resource: Resource[T], namespace: str, name: str, version: str, status: Manifest
     ) -> T:
         """Replaces the whole status, if the object still has this resource version, which no recreated object has."""
-        change = {"op": "add", "path": "/status", "value": status}  # A new job has none to replace.
+        change = {"op": "add", "path": "/status", "value": status}  # Not "replace": a new job has no status yet.
         return await self.patch(resource, namespace, f"{name}/status", version, [change])
 
     async def patch(
         self, resource: Resource[T], namespace: str, name: str, version: str, changes: Sequence[Manifest]
     ) -> T:
-        """Makes these changes of a JSON patch, if the object still has this resource version."""
-        # A wrong version is a conflict (409); a "test" operation that fails is an invalid request (422).
+        """Applies these operations of a JSON patch, if the object still has this resource version."""
+        # The version is written rather than tested: a wrong version is then a conflict (409), but a failed "test"
+        # would be an invalid request (422).
         patch = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}, *changes]
         headers = {"Content-Type": "application/json-patch+json"}
         content = await self._change("PATCH", resource, namespace, name, body=patch, headers=headers)
@@ -243,10 +245,11 @@ class ApiClient:
     async def delete(
         self, resource: Resource[T], namespace: str, name: str, only_if: dict[str, str], grace: int | None = None
     ) -> T | None:
-        """Deletes an object if it still has this uid, or this resource version.
+        """Deletes an object if it still has the uid, or the resource version, in `only_if`.
 
-        Returns it as it is while it ends, or None if it is gone: if it was being deleted elsewhere too, the server
-        may show what it was, without a version.
+        `grace`: the grace period in seconds; None: the object's own. Returns the object as it is while it ends, or
+        None if it is gone. It is also gone if the answer shows it without a resource version, which happens when
+        somebody else deleted it at the same time.
         """
         body: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": only_if}
         if grace is not None:
@@ -257,13 +260,13 @@ class ApiClient:
         except ApiError:
             if _decoded(_OBJECTS, content).metadata.resource_version:
                 raise
-            return None  # A Status, whose field `status` is a word.
+            return None  # The answer was a Status, whose field `status` is a word.
         return left if isinstance(left, Object) and left.metadata.resource_version else None
 
     async def served(self, path: str) -> frozenset[str]:
-        """The kinds, in the plural, that the server knows of a version of an API group; none if it lacks that."""
+        """The plural names of the kinds that the server serves at `path`, a version of an API group; maybe none."""
         try:
-            # By discovery, which everyone may read: to get the CRD would take another right.
+            # This asks for discovery, which everybody may read; reading the CRD would need another right.
             page = _decoded(_ANYTHING, await self._send("GET", path, "discovery"))
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
@@ -272,33 +275,33 @@ class ApiClient:
         return frozenset(known["name"] for known in page["resources"])
 
     async def allowed(self, attributes: Manifest) -> bool:
-        """Whether we may do what these `resourceAttributes` of a SelfSubjectAccessReview say."""
+        """Whether the operator may do this: the `resourceAttributes` of a SelfSubjectAccessReview."""
         status = await self._review(ACCESS_REVIEWS, "SelfSubjectAccessReview", {"resourceAttributes": attributes})
         return bool(status["allowed"])
 
     async def user_of(self, token: str) -> Manifest | None:
-        """Who has a token, as a TokenReview says; None: nobody."""
+        """The user to whom a token belongs, by a TokenReview; None if the token is not valid."""
         status = await self._review(TOKEN_REVIEWS, "TokenReview", {"token": token})
         return status.get("user", {}) if status.get("authenticated") else None
 
     async def may_get(self, user: Manifest, path: str) -> bool:
-        """Whether somebody may get a path that is no resource, as a SubjectAccessReview says."""
-        who = {
+        """Whether a user may get a path that is no resource, such as /metrics, by a SubjectAccessReview."""
+        subject = {
             "user": user.get("username", ""),
             "uid": user.get("uid", ""),
             "groups": user.get("groups", []),
             "extra": user.get("extra", {}),
         }
-        asked = {**who, "nonResourceAttributes": {"path": path, "verb": "get"}}
-        return bool((await self._review(SUBJECT_REVIEWS, "SubjectAccessReview", asked))["allowed"])
+        spec = {**subject, "nonResourceAttributes": {"path": path, "verb": "get"}}
+        return bool((await self._review(SUBJECT_REVIEWS, "SubjectAccessReview", spec))["allowed"])
 
     async def rules(self, namespace: str) -> tuple[Sequence[Any], bool]:
-        """The `resourceRules` of a SelfSubjectRulesReview for a namespace, and whether there may be more of them."""
+        """The `resourceRules` of a SelfSubjectRulesReview for a namespace, and whether the list may be incomplete."""
         status = await self._review(RULES_REVIEWS, "SelfSubjectRulesReview", {"namespace": namespace})
         return status["resourceRules"], status["incomplete"]
 
     async def _review(self, resource: Resource[dict[str, Any]], kind: str, spec: Manifest) -> Manifest:
-        """The server's judgement, as the status of a review."""
+        """Creates a review, and returns its status with the server's answer."""
         body = {"apiVersion": resource.path.removeprefix("/apis/"), "kind": kind, "spec": spec}
         answer = _decoded(_ANYTHING, await self._request("POST", resource, None, body=body))
         status: Manifest = answer.get("status", {})
@@ -348,17 +351,17 @@ def _path(resource: Resource[Any], namespace: str | None, name: str = "") -> str
 
 
 def _limit(size: int, count: int) -> int:
-    """How many objects of about this size the next page may have."""
+    """The limit of the next page, from the size in bytes and the number of objects of the last one."""
     return max(1, min(MOST_LIMIT, PAGE_BYTES * count // size))
 
 
 def _selecting(labels: str, fields: str = "") -> dict[str, str]:
-    asked = {"labelSelector": labels, "fieldSelector": fields}
-    return {name: selector for name, selector in asked.items() if selector}
+    selectors = {"labelSelector": labels, "fieldSelector": fields}
+    return {name: selector for name, selector in selectors.items() if selector}
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Whole lines, however long; one that breaks off is ignored."""
+    """Yields the complete lines of a response, however long; an incomplete last line is dropped."""
     rest = b""
     async for part in response.content.iter_any():
         *whole, rest = (rest + part).split(b"\n")
@@ -370,23 +373,23 @@ def _change(resource: Resource[T], line: bytes) -> tuple[str, T | Unreadable]:
     try:
         change = _decoded(_CHANGES, line)
         if change.type != "ERROR":
-            one = _one_of(resource, change.object)
-            return change.type, _decoded(resource.object, change.object) if one is None else one
-        said = _decoded(_STATUSES, change.object)
+            decoded = _one_of(resource, change.object)
+            return change.type, _decoded(resource.object, change.object) if decoded is None else decoded
+        status = _decoded(_STATUSES, change.object)
     except ApiError as error:
         raise StuckError(error.status, error.reason, error.message) from error
-    raise StuckError(said.code, said.reason, said.message)
+    raise StuckError(status.code, status.reason, status.message)
 
 
 def _one_of(resource: Resource[T], item: msgspec.Raw) -> T | Unreadable | None:
-    """An object, or which one it is if no more can be read; None if not even that."""
+    """An object; if it cannot be read, its identity as Unreadable; None if not even that can be read."""
     try:
         return _decoded(resource.object, item)
     except ApiError as error:
         UNREADABLE.labels(resource.plural).inc()
         logger.error("%s: one is set aside: %s", resource.plural, error)  # noqa: TRY400  It is no bug of ours.
     try:
-        # By a reader that takes more than msgspec: half a surrogate pair, for one.
+        # `document_of` accepts more than msgspec does, such as half a surrogate pair.
         return msgspec.convert(document_of(bytes(item)), Unreadable)
     except msgspec.ValidationError:
         return None
@@ -395,13 +398,13 @@ def _one_of(resource: Resource[T], item: msgspec.Raw) -> T | Unreadable | None:
 def _decoded(decoder: msgspec.json.Decoder[T], content: bytes | msgspec.Raw) -> T:
     try:
         return decoder.decode(content)
-    except (ValueError, RecursionError) as error:  # Of msgspec: not JSON, or not what the API promises.
+    except (ValueError, RecursionError) as error:  # From msgspec: no JSON, or no object of the expected type.
         message = f"the API server's answer cannot be read: {error}: {_name_in(bytes(content))}"
         raise ApiError(0, "NoAnswer", message) from error
 
 
 def _name_in(content: bytes) -> str:
-    """Which object it is or, if not even that can be read, how it begins."""
+    """The namespace and name of an object that cannot be read; if they cannot either, its first bytes."""
     try:
         metadata = _ANYTHING.decode(content)["metadata"]
         return f"{metadata['namespace']}/{metadata['name']}"
@@ -414,11 +417,11 @@ def _no_answer(error: Exception) -> ApiError:
 
 
 def _error(status: int, content: bytes, retry_after: str | None) -> ApiError:
-    """What a refusal says; a proxy before the server may not use a Status object for it."""
+    """The error for a refused request; the body need not be a Status object, because a proxy may have answered."""
     seconds = min(float(retry_after), LONGEST_RETRY_AFTER) if retry_after and retry_after.isdecimal() else None
     try:
-        said = _STATUSES.decode(content)
-        return ApiError(status, said.reason or str(status), said.message or str(status), seconds)
+        answer = _STATUSES.decode(content)
+        return ApiError(status, answer.reason or str(status), answer.message or str(status), seconds)
     except ValueError:
         text = content.decode(errors="replace").strip()
         return ApiError(status, str(status), text or f"HTTP status {status}", seconds)

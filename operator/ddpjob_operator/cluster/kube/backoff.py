@@ -1,4 +1,4 @@
-"""How long to wait before trying again."""
+"""The wait before another try."""
 
 import random
 
@@ -7,9 +7,9 @@ LONGEST_SECONDS = 30.0
 
 
 def backoff(failures: int, at_least: float | None = None, longest: float = LONGEST_SECONDS) -> float:
-    """Seconds after this many failures in a row: more after each, never less than the server wants.
+    """Seconds to wait after this many consecutive failures: more after each, and never less than `at_least`.
 
-    Up to half as much is added at random: what failed together is not tried again together.
+    Up to half as much is added at random, so that requests that failed together are not repeated together.
     """
     seconds = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), longest)
     return max(seconds, at_least or 0.0) * random.uniform(1.0, 1.5)  # noqa: S311  It only spreads retries.

@@ -1,8 +1,8 @@
-"""The API servers' time: pods carry their dates, and by another clock one that is ending could seem to be lost.
+"""The time of the API servers. Pods carry their timestamps: by another clock a pod that is ending could seem lost.
 
-A steady clock counts on from a server's date, so nothing happens when this machine's clock is set. Several servers
-may answer, and one of them may be wrong: the time is that of most connections, and what cannot be undone waits until
-it is due by each date that was heard over the last minutes.
+The time is a server's date, continued by a steady clock, so nothing happens when this machine's clock is set. There
+may be several servers, and the clock of one may be wrong: the time is that of the server with the most connections,
+and an action that cannot be undone waits until it is due by every date that was received during the last minutes.
 """
 
 import logging
@@ -17,23 +17,23 @@ from functools import lru_cache
 from typing import NamedTuple
 
 TOLERANCE = timedelta(seconds=2)
-"""Each of several API servers has its own clock; a smaller difference is not worth a step."""
+"""Clocks that differ by no more than this count as one: each of several API servers has its own clock."""
 SLEW = timedelta(seconds=5)
-"""So much may be the drift of one clock; what differs by more has been set, or is another one."""
+"""A smaller difference may be the drift of one clock; with a larger one the clock was set, or it is another clock."""
 
 A_SECOND = timedelta(seconds=1)
-"""An answer's date is in whole seconds."""
+"""The precision of the Date header of an answer."""
 
 VOTING_SECONDS = 30.0
-"""For so long after an answer its connection counts, where servers disagree."""
+"""For this long after an answer its connection counts as a vote for its server, if servers disagree."""
 KEPT_SECONDS = 300.0
-"""For so long after an answer its date is taken into account."""
+"""For this long after an answer its server's clock counts for the earliest possible time."""
 MOST_CLOCKS = 16
-"""A server that says something else each time must not fill the memory."""
+"""How many other clocks are kept, so that a server whose date jumps with each answer cannot fill the memory."""
 MANY_CONNECTIONS = 64
-"""From so many on those that no longer count are forgotten."""
+"""From this number of connections on, those whose vote has expired are dropped."""
 YEARS = range(2000, 3000)
-"""A date of another year is none: nobody could count on from there."""
+"""The years of valid dates; a date of another year is ignored, because further arithmetic could overflow."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,55 +43,55 @@ def _boot_time() -> float:
 
 
 steady: Callable[[], float] = _boot_time if sys.platform == "linux" else time.monotonic
-"""Seconds on a clock that nobody sets. On Linux it keeps running while the machine is suspended, like the API
-server's; `time.monotonic`, which asyncio's timers use, then stands still."""
+"""Seconds on a clock that is never set. On Linux it goes on while the machine is suspended, as the API server's clock
+does; `time.monotonic`, which asyncio's timers use, stands still meanwhile."""
 
 
 class Reading(NamedTuple):
     """The time, and how certain it is."""
 
     now: datetime
-    """By the clock of most servers."""
+    """The time by the believed clock."""
     earliest: datetime
-    """By the clock that is most behind, of those that were heard over the last minutes."""
+    """The time by the slowest clock that was heard during the last minutes."""
     settles_at: datetime
-    """Until when nothing that cannot be undone may follow from the time."""
+    """Before this time, no action that cannot be undone may follow from the time."""
 
 
 @dataclass(eq=False, slots=True)
 class _Server:
-    """A clock that answers were dated by: servers that agree are one."""
+    """A server's clock; servers whose dates agree count as one. All floats are seconds of the steady clock."""
 
     zero: datetime
-    """Its time when the steady clock showed 0."""
+    """The server's time when the steady clock showed 0."""
     since: float
-    """When it was first heard of, by the steady clock,"""
+    """When the first answer of this server came."""
     last: float
-    """and when it was last."""
+    """When its last answer came."""
     connections: dict[Hashable, float] = field(default_factory=dict)
-    """When it was last heard, by connection."""
+    """When the last answer came, by connection."""
 
     def may_have_said(self, said: datetime, asked: float, heard: float) -> bool:
-        """Whether that is its time at any moment between question and answer."""
+        """Whether the date `said` fits this clock at any moment between request (`asked`) and answer (`heard`)."""
         first, last = self.zero + timedelta(seconds=asked), self.zero + timedelta(seconds=heard)
         return first - A_SECOND - TOLERANCE <= said <= last + TOLERANCE
 
     def hears(self, connection: Hashable, heard: float) -> None:
-        """An answer came by this connection."""
+        """Notes an answer that came by this connection."""
         if connection not in self.connections and len(self.connections) >= MANY_CONNECTIONS:
-            self.connections = {one: at for one, at in self.connections.items() if heard - at <= VOTING_SECONDS}
+            self.connections = {known: at for known, at in self.connections.items() if heard - at <= VOTING_SECONDS}
         self.connections[connection] = self.last = heard
 
     def votes(self, heard: float) -> int:
-        """How many connections speak for it."""
+        """The number of connections by which an answer of this server came within VOTING_SECONDS."""
         return sum(heard - at <= VOTING_SECONDS for at in self.connections.values())
 
 
 class Clock:
-    """Goes by this machine's clock until an answer says otherwise."""
+    """The API servers' time; until the first answer, this machine's."""
 
     def __init__(self, settling_seconds: float = 0.0) -> None:
-        """`settling_seconds` is for how long nothing is certain after a start or a step."""
+        """`settling_seconds`: how long after a start or a step of the clock the time counts as uncertain."""
         self._settling = settling_seconds
         self._began = steady()
         self._own = datetime.now(UTC) - timedelta(seconds=self._began)
@@ -105,45 +105,48 @@ class Clock:
 
     def read(self) -> Reading:
         """The time, and how certain it is."""
-        count, believed = steady(), self._believed
-        # What is believed counts also while nothing is heard of it: else whoever answers next would be alone.
-        zeros = (believed.zero, *(one.zero for one in self._others if count - one.last <= KEPT_SECONDS))
+        elapsed, believed = steady(), self._believed
+        # The believed clock counts even if it was not heard lately: otherwise the next server that answers would
+        # decide alone.
+        zeros = (believed.zero, *(other.zero for other in self._others if elapsed - other.last <= KEPT_SECONDS))
         settled = max(self._began, believed.since) + self._settling
         return Reading(
-            now=believed.zero + timedelta(seconds=count),
-            earliest=min(zeros) + timedelta(seconds=count),
+            now=believed.zero + timedelta(seconds=elapsed),
+            earliest=min(zeros) + timedelta(seconds=elapsed),
             settles_at=believed.zero + timedelta(seconds=settled),
         )
 
     def hears(self, date: str | None, asked: float, connection: Hashable = None) -> None:
-        """An answer has just arrived by a connection to a question asked when the steady clock showed this.
+        """Notes the Date header of an answer that has just arrived by a connection.
 
-        Its date lies in between.
+        `asked`: what the steady clock showed when the request was sent. The date lies between then and now.
         """
-        said, heard = _read(date or ""), steady()
-        if said is None:
+        server_time, heard = _read(date or ""), steady()
+        if server_time is None:
             return
-        server = self._of(said, asked, heard)
+        server = self._of(server_time, asked, heard)
         server.hears(connection, heard)
         if server is not self._believed and self._trust(server, heard) > self._trust(self._believed, heard):
             self._believe(server)
 
     def _of(self, said: datetime, asked: float, heard: float) -> _Server:
-        """Whose date it is."""
+        """The known server whose clock fits a date, or a new one."""
         known = (self._believed, *self._others)
-        server = next((one for one in known if one.may_have_said(said, asked, heard)), None)
+        server = next((other for other in known if other.may_have_said(said, asked, heard)), None)
         if server is not None:
             return server
         server = _Server(said + A_SECOND / 2 - timedelta(seconds=heard), heard, heard)
         self._warn_of(server, heard)
-        recent = sorted((one for one in self._others if heard - one.last <= KEPT_SECONDS), key=lambda one: one.last)
+        recent = sorted(
+            (other for other in self._others if heard - other.last <= KEPT_SECONDS), key=lambda other: other.last
+        )
         self._others = [*recent[-MOST_CLOCKS + 1 :], server]
         return server
 
     def _trust(self, server: _Server, heard: float) -> tuple[int, bool]:
-        """How many connections speak for it, and whether this machine's own clock does, which counts as one of them.
+        """A server's number of votes, and whether one of them is this machine's own clock.
 
-        By itself it counts for nothing: only beside a server that was heard lately.
+        This machine votes for a server whose clock agrees with its own, if the server was heard lately.
         """
         own = (
             abs(server.zero - self._own) <= SLEW and bool(server.connections) and heard - server.last <= KEPT_SECONDS
@@ -152,7 +155,7 @@ class Clock:
 
     def _believe(self, server: _Server) -> None:
         former, self._believed = self._believed, server
-        self._others = [one for one in (former, *self._others) if one is not server and one.connections]
+        self._others = [other for other in (former, *self._others) if other is not server and other.connections]
         if abs(server.zero - former.zero) <= SLEW:
             server.since = min(server.since, former.since)
         else:
@@ -160,7 +163,7 @@ class Clock:
             logger.warning("the time is set by %+.0f s, to that of the API server", seconds)
 
     def _warn_of(self, server: _Server, heard: float) -> None:
-        """Says that servers disagree, once in a while."""
+        """Logs that the servers' clocks differ, at most once in KEPT_SECONDS."""
         apart = server.zero - self._believed.zero
         if not self._believed.connections or abs(apart) <= SLEW or heard - self._warned < KEPT_SECONDS:
             return
@@ -171,11 +174,12 @@ class Clock:
         )
 
 
-@lru_cache(maxsize=2)  # A hundred answers may come in one second, with one date.
+@lru_cache(maxsize=2)  # A hundred answers may come in one second, all with the same date.
 def _read(date: str) -> datetime | None:
     try:
-        said = parsedate_to_datetime(date)
-        known = said.tzinfo is not None and said.year in YEARS  # "-0000": its sender does not know the time zone.
-        return said.astimezone(UTC) if known else None
+        moment = parsedate_to_datetime(date)
+        # The time zone is unknown if it is missing, or "-0000".
+        valid = moment.tzinfo is not None and moment.year in YEARS
+        return moment.astimezone(UTC) if valid else None
     except (ValueError, TypeError, IndexError, OverflowError):
         return None

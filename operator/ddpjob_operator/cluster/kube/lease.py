@@ -1,9 +1,9 @@
-"""Who leads: one replica at a time, by a Lease of coordination.k8s.io (https://kubernetes.io/docs/concepts/architecture/leases/).
+"""Leader election by a Lease of coordination.k8s.io (https://kubernetes.io/docs/concepts/architecture/leases/).
 
-Two clocks are never compared here. A leader counts from the moment before it asked to renew; the others count from
-the moment at which they saw the last renewal; each by its own steady clock. So a leader knows that its time is over
-before another takes over, even if it was stopped and resumed, or its machine was suspended: it reads its clock before
-every write. Timers would not do, since their clock stands still meanwhile.
+The clocks of two machines are never compared. The leader counts from the moment before its last request to renew; the
+others count from the moment at which they saw the last renewal; each by its own steady clock. The leader reads its
+clock before every write. So it stops writing before another replica takes over, even if its process was stopped and
+resumed, or its machine was suspended. Timers would not do, because their clock stands still meanwhile.
 """
 
 import asyncio
@@ -19,16 +19,17 @@ from .api_client import LEASES, ApiClient, ApiError
 from .clock import steady
 
 LEASE_SECONDS = 8.0
-"""After this long without a renewal the others take over."""
+"""After this long without a renewal another replica takes over."""
 LEADING_SECONDS = 5.0
-"""After this long without a renewal the leader itself stops. The difference is for requests that are under way."""
+"""After this long without a renewal the leader stops writing. The difference to LEASE_SECONDS leaves time for
+requests that are in flight."""
 RETRY_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
 
 
 class LeaderElector:
-    """Takes part in the election, for as long as `run` runs."""
+    """Takes part in the election while `run` runs."""
 
     def __init__(self, api: ApiClient, namespace: str, name: str, identity: str) -> None:
         self._api = api
@@ -48,7 +49,7 @@ class LeaderElector:
         return steady() < self._renewed + LEADING_SECONDS
 
     async def run(self) -> None:
-        """Waits to be elected, then renews; returns when the leadership is lost or given back."""
+        """Waits to be elected, then renews the Lease; returns when the leadership is lost or was released."""
         while True:
             async with self._trying:
                 if self.elected.is_set() and not self.leads:
@@ -58,11 +59,11 @@ class LeaderElector:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def release(self) -> None:
-        """Gives the lease back, so that the next leader need not wait for its end."""
-        async with self._trying:  # A renewal under way would take it again.
+        """Releases the Lease, so that the next leader need not wait until it expires."""
+        async with self._trying:  # A renewal that is in flight would take the Lease again.
             if not self.leads:
                 return
-            # Before the request: if its answer is lost, another replica may lead all the same.
+            # This comes before the request: even if its answer is lost, another replica may lead from then on.
             self._renewed = float("-inf")
             lease = await self._api.get(LEASES, self._namespace, self._name)
             if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
@@ -85,11 +86,16 @@ class LeaderElector:
             self.elected.set()
 
     async def _try(self) -> bool:
-        """Takes or renews the lease, if it is free or ours; the server lets one of several win."""
+        """Takes or renews the Lease if it is free or held by this replica; returns whether this replica now holds it.
+
+        If several replicas try at the same time, the API server lets one succeed: the others get a conflict.
+        """
         lease = await self._api.get(LEASES, self._namespace, self._name)
         try:
             if not self._is_free(lease):
-                if self.elected.is_set():  # Another replica leads, whatever our clock says: it may have stood still.
+                # Another replica holds the Lease, so this one no longer leads, even if by its clock it still would:
+                # the clock may have stood still.
+                if self.elected.is_set():
                     self._renewed = float("-inf")
                 return False
             if lease is None:
@@ -106,11 +112,12 @@ class LeaderElector:
         return True
 
     def _is_free(self, lease: Manifest | None) -> bool:
-        """Whether we may take it; deleting it does not end its last holder's time."""
+        """Whether this replica may take the Lease. If the Lease was deleted, its last holder still keeps its time."""
         if lease is not None:
             holder = lease["spec"].get("holderIdentity") or ""
             if holder == self._identity:
-                # Not elected yet: we took it, but the answer was lost. Elected, but too late: none leads twice.
+                # If this replica was not elected yet, it took the Lease but the answer was lost. If it was elected
+                # but no longer leads, it must not take the Lease: no replica leads twice.
                 return not self.elected.is_set() or self.leads
             seen = (holder, str(lease["spec"].get("renewTime")))
             if seen != self._seen:

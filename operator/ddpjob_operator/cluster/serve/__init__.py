@@ -1,1 +1,1 @@
-"""What the operator shows of itself: health, metrics, its log. Imports nothing else from `cluster`."""
+"""Serves the operator's own health and metrics, and sets up its log. Imports nothing else from `cluster`."""

@@ -1,4 +1,4 @@
-"""Answers HTTP on a port that anybody may reach: whoever holds many connections keeps nobody else out."""
+"""An HTTP server for a port that anybody may reach: a client with many connections cannot keep others out."""
 
 import asyncio
 import contextlib
@@ -10,18 +10,19 @@ from typing import Any
 from aiohttp import web
 
 SILENT, HEARD = 256, 64
-"""How many connections there may be at a port that have asked nothing yet, and that have."""
+"""How many connections a port may have that have sent no request yet, and how many that have sent one."""
 BACKLOG = 128
-"""How many wait in the kernel: fewer than SILENT, or one could have to go before what it asks is read."""
+"""How many connections may wait in the kernel: fewer than SILENT, because otherwise a connection could be closed
+before its request is read."""
 LINE_BYTES = 4096
-"""Limit of the request line, and of each header: a token of a service account is one of 1 to 2 KiB."""
+"""The limit of the request line and of each header: one with a service account's token has 1 to 2 KiB."""
 CLOSING_SECONDS = 1.0
 
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class _Places:
-    """The connections of each host. If there are too many, the host with the most loses its oldest."""
+    """A limited number of connections. If there are too many, the host with the most loses its oldest."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -33,7 +34,7 @@ class _Places:
             busiest = max(self._of_host, key=lambda each: len(self._of_host[each]))
             oldest = next(iter(self._of_host[busiest]))
             self.leave(busiest, oldest)
-            oldest.abort()  # Closed, it would stay for as long as nobody reads the answer.
+            oldest.abort()  # `close` would first wait until the client has read the pending answer.
 
     def leave(self, host: str, one: asyncio.Transport) -> None:
         of_host = self._of_host.get(host, {})
@@ -43,14 +44,14 @@ class _Places:
 
 
 class FairServer(web.Server):
-    """Those that say nothing have places of their own: they push out nobody who has asked something."""
+    """A server with two limits: connections without a request cannot push out those that have sent one."""
 
     def __init__(self, answer: Answer, idle_seconds: float) -> None:
-        """A connection on which nothing is asked for so long is closed."""
+        """`idle_seconds`: how long a connection may stay without a request before it is closed."""
         super().__init__(
             self._attend,
             access_log=None,
-            handler_cancellation=True,  # Who has gone away waits no longer.
+            handler_cancellation=True,  # A request whose client has disconnected is not worked on.
             keepalive_timeout=idle_seconds,
             max_line_size=LINE_BYTES,
             max_field_size=LINE_BYTES,
@@ -61,10 +62,10 @@ class FairServer(web.Server):
         self._listening: asyncio.Server | None = None
 
     async def listen(self, port: int) -> int:
-        """Answers on all addresses; port 0 takes a free one. Returns the port.
+        """Listens on all addresses; port 0 takes a free port. Returns the port.
 
         Raises:
-            OSError: It is not available.
+            OSError: the port is not available.
         """
         dual = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if dual else socket.AF_INET
@@ -80,20 +81,20 @@ class FairServer(web.Server):
         await self.shutdown(CLOSING_SECONDS)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Gives a connection its place."""
+        """Counts a new connection, as one that has sent no request yet."""
         super().connection_made(handler, transport)
         self._of[handler] = str((transport.get_extra_info("peername") or ("",))[0]), transport
         self._silent.enter(*self._of[handler])
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
-        """Frees it."""
+        """Stops counting a connection."""
         super().connection_lost(handler, exc)
         self._leave(*self._of.pop(handler))
 
     async def _attend(self, request: web.BaseRequest) -> web.StreamResponse:
-        if one := self._of.get(request.protocol):
-            self._leave(*one)
-            self._heard.enter(*one)
+        if connection := self._of.get(request.protocol):
+            self._leave(*connection)
+            self._heard.enter(*connection)
         return await self._answer(request)
 
     def _leave(self, host: str, one: asyncio.Transport) -> None:
@@ -102,12 +103,12 @@ class FairServer(web.Server):
 
 
 def take_all_files() -> None:
-    """Raises this process's limit on open files as far as it may: the usual 1024 is for those that use select()."""
+    """Raises the process's limit on open files to the hard limit; the usual 1024 is only for users of select()."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # Some systems name a hard limit that they do not grant.
+    with contextlib.suppress(OSError, ValueError):  # Some systems report a hard limit that they do not grant.
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def text(said: str, status: int = 200, **headers: Any) -> web.Response:
-    """An answer of one or more lines."""
+    """A plain-text answer of one or more lines."""
     return web.Response(text=f"{said}\n", status=status, headers=headers)

@@ -1,4 +1,4 @@
-"""The operator's own log: one line per event, as JSON or for people, with the job that it is about."""
+"""The operator's own log: one line per record, as JSON or as text for people, with the job that it is about."""
 
 import logging
 import sys
@@ -12,12 +12,12 @@ FIELDS = ("namespace", "job", "uid")
 
 
 def about(key: tuple[str, str], uid: str = "") -> dict[str, str]:
-    """`extra` of a log call: the job that it is about."""
+    """The `extra` argument of a log call that is about this job."""
     return {"namespace": key[0], "job": key[1], "uid": uid}
 
 
 def set_up(kind: Format, level: str) -> None:
-    """Logs everything to standard error, but only errors of kopf: we log ourselves that it starts again."""
+    """Sends the log to standard error; of kopf only errors, because `job_watch` logs each restart of kopf."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if kind == "json" else _Text())
     handler.addFilter(_without_the_server_s_words_traced)
@@ -27,7 +27,7 @@ def set_up(kind: Format, level: str) -> None:
 
 
 def _without_the_server_s_words_traced(record: logging.LogRecord) -> bool:
-    """An answer of the API server to kopf, complete or cut off, is not a bug: one line reports it."""
+    """Replaces kopf's traceback of an API server's error, or of an incomplete answer, by one line: it is no bug."""
     error = record.exc_info[1] if record.exc_info else None
     known = ("API", "WatchingError", "JSONDecodeError")
     if record.name.startswith("kopf") and error is not None and type(error).__name__.startswith(known):

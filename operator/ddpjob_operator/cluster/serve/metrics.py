@@ -1,4 +1,4 @@
-"""The metrics for Prometheus."""
+"""The operator's metrics for Prometheus."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
@@ -49,7 +49,7 @@ UNREADABLE = Counter(
 )
 EVENTS_LOST = Counter("ddpjob_events_lost", "Kubernetes events that could not be written", registry=REGISTRY)
 
-# Prometheus sees no increase in a series that begins with 1.
+# Each series begins with 0: Prometheus sees no increase in a series whose first value is 1.
 for _result in ("ok", "error", "fenced", "bug"):
     ROUNDS.labels(_result)
 for _result in ("ok", "refused", "silent", "unreadable", "bug"):

@@ -1,6 +1,7 @@
 """The operator's own pages: /healthz and /readyz for the kubelet, /metrics for Prometheus.
 
-The kubelet has a port of its own: strangers who fill that of the metrics do not have the operator restarted.
+The kubelet has a port of its own: if it had not, strangers who fill the metrics' port with connections would make its
+probes fail, and the operator would be restarted.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,20 +16,20 @@ from .fair_server import FairServer, text
 from .metrics import JOBS, REGISTRY
 
 Question = Callable[[], str]
-"""Returns what is wrong, or nothing."""
+"""Returns the lines of a problem; empty if there is none."""
 
 Access = Callable[[str], Awaitable[HTTPStatus]]
-"""Whether whoever has this token may read the metrics: OK, or with what status they are refused."""
+"""Checks the token of a request for the metrics: returns OK, or the status with which the request is refused."""
 
 Page = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
 IDLE_SECONDS = 75.0
-"""Longer than Prometheus usually waits between two looks."""
+"""Longer than the usual interval between two scrapes of Prometheus, so that it can keep its connection."""
 PROBE_IDLE_SECONDS = 10.0
 
 
 class PortTakenError(Exception):
-    """Something else listens there."""
+    """A port is not available, usually because another process listens on it."""
 
     def __init__(self, flag: str, port: int, error: OSError) -> None:
         super().__init__(f"Cannot serve on {flag} {port}")
@@ -44,23 +45,24 @@ async def serve(
     states: Callable[[], Mapping[str, int]],
     access: Access | None = None,
 ) -> tuple[int, int]:
-    """Serves until the stack is left: everything on the first port, and on the other what probes ask.
+    """Serves until the stack is closed: all pages on the first port, only those for probes on the second.
 
-    Port 0 takes a free one. `beside`: what is wrong while everything else goes on; `states`: how many jobs are in
-    each; `access`: who may read the metrics, if not anybody. Returns the ports.
+    Port 0 takes a free port. `ready` returns why the operator is not ready, and `beside` which problems it has
+    although it is ready; `states` counts the jobs in each state; `access`, if given, checks who may read the metrics.
+    Returns the ports.
 
     Raises:
-        PortTakenError: One of them is not available.
+        PortTakenError: one of the ports is not available.
     """
 
     async def healthz(_: web.BaseRequest) -> web.Response:
-        # An answer is all that counts: how long a job takes depends on the API server, and every request ends in
-        # time.
+        # That the process answers is enough. How long a round takes depends on the API server, so slow rounds are no
+        # reason to restart the operator; and every request to the API server has a timeout.
         return text("ok")
 
     async def readyz(_: web.BaseRequest) -> web.Response:
-        wrong = ready()
-        return text("\n".join(filter(None, (wrong or "ok", beside()))), 503 if wrong else 200)
+        not_ready = ready()
+        return text("\n".join(filter(None, (not_ready or "ok", beside()))), 503 if not_ready else 200)
 
     async def metrics(request: web.BaseRequest) -> web.Response:
         if access is not None and (status := await access(_token(request))) is not HTTPStatus.OK:
@@ -74,7 +76,7 @@ async def serve(
     probes: dict[str, Page] = {"/healthz": healthz, "/readyz": readyz}
     everything = _pages({**probes, "/metrics": metrics}), "--port", ports[0], IDLE_SECONDS
     for_kubelet = _pages(probes), "--probe-port", ports[1], PROBE_IDLE_SECONDS
-    first, second = [await _listen(stack, *one) for one in (everything, for_kubelet)]
+    first, second = [await _listen(stack, *server) for server in (everything, for_kubelet)]
     return first, second
 
 
