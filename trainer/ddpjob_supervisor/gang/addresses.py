@@ -1,4 +1,4 @@
-"""Addresses in the form in which supervisors exchange them: `host:port`, with brackets if the host has colons."""
+"""Addresses as supervisors exchange them: `host:port`, with brackets around a host that contains colons."""
 
 import ipaddress
 
@@ -6,15 +6,15 @@ from ddpjob_rank.world import MAX_PORT
 
 
 def address_of(host: str, port: int) -> str:
-    """The address of a port of a host."""
+    """The host and the port as one address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """The parts of an address; the host without brackets.
+    """The host, without brackets, and the port of an address.
 
     Raises:
-        ValueError: It is not an address.
+        ValueError: The text is not an address.
     """
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -24,7 +24,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether it reaches only this machine; a name other than `localhost` may belong to any machine."""
+    """Whether the host is this machine's loopback; of names only `localhost` counts, as others may be any machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

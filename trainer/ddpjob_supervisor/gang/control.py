@@ -1,4 +1,4 @@
-"""The control port: where only supervisors of the same job talk to this one."""
+"""The control port, on which only supervisors of the same job can talk to this one."""
 
 import asyncio
 import socket
@@ -19,22 +19,23 @@ from .rendezvous import RELEASE, Rendezvous
 from .settings import Settings
 
 STRANGERS = 64
-"""How many unproved connections there may be that have said something, besides one of each node."""
+"""How many connections may be open that have sent something but no proof yet, in addition to one per node."""
 
 BACKLOG = 512
-"""How many connections can wait in the kernel while this process has no core, besides one of each node. The first
-packet of any further one is dropped, and its sender tries again only after a second: that way hundreds of strangers
-per second would keep a supervisor out."""
+"""How many connections can wait in the kernel while this process gets no CPU, in addition to one per node.
+
+The kernel drops the first packet of any further connection, and its sender tries again only after a second: with a
+shorter queue, hundreds of strangers per second would keep a supervisor out."""
 
 PROOF_SECONDS = 20.0
-"""How long a connection may take to prove itself: a supervisor takes milliseconds, or seconds on a busy machine."""
+"""How long a caller may take to prove itself: a supervisor takes milliseconds, or seconds on a busy machine."""
 
 
 @asynccontextmanager
 async def control_port(
     settings: Settings, rendezvous: Rendezvous, follower: Follower, service: CoordinatorService | None
 ) -> AsyncIterator[int]:
-    """Serves on the control port as long as the block runs, and yields its number.
+    """Serves the control port as long as the `async with` block runs, and yields the port's number.
 
     Raises:
         TrainerError: Another program uses the port.
@@ -58,7 +59,7 @@ async def control_port(
 
 
 class _Listener:
-    """Answers the first message of a caller, once it is proved."""
+    """Answers a caller's first message, once the caller has proved that it belongs to the job."""
 
     def __init__(
         self, settings: Settings, rendezvous: Rendezvous, follower: Follower, service: CoordinatorService | None
@@ -71,22 +72,22 @@ class _Listener:
         self._once = Once()
 
     def pushed_out(self, host: str) -> None:
-        """Says which host has lost a connection, since there are too many."""
+        """Logs that a connection from `host` is closed because there are too many."""
         self._once.warn(
             f"too many connections to the control port have not proved themselves: closing the one from {host}"
         )
 
     async def serve(self, connection: socket.socket) -> None:
-        """Serves one connection, which has said something, until it ends."""
+        """Serves one connection, on which something has arrived, until it ends."""
         try:
             link = await accepted(connection)
         except OSError:
-            return  # It is gone already.
+            return  # The caller has closed it already.
         host = link.peer_host
         try:
             await self._answer(link, await self._proved(link))
         except LinkLostError:
-            pass  # It is gone again.
+            pass  # The caller has closed the connection.
         except UnprovedError as error:
             self._once.warn(f"refused a connection to the control port from {host}: {error}", about=f"{host} knocks")
         except UnreadableError as error:
@@ -98,7 +99,7 @@ class _Listener:
             await link.close()
 
     async def _proved(self, link: TcpLink) -> Message:
-        """The first message, once it is proved to come from a supervisor of this job."""
+        """Waits for a caller's first message, and for the proof that it comes from a supervisor of this job."""
         if pushed_out := self._unproved.enter(link.peer_host, link):
             busiest, oldest = pushed_out
             self.pushed_out(busiest)

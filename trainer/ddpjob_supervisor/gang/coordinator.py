@@ -1,8 +1,8 @@
 """The coordinator's decisions: who has joined, which attempt runs, what ended it, and what comes next.
 
-Pure: its methods are called with what happens and when, and it leaves the messages to send in its outbox. What
-happens is noted first (`joined`, `left`, `said`, `found_stalled`, `blamed`, `tick`); then `_advance` leaves the state
-that is over. The states are in `states`.
+Pure: its methods are called with an event and its time, and put the messages to send into its outbox. Each event
+(`joined`, `left`, `said`, `found_stalled`, `blamed`, `tick`) is recorded first; then `_advance` leaves the present
+state if it is over. The states are in `states`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -68,14 +68,21 @@ from .states import (
 )
 
 SETTLING_SECONDS = 1.0
-"""A rank notices the loss of a peer at once; the loss of its whole node may be noticed a moment later."""
+"""How long to wait for the news that a node is lost, after ranks have lost a peer.
+
+A rank notices the loss of a peer at once, but the coordinator may notice the loss of that peer's node a moment later.
+"""
 
 PARTING_SECONDS = 3.0
-"""Within this time all nodes of a job that is suspended are told so. If only one is drained, a pod that takes its
-place takes longer than that to come up."""
+"""How long the other ranks may go on once a rank has ended because its node was told to stop.
+
+When a job is suspended, all its nodes are told to stop within this time. When only one node is drained, the wait
+costs nothing: the pod that replaces it takes longer to come up.
+"""
 
 EXAMINING_SECONDS = 5.0
-"""How long to examine each rank of a stalled gang: a moment is enough, but a busy node that is late looks guilty."""
+"""How long the ranks of a stalled gang are examined. A moment is enough, but a rank whose answer comes too late is
+blamed for the stall, and a busy node may answer late."""
 
 
 class Coordinator:
@@ -94,28 +101,28 @@ class Coordinator:
         check_first: bool = False,
         patience: float | None = None,
     ) -> None:
-        """Without an operator, which replaces lost nodes, `patience` limits the wait for missing ones."""
+        """`patience` is how many seconds to wait for missing nodes; None where an operator replaces them."""
         self.nodes = nodes
         self.members: dict[int, Member] = {}
         self.state: State = Gathering(now)
         self.current = Attempt(0, Ring(range(nodes), processes), now)
-        """The present attempt or, while the gang gathers, the last one; number 0 stands for none."""
+        """The present attempt or, while the gang gathers, the last one; number 0 if there has been none."""
         self.outbox: list[tuple[Sequence[int], Message]] = []
         self._processes = processes
         self._ledger = Ledger(limits)
         self._check_first = check_first
-        """Whether the machines are still to be tested."""
+        """Whether an attempt that tests the machines is still to run."""
         self._patience = patience
         self._lowest = 1
-        """The next attempt's number is at least this: lower ones may have been used."""
+        """The lowest number that the next attempt may have: lower ones may have been used."""
         self._newest: dict[int, int] = {}
         """The highest incarnation of each node that has joined."""
         self._done: set[int] = set()
-        """Nodes that are done and have left."""
+        """Nodes whose ranks have finished and whose supervisors have left."""
 
     @property
     def attempt(self) -> int:
-        """The present attempt's number, or the last one's."""
+        """The number of the present attempt or, while the gang gathers, of the last one."""
         return self.current.number
 
     @property
@@ -125,7 +132,7 @@ class Coordinator:
 
     @property
     def succeeded(self) -> bool:
-        """Whether rank 0's ranks are done."""
+        """Whether the program has finished: all ranks of node 0 are done."""
         return isinstance(self.state, Done) and self.state.succeeded
 
     @property
@@ -138,50 +145,53 @@ class Coordinator:
         """What is known about former attempts."""
         return self._ledger.past
 
-    # What happens.
+    # Events.
 
     def remember(self, attempt: int, past: Past) -> None:
-        """Takes in what a living supervisor knows of the time before this one: nothing, if it is new itself."""
+        """Adopts the history that a running supervisor has reported to this new coordinator.
+
+        `attempt` is the last attempt that the supervisor knows of, and `past` is empty if it is new as well.
+        """
         assert isinstance(self.state, Gathering), "a coordinator asks before its first attempt"
         self.state = replace(self.state, inherited=True)
         self.current.number = max(self.attempt, attempt)
         self._lowest = max(self._lowest, attempt + 1)
-        # Its numbers only grow, so the greatest is the newest.
+        # These counts only grow, so the greatest history is the newest.
         self._ledger.past = max(self.past, past, key=attrgetter("restarts", "failures", "ran"))
 
     def is_outdated(self, hello: Hello) -> bool:
-        """Whether a newer pod of the same node has joined: this one must not come back."""
+        """Whether a newer pod of the caller's node has joined: then the caller must not join again."""
         return hello.incarnation < self._newest.get(hello.node, 0)
 
     def joined(self, node: int, hello: Hello, address: str, now: float) -> None:
-        """A supervisor has joined, with nothing running."""
-        if node in self.members:  # Its former connection is dead, and that was not noticed.
+        """Records that a supervisor has joined. None of its ranks runs."""
+        if node in self.members:  # Its former connection has broken without notice.
             self.left(node, now)
         done = node in self._done and hello.incarnation == self._newest[node]
         self._newest[node] = max(hello.incarnation, self._newest.get(node, 0))
         self.members[node] = Member(hello.incarnation, address, hello.attempt, hello.domain)
         if done:
-            self._dismiss(node)  # It has not received its farewell.
+            self._dismiss(node)  # Its connection broke before the Farewell arrived.
         self._advance(now)
 
     def left(self, node: int, now: float) -> None:
-        """A supervisor's connection is lost."""
+        """Records that the connection of a supervisor is lost."""
         member = self.members.pop(node, None)
         if member is None or isinstance(self.state, Done):
             return
         if member.state is MemberState.DONE:
             self._done.add(node)
-        elif not isinstance(self.state, Gathering):  # Otherwise it had nothing running.
+        elif not isinstance(self.state, Gathering):  # While the gang gathers, no rank runs, so none is lost.
             self.current.left[node] = None if member.leaving else member.incarnation
             if member.state is MemberState.BUSY:
                 self._stop(now)
         self._advance(now)
 
     def said(self, node: int, message: Message, now: float) -> None:
-        """A message has come from a member; if it belongs to a former attempt, it changes nothing.
+        """Handles a message from a member. A message about a former attempt is ignored.
 
         Raises:
-            UnreadableError: It is about processes that are not the member's own.
+            UnreadableError: The message is about ranks of another node.
         """
         member = self.members.get(node)
         if member is None:
@@ -195,7 +205,7 @@ class Coordinator:
                 self._check_ranks(node, (beat["rank"] for beat in beats))
                 member.beats, member.running = tuple({**beat, "node": node} for beat in beats), running
                 self.current.progressed |= any(beat.get("step") is not None for beat in beats)
-                return  # By far the most frequent messages, and they end no state.
+                return  # No `_advance`: beats are by far the most frequent messages, and end no state.
             case Examined(attempt, observations) if attempt == self.attempt:
                 self._check_ranks(node, (observation.rank for observation in observations))
                 if isinstance(self.state, Stalled):
@@ -212,14 +222,14 @@ class Coordinator:
         self._advance(now)
 
     def _ended_some(self, node: int, member: Member, message: Failed | Idle | Finished, now: float) -> None:
-        """Ranks of a node have ended."""
+        """Reacts to the news that ranks of a node have failed or ended."""
         match self.state, message:
             case Running(), Failed(waited=True):
-                self.found_stalled(now, now)  # Another one did not come to the collective.
+                self.found_stalled(now, now)  # The rank timed out in a collective that another rank did not enter.
             case Stalled(), Failed(end=End() as end):
                 self._blame(node, end, now)
             case Stalled(), Failed(cause=cause, waited=waited) if waited or cause == PEER_LOST:
-                pass  # For the same reason, which is being found.
+                pass  # A consequence of the stall, whose reason is being found.
             case Running(), Failed(cause=cause) if cause == PEER_LOST and self._is_leaving:
                 self._part(now)
             case _, Failed():
@@ -227,16 +237,16 @@ class Coordinator:
             case state, Idle(_, ends, progressed):
                 member.state, self.current.ends[node] = MemberState.IDLE, ends
                 self.current.progressed |= progressed
-                # Nodes whose ranks have only waited, or lost a peer, say nothing new of a stall.
-                fell = isinstance(state, Stalled) and all(is_of_a_stall(end) for end in ends)
+                # Ranks that timed out in a collective, or lost a peer, tell nothing new about a stall.
+                known = isinstance(state, Stalled) and all(is_of_a_stall(end) for end in ends)
                 if isinstance(state, Running) and self._is_leaving and has_parted(ends):
                     self._part(now)
-                elif not is_well(ends) and not fell:  # If they have saved and stopped, the others are still saving.
+                elif not is_well(ends) and not known:  # After a save and a clean stop here, others are still saving.
                     self._stop(now)
             case Stopping(), Finished() if not member.leaving:
-                member.state = MemberState.IDLE  # There will be another attempt, in which it is done again.
+                member.state = MemberState.IDLE  # Its ranks take part in the next attempt, and finish again.
             case Preflight() | Running() | Stalled(), Finished() if node == 0:
-                # Without its supervisor there are no more attempts, and if all goes well none are needed.
+                # Node 0's supervisor leaves, and without it there can be no further attempt. Usually none is needed.
                 member.state = MemberState.DONE
                 self.state = Done(now, succeeded=True)
                 self._tell_all(Farewell())
@@ -250,7 +260,7 @@ class Coordinator:
                 raise UnreadableError(f"{rank} is not a rank of node {node}")
 
     def found_stalled(self, since: float, now: float) -> None:
-        """No rank makes progress: each is examined, and then ended."""
+        """Records that no rank makes progress since `since`, and has each rank examined; then they are ended."""
         if isinstance(self.state, Running):
             self.state, self.current.stall = Stalled(now), Stall(since)
             self._tell_busy(Examine(self.attempt))
@@ -261,35 +271,37 @@ class Coordinator:
         return isinstance(self.state, Stalled) and self.state.observations.keys() >= self._busy().keys()
 
     def observations(self) -> dict[int, Observation]:
-        """What is known so far about what each is doing, by rank; those of idle nodes have ended."""
+        """What each rank was found doing, as far as known, by rank. Ranks of nodes that are not busy have ended."""
         busy, ring, ends = self._busy(), self.current.ring, self.current.ends
-        everyone = range(self.nodes * self._processes)
-        found = {rank: observation_of(rank, None) for rank in everyone if ring.node_of(rank) not in busy}
+        all_ranks = range(self.nodes * self._processes)
+        found = {rank: observation_of(rank, None) for rank in all_ranks if ring.node_of(rank) not in busy}
         ended = (end for node in ends.keys() - busy.keys() for end in ends[node])
         found |= {end.rank: observation_of(end.rank, end) for end in ended}
-        told = self.state.observations if isinstance(self.state, Stalled) else {}
-        return found | {one.rank: one for node in told.keys() & busy.keys() for one in told[node]}
+        reported = self.state.observations if isinstance(self.state, Stalled) else {}
+        return found | {
+            observation.rank: observation for node in reported.keys() & busy.keys() for observation in reported[node]
+        }
 
     def blamed(self, rank: int | None, message: str, step: int | None, now: float) -> None:
-        """It is known now which rank stalls the gang, or that this cannot be found out."""
+        """Ends a stalled attempt: `rank` stalled it, or None if no rank could be singled out."""
         if isinstance(self.state, Stalled):
             node = None if rank is None else self.current.ring.node_of(rank)
             end = End(rank or 0, ExitCode.STALLED, now, STALLED, message, None, step)
             self._blame(node, end, now)
 
     def _blame(self, node: int | None, end: End, now: float) -> None:
-        """This is the reason of the stall; no node: it is no particular rank."""
+        """Ends a stalled attempt for the reason `end`; `node` is None if no particular rank is to blame."""
         assert self.current.stall is not None, "the gang has stalled"
         rank = None if node is None else end.rank
         self.current.stall = Stall(self.current.stall.since, node, rank, end.message)
         self._stop(now, incident_of(self.attempt, node or 0, end, self.members))
 
     def tick(self, now: float) -> None:
-        """Time has passed."""
+        """Leaves states whose time is over; to be called at `next_moment`."""
         self._advance(now)
 
     def next_moment(self) -> float | None:
-        """When `tick` has to be called even if nothing happens."""
+        """The time at which `tick` has to be called, whatever else happens; None: no state has a time limit now."""
         match self.state:
             case Gathering(since) if self._patience is not None:
                 return since + self._patience
@@ -303,10 +315,10 @@ class Coordinator:
                 return since + SETTLING_SECONDS
         return None
 
-    # What follows.
+    # Transitions.
 
     def _advance(self, now: float) -> None:
-        """Leaves a state that is over, and then the next one if that is over too."""
+        """Leaves the present state if it is over, and each following one that is over as well."""
         state = None
         while state is not self.state:
             state, busy = self.state, self._busy()
@@ -332,13 +344,13 @@ class Coordinator:
         return len(self.members) == self.nodes and not any(member.leaving for member in self.members.values())
 
     def _start(self, state: Gathering, now: float) -> None:
-        """All have joined, and the next attempt begins."""
+        """Begins the next attempt, for which all nodes have joined."""
         back = [node for node, incarnation in state.lost.items() if self.members[node].incarnation == incarnation]
-        if back:  # The pod is the same, so nothing else knows of this.
+        if back:  # The operator sees the same pod as before, so only the coordinator can report this incident.
             self._answer(self._lost(back[0], "its supervisor was out of reach", now), now)
             if isinstance(self.state, Done):
                 return
-        # Machines are tested in the order of their numbers, as they are named.
+        # The preflight names nodes by number, so it runs in the order of the numbers.
         check, domains = self._check_first, {node: member.domain for node, member in self.members.items()}
         order = None if check else order_of(domains)
         ring = Ring(range(self.nodes) if order is None else order, self._processes)
@@ -351,20 +363,23 @@ class Coordinator:
         self._tell_all(Start(self.attempt, port=0, members=members, past=self.past, check=check, order=order))
 
     def _next_number(self, state: Gathering) -> int:
-        """A number that no attempt has had, and no lower than the operator's."""
-        # After another coordinator a living supervisor may be in an attempt that those we asked did not know of.
+        """A number that no attempt has had, and that is at least the number that the operator expects."""
+        # A former coordinator may have started an attempt that the supervisors which answered did not know of.
         known = (member.attempt + (state.inherited and node > 0) for node, member in self.members.items())
         return max(self._lowest, *known)
 
     def _stop(self, now: float, verdict: Incident | None = None) -> None:
-        """The attempt is over: its ranks have nothing to save."""
+        """Ends the attempt, and its ranks at once: they have nothing to save. `verdict` is the reason, if known."""
         if isinstance(self.state, Preflight | Running | Stalled):
             self.current.ran = now - self.current.began
             self.state = Stopping(now, verdict)
             self._tell_busy(Stop(self.attempt))
 
     def _part(self, now: float) -> None:
-        """Ranks end because some nodes are told to stop: the others have a moment to hear of that themselves."""
+        """Waits PARTING_SECONDS before ranks are ended, because some nodes were told to stop.
+
+        The other nodes may be told to stop too within that time, and can then still save.
+        """
         if self.state == Running(self.state.since):
             self.state = Running(self.state.since, now)
 
@@ -375,14 +390,14 @@ class Coordinator:
 
     @property
     def _killed(self) -> dict[int, Member]:
-        """Those of the busy members that have ended their ranks by force: not those that are told to stop."""
+        """The busy members that are killing their ranks, by node; those told to stop let their ranks save instead."""
         return {node: member for node, member in self._busy().items() if not member.leaving}
 
     def _judge(self, state: Stopping, now: float) -> None:
-        """All ranks have ended: finds the cause, and who deals with it."""
+        """Finds out why the attempt ended, once all ranks have ended, and who deals with it."""
         current, gone = self.current, self._gone()
         failure = first_of(self.attempt, current.ends, current.heard)
-        # If a rank reported why it failed, and then hung, its report says more than what it was found doing.
+        # If a rank reported its failure and then hung, its report says more than the examination of the stall.
         incident = failure if failure is not None and is_explained(failure) else state.verdict or failure
         if incident is not None and is_consequence(incident):
             if not gone and state.settling_since is None:
@@ -405,14 +420,14 @@ class Coordinator:
             self._answer(self._stopped(now), now)
 
     def _gone(self) -> list[int]:
-        """Nodes that left in this attempt, or are about to."""
+        """The nodes that left during this attempt, and those that were told to stop."""
         leaving = (node for node, member in self.members.items() if member.leaving)
         return [*self.current.left, *leaving]
 
     def _go_on_without(self, node: int, now: float) -> None:
-        """No rank failed by itself: a node left. An operator brings it back."""
+        """Continues after a node left and no rank failed by itself: with an operator, which brings the node back."""
         well = all(map(is_well, self.current.ends.values())) and not any(self.current.left.values())
-        if self._patience is not None and well:  # All were told to stop.
+        if self._patience is not None and well:  # All nodes were told to stop, and did.
             self.state = Done(now)
             self._tell_all(Farewell())
         elif self._patience is not None:
@@ -424,7 +439,7 @@ class Coordinator:
 
     def _answer(self, incident: Incident, now: float) -> None:
         """Answers an incident with another attempt in place, or leaves it to the operator."""
-        lost = self._patience is not None and self._gone()  # Without an operator nobody brings a node back.
+        lost = self._patience is not None and self._gone()  # Without an operator, nothing replaces a lost node.
         left = self._someone_is_done or self._check_first or lost or self._is_for_the_operator(incident)
         if left or not self._ledger.takes(incident, now, progressed=self._got_somewhere):
             self._give_up(incident, now)
@@ -432,10 +447,10 @@ class Coordinator:
             self.state = Gathering(self.state.since)
 
     def _is_for_the_operator(self, incident: Incident) -> bool:
-        """Whether the job may have to end, since training got no further, or the rank needs a new pod.
+        """Whether this may be a crash loop, which only the operator can end, or the rank needs a new pod.
 
-        It does if it raised an error of its own before it got anywhere: here it would only raise it again. Without an
-        operator there are no other pods, and nothing that ends a job.
+        A rank that raised an error of its own before any progress needs a new pod: in the same pod it would raise the
+        error again. Without an operator the answer is no: there are no new pods, and nothing ends the job.
         """
         if self._patience is not None:
             return False
@@ -458,14 +473,17 @@ class Coordinator:
         self.members[node].state = MemberState.DONE
         self.outbox.append(([node], Farewell()))
 
-    # Incidents that no rank has reported.
+    # Incidents that no rank reports.
 
     def _lost(self, node: int, message: str, now: float) -> Incident:
         first = self.current.ring.first_rank(node)
         return Incident(self.attempt, node, End(first, ExitCode.PEER_LOST, now, PeerLostError.cause, message))
 
     def _stuck(self, busy: dict[int, Member], verdict: Incident | None, now: float) -> Incident:
-        """Some ranks do not end, although they were killed. What they hold, such as a GPU, is not released."""
+        """The incident that ranks still exist although they were killed, and hold resources such as a GPU.
+
+        `busy` are the members whose ranks have not ended; `verdict` is why the attempt was ended.
+        """
         if verdict is not None and verdict.end.cause == DEVICE_FAILED:
             return verdict
         (node, member), *_ = busy.items()
@@ -479,18 +497,18 @@ class Coordinator:
         return incident_of(self.attempt, node, end, busy)
 
     def _stopped(self, now: float) -> Incident:
-        """The attempt is over although no rank failed and no node left."""
+        """The incident that the attempt is over although no rank failed and no node left."""
         ends = ((node, end) for node, ends in sorted(self.current.ends.items()) for end in ends)
-        saved = (one for one in ends if one[1].exit_code == ExitCode.SAVED_AND_STOPPED)
+        saved = (pair for pair in ends if pair[1].exit_code == ExitCode.SAVED_AND_STOPPED)
         node, rank = next(((node, end.rank) for node, end in saved), (0, 0))
         message = "it stopped, although its supervisor had not been told to"
         return Incident(self.attempt, node, End(rank, ExitCode.SAVED_AND_STOPPED, now, "Stopped", message))
 
-    # What is said.
+    # Messages to the members.
 
     def _busy(self) -> dict[int, Member]:
         """The members whose ranks run, by node."""
-        return {node: one for node, one in sorted(self.members.items()) if one.state is MemberState.BUSY}
+        return {node: member for node, member in sorted(self.members.items()) if member.state is MemberState.BUSY}
 
     def _tell_busy(self, message: Message) -> None:
         self.outbox.append(([*self._busy()], message))
@@ -499,6 +517,6 @@ class Coordinator:
         self.outbox.append((sorted(self.members), message))
 
     def drained(self) -> Iterator[tuple[Sequence[int], Message]]:
-        """The messages to send and their receivers, once."""
-        said, self.outbox = self.outbox, []
-        yield from said
+        """Yields each message to send with the nodes that receive it, and empties the outbox."""
+        messages, self.outbox = self.outbox, []
+        yield from messages

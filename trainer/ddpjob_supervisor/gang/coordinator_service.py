@@ -1,4 +1,4 @@
-"""Rank 0's supervisor as the gang's coordinator: passes events to `Coordinator`, and sends what that decides."""
+"""Rank 0's supervisor as the gang's coordinator: passes events to `Coordinator`, and sends what is in its outbox."""
 
 import asyncio
 import contextlib
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 LOOK_SECONDS = 0.5
-"""Between two looks at the gang."""
+"""Seconds between two looks at the gang."""
 
 STALL_LOOK_SECONDS = 1.0
-"""Between two looks for a stall: each goes through all ranks of the gang, and none stalls that fast."""
+"""Seconds between two checks for a stall, each of which goes through all ranks of the gang."""
 
 PATIENT_SECONDS = 5.0
-"""A wait of up to this long for a node that is started by hand is not worth a message."""
+"""The wait for nodes that are started by hand is not logged before it has lasted this long."""
 
 AGAIN_SECONDS = 2.0
-"""Between two announcements to living supervisors that have not answered: they are busy, or the network is."""
+"""Seconds until this supervisor announces itself again to those that have not answered, being busy or unreachable."""
 
 ENDING = frozenset({Phase.RUNNING, Phase.STOPPING})
-"""The phases that may still go on when the ranks of this node have ended by themselves."""
+"""The phases in which the attempt has not been judged yet, although this node's ranks may have ended."""
 
 
 class CoordinatorService:
@@ -57,12 +57,12 @@ class CoordinatorService:
         self.on_beats: Callable[[int, Sequence[Mapping[str, Any]]], None] = lambda *_: None
         """Called with beats that have just arrived, and their attempt."""
         self.on_change: Callable[[], None] = lambda: None
-        """Called when something may have changed that readers want to know at once."""
+        """Called when something may have changed that readers of the status page want to know at once."""
         self._links: dict[int, Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._listening_on = 0
         self._silent: Sequence[str] = ()
-        """Living supervisors that have not answered yet."""
+        """Addresses of supervisors that have not answered the Announce yet."""
         self._announcing: asyncio.Task[None] | None = None
         self._once = Once()
         self._moved = asyncio.Event()
@@ -72,14 +72,17 @@ class CoordinatorService:
         self._stalls = Stalls(settings.stall_timeout)
 
     async def inherit(self, listening_on: int) -> None:
-        """Learns about the past from the living supervisors, if this pod replaces a former one."""
-        if self._settings.peers[1:]:  # Even if none answers: the living ones will connect, and know more.
+        """Asks the other supervisors for the gang's history, if this pod replaces a former one.
+
+        `listening_on` is this supervisor's control port.
+        """
+        if self._settings.peers[1:]:  # Even if no peer answers now: those that connect later bring their own history.
             self.coordinator.remember(self._settings.attempt - 1, Past())
         self._listening_on, self._silent = listening_on, self._settings.peers[1:]
         await self._announce()
 
     async def _announce(self) -> None:
-        """Tells those that have not answered yet where rank 0 is: they may know only where a former one was."""
+        """Sends rank 0's address to each supervisor that has not answered yet, and may know only the former one."""
         announce = Announce(self._settings.uid, self._settings.incarnation, f":{self._listening_on}")
         asked, self._silent = self._silent, ()
         answers = await asyncio.gather(*(announce_to(address, announce, self._settings) for address in asked))
@@ -90,10 +93,10 @@ class CoordinatorService:
         self._silent = tuple(address for address, answer in zip(asked, answers, strict=True) if answer is None)
 
     async def serve(self, link: Link, hello: Hello) -> None:
-        """Accepts a member, and listens to it until it leaves.
+        """Accepts a member, and handles its messages until it leaves.
 
         Raises:
-            UnreadableError: It has sent something unintelligible, and counts as gone.
+            UnreadableError: The member has sent an invalid message, and counts as gone.
         """
         refusal = self._refusal(hello)
         if refusal is not None:
@@ -119,7 +122,7 @@ class CoordinatorService:
             raise
 
     def _take_in(self, link: Link, hello: Hello) -> None:
-        """Adds a member, all at once: nothing may be sent on a connection that the coordinator does not know yet."""
+        """Adds a member without awaiting: nothing may be sent on its link before the coordinator knows of it."""
         node, former = hello.node, self._links.get(hello.node)
         if former is not None:
             closing = asyncio.create_task(former.close())
@@ -152,7 +155,7 @@ class CoordinatorService:
         return None
 
     async def finish(self) -> None:
-        """Waits until an attempt that is ending has been judged: the others have to be told what to do."""
+        """Waits until the ending attempt has been judged, because the other supervisors still need instructions."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SILENT_SECONDS):
                 while self.coordinator.phase in ENDING:
@@ -160,13 +163,13 @@ class CoordinatorService:
                     await self._moved.wait()
 
     async def close(self) -> None:
-        """Closes all connections, once everything is sent."""
+        """Closes all connections once everything is sent."""
         if self._announcing is not None:
             self._announcing.cancel()
         await asyncio.gather(*self._closing, *(link.close() for link in self._links.values()))
 
     async def look_after(self) -> None:
-        """Looks at the ranks' heartbeats now and then, and shows the members that it is alive."""
+        """Pings the members and checks the gang for stalls and missing nodes, until it is canceled."""
         pinged = announced = looked = 0.0
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -181,10 +184,10 @@ class CoordinatorService:
                 looked = now
                 self._look_for_stalls(now)
             self._look_for_nodes()
-            self.on_change()  # Some news, such as stragglers, comes with beats: too many to call it for each.
+            self.on_change()  # Here for news from beats too, such as stragglers: beats are too many for a call each.
 
     def _announce_again(self) -> None:
-        """Without a word of this rank 0 a node looks for the former one, for as long as it has patience."""
+        """Announces rank 0 again to supervisors that have not answered: they keep looking for the former rank 0."""
         idle = self._announcing is None or self._announcing.done()
         if self._silent and idle and isinstance(self.coordinator.state, Gathering):
             self._announcing = asyncio.create_task(self._announce())
@@ -199,7 +202,7 @@ class CoordinatorService:
                 self._act()
 
     def _look_for_nodes(self) -> None:
-        """Logs which ones are missing, for people who start them by hand."""
+        """Logs which nodes are missing, for people who start them by hand."""
         coordinator = self.coordinator
         waits = isinstance(coordinator.state, Gathering) and self._now() > coordinator.state.since + PATIENT_SECONDS
         if waits and self._settings.patience is not None and coordinator.missing:
@@ -207,11 +210,11 @@ class CoordinatorService:
             self._once.warn(f"waiting for node {missing} of {self._settings.nodes}")
 
     def beats(self) -> dict[int, dict[str, Any]]:
-        """The last report of each process of the gang."""
+        """The last report of each process of the gang, by rank."""
         return {beat["rank"]: beat for member in self.coordinator.members.values() for beat in member.beats}
 
     def _act(self) -> None:
-        """Sends what the coordinator wants to send, and looks again when it wants to."""
+        """Sends the coordinator's messages, and schedules its next tick."""
         coordinator = self.coordinator
         if coordinator.examined:
             self._blame()
@@ -249,11 +252,11 @@ class CoordinatorService:
         return replace(message, port=self._port_of[key])
 
     def _now(self) -> float:
-        """Seconds of the epoch, by a clock that neither goes back nor jumps."""
+        """Seconds since the epoch, by a clock that neither goes back nor jumps."""
         return time.monotonic() + self._ahead
 
     def _port(self) -> int:
-        """The first attempt's store is where the contract says; every other one has a port that none has had."""
+        """The port of an attempt's store: MASTER_PORT for the first attempt, and a new one for each later attempt."""
         port = self._settings.master_port
         while not port or port in self._ports:
             port = free_port(self._settings.listen)

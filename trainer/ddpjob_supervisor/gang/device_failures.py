@@ -1,8 +1,8 @@
-"""When a rank's end is its GPU's fault. Pure.
+"""Whether a broken GPU is the cause of a rank's failure. Pure.
 
-A GPU that broke while a program ran into an error of its own did not cause that error: an exception of Python's, a
-mistake in the configuration, memory that ran out are believed. What could be anybody's fault is not: a signal, an
-exit code without a word, an error of CUDA's, a peer that is lost, a rank that waited in vain.
+A rank's own explanation counts, even if its GPU broke at the same time: a Python exception, a configuration error, or
+running out of memory. The GPU is blamed only for failures that it may have caused: a signal, an exit code without a
+report, a CUDA error, a lost peer, a collective that timed out.
 """
 
 from collections.abc import Sequence
@@ -19,21 +19,24 @@ from .messages import End
 DEVICE_FAILED = DeviceFailedError.cause
 
 OPEN = frozenset({DEVICE_FAILED, PEER_LOST, STALLED})
-"""Causes of which a GPU may be the cause, or which do not say what about it."""
+"""Causes that a broken GPU may lie behind. DEVICE_FAILED is one, because it does not say what broke."""
 
 
 def is_open(end: End) -> bool:
-    """Whether a rank has failed, and what it says of that may be the consequence of a broken GPU."""
+    """Whether a rank has failed in a way that a broken GPU may have caused."""
     if end.cause == TrainerError.cause:
         return end.exception is None or cuda_error(end.message) is not None
     return end.cause in OPEN
 
 
 def judged(end: End, facts: Sequence[Fact]) -> End:
-    """An open end in the light of what has happened to the rank's GPUs, the gravest first."""
+    """Adds to an open end what happened to the rank's GPUs: a broken GPU becomes its cause, all else a note.
+
+    `facts` has the most severe fact first.
+    """
     if not facts:
         return end
-    gravest = facts[0]
-    if gravest.meaning is Meaning.BROKEN and end.cause != DEVICE_FAILED:
-        return replace(end, cause=DEVICE_FAILED, message=gravest.message, exception=None, waited="")
-    return replace(end, message=f"{end.message}; {gravest.message}")
+    worst = facts[0]
+    if worst.meaning is Meaning.BROKEN and end.cause != DEVICE_FAILED:
+        return replace(end, cause=DEVICE_FAILED, message=worst.message, exception=None, waited="")
+    return replace(end, message=f"{end.message}; {worst.message}")

@@ -1,6 +1,6 @@
-"""The verdict at exit: with which code a node's supervisor leaves, and what it reports. Pure, but for that file.
+"""The verdict at exit: a supervisor's exit code, and its failure report. Pure, except that it writes the report.
 
-An operator may see the end of any pod first, so each report names the incident that ended the attempt.
+The operator may see the end of any pod first, so each report names the incident that ended the attempt.
 """
 
 from collections.abc import Sequence
@@ -20,25 +20,25 @@ class Membership(Enum):
     """Who decides what this supervisor does once its ranks have ended."""
 
     FOLLOWING = "following"
-    """The coordinator, which may have them started again."""
+    """The coordinator: it may start another attempt."""
     LEAVING = "leaving"
-    """It was told to stop, and leaves. If its ranks are done, the coordinator has to know that first."""
+    """The supervisor itself: it was told to stop, and exits. If its ranks are done, it reports that first."""
     DISMISSED = "dismissed"
-    """Nobody leads any more, or this node is done: it leaves with its ranks' exit code."""
+    """The supervisor itself: the coordinator has sent Farewell. It exits with its ranks' exit code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a supervisor leaves."""
+    """How a supervisor exits."""
 
     code: int
     failure: End | None = None
-    """What it reports; None: there is no failure to report."""
+    """The failure to report; None: there is none."""
     incident: Incident | None = None
-    """What ended the attempt everywhere, where the coordinator has said so."""
+    """The incident that ended the attempt on all nodes, if the coordinator has reported one."""
 
     def report(self, attempt: int, node: int | None, file: Path | None) -> None:
-        """Leaves the failure report; `node` is the node's number where the rank does not show it."""
+        """Writes the failure report to `file`. `node` is the node's number, unless it follows from the rank."""
         if self.failure is not None:
             end, incident = self.failure, None if self.incident is None else self.incident.to_document()
             parts = (end.rank, end.exit_code, end.cause, end.exception, end.message, end.step)
@@ -46,7 +46,7 @@ class Verdict:
 
 
 def of_ranks(ends: Sequence[End]) -> Verdict:
-    """The verdict on a node's own ranks. The loss of a peer is no reason where there is another one."""
+    """The verdict on a node's own ranks. The first failure counts; a lost peer only if there is no other failure."""
     failures = (end for end in ends if end.cause)
     failed = min(failures, key=lambda end: (end.cause == PEER_LOST, end.time), default=None)
     if failed is not None:
@@ -56,13 +56,13 @@ def of_ranks(ends: Sequence[End]) -> Verdict:
 
 
 def of_incident(incident: Incident, node: int, rank: int, failed_first: str) -> Verdict:
-    """The verdict if the operator deals with an incident: each pod of the gang ends, and reports which rank it was.
+    """The verdict if the operator deals with an incident: each pod of the gang ends, and reports which rank failed.
 
     Args:
         incident: What ended the attempt.
-        node: This node.
-        rank: The first of its ranks.
-        failed_first: The rank that failed first, in words.
+        node: This node's number.
+        rank: The first rank of this node.
+        failed_first: The rank that failed first, as text.
     """
     end = incident.end
     if incident.node == node:
@@ -73,12 +73,12 @@ def of_incident(incident: Incident, node: int, rank: int, failed_first: str) -> 
 
 
 def once_ended(membership: Membership, ends: Sequence[End], *, done: bool, connected: bool) -> Verdict | None:
-    """The verdict once all ranks of a node have ended, `done` or not; None: the coordinator has the next word."""
+    """The verdict once all ranks of a node have ended, `done` or not; None: the coordinator decides what follows."""
     match membership:
         case Membership.DISMISSED:
             return of_ranks(ends)
         case Membership.LEAVING if not done:
             return of_ranks(ends)
-        case Membership.LEAVING if not connected:  # The ranks have finished, but no coordinator has heard of it.
+        case Membership.LEAVING if not connected:  # The ranks are done, but the coordinator could not be told.
             return Verdict(ExitCode.SAVED_AND_STOPPED)
     return None

@@ -17,67 +17,69 @@ PEER_LOST = PeerLostError.cause
 STALLED = "Stalled"
 
 FRUITLESS = 2
-"""After this many attempts in a row that got nowhere there is no further restart in place: new pods may help."""
+"""After this many consecutive attempts without progress there is no further restart in place: new pods may help."""
 
 LOOP = 3
-"""This many incidents in a row at which training got no further are a crash loop; only the operator ends a job."""
+"""This many consecutive incidents without progress between them are a crash loop; only the operator ends a job."""
 
 INTERRUPTED = SIGNAL_BASE + SIGINT
-"""The exit code of a rank that was told to stop by SIGINT, and did: by itself, not after the same step as others."""
+"""The exit code of a rank that stopped because of SIGINT: at once, not after the same step as the other ranks."""
 
 WELL = frozenset({ExitCode.DONE, ExitCode.SAVED_AND_STOPPED, INTERRUPTED})
 
 MOST_CODE = 255
-"""No process ends with a higher exit code."""
+"""The highest exit code that a process can have."""
 
 LONG_SECONDS = 60.0
-"""An attempt of a program that reports no steps got somewhere if it ran for this long."""
+"""An attempt of a program that reports no steps counts as progress if it ran for this long."""
 
 KILLED_SECONDS = 30.0
-"""A process that still exists this long after SIGKILL waits in the kernel, perhaps forever, or frees much memory."""
+"""How long to wait for the end of killed ranks: a process that exists longer waits in the kernel, perhaps forever."""
 
 Ends = Mapping[int, Sequence[End]]
-"""By node number, how its ranks ended."""
+"""How the ranks of each node ended, by node number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is restarted in place, and how often; the rest is left to the operator."""
+    """Which incidents are answered by a restart in place, and how often; the rest is left to the operator."""
 
     restarts: int = 0
-    """Within the window."""
+    """How many restarts in place are allowed within the window."""
     window_seconds: float = 3600.0
     left_codes: frozenset[int] = frozenset()
-    """Exit codes of a rank about which only the operator decides."""
+    """Exit codes of a rank that are left to the operator."""
     left_causes: frozenset[str] = frozenset()
+    """Causes of a failure that are left to the operator."""
 
 
 @dataclass(slots=True)
 class Ledger:
-    """The past of this gang, to which each attempt adds."""
+    """Keeps the history of this gang, and decides by it whether another restart in place is allowed."""
 
     limits: Limits
     past: Past = field(default_factory=Past)
 
     def ran(self, seconds: float, *, failed: bool) -> None:
-        """The ranks of an attempt have run for this long; `failed`: until one failed or a node was lost."""
+        """Adds the running time of an attempt; `failed`: it ended because a rank failed or a node was lost."""
         self.past = replace(self.past, ran=self.past.ran + seconds, failures=self.past.failures + failed)
 
     def got_somewhere(self) -> None:
-        """An attempt that no failure ended got somewhere."""
+        """Records that an attempt made progress, and ended without a failure."""
         self.past = replace(self.past, fruitless=0)
 
     def gets_no_further(self, incident: Incident) -> bool:
-        """Whether this incident is one of a row in which training got no further, by the operator's rule.
+        """Whether this incident and those of the attempts before it are a crash loop, by the operator's rule.
 
-        An attempt that ended because a node was lost interrupts such a row.
+        They are if there was one in each of the last LOOP attempts, and none of them got further than the first. An
+        attempt that ended because a node was lost leaves no incident here, and so interrupts a loop.
         """
-        row = [one for one in (*self.past.incidents, incident) if one.attempt > incident.attempt - LOOP]
-        steps = [one.end.step for one in row if one.end.step is not None]
+        recent = [past for past in (*self.past.incidents, incident) if past.attempt > incident.attempt - LOOP]
+        steps = [past.end.step for past in recent if past.end.step is not None]
         return len(steps) == LOOP and max(steps) == steps[0]
 
     def takes(self, incident: Incident, now: float, *, progressed: bool) -> bool:
-        """Whether one more restart in place answers an incident; then it is counted."""
+        """Whether to answer an incident with a restart in place; if so, counts the restart."""
         past, limits = self.past, self.limits
         past = replace(past, fruitless=0 if progressed else past.fruitless + 1)
         recent = tuple(time for time in past.recent if now - time < limits.window_seconds)
@@ -93,11 +95,11 @@ class Ledger:
 def first_of(attempt: int, ends: Ends, heard: Mapping[int, float]) -> Incident | None:
     """The incident that ended an attempt; None if no rank failed.
 
-    By the operator's rules: a rank that was killed or raised an error of its own comes before one that waited in a
-    collective until it gave up, and that one before one that lost a peer. Within one kind the earlier end is first;
-    ends at the same moment are a tie. Nodes' clocks differ: `heard` says when each node's first failure was heard of,
-    and its own clock only how much later its others came. If ranks have waited, the one that did not come is named,
-    where it is known.
+    The rules are the operator's. A rank that was killed or raised an error of its own comes first, then a rank that
+    timed out in a collective, then a rank that lost a peer. Within one kind the earliest end is first; ends at the
+    same moment are a tie. The clocks of nodes differ: the time of a node's first failure is `heard`, when the
+    coordinator received it, and the node's own clock only tells how much later its other failures came. If ranks
+    timed out in a collective, the rank that did not enter it is named, if it is known.
     """
     failures = []
     for node, all_ends in ends.items():
@@ -115,23 +117,24 @@ def first_of(attempt: int, ends: Ends, heard: Mapping[int, float]) -> Incident |
 
 
 WAITED = 1
-"""The kind of a rank that waited for others until it gave up."""
+"""The kind of a failure in which a rank timed out in a collective."""
 
 
 def _kind(end: End) -> int:
+    """How far a failure is from the cause: 0 for a rank's own failure, WAITED, or 2 for the loss of a peer."""
     return WAITED if end.waited else 2 if end.cause == PEER_LOST else 0
 
 
 def not_entered(ends: Ends) -> tuple[int, End] | None:
-    """The node and the rank for which others waited until they gave up; None if all had begun as many collectives.
+    """The rank that did not enter a collective in which others timed out, as its node and its end.
 
-    It need not have failed: it may be one that was ended with the others.
+    The rank need not have failed: it may have been ended with the others. None: all had begun as many collectives.
     """
     everyone = [(node, end) for node, all_ends in ends.items() for end in all_ends]
     most: dict[str, int] = {}
     for _, end in everyone:
         most |= {group: max(number, most.get(group, number)) for group, number in end.begun.items()}
-    for node, end in sorted(everyone, key=lambda one: one[1].rank):
+    for node, end in sorted(everyone, key=lambda pair: pair[1].rank):
         for group, number in sorted(end.begun.items()):
             if number < most[group]:
                 message = (
@@ -143,15 +146,15 @@ def not_entered(ends: Ends) -> tuple[int, End] | None:
 
 
 def observation_of(rank: int, end: End | None) -> Observation:
-    """What a rank that has ended was found doing: one that waited until it gave up did wait."""
+    """The observation of a rank that has ended. If it timed out in a collective, it counts as still waiting there."""
     if end is None or not end.waited:
         return Observation(rank, ENDED)
-    # Its state is that of a process that waits: it was in no other one for all that time.
+    # The state of a process that waits (S), in which it was until its timeout.
     return Observation(rank, "S", where=end.waited, communicates=True, sequences=end.begun)
 
 
 def incident_of(attempt: int, node: int, end: End, nodes: Iterable[int], *, tied: bool = False) -> Incident:
-    """The incident of one node, with which all these nodes failed."""
+    """An incident that began with the end of a rank on `node`; `nodes` are all nodes that failed."""
     others = sorted({*nodes} - {node})
     return Incident(attempt, node, end, tied, len(others), tuple(others[:NAMED]))
 
@@ -162,31 +165,31 @@ def is_well(ends: Sequence[End]) -> bool:
 
 
 def has_parted(ends: Sequence[End]) -> bool:
-    """Whether a node's ranks ended because some were told to stop: these did, or lost a peer that did."""
+    """Whether a node's ranks ended because ranks were told to stop: they stopped, or lost a peer that had stopped."""
     none_failed = all(not end.cause or end.cause == PEER_LOST for end in ends)
     return none_failed and any(end.cause or end.exit_code == INTERRUPTED for end in ends)
 
 
 def is_consequence(incident: Incident) -> bool:
-    """Whether it only says that another process went away."""
+    """Whether the failure only shows that another process is gone."""
     return incident.end.cause == PEER_LOST
 
 
 def is_of_a_stall(end: End) -> bool:
-    """Whether a rank has only waited for another one, or lost it."""
+    """Whether a rank's end is a consequence of a stall: it timed out in a collective, or lost a peer."""
     return bool(end.waited) or end.cause == PEER_LOST
 
 
 def is_explained(incident: Incident) -> bool:
-    """Whether the rank itself has said what went wrong, and it was its own failure."""
+    """Whether the rank reported an exception that was its own failure, not a consequence of another's."""
     return incident.end.exception is not None and not is_consequence(incident)
 
 
 def left_to_operator(text: str) -> tuple[frozenset[int], frozenset[str]]:
-    """Exit codes and causes of `2,40-45,ConfigError`.
+    """Parses exit codes and causes, such as `2,40-45,ConfigError`.
 
     Raises:
-        ConfigError: A range in it is not valid.
+        ConfigError: An item is neither an exit code, a range of them, nor a cause.
     """
     codes: set[int] = set()
     causes: set[str] = set()

@@ -17,22 +17,23 @@ from .proof import CALLER, LISTENER, Role, Seals, SecretDiffersError, UnprovedEr
 LINE_BYTES = 1 << 20
 
 FIRST_BYTES = 4096
-"""The longest line that is read before there is proof."""
+"""The longest line that is read from a peer that has not proved itself yet."""
 
 
 SILENT_SECONDS = 10.0
-"""A peer that has sent nothing for this long is gone: a machine that loses power does not say goodbye."""
+"""A peer that has sent nothing for this long counts as gone: a machine that loses power closes no connection."""
 
 PING_SECONDS = 1.0
 
 CONNECT_SECONDS = 2.0
-"""A peer that does not accept a connection within this time is gone: packets to a lost pod's address are dropped."""
+"""A peer that does not accept a connection within this time counts as gone: packets to a lost pod are dropped."""
 
 NAME_SECONDS = 30.0
-"""How long to look up a name: a resolver waits 5 s for a dead server, for each domain that it tries."""
+"""How long a name lookup may take: a resolver waits 5 s for a dead server, once for each search domain."""
 
 NOT_DIRECT = "a relay, a proxy or NAT is between the supervisors, which have to reach each other directly"
-"""Whoever passes their words on need not have the secret, and would be taken for the one whose words they are."""
+"""Why a relayed connection is refused: a relay forwards valid seals without having the secret, and would be mistaken
+for the supervisor that made them."""
 
 
 class LinkLostError(Exception):
@@ -40,7 +41,7 @@ class LinkLostError(Exception):
 
 
 class TcpLink:
-    """Over the control port."""
+    """A connection over the control port."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -57,12 +58,12 @@ class TcpLink:
 
     @property
     def there(self) -> str:
-        """The other end."""
+        """The other end of the connection, as `host:port`."""
         return address_of(*self._end("peername"))
 
     @property
     def peer_host(self) -> str:
-        """The other side's address; empty if it was gone before that could be read."""
+        """The other side's IP address; empty if the connection ended before the address could be read."""
         return self._end("peername")[0]
 
     def _end(self, name: str) -> tuple[str, int]:
@@ -70,21 +71,21 @@ class TcpLink:
         return plain(str(host)), port
 
     def send(self, message: Message, line: bytes = b"") -> None:
-        """Says something; that the other side is gone is found out by `receive`.
+        """Sends a message. If the other side is gone, nothing happens here: `receive` raises.
 
-        `line` is what `to_line` makes of it, where that is known already.
+        `line` is the encoded message, for callers that have it already.
         """
         if not self._writer.is_closing():
             line = line or to_line(message)
             self._writer.write(self._ours.sealed(line) if self._ours else line)
 
     async def receive(self) -> Message:
-        """What the other says next.
+        """Waits for the next message.
 
         Raises:
-            LinkLostError: Nothing more will come.
-            UnreadableError: It is no message.
-            UnprovedError: It does not come from the other side.
+            LinkLostError: The connection is lost.
+            UnreadableError: What was received is not a message.
+            UnprovedError: Its seal is wrong.
         """
         try:
             async with asyncio.timeout(SILENT_SECONDS):
@@ -94,7 +95,7 @@ class TcpLink:
         return from_line(self._theirs.opened(line) if self._theirs else line)
 
     async def _line(self, most: int) -> bytes:
-        """The next line, of at most this many bytes. The reader buffers only FIRST_BYTES: it may be a stranger's."""
+        """The next line, of at most `most` bytes. The reader buffers only FIRST_BYTES: the peer may be a stranger."""
         line = bytearray()
         while True:
             try:
@@ -107,12 +108,12 @@ class TcpLink:
                 return bytes(line)
 
     async def say_first(self, words: Hello | Announce, secret: bytes) -> Message:
-        """Sends a first message, proves it, and returns the answer.
+        """Sends a first message, sends it again with proof, and returns the answer.
 
         Raises:
             LinkLostError: There is no answer.
-            UnreadableError: It is not a message.
-            UnprovedError: It does not come from a supervisor that has the secret.
+            UnreadableError: The answer is not a message.
+            UnprovedError: The answer does not come from a supervisor that has the secret.
             SecretDiffersError: The other side has another secret.
         """
         words = replace(words, nonce=nonce(), at=self.here)
@@ -120,7 +121,7 @@ class TcpLink:
         match await self.receive():
             case Challenge(theirs):
                 self._seal(secret, CALLER, words.nonce, theirs)
-            case Refused(reason):  # Perhaps another version; but anyone could send this.
+            case Refused(reason):  # It carries no proof, so its reason may be wrong.
                 raise UnprovedError(f"it refuses this supervisor: {shown(reason)}")
             case _:
                 raise UnprovedError("the server there does not ask for proof that this supervisor belongs to its job")
@@ -133,11 +134,11 @@ class TcpLink:
             ) from error
 
     async def ask_for_proof(self, callers_nonce: str, secret: bytes) -> Message:
-        """The first message again, with proof, from a caller that has sent it without.
+        """Asks a caller to send its first message again, with proof, and returns that message.
 
         Raises:
-            LinkLostError: It does not come.
-            UnprovedError: It does not come from a supervisor that has the secret.
+            LinkLostError: The caller does not send it.
+            UnprovedError: The caller does not have the job's secret.
         """
         ours = nonce()
         self.send(Challenge(ours))
@@ -145,15 +146,15 @@ class TcpLink:
         return await self.receive()
 
     def _seal(self, secret: bytes, role: Role, callers_nonce: str, listeners_nonce: str) -> None:
-        seals = {one: Seals(secret, one, callers_nonce, listeners_nonce) for one in (CALLER, LISTENER)}
+        seals = {sender: Seals(secret, sender, callers_nonce, listeners_nonce) for sender in (CALLER, LISTENER)}
         self._ours = seals.pop(role)
         (self._theirs,) = seals.values()
 
     async def close(self) -> None:
-        """Closes the connection once everything is sent, or the other side accepts no more."""
+        """Closes the connection once everything is sent, or the other side has accepted nothing for PING_SECONDS."""
         self._writer.close()
-        # A separate future, since cancelling it would leave it cancelled for the next waiter. Its result is read
-        # here, since the closer may be cancelled meanwhile, and asyncio prints errors that nobody has read.
+        # A separate future, because a cancellation of `wait_closed` itself would reach the next waiter too. The
+        # callback reads its result: if this task is cancelled, nobody else does, and asyncio prints unread errors.
         closing = asyncio.ensure_future(self._writer.wait_closed())
         closing.add_done_callback(lambda closed: closed.cancelled() or closed.exception())
         await asyncio.wait([closing], timeout=PING_SECONDS)
@@ -162,15 +163,15 @@ class TcpLink:
             await asyncio.wait([closing])
 
     def abort(self) -> None:
-        """Closes the connection, even if something is still to be sent."""
+        """Closes the connection at once, and discards what has not been sent."""
         self._writer.transport.abort()
 
 
 async def accepted(connection: socket.socket) -> TcpLink:
-    """The connection of somebody who has come here.
+    """The link of a connection that the control port has accepted.
 
     Raises:
-        OSError: It is gone already.
+        OSError: The connection is closed already.
     """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=FIRST_BYTES)
@@ -180,13 +181,13 @@ async def accepted(connection: socket.socket) -> TcpLink:
 
 
 async def connect(address: str, source: str | None = None) -> TcpLink:
-    """A connection to the listener at `host:port`, from the address `source`.
+    """Connects to the listener at `address`, a `host:port`, from the local address `source`.
 
-    The other side will look for this supervisor at that address, so if it listens on only one of several addresses,
-    it must be that one.
+    The other side takes `source` for the address on which this supervisor listens. So a supervisor that listens on
+    only one address has to connect from it.
 
     Raises:
-        OSError: Nothing listens, or the name is not known.
+        OSError: Nothing listens there, or the name is not known.
     """
     failure = OSError("no such name")
     for host, port in await _resolved(address):
@@ -216,24 +217,24 @@ async def _resolved(address: str) -> list[tuple[str, int]]:
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except TimeoutError:
         raise TimeoutError(f"its name was not resolved within {NAME_SECONDS:.0f} s") from None
-    except ValueError as error:  # Also of a name that none can be.
+    except ValueError as error:  # Not host:port, or a name that DNS cannot have, such as one with a label too long.
         raise OSError(str(error)) from error
-    return [(str(where[0]), int(where[1])) for *_, where in found]
+    return [(str(endpoint[0]), int(endpoint[1])) for *_, endpoint in found]
 
 
 def not_direct(said: str, seen: str) -> str:
-    """Why nothing follows from a connection whose other end says under its seal that it is elsewhere."""
+    """Says why a connection is refused: the peer's sealed message gives another address than the connection has."""
     return f"it gives its address as {shown(said) or 'none'}, but is seen at {seen}: {NOT_DIRECT}"
 
 
 def why(error: OSError) -> str:
-    """An error of `connect`, in words."""
-    number = error.errno or 0  # Negative: an unknown name.
+    """The reason for an error of `connect`, without the address."""
+    number = error.errno or 0  # Negative for an error of getaddrinfo, such as an unknown name.
     return os.strerror(number) if number > 0 else error.strerror or str(error)
 
 
 async def answers(host: str, port: int) -> bool:
-    """Whether anything listens there."""
+    """Whether a connection to the port is accepted."""
     try:
         _, writer = await asyncio.open_connection(host, port)
     except OSError:
@@ -243,30 +244,30 @@ async def answers(host: str, port: int) -> bool:
 
 
 class LocalLink:
-    """Between rank 0's supervisor as the coordinator, and as a member."""
+    """The link within rank 0's supervisor, which is the coordinator and a member at once."""
 
     here = there = peer_host = ""
-    """It has no ends that anybody could see."""
+    """Empty: this link has no network addresses."""
 
     def __init__(self) -> None:
         self._there: asyncio.Queue[Message | None] = asyncio.Queue()
         self._here: asyncio.Queue[Message | None] = asyncio.Queue()
 
     def other_end(self) -> "LocalLink":
-        """The other side's view of it."""
+        """The same link, as the other side uses it."""
         other = LocalLink()
         other._there, other._here = self._here, self._there
         return other
 
     def send(self, message: Message, line: bytes = b"") -> None:  # noqa: ARG002  (nothing is to be encoded)
-        """Says something."""
+        """Sends a message."""
         self._there.put_nowait(message)
 
     async def receive(self) -> Message:
-        """What the other says next.
+        """Waits for the next message.
 
         Raises:
-            LinkLostError: Nothing more will come.
+            LinkLostError: The other side has closed the link.
         """
         message = await self._here.get()
         if message is None:
@@ -274,16 +275,16 @@ class LocalLink:
         return message
 
     async def close(self) -> None:
-        """Ends the connection."""
+        """Closes the link."""
         self._there.put_nowait(None)
 
 
 Link = TcpLink | LocalLink
-"""Messages to and from one other supervisor, in order."""
+"""A connection to one other supervisor, on which messages keep their order."""
 
 
 def send_all(links: Iterable[Link], message: Message) -> None:
-    """Sends the same to many, and encodes it only once: a Start names all nodes, and goes to each of them."""
+    """Sends a message to many, and encodes it only once: a Start goes to each node, and grows with their number."""
     line = to_line(message)
     for link in links:
         link.send(message, line)

@@ -1,4 +1,4 @@
-"""The ranks of this node in one attempt: started together, signalled, ended together, and reported on."""
+"""The ranks of this node in one attempt: starts, signals and ends them together, and tells how each has ended."""
 
 import asyncio
 import contextlib
@@ -33,31 +33,35 @@ APPLICATION = "Application"
 NCCL = "a collective of NCCL"
 
 HEEDING_SECONDS = 3.0
-"""How long ranks that were told to stop a second time may take to end by themselves."""
+"""How long ranks may take to end by themselves after they were told to stop a second time; then they are killed."""
 
 LAST_SECONDS = 2.0
-"""Before its time is over, a rank that has not answered SIGINT gets SIGTERM: some programs end by that alone."""
+"""A rank that has not reacted to SIGINT gets SIGTERM this long before its grace period is over: some programs react
+only to that."""
 
 DEVICE_SECONDS = 3.0
-"""For the driver to answer while ranks run or hang: less than the coordinator's EXAMINING_SECONDS."""
+"""How long the driver may take to answer while ranks run or hang: less than the coordinator's EXAMINING_SECONDS."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankSpec:
-    """A rank's place among all, and what it gets there."""
+    """A rank's number and environment."""
 
     rank: int
-    """Its rank among all processes."""
+    """Its RANK."""
     env: Mapping[str, str]
     report: Path
-    """Where it leaves its failure report."""
+    """The file into which it writes its failure report."""
 
 
 class LocalRanks:
     """Runs the ranks of one attempt until all have ended."""
 
     def __init__(self, starter: Starter, on_failure: Callable[[End], None], grace: float = GRACE_SECONDS) -> None:
-        """`grace`: how many seconds they have once they are told to stop; then whoever told that ends this node."""
+        """`on_failure` is called with the end of each rank that fails by itself.
+
+        `grace` is how many seconds ranks have to end after they are told to stop; then the whole node is killed.
+        """
         self._starter = starter
         self._on_failure = on_failure
         self._grace = grace
@@ -67,39 +71,39 @@ class LocalRanks:
         self._heard: Sequence[LastWords] = ()
         self._requests: list[signal.Signals] = []
         self._sent: dict[int, list[signal.Signals]] = {}
-        """What each rank was told by, which ran then."""
+        """The signals sent to each rank while it ran, by local rank."""
         self._stopped = False
         self.unwanted = asyncio.Event()
-        """Set if ranks that do not run yet must not start any more."""
+        """Set once ranks that have not started yet must not start."""
 
     @property
     def pids(self) -> dict[int, int]:
-        """The pid of each rank that runs, by local rank."""
+        """The process ID of each rank that runs, by local rank."""
         return {local: rank.pid for local, rank in enumerate(self._ranks) if not rank.ended.done()}
 
     @property
     def ended(self) -> dict[int, End | None]:
-        """The local ranks that have run and no longer run, and how each has ended, once that is known."""
+        """How each rank that no longer runs has ended, by local rank; None while that is being found out."""
         return {local: self._ends.get(local) for local, rank in enumerate(self._ranks) if rank.ended.done()}
 
     @property
     def ras_address(self) -> str | None:
-        """Where the RAS of the first rank's NCCL listens; None: nobody knows."""
+        """Where the RAS of the first rank's NCCL listens; None: unknown."""
         return self._heard[0].ras_address if self._heard else None
 
     def transports(self) -> dict[int, str | None]:
-        """How NCCL passes data of each rank that was started, by local rank; None: unknown."""
+        """How NCCL passes data for each rank that was started, by local rank; None: unknown."""
         return {local: heard.transport() for local, heard in enumerate(self._heard)}
 
     @property
     def told_to_stop(self) -> bool:
-        """Whether they may still clean up, as long as whoever told them so waits."""
+        """Whether the ranks were told to stop, and may clean up within the grace period."""
         return bool(self._requests)
 
     async def run(self, program: Program, specs: Sequence[RankSpec]) -> tuple[End, ...]:
         """Starts one rank for each spec and waits until all have ended; returns the ends in the order of the specs.
 
-        If they are told to stop before they can be started, none is started, and this returns at once.
+        If ranks are told to stop before they can be started, none is started, and this returns at once.
 
         Raises:
             ConfigError: No rank can ever be started.
@@ -122,24 +126,24 @@ class LocalRanks:
         )
 
     async def _await_starter(self) -> None:
-        """Waits until ranks can be started, or must not start any more."""
-        waits = [asyncio.ensure_future(one) for one in (self._starter.ready(), self.unwanted.wait())]
+        """Waits until ranks can be started, or must not be started any more."""
+        waits = [asyncio.ensure_future(task) for task in (self._starter.ready(), self.unwanted.wait())]
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for one in done:
-                one.result()
+            for task in done:
+                task.result()
         finally:
-            for one in waits:
-                one.cancel()
+            for task in waits:
+                task.cancel()
 
     async def _started(self, program: Program, specs: Sequence[RankSpec]) -> list[Rank]:
-        """One rank for each spec, or none."""
+        """Starts one rank for each spec. If one cannot be started, the others are killed, and its error is raised."""
         cores = cores_of_each(len(specs), near=await nvidia_driver.begin(specs[0].env, len(specs)))
         threads = threads_within(cores) if cores else [threads_of_each(len(specs))] * len(specs)
-        told: set[str] = set()
-        self._heard = [LastWords(spec.env, told) for spec in specs]
+        logged: set[str] = set()
+        self._heard = [LastWords(spec.env, logged) for spec in specs]
         launches = [
-            # The share is set in the variable, so that nothing divides it again.
+            # With the variable set, ddpjob-train does not divide the cores among the ranks once more.
             Launch(
                 program,
                 {"OMP_NUM_THREADS": str(threads[local]), **spec.env, **heard.env},
@@ -148,8 +152,8 @@ class LocalRanks:
             for local, (spec, heard) in enumerate(zip(specs, self._heard, strict=True))
         ]
         started = await asyncio.gather(*(self._starter.start(launch) for launch in launches), return_exceptions=True)
-        ranks = [one for one in started if isinstance(one, Rank)]
-        errors = [one for one in started if isinstance(one, BaseException)]
+        ranks = [result for result in started if isinstance(result, Rank)]
+        errors = [result for result in started if isinstance(result, BaseException)]
         if errors:
             for rank in ranks:
                 rank.kill()
@@ -158,9 +162,9 @@ class LocalRanks:
         return ranks
 
     def tell(self, number: signal.Signals) -> None:
-        """Tells them to stop, even ranks that are still being started. A rank that hangs may not react.
+        """Tells all ranks to stop, even those that are still being started. A rank that hangs may not react.
 
-        The first time one that would just die of the signal is interrupted instead, as at a terminal: it cleans up.
+        The first time, a rank that would end by the signal without cleaning up is interrupted instead, as by Ctrl-C.
         """
         again = bool(self._requests)
         if again and self._ranks:
@@ -170,7 +174,7 @@ class LocalRanks:
         self._tell(number, gently=not again)
 
     def stop(self) -> None:
-        """Ends all at once: they have nothing to save."""
+        """Kills all ranks: they have nothing to save."""
         self._stopped = True
         self.unwanted.set()
         self._kill()
@@ -184,7 +188,10 @@ class LocalRanks:
             rank.tell(signal.SIGCONT)  # A suspended process would not react.
 
     def _interrupt(self, local: int, rank: Rank) -> None:
-        """Has it clean up, and ends it in time if it does not react, as in a collective that waits for others."""
+        """Sends SIGINT to a rank, and SIGTERM before the grace period is over, in case the rank does not react.
+
+        A rank that waits in a collective for others does not react to SIGINT.
+        """
         self._note(local, rank, signal.SIGINT)
         rank.interrupt()
         later = max(self._grace - LAST_SECONDS, self._grace / 2)
@@ -217,7 +224,7 @@ class LocalRanks:
         return end
 
     async def broken_device(self) -> End | None:
-        """How a rank counts that still runs, on a broken GPU, and may hang for that reason; None: there is none."""
+        """The end to record for a rank that still runs, on a broken GPU that may make it hang; None: none does."""
         pids = self.pids
         for local, facts in enumerate(await self._facts()):
             if facts and facts[0].meaning is Meaning.BROKEN and local in pids:
@@ -226,13 +233,13 @@ class LocalRanks:
         return None
 
     async def slowed(self) -> dict[int, str]:
-        """Whose GPUs are slowed down, by local rank, and why."""
+        """Why GPUs are slowed down, by the local ranks that use them."""
         each = enumerate(await self._facts())
-        why = {local: [fact.message for fact in known if fact.sign is Counter.SLOWED] for local, known in each}
+        why = {local: [fact.message for fact in facts if fact.sign is Counter.SLOWED] for local, facts in each}
         return {local: "; ".join(messages) for local, messages in why.items() if messages}
 
     async def _facts(self) -> list[list[Fact]]:
-        """What has happened to the GPUs of each rank that was started."""
+        """What has happened to the GPUs of each rank that was started, in this attempt."""
         return await nvidia_driver.facts(self._specs[0].env, len(self._specs), DEVICE_SECONDS) if self._specs else []
 
 
@@ -240,12 +247,12 @@ def _end(code: int, spec: RankSpec, *, asked: Sequence[signal.Signals], stopped:
     now = time.time()
     if (well := _well(code, asked)) is not None:
         return End(spec.rank, well, now)
-    by_us = stopped and code == SIGNAL_BASE + signal.SIGKILL
+    killed = stopped and code == SIGNAL_BASE + signal.SIGKILL
     as_asked = code - SIGNAL_BASE in asked
     reported = _reported(spec, now)
-    if reported is not None:  # It had failed, though it may have been killed while it was about to end.
-        return reported if by_us or as_asked else replace(reported, exit_code=code)
-    if by_us or as_asked:
+    if reported is not None:  # The rank failed by itself, even if it was killed or signalled before it ended.
+        return reported if killed or as_asked else replace(reported, exit_code=code)
+    if killed or as_asked:
         return End(spec.rank, code, now)
     if code <= SIGNAL_BASE:
         return End(spec.rank, code, now, APPLICATION, f"ended with exit code {code}")
@@ -256,7 +263,10 @@ def _end(code: int, spec: RankSpec, *, asked: Sequence[signal.Signals], stopped:
 
 
 def _well(code: int, asked: Sequence[signal.Signals]) -> int | None:
-    """The exit code of a rank that has not failed: who ends well after it was told to stop is not done."""
+    """The exit code to record for a rank that has not failed; None: it has failed.
+
+    `asked` are the signals by which it was told to stop. After any, exit code 0 does not mean that it is done.
+    """
     if signal.SIGINT in asked and code in {ExitCode.DONE, INTERRUPTED}:
         return INTERRUPTED
     if code == ExitCode.DONE and asked:
@@ -265,9 +275,10 @@ def _well(code: int, asked: Sequence[signal.Signals]) -> int | None:
 
 
 def _explained(end: End, words: NcclWords) -> End:
-    """An end in the light of what the rank has said, where NCCL, and no exception, tells why it failed.
+    """Adds to an end what the rank's stderr tells, and corrects its cause if NCCL reported it there.
 
-    A rank that has lost a peer because it had waited for too long waited, whoever says so.
+    NCCL's report counts for a rank that was aborted without an exception. Its timeout also counts for a rank that
+    reports a lost peer, which is how an exception shows a timeout.
     """
     end = replace(end, begun=dict(words.begun))
     if words.ending is None or not end.cause:
@@ -280,7 +291,7 @@ def _explained(end: End, words: NcclWords) -> End:
 
 
 def _reported(spec: RankSpec, now: float) -> End | None:
-    """A failure as the rank itself has reported it."""
+    """The failure that the rank itself has reported; None: it has left no valid report."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         report = json.loads(spec.report.read_text(encoding="utf-8"))
         exception, step = report["exception"], report["step"]
@@ -296,8 +307,8 @@ def _signal_name(number: int) -> str:
 
 
 def rank_specs(env: Mapping[str, str], first: int, count: int, directory: Path) -> list[RankSpec]:
-    """The specs of a node whose ranks are numbered from `first`."""
-    # To a program this is the node's place among all, whatever the pod's number is: the two have to agree.
+    """The specs of a node's `count` ranks, numbered from `first`; `directory` is for their failure reports."""
+    # A program expects NODE_RANK to agree with RANK; where ranks follow placement, the pod's number does not.
     own = {Env.NODE_RANK: str(first // count)} if Env.NODE_RANK in env else {}
     return [
         RankSpec(

@@ -1,10 +1,10 @@
-"""A node's membership in the gang: it obeys the coordinator, which starts and ends attempts, until it may leave.
+"""A node's membership in the gang: it obeys the coordinator, which starts and ends attempts, until it may exit.
 
     idle --Start--> an attempt runs --all its ranks have ended--> idle
                      |   ^
                      +---+ Start of a later attempt: the ranks of the former one are ended first
 
-What follows an attempt is up to the coordinator, as long as there is one: another attempt, or an exit
+After an attempt the coordinator, as long as there is one, decides between another attempt and an exit
 (`exit_verdict`).
 """
 
@@ -51,27 +51,29 @@ from .rendezvous import RELEASE
 from .ring import Ring, rank_in_words
 
 BEAT_SECONDS, BEAT_SECONDS_AT_MOST = 0.5, 2.0
+"""Seconds between two reports of a node: in a small gang, and at most."""
+
 BEATS_PER_SECOND = 2000
-"""Of all ranks together: in a large gang each node reports less often. 4000 cost rank 0's supervisor 10 % of a core
-(bench/coordinator.py), on a node whose ranks need all of them."""
+"""How many ranks report per second, of the whole gang: in a large gang each node reports less often. 4000 took 10 %
+of a core on rank 0's node (bench/coordinator.py), whose ranks need all cores."""
 
 DONE_SECONDS = 60.0
-"""Rank 0's pod is usually replaced within this time; if it is not, all ranks may be done."""
+"""How long a node that is done looks for rank 0: its pod is usually replaced within this time, unless all is done."""
 
 GPU_SECONDS = 30.0
-"""Between two looks at whether GPUs are slowed down: heat comes and goes in minutes."""
+"""Seconds between two checks whether GPUs are slowed down: heat comes and goes in minutes."""
 
 LOCATING_SECONDS, LOCATING_LOOK_SECONDS = 10.0, 0.05
-"""How long to wait for the topology domain while no rank could start anyway; usually it is there before."""
+"""How long to wait for the topology domain, and between two reads, while the starter is not ready to start ranks."""
 
 
 class Follower:
-    """Runs this node's ranks through all attempts, until this supervisor has an exit code."""
+    """Runs this node's ranks in each attempt, until this supervisor has an exit code."""
 
     def __init__(self, node: NodeSetup) -> None:
         self.attempt = node.settings.attempt
         self.past = Past()
-        """What the coordinator has reported about former attempts."""
+        """The history of former attempts, as the coordinator has reported it."""
         self._node = node
         self._settings = node.settings
         self._current: NodeAttempt | None = None
@@ -83,25 +85,26 @@ class Follower:
         self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def hello(self, port: int) -> Hello:
-        """Its first message to the coordinator."""
+        """The first message to the coordinator; `port` is where this supervisor listens."""
         settings, domain = self._settings, read_domain(self._settings.domain_file)
-        who = (settings.uid, settings.node, settings.incarnation, self.attempt, port, RELEASE)
-        return Hello(*who, sent=time.time(), domain=domain)
+        identity = (settings.uid, settings.node, settings.incarnation, self.attempt, port, RELEASE)
+        return Hello(*identity, sent=time.time(), domain=domain)
 
     async def locate(self) -> None:
-        """Waits for the topology domain of this node, if it is to be known, while no rank could start anyway."""
+        """Waits for this node's topology domain, if ranks follow placement, until the starter is ready."""
         if read_domain(self._settings.domain_file) != "":
             return
         ready = asyncio.ensure_future(self._node.starter.ready())
-        ready.add_done_callback(lambda task: task.cancelled() or task.exception())  # Who starts ranks meets it, too.
+        # An error is ignored here: starting the ranks raises it too.
+        ready.add_done_callback(lambda task: task.cancelled() or task.exception())
         deadline = time.monotonic() + LOCATING_SECONDS
         while read_domain(self._settings.domain_file) == "" and not ready.done() and time.monotonic() < deadline:
             await asyncio.wait([ready], timeout=LOCATING_LOOK_SECONDS)
 
     async def follow(self, port: int, local: Link | None = None) -> int:
-        """Takes part until all is done or given up; `local` connects to the coordinator if that is in this process.
+        """Takes part in the gang until the job is done or given up, and returns this supervisor's exit code.
 
-        `port` is where this supervisor listens.
+        `port` is where this supervisor listens; `local` is the link to the coordinator if that is in this process.
 
         Raises:
             ConfigError: The coordinator does not accept this supervisor.
@@ -109,7 +112,10 @@ class Follower:
             PreflightError: This node is not fit for training.
         """
         self._node.fit.add_done_callback(self._fail_with)
-        tasks = [asyncio.create_task(one) for one in (self._listen(port, local), self._beat(), self._watch_gpus())]
+        tasks = [
+            asyncio.create_task(coroutine)
+            for coroutine in (self._listen(port, local), self._beat(), self._watch_gpus())
+        ]
         waited: list[asyncio.Future[Any]] = [self._exit_code, *tasks]
         try:
             done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -126,7 +132,7 @@ class Follower:
             self._node.heartbeats.close()
 
     def request(self, number: signal.Signals) -> None:
-        """This node is told to stop: its ranks may save, and then it leaves."""
+        """Handles the signal by which this node is told to stop: its ranks may save, then the supervisor exits."""
         if self._membership is Membership.FOLLOWING:
             self._membership = Membership.LEAVING
         self._send(Leaving())
@@ -143,7 +149,7 @@ class Follower:
         return self._running is not None
 
     def beats(self) -> tuple[BeatFields, ...]:
-        """The last reports of its ranks."""
+        """The last reports of this node's ranks."""
         return () if self._current is None else self._current.beats()
 
     @property
@@ -152,13 +158,13 @@ class Follower:
 
     @property
     def _ends(self) -> Sequence[End]:
-        """How the ranks of the last attempt have ended; empty: they run, or there was none."""
+        """How the ranks of the last attempt have ended; empty if they still run, or there was no attempt."""
         return () if self._current is None else self._current.ends or ()
 
     # With the coordinator, or without it.
 
     async def _listen(self, port: int, local: Link | None) -> None:
-        """Obeys the coordinator, and looks for it again when it is lost; without it no rank runs."""
+        """Obeys the coordinator. If the connection is lost, ends the ranks and looks for the coordinator again."""
         while True:
             link = self._link = local or await self._reach(port)
             try:
@@ -169,9 +175,10 @@ class Follower:
                 await link.close()
             if self._membership is Membership.DISMISSED:
                 return await asyncio.shield(asyncio.Future())
-            if self._membership is Membership.LEAVING:  # Its ranks are about to end, and may still save.
+            if self._membership is Membership.LEAVING:  # The ranks were told to stop, and may still save.
                 await self._ended()
-                self._leave(Verdict(ExitCode.SAVED_AND_STOPPED))  # It is done, but nobody knows.
+                # Effective only if all ranks are done: otherwise `_report_ends` has set the exit code by now.
+                self._leave(Verdict(ExitCode.SAVED_AND_STOPPED))
                 continue
             if self._settings.patience is not None:
                 self._leave_without_coordinator()
@@ -179,7 +186,7 @@ class Follower:
             await self._ended()
 
     def _leave_without_coordinator(self) -> None:
-        """The coordinator has disappeared, and nothing will bring it back.
+        """Exits because the coordinator has disappeared, and without an operator nothing replaces it.
 
         Raises:
             PeerLostError: The ranks of this node had not finished.
@@ -189,7 +196,7 @@ class Follower:
         self._leave(exit_verdict.of_ranks(self._ends))
 
     async def _reach(self, port: int) -> Link:
-        """A connection to the coordinator; a node that is done gives up on it after a while."""
+        """Connects to the coordinator. A node that is done gives up after DONE_SECONDS, and exits."""
         await self.locate()
         try:
             done = self._current is not None and self._current.done
@@ -216,7 +223,7 @@ class Follower:
             self._link.send(message)
 
     def _handle(self, message: Message) -> None:
-        """Does what the coordinator says."""
+        """Carries out a message of the coordinator."""
         attempt = self._running
         match message:
             case Start():
@@ -241,7 +248,7 @@ class Follower:
         self._log_restart(start)
         self._node.rendezvous.members = start.members
         former = self._running
-        self._stop()  # As far as the coordinator knows, nothing runs; but two attempts must never meet on one node.
+        self._stop()  # The coordinator assumes that no rank runs, but two attempts must never overlap on a node.
         attempt = self._current = NodeAttempt(self._node, start, self._failed)
         self.attempt, self.past = start.attempt, start.past
         if not attempt.ring.is_plain:
@@ -261,19 +268,19 @@ class Follower:
 
     async def _run(self, attempt: NodeAttempt, former: NodeAttempt | None) -> None:
         ends = await attempt.run(former)
-        if ends is not None and attempt is self._current:  # Otherwise nobody waits for its result.
+        if ends is not None and attempt is self._current:  # A replaced attempt has nothing to report.
             attempt.ends = ends
             self._report_ends(attempt, ends)
 
     def _failed(self, attempt: NodeAttempt, end: End) -> None:
-        """A rank has failed: the others are ended everywhere, or here if nobody leads any more."""
+        """Reports a failed rank, so that the coordinator ends all ranks; without a coordinator, ends those here."""
         if self._membership is not Membership.DISMISSED and self._link is not None:
             self._send(Failed(attempt.start.attempt, end.cause, bool(end.waited)))
         elif not attempt.ranks.told_to_stop:
             attempt.ranks.stop()
 
     def _report_ends(self, attempt: NodeAttempt, ends: Sequence[End]) -> None:
-        """All ranks of this node have ended. If all are done, the coordinator has to know, and says when to leave."""
+        """Reports that all ranks of this node have ended, and exits unless the coordinator decides what follows."""
         start = attempt.start
         for end in ends:
             if end.cause and end.exception is None and end.exit_code > SIGNAL_BASE:
@@ -302,7 +309,7 @@ class Follower:
     # The end of this supervisor.
 
     def _leave_with(self, incident: Incident) -> None:
-        """The operator deals with the incident. Without one, nobody else says what it was."""
+        """Exits, so that the operator deals with the incident. Without an operator, logs it: nothing else does."""
         if incident.node != self._settings.node and self._settings.patience is not None:
             complain(f"node {incident.node} failed: {incident.end.words}")
         rank = self._ring.first_rank(self._settings.node)
@@ -320,23 +327,23 @@ class Follower:
         return self._node.ring() if self._current is None else self._current.ring
 
     def _in_words(self, incident: Incident) -> str:
-        """Which rank failed first."""
+        """The rank that failed first, as text."""
         return rank_in_words(incident.end.rank, incident.node, self._settings.processes)
 
     def _fail_with(self, task: asyncio.Task[None]) -> None:
-        """A bug of ours ends this supervisor: otherwise the others would wait forever for its messages."""
+        """Ends this supervisor with the error of a task: if it lived on, the others would wait for it forever."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._exit_code.done():
             self._exit_code.set_exception(error)
 
 
 def beat_seconds(processes: int) -> float:
-    """Time between two beats of a node, in a gang of this many processes."""
+    """Seconds between two reports of a node, in a gang of this many processes."""
     return min(max(BEAT_SECONDS, processes / BEATS_PER_SECOND), BEAT_SECONDS_AT_MOST)
 
 
 def read_domain(file: Path | None) -> str | None:
-    """The topology domain of this node; empty: it is not known yet. None: it is never to be known."""
+    """The topology domain of this node; empty: not known yet; None: ranks do not follow placement."""
     if file is None:
         return None
     try:

@@ -1,7 +1,7 @@
 """The messages between supervisors over the control port: one JSON object per line.
 
-Rank 0's supervisor is the coordinator. A member opens the connection, sends Hello, proves it (`proof`), and receives
-Welcome, Elsewhere or Refused. `node` is a node's number, and `rank` a process's among all.
+Rank 0's supervisor is the coordinator. A member opens the connection, sends Hello, proves that it belongs to the job
+(`proof`), and receives Welcome, Elsewhere or Refused. `node` is a node's number; `rank` is a process's RANK.
 """
 
 import json
@@ -17,10 +17,10 @@ from ddpjob_supervisor.watch.beat import BeatFields
 from ddpjob_supervisor.watch.blame import Observation
 
 PROTOCOL = 7
-"""Raised with every change that an older supervisor could misunderstand."""
+"""The version of this protocol: raised with every change that an older supervisor could misunderstand."""
 
 NAMED = 8
-"""How many of the nodes that failed with the first one are named: no reader shows more."""
+"""How many of the nodes that failed after the first one are named: nothing that reads them shows more."""
 
 INCIDENTS_KEPT = 16
 
@@ -31,17 +31,17 @@ SIGNALS = range(SIGNAL_BASE + 1, SIGNAL_BASE + 65)
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What only supervisors of the same version send to each other."""
+    """Data that only supervisors of the same version send to each other."""
 
 
 class _Message(_Strict, frozen=True, tag=True, tag_field="kind"):
-    """Its kind is the name of its class."""
+    """A message. Its `kind` in JSON is the name of its class."""
 
 
 class _LastingMessage(_Message, frozen=True, forbid_unknown_fields=False, omit_defaults=False):
-    """Sent before the other side's version is known: its fields stay the same forever.
+    """A message that is sent before the other side's version is known, so its fields must never change.
 
-    A later version may add others, which this one ignores.
+    A later version may add fields, which this one ignores.
     """
 
 
@@ -49,27 +49,27 @@ class End(_Strict, frozen=True):
     """How one rank of an attempt ended."""
 
     rank: int
-    """Which one: its RANK."""
+    """Its RANK."""
     exit_code: int
     """128+n for signal n."""
     time: float
     """Seconds since the epoch."""
     cause: str = ""
-    """As in a failure report; empty if the rank did not fail."""
+    """The cause, as in a failure report; empty if the rank did not fail."""
     message: str = ""
     exception: str | None = None
     step: int | None = None
     begun: dict[str, int] = {}
-    """Of a rank that failed in a collective of NCCL: how many it had begun, by group and backend, if it said so."""
+    """How many collectives it had begun, by group and backend; known only of a rank that failed in one of NCCL's."""
     waited: str = ""
-    """The collective in which it waited for others until it gave up; empty: none."""
+    """The collective in which it waited for other ranks until its timeout; empty: none."""
 
     @property
     def words(self) -> str:
-        """Why it failed, in the operator's words: an exception that only repeats the cause is left out."""
+        """Why it failed, in the form that the operator uses: an exception that only repeats the cause is left out."""
         exception = self.exception or ""
-        again = KIND_OF.sub("", exception) == KIND_OF.sub("", self.cause)
-        return ": ".join(part for part in (self.cause, "" if again else exception, self.message) if part)
+        repeats = KIND_OF.sub("", exception) == KIND_OF.sub("", self.cause)
+        return ": ".join(part for part in (self.cause, "" if repeats else exception, self.message) if part)
 
 
 class Incident(_Strict, frozen=True):
@@ -80,12 +80,12 @@ class Incident(_Strict, frozen=True):
     end: End
     tied: bool = False
     consequences: int = 0
-    """How many other nodes failed with it."""
+    """How many other nodes failed with this one."""
     consequence_nodes: tuple[int, ...] = ()
-    """The first of them, at most NAMED."""
+    """The lowest numbers of these nodes, at most NAMED."""
 
     def to_document(self) -> dict[str, Any]:
-        """As on the status page and in failure reports."""
+        """The incident as JSON, in the form of the status page and of failure reports."""
         end = self.end
         return {
             "attempt": self.attempt,
@@ -105,24 +105,24 @@ class Incident(_Strict, frozen=True):
 
 
 class Past(_Strict, frozen=True):
-    """What a gang knows of its former attempts. Each member has it, so that a new coordinator can go on from it."""
+    """The history of a gang's former attempts. Each member has a copy, from which a new coordinator continues."""
 
     incidents: tuple[Incident, ...] = ()
-    """The last INCIDENTS_KEPT that led to a restart in place, the oldest first."""
+    """The last incidents that led to a restart in place, at most INCIDENTS_KEPT, the oldest first."""
     restarts: int = 0
-    """All restarts in place."""
+    """The number of all restarts in place."""
     recent: tuple[float, ...] = ()
-    """The times of those that may still be in the window, by the coordinator's clock."""
+    """When the restarts that may still be within the window happened, by the coordinator's clock."""
     fruitless: int = 0
-    """Attempts in a row that got nowhere."""
+    """The number of consecutive attempts, up to now, that made no progress."""
     ran: float = 0.0
-    """Seconds of running."""
+    """For how many seconds the attempts ran, in total."""
     failures: int = 0
-    """Attempts that a failed rank or a lost node ended."""
+    """The number of attempts that a failed rank or a lost node ended."""
 
     @property
     def mean_time_to_failure(self) -> float | None:
-        """Seconds of running per failure; None before the first."""
+        """Seconds of running per failure; None before the first failure."""
         return self.ran / self.failures if self.failures else None
 
 
@@ -133,69 +133,73 @@ class Hello(_LastingMessage, frozen=True):
     node: int
     incarnation: int
     attempt: int
-    """The last attempt that it knows of."""
+    """The last attempt that the member knows of."""
     port: int
-    """The port on which it listens."""
+    """The port on which the member listens."""
     release: str
-    """Version of its image's ddpjob."""
+    """The version of ddpjob in the member's image."""
     protocol: int = PROTOCOL
     sent: float = 0.0
-    """When it was sent by its clock, in seconds since the epoch."""
+    """When this was sent, by the member's clock, in seconds since the epoch."""
     nonce: str = ""
     at: str = ""
-    """Its end of the connection, as `host:port`: the other side has to see the same."""
+    """The member's end of the connection, as `host:port`: the coordinator has to see the same address."""
     domain: str | None = None
-    """The topology domain of its machine; empty: not known yet. None: it knows of none, nor of an order of nodes."""
+    """The topology domain of the member's machine; empty: not known yet; None: its ranks do not follow placement."""
 
 
 class Challenge(_LastingMessage, frozen=True):
-    """The answer to a first message: it has to be sent again, with proof."""
+    """The answer to a caller's first message: the caller has to send that message again, with proof."""
 
     nonce: str
 
 
 class Welcome(_Message, frozen=True):
-    """The coordinator's answer."""
+    """The coordinator's answer to a Hello that it accepts."""
 
     release: str
     heard: float = 0.0
-    """When Hello came, by the coordinator's clock."""
+    """When Hello arrived, by the coordinator's clock, in seconds since the epoch."""
     incarnation: int = 0
-    """The coordinator's."""
+    """The coordinator's incarnation."""
     at: str = ""
-    """Its end of the connection."""
+    """The coordinator's end of the connection, as `host:port`."""
 
 
 class Refused(_LastingMessage, frozen=True):
-    """The caller has another version, or is from another job: the connection ends."""
+    """The answer to a caller that is not accepted, such as one of another version or job. The connection ends."""
 
     why: str
     for_good: bool
-    """Whether trying again cannot help."""
+    """Whether it is useless to try again."""
 
 
 class Elsewhere(_Message, frozen=True):
-    """The answer of one that is not the coordinator, but knows its address."""
+    """The answer to Hello of a supervisor that is not the coordinator, but knows where that is."""
 
     address: str
     incarnation: int = 0
-    """Of that coordinator; 0: unknown."""
+    """The coordinator's incarnation; 0: unknown."""
 
 
 class Announce(_LastingMessage, frozen=True):
-    """Rank 0's supervisor is new. It announces itself to the living ones, and they pass it on to the rest."""
+    """The address of a new supervisor of rank 0.
+
+    It sends this to the supervisors that it knows of, and they pass it on to the rest.
+    """
 
     uid: str
     incarnation: int
+    """The incarnation of rank 0's supervisor."""
     address: str
-    """`host:port`; without a host if the connection comes from there."""
+    """The address of rank 0's supervisor: `host:port`, or `:port` if that supervisor sends this itself."""
     nonce: str = ""
     at: str = ""
-    """The end of the connection of whoever says this: it need not be rank 0's supervisor."""
+    """The sender's end of the connection, as `host:port`. The sender need not be rank 0's supervisor."""
 
 
 class History(_Message, frozen=True):
-    """The answer to Announce."""
+    """The answer to Announce: what the supervisor knows of former attempts."""
 
     attempt: int
     """The last attempt that it knows of."""
@@ -207,14 +211,14 @@ class Start(_Message, frozen=True):
 
     attempt: int
     port: int
-    """Of this attempt's store, on rank 0's node."""
+    """The port of this attempt's store, on rank 0's node."""
     members: dict[str, str]
-    """Address of each member by node number, to tell them about a new coordinator."""
+    """The address of each member by node number: each has to be able to tell the others about a new coordinator."""
     past: Past = Past()
     check: bool = False
-    """Whether it tests the machines instead of running the program."""
+    """Whether the attempt tests the machines instead of running the program."""
     order: tuple[int, ...] | None = None
-    """The nodes in the order of their ranks; None: by number."""
+    """The numbers of the nodes in the order of their ranks; None: in numerical order."""
 
 
 class Stop(_Message, frozen=True):
@@ -230,69 +234,72 @@ class Examine(_Message, frozen=True):
 
 
 class Leave(_Message, frozen=True):
-    """End the pod with this incident: the operator decides what to do about it."""
+    """Exit, and report this incident: the operator decides what to do about it."""
 
     incident: Incident
 
 
 class Farewell(_Message, frozen=True):
-    """Your ranks are done, which is known now, or rank 0's are, and its supervisor goes: finish by yourself."""
+    """The coordinator dismisses the member, which exits once its ranks have ended.
+
+    It is sent when the coordinator knows that the member's ranks are done, or when the coordinator is about to exit.
+    """
 
 
 class Failed(_Message, frozen=True):
-    """A rank of mine has failed, or hangs for a reason that is known."""
+    """A rank of the sender has failed, or hangs for a known reason."""
 
     attempt: int
     cause: str = ""
     waited: bool = False
-    """Whether it waited in a collective until it gave up: then another one did not come to it."""
+    """Whether the rank timed out in a collective, which means that another rank did not enter that collective."""
     end: End | None = None
-    """Of one that still runs, but was found on a broken GPU: how that counts, whenever and however it ends."""
+    """For a rank that hangs on a broken GPU: the end that is recorded for it, however it ends later."""
 
 
 class Idle(_Message, frozen=True):
-    """None of my ranks runs any more; with why each has ended."""
+    """All ranks of the sender have ended, but the program is not done there."""
 
     attempt: int
     ends: tuple[End, ...] = ()
     progressed: bool = False
-    """Whether any had finished a step."""
+    """Whether any of the ranks had finished a step."""
 
 
 class Finished(_Message, frozen=True):
-    """All my ranks have exited with 0. The answer is Farewell, unless the attempt is already being stopped."""
+    """All ranks of the sender have exited with 0. The answer is Farewell, unless the attempt is being stopped."""
 
     attempt: int
 
 
 class Leaving(_Message, frozen=True):
-    """I was told to stop, and leave once my ranks have ended."""
+    """The sender was told to stop, and leaves once its ranks have ended."""
 
 
 class Located(_Message, frozen=True):
-    """The topology domain of my machine, which I may not have known before. Only where nodes are ordered."""
+    """The topology domain of the sender's machine, unknown until now. Sent only if ranks follow placement."""
 
     domain: str
 
 
 class Beats(_Message, frozen=True):
-    """What my ranks are doing. Also shows that I am alive."""
+    """The last reports of the sender's ranks. It also shows that the sender is alive."""
 
     attempt: int
     beats: tuple[BeatFields, ...] = ()
     running: tuple[int, ...] = ()
-    """Those that have not ended."""
+    """The sender's ranks that have not ended."""
 
 
 class Examined(_Message, frozen=True):
-    """What each of my ranks was found doing."""
+    """What each of the sender's ranks was found doing."""
 
     attempt: int
     observations: tuple[Observation, ...] = ()
 
 
 class Ping(_Message, frozen=True):
-    """The coordinator is alive."""
+    """A sign that the coordinator is alive."""
 
 
 Message = (
@@ -323,7 +330,7 @@ _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
 class UnreadableError(TrainerError):
-    """Something received on the control port is not a message of this version."""
+    """A line received on the control port is not a message of this version."""
 
 
 class OtherVersionError(ConfigError):
@@ -331,18 +338,18 @@ class OtherVersionError(ConfigError):
 
 
 def to_line(message: Message) -> bytes:
-    """A message as it is sent."""
+    """Encodes a message as the line that is sent."""
     try:
         return _encoder.encode(message) + b"\n"
-    except UnicodeEncodeError:  # It quotes the name of a file that is no text.
+    except UnicodeEncodeError:  # The message quotes a file name that is not valid UTF-8.
         return json.dumps(msgspec.to_builtins(message), ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
 def from_line(line: bytes) -> Message:
-    """A message from the line that was received.
+    """Decodes a received line.
 
     Raises:
-        UnreadableError: It is not a message.
+        UnreadableError: The line is not a message.
     """
     try:
         return _decoder.decode(line)

@@ -1,6 +1,6 @@
-"""One attempt of a node's ranks: from the coordinator's Start until all have ended, and what they do meanwhile.
+"""One attempt of a node's ranks, from the coordinator's Start until all have ended, and what they report meanwhile.
 
-They are started once those of the former attempt have ended, and this node is known to be fit.
+The ranks are started once those of the former attempt have ended, and this node has passed its preflight.
 """
 
 import asyncio
@@ -35,7 +35,8 @@ from .ring import Ring
 from .settings import Settings
 
 STORE_SECONDS, STORE_LOOK_SECONDS = 0.25, 0.01
-"""Ranks that are forked with all their imports usually reach the store within a tenth of a second."""
+"""How long to wait for rank 0's store, and between two looks. Rank 0 is forked with its imports done, and usually
+listens within a tenth of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,13 @@ class NodeSetup:
     starter: Starter
     rendezvous: Rendezvous
     fit: asyncio.Task[None]
-    """The preflight of this node."""
+    """The preflight of this node: fails if the node is not fit."""
     env: Mapping[str, str]
     directory: Path
     heartbeats: Heartbeats
 
     def ring(self, order: Sequence[int] | None = None) -> Ring:
-        """All nodes in this order, or by number."""
+        """The nodes in this order; None: in numerical order."""
         return Ring(range(self.settings.nodes) if order is None else order, self.settings.processes)
 
 
@@ -61,7 +62,7 @@ class NodeAttempt:
     """The ranks of a node in one attempt."""
 
     task: asyncio.Task[None]
-    """Ends when they have ended, and the coordinator has been told."""
+    """Done once all ranks have ended, and the coordinator has been told."""
 
     def __init__(self, node: NodeSetup, start: Start, on_failure: Callable[["NodeAttempt", End], None]) -> None:
         """`on_failure` is called with the end of each rank that fails by itself."""
@@ -70,34 +71,34 @@ class NodeAttempt:
         self.ring = node.ring(start.order)
         self.ranks = LocalRanks(node.starter, lambda end: on_failure(self, end), settings.grace)
         self.ends: Sequence[End] | None = None
-        """How each has ended; None: not all have."""
+        """How each rank has ended; None: some have not ended."""
         self._node = node
         self._specs = rank_specs(node.env, self.ring.first_rank(settings.node), settings.processes, node.directory)
         self._slowed: dict[int, str] = {}
-        for local in range(settings.processes):  # What was reported in the last attempt is not this one's.
+        for local in range(settings.processes):  # So that no report of the last attempt counts for this one.
             node.heartbeats.reset(local)
 
     @property
     def numbers(self) -> list[int]:
-        """The ranks of this node."""
+        """The rank numbers of this node's processes."""
         return [spec.rank for spec in self._specs]
 
     @property
     def runs(self) -> bool:
-        """Whether some rank runs, or is to be started."""
+        """Whether a rank runs or is still to be started."""
         return self.ends is None
 
     @property
     def done(self) -> bool:
-        """Whether all have ended with 0, and there is nothing more to run."""
+        """Whether the program is done here: all its ranks have exited with 0."""
         return not self.start.check and {end.exit_code for end in self.ends or ()} == {ExitCode.DONE}
 
     async def run(self, former: "NodeAttempt | None") -> Sequence[End] | None:
-        """Runs all ranks until they have ended. None: this node is not fit, which ends its supervisor."""
+        """Runs all ranks until they have ended. None: the preflight failed, which ends this supervisor."""
         if former is not None:
             await asyncio.wait([former.task])
         unwanted = asyncio.create_task(self.ranks.unwanted.wait())
-        # This node may still be in preflight, while the others gather.
+        # The coordinator does not wait for the preflight of each node before it sends Start.
         await asyncio.wait([self._node.fit, unwanted], return_when=asyncio.FIRST_COMPLETED)
         unwanted.cancel()
         if not self._node.fit.done():
@@ -109,7 +110,7 @@ class NodeAttempt:
         return ends
 
     async def _run(self) -> Sequence[End]:
-        # Our trainer waits for rank 0 itself, once it has loaded its data.
+        # ddpjob-train waits for rank 0 by itself, after it has loaded its data.
         if not self._node.settings.leads and not self._node.program.is_trainer:
             await self._await_store()
         specs = [self._with_attempt(local, spec) for local, spec in enumerate(self._specs)]
@@ -122,14 +123,14 @@ class NodeAttempt:
         return [_with_step(*reported) for reported in zip(ends, self._node.heartbeats.read(), strict=True)]
 
     async def _await_store(self) -> None:
-        """Gives rank 0 a head start: if the store does not listen yet, a rank tries again only much later."""
+        """Waits until rank 0's store listens: a rank that is refused once waits long before it tries again."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STORE_SECONDS):
                 while not await answers(self._node.rendezvous.master_addr, self.start.port):  # noqa: ASYNC110  (it is on another machine)
                     await asyncio.sleep(STORE_LOOK_SECONDS)
 
     def _with_attempt(self, local: int, spec: RankSpec) -> RankSpec:
-        """A spec with what is different in each attempt."""
+        """Adds to a spec the variables that differ from attempt to attempt."""
         node, start = self._node, self.start
         env = {**spec.env, Env.ATTEMPT: str(start.attempt), Env.HEARTBEAT: str(node.heartbeats.path(local))}
         if node.settings.master_addr:
@@ -140,7 +141,7 @@ class NodeAttempt:
         return replace(spec, env=env)
 
     def beats(self) -> tuple[BeatFields, ...]:
-        """The last reports of the ranks."""
+        """The last reports of the ranks, as they are sent."""
         transports = self.ranks.transports() if self.runs else {}
         return tuple(
             structs.replace(
@@ -155,49 +156,52 @@ class NodeAttempt:
         )
 
     def message(self) -> Beats:
-        """The last reports, and which ranks run."""
+        """The message with the last reports, and the ranks that run."""
         return Beats(self.start.attempt, self.beats(), tuple(self._specs[local].rank for local in self.ranks.pids))
 
     async def note_slowed_gpus(self, once: Once) -> None:
-        """Notes which GPUs are slowed down: a straggler may be theirs."""
+        """Notes and logs which GPUs are slowed down: this may explain a straggler."""
         self._slowed = await self.ranks.slowed()
         for local, why in self._slowed.items():
             once.warn(f"rank {self._specs[local].rank}: {why}")
 
     async def examine(self, send: Callable[[Message], None]) -> None:
-        """Examines what each stuck rank is doing; of one that has ended, only that is reported."""
+        """Examines what each rank of a stalled gang is doing, and sends the observations."""
         observations, _, _ = await asyncio.gather(
             asyncio.gather(*(self._examined(local, pid) for local, pid in self.ranks.pids.items())),
             self._examine_devices(send),
             self._ask_ras(),
         )
-        # Some may have ended meanwhile.
+        # Ranks that have ended meanwhile are reported as ended, whatever they were found doing.
         ended = {self._specs[local].rank: end for local, end in self.ranks.ended.items()}
-        still = (observation for observation in observations if observation.rank not in ended)
-        send(Examined(self.start.attempt, (*still, *(observation_of(*rank) for rank in ended.items()))))
+        running = (observation for observation in observations if observation.rank not in ended)
+        send(Examined(self.start.attempt, (*running, *(observation_of(*item) for item in ended.items()))))
 
     async def _examined(self, local: int, pid: int) -> Observation:
-        """What a rank is doing; if it cannot be examined, the observations of the others are still reported."""
+        """What a rank is doing; an empty observation if it cannot be examined, so that those of others count."""
         rank = self._specs[local].rank
         try:
             return await collect(pid, rank, self._node.heartbeats.path(local), self.start.attempt)
-        except Exception as error:  # noqa: BLE001  (whatever it is, a rank that hangs is not to end the supervisor)
+        except Exception as error:  # noqa: BLE001  (no error in the examination may end the supervisor)
             warn(f"cannot inspect rank {rank}: {type(error).__name__}: {error}")
             return Observation(rank)
 
     async def _examine_devices(self, send: Callable[[Message], None]) -> None:
-        """If a rank is stuck on a broken GPU, that is why the gang stalls, whatever its ranks do."""
+        """Reports a rank that is stuck on a broken GPU: then the GPU is why the gang stalls, whatever ranks do."""
         if (end := await self.ranks.broken_device()) is not None:
             send(Failed(self.start.attempt, end.cause, end=end))
 
     async def _ask_ras(self) -> None:
-        """NCCL's RAS knows all ranks, so it is asked on one node only."""
+        """Records what NCCL's RAS reports. It knows all ranks of the gang, so only node 0 asks it."""
         if self._node.settings.node == 0 and (address := self.ranks.ras_address):
             await collect_from_ras(address, self.start.attempt)
 
 
 def _with_step(end: End, beat: Beat | None) -> End:
-    """The end with the last step that the rank reported, unless that was only counted, or the end has one."""
+    """Adds to the end of a failed rank the last step that it reported, unless the end has one.
+
+    Steps that were only counted, for a program that does not report them, are left out.
+    """
     if not end.cause or end.step is not None or beat is None or beat.counted:
         return end
     return structs.replace(end, step=beat.step)

@@ -1,4 +1,4 @@
-"""Warnings about other hosts, which may cause the same one every second, or be hostile."""
+"""Warnings about other hosts, limited in number: a host may be hostile, or cause the same warning each second."""
 
 from ddpjob_rank.console import printable, warn
 
@@ -7,13 +7,13 @@ LONGEST = 200
 
 
 class Once:
-    """Warns of each thing once, and of no more than MOST things."""
+    """Logs each warning once, and no more than MOST different ones."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
 
     def warn(self, words: str, about: str = "") -> None:
-        """Says it, unless the same was said before; warnings `about` the same thing are the same."""
+        """Logs a warning, unless one with the same `about` was logged before; by default `about` is the text."""
         about = about or words
         if about not in self._told and len(self._told) < MOST:
             self._told.add(about)
@@ -21,5 +21,5 @@ class Once:
 
 
 def shown(text: str) -> str:
-    """Text from another host in a printable form: shortened, and without control characters."""
+    """Text from another host, made printable: cut to LONGEST characters, and without control characters."""
     return printable(text[:LONGEST])

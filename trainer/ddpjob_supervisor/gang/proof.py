@@ -1,13 +1,14 @@
 """Proof that messages come from a supervisor of the same job: lines with an HMAC, which needs the job's secret.
 
-    caller      Hello or Announce, with a nonce         plain: only shows the caller's version, and is not trusted
+    caller      Hello or Announce, with a nonce         plain: shows the caller's version, and is not trusted
     listener    Challenge, with a nonce of its own      plain
-    caller      Hello or Announce again                 sealed: node, incarnation and attempt are in it
+    caller      Hello or Announce again                 sealed, and so are node, incarnation and attempt in it
     listener    Welcome, Elsewhere, Refused, History    sealed
     both        everything from then on                 sealed
 
-A seal is the HMAC-SHA256 of a line's number and the line. Its key is made from the secret, the sender's role, and
-both nonces: so no line can be sent back to its sender, copied from another connection, repeated, or reordered.
+A seal is the HMAC-SHA256 of a line's number and the line. Its key is derived from the secret, the sender's role, and
+both nonces, so that an attacker cannot send a line back to its sender, copy one from another connection, or repeat or
+reorder lines.
 """
 
 import hmac
@@ -23,7 +24,7 @@ LISTENER: Final = "listener"
 HASH = "sha256"
 NONCE_BYTES = 16
 SEAL_BYTES = 64
-"""Its length as hexadecimal digits, in front of a line."""
+"""The length of a seal, which stands as hexadecimal digits in front of its line."""
 
 
 class UnprovedError(UnreadableError):
@@ -35,12 +36,12 @@ class SecretDiffersError(UnprovedError):
 
 
 def nonce() -> str:
-    """A number that is used once."""
+    """A random hexadecimal number that is used only once."""
     return secrets.token_hex(NONCE_BYTES)
 
 
 class Seals:
-    """The seals of one side of a connection, line by line."""
+    """Seals the lines that one side of a connection sends, or checks their seals. Lines are numbered from 0."""
 
     def __init__(self, secret: bytes, role: Role, callers_nonce: str, listeners_nonce: str) -> None:
         words = f"{role}\n{callers_nonce}\n{listeners_nonce}"
@@ -55,7 +56,7 @@ class Seals:
         """The next line, without its seal.
 
         Raises:
-            UnprovedError: The seal is not the right one.
+            UnprovedError: The seal is wrong.
         """
         seal, line = line[:SEAL_BYTES], line[SEAL_BYTES:]
         if not hmac.compare_digest(seal, self._next(line)):

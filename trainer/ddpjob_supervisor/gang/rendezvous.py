@@ -1,4 +1,4 @@
-"""How supervisors find each other: by rank 0's address or, if that is new, through living supervisors."""
+"""How supervisors find the coordinator: at rank 0's address or, if rank 0's pod is new, through other supervisors."""
 
 import asyncio
 import contextlib
@@ -22,49 +22,53 @@ from .settings import DISABLED, Settings
 RELEASE = version("ddpjob")
 
 SOONEST_SECONDS, LATEST_SECONDS = 0.05, 1.0
-"""Waits between two tries to reach the coordinator; each is longer than the one before."""
+"""The first and the longest wait between two tries to reach the coordinator: each is longer than the one before."""
 
 PATIENT_SECONDS = 5.0
-"""A wait of up to this long is not worth a message."""
+"""A wait is not logged before it has lasted this long."""
 
 MUTE_SECONDS = 45.0
-"""An address that neither accepts nor refuses connections for this long is cut off: if nothing listened yet, they
-would be refused. The operator gives up a supervisor that is missing for a minute, and cannot know why."""
+"""An address that neither accepts nor refuses connections for this long counts as cut off: a reachable machine on
+which nothing listens yet refuses them. The limit is below the minute after which the operator gives up a missing
+supervisor, because the operator cannot find out the reason."""
 
 
 ANOTHER_SECRET_SECONDS = 15.0
-"""A supervisor that is taken for a stranger for this long has a different secret: on a cluster the Secret was deleted
-after the gang had started, and recreated for this pod. The gang has to start again, with the new one."""
+"""A supervisor whose proof was refused for this long has a different secret: on a cluster the Secret was deleted
+after the gang had started, and recreated for this pod. The gang has to start again, with the new secret."""
 
 
 class Rendezvous:
-    """What a supervisor knows about where the others are."""
+    """The addresses of the other supervisors, as far as this one knows them."""
 
     def __init__(self, settings: Settings) -> None:
         self.master_addr = settings.master_addr
-        """Where rank 0's ranks are."""
+        """The host of rank 0: its MASTER_ADDR."""
         self.members: dict[str, str] = {}
-        """Address of each supervisor by node number, as last reported by the coordinator."""
+        """The address of each supervisor by node number, as last reported by the coordinator."""
         self._settings = settings
         self._coordinator = ""
-        """The coordinator's address, if it is not the one that was known from the start."""
+        """The coordinator's address, if it was learned from another supervisor; empty: try the configured ones."""
         self._incarnation = 0
-        """The incarnation of the newest rank 0 that is known; 0: none is."""
+        """The incarnation of the newest known pod of rank 0; 0: none is known."""
         self._link: Link | None = None
         self._problem = ""
         """Why the last try to reach the coordinator failed."""
         self._mute = False
-        """Whether that was because there was no answer of any kind."""
+        """Whether the last try failed because the address neither accepted nor refused the connection."""
         self._stranger: tuple[float, str] | None = None
-        """Since when nobody has accepted this supervisor's proof, and the result of the first such try."""
+        """When the first refusal of this supervisor's proof came, on the loop's clock, and its text; None: none, or
+        a later proof was accepted."""
         self._once = Once()
 
     async def reach(self, hello: Hello) -> Link:
-        """A connection to the coordinator, which has welcomed us. The operator decides how long is too long.
+        """Connects to the coordinator, and returns the connection once it has sent Welcome.
+
+        With an operator it tries without limit: the operator decides when to give up.
 
         Raises:
-            PeerLostError: There is no operator, and the coordinator did not come in time; or the others have another
-            secret.
+            PeerLostError: There is no operator, and the coordinator did not answer in time; or the other supervisors
+                have another secret.
             OtherVersionError: The coordinator's version cannot work with this one.
             PreflightError: The gang gathers for the first time, and the coordinator's address is cut off from here.
         """
@@ -85,7 +89,7 @@ class Rendezvous:
             if not self._mute:
                 heard = loop.time()
             elif loop.time() - heard > MUTE_SECONDS and self._in_preflight and len(self._settings.peers) == 1:
-                # Otherwise there was a rank 0 before, whose pod may just be gone.
+                # With several peers this pod joins a gang that ran before, and rank 0's pod may be gone by now.
                 raise PreflightError(_cut_off(address, self._problem), (0, self._settings.node))
             if self._stranger is not None and loop.time() - self._stranger[0] > ANOTHER_SECRET_SECONDS:
                 raise PeerLostError(
@@ -142,11 +146,11 @@ class Rendezvous:
 
     @property
     def _in_preflight(self) -> bool:
-        """Whether problems count as failures of the preflight, which ends with the first welcome."""
+        """Whether problems count as preflight failures: the preflight is enabled, and there was no Welcome yet."""
         return self._settings.preflight != DISABLED and self._link is None
 
     def _note_coordinator(self, address: str, incarnation: int) -> None:
-        """Takes in where the coordinator is, as it or another one reports: if it is newer, or none is known."""
+        """Records the coordinator's address, if it is a newer coordinator's, or none was learned before."""
         with contextlib.suppress(ValueError):
             host, _ = host_and_port(address)
             if incarnation > self._incarnation:
@@ -156,34 +160,34 @@ class Rendezvous:
             self._coordinator = address
 
     def where(self) -> Elsewhere | None:
-        """What to answer a supervisor that takes this one for the coordinator."""
+        """The answer to a supervisor that takes this one for the coordinator; None: no address is known."""
         address = self._coordinator or next(iter(self._settings.peers), "")
         return Elsewhere(address, self._incarnation) if address else None
 
     async def announced(self, announce: Announce, host: str) -> None:
-        """Rank 0's supervisor is new: this one follows it from now on, and passes the news on."""
+        """Follows a new supervisor of rank 0 from now on, and passes its address on. `host` sent the Announce."""
         if announce.uid != self._settings.uid or announce.incarnation < self._incarnation:
             return
-        itself = announce.address.startswith(":")
+        from_rank_0 = announce.address.startswith(":")
         try:
-            address = address_of(*host_and_port(f"[{host}]{announce.address}" if itself else announce.address))
+            address = address_of(*host_and_port(f"[{host}]{announce.address}" if from_rank_0 else announce.address))
         except ValueError:
             return
-        if announce.incarnation > self._incarnation:  # Otherwise we may be connected to it already.
+        if announce.incarnation > self._incarnation:  # Otherwise this supervisor may be connected to it already.
             self._note_coordinator(address, announce.incarnation)
             say(f"rank 0 is at {address} now")
             if self._link is not None:
                 await self._link.close()
-        if itself:  # It may not know all of us.
-            told = Announce(announce.uid, announce.incarnation, address)
+        if from_rank_0:  # It may not know the addresses of all supervisors.
+            forwarded = Announce(announce.uid, announce.incarnation, address)
             others = (
                 address for node, address in self.members.items() if node not in {"0", str(self._settings.node)}
             )
-            await asyncio.gather(*(announce_to(address, told, self._settings) for address in others))
+            await asyncio.gather(*(announce_to(address, forwarded, self._settings) for address in others))
 
 
 async def announce_to(address: str, announce: Announce, settings: Settings) -> Message | None:
-    """Tells a supervisor about a new rank 0, and returns its answer; None if there is none."""
+    """Sends Announce to the supervisor at `address`, and returns its answer; None if there is none."""
     with contextlib.suppress(OSError, LinkLostError, UnreadableError):
         link = await connect(address, settings.listen)
         try:

@@ -1,7 +1,7 @@
 """Which ranks the processes of each node get in an attempt, so that nodes close to each other are neighbours. Pure.
 
-A node keeps its number, by which pods and messages go. Only the numbers of its processes change: those of the node
-that comes third in the order are the third ones.
+A node keeps its number, which pods and messages use. Only the ranks of its processes change: with 8 processes per
+node, the third node in the order has ranks 16 to 23.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,45 +10,46 @@ from collections.abc import Mapping, Sequence
 class Ring:
     """The nodes of an attempt in the order of their ranks: each sends to the next, and the last to the first.
 
-    Node 0 is always the first, since the others meet where rank 0 is.
+    Node 0 is always the first, because rank 0 has to be there: the others connect to it.
     """
 
     def __init__(self, order: Sequence[int], processes: int) -> None:
-        """`processes` is how many each node has."""
+        """`processes` is the number of processes per node."""
         self.order = tuple(order)
         self._processes = processes
-        self._places = {node: place for place, node in enumerate(self.order)}
+        self._places = {node: index for index, node in enumerate(self.order)}
 
     @property
     def is_plain(self) -> bool:
-        """Whether the nodes stand in it by number, as they do unless placement says something else."""
-        return all(node == place for node, place in self._places.items())
+        """Whether the nodes are in numerical order, as they are unless ranks follow placement."""
+        return all(node == index for node, index in self._places.items())
 
     def first_rank(self, node: int) -> int:
         """The rank of a node's first process."""
         return self._places[node] * self._processes
 
     def node_of(self, rank: int) -> int:
-        """The node on which a rank is."""
+        """The number of the node on which a rank is."""
         return self.order[rank // self._processes]
 
     def in_words(self, rank: int) -> str:
-        """A rank, with its node where that is not plain from it."""
+        """A rank as text, with its node where that does not follow from the rank."""
         return rank_in_words(rank, self.node_of(rank), self._processes)
 
 
 def rank_in_words(rank: int, node: int, processes: int) -> str:
-    """A rank, with its node unless the nodes stand by number."""
+    """A rank as text, with its node where that does not follow from the rank."""
     return f"rank {rank}" if rank // processes == node else f"rank {rank} (node {node})"
 
 
 def order_of(domains: Mapping[int, str | None]) -> tuple[int, ...] | None:
-    """The nodes, numbered from 0, in the order of their ranks: those of a topology domain stand beside each other.
+    """The numbers of the nodes in the order of their ranks, in which nodes of one topology domain are neighbours.
 
-    Node 0's domain comes first, and then each that a node of a lower number is in. So where the nodes already stand
-    together by number, nobody moves. Those of which it is unknown (the empty string) come last.
+    Node 0's domain comes first. The other domains are ordered by the lowest number of their nodes, so the order stays
+    numerical where neighbours by number already share a domain. Nodes with an unknown domain (the empty string) come
+    last.
 
-    None: the nodes have to stand by number, since the supervisor of one (None) knows of no order.
+    None: the order has to be numerical, because a supervisor does not support any other (its domain is None).
     """
     if None in domains.values():
         return None

@@ -1,4 +1,4 @@
-"""The job's secret: a file that only the job can read. Anything that has it counts as one of its supervisors."""
+"""The job's secret: a file that only the job can read. Whoever has the secret counts as a supervisor of the job."""
 
 import os
 import tempfile
@@ -18,11 +18,12 @@ HOW = "(umask 077; openssl rand -hex 32 > FILE)"
 def with_secret(settings: Settings, env: Mapping[str, str]) -> Settings:
     """A supervisor's settings with the secret of its job.
 
-    If none is named, a gang that stays on this machine has the one of its user there.
+    If the environment names no secret file, a gang that stays on this machine uses a secret that all jobs of its user
+    here share.
 
     Raises:
-        ConfigError: It cannot be read or made, has a wrong length or can be read by others; or there is none, and
-            processes on other machines could talk to this supervisor.
+        ConfigError: The secret cannot be read or created, has a wrong length or can be read by others; or no secret
+            file is named, although this supervisor talks to other machines.
     """
     if settings.nodes == 1:
         return settings
@@ -39,7 +40,7 @@ def with_secret(settings: Settings, env: Mapping[str, str]) -> Settings:
 
 def _named(file: Path, *, in_a_job: bool) -> bytes:
     try:
-        # In a pod it is mounted where only the trainer's own processes see it, and may have another mode.
+        # In a pod the file is mounted where only the trainer's processes see it, whatever its mode is.
         return secret_in(file, private=not in_a_job)
     except OSError as error:
         advice = "" if in_a_job else f"; make one with {HOW}"

@@ -1,4 +1,4 @@
-"""Files with a secret: read with care, and made whole or not at all."""
+"""Reads and creates files with a secret. A file is created whole or not at all."""
 
 import contextlib
 import errno
@@ -10,14 +10,14 @@ from pathlib import Path
 LEAST_BYTES, MOST_BYTES = 32, 4096
 NAME = "secret"
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
-READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # Nobody writes to a pipe that somebody else has put there.
+READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # Without O_NONBLOCK, opening a planted pipe would hang.
 
 
 def secret_in(path: Path, *, private: bool) -> bytes:
-    """The secret in a file, which others must not be able to read if it is to be private.
+    """The secret in a file. If `private`, no other user may have access to the file.
 
     Raises:
-        OSError: There is none, and why.
+        OSError: The file has no usable secret; `strerror` is the reason.
     """
     secret, found = _read(path)
     if private and found.st_mode & OTHERS:
@@ -26,10 +26,10 @@ def secret_in(path: Path, *, private: bool) -> bytes:
 
 
 def users_secret(directory: Path) -> bytes:
-    """The secret NAME in a directory that only this user can reach: whoever comes first makes both.
+    """The secret in the file NAME of a directory that only this user can access; both are created if missing.
 
     Raises:
-        OSError: There is something else, or none can be made, and why.
+        OSError: The secret cannot be created, or what exists is not safe to use; `strerror` is the reason.
     """
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o700)
@@ -70,7 +70,7 @@ def _read(path: Path | str, more: int = 0, place: int | None = None) -> tuple[by
 
 
 def _make(place: int) -> None:
-    """Under another name first: whoever is killed here leaves a name that nobody reads, never half a secret."""
+    """Creates the secret under a temporary name first: a process killed meanwhile leaves no incomplete NAME."""
     new = f".{NAME}-{secrets.token_hex(8)}"
     writing = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:

@@ -15,15 +15,15 @@ from .judging import Limits, left_to_operator
 
 CONTROL_PORT = 29502
 CONTROL_PORT_OFFSET = 2
-"""Without an operator rank 0's supervisor listens this far above the master's port, so that two runs do not clash."""
+"""Without an operator the control port is this far above the master's port, so that two runs use different ports."""
 
 STATUS_PORT = 29501
 DEFAULT_WINDOW_SECONDS = 3600
 GRACE_SECONDS = 30
-"""As Kubernetes' default, and that of torchrun's `--shutdown-timeout`."""
+"""The default of Kubernetes' grace period and of torchrun's `--shutdown-timeout`."""
 
 DIGITS = 10
-"""Of an interval between two saves: a longer number is as large as one can be."""
+"""How many digits of a save interval are read: an interval with more digits is longer than any training."""
 
 NO_RESTARTS = Limits()
 DISABLED = "Disabled"
@@ -31,7 +31,7 @@ DISABLED = "Disabled"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A supervisor's place in its gang. The defaults are a gang of one process."""
+    """A supervisor's place in its gang, and its options. The defaults describe a gang of one process."""
 
     uid: str = ""
     incarnation: int = 0
@@ -39,34 +39,34 @@ class Settings:
     node: int = 0
     nodes: int = 1
     processes: int = 1
-    """Processes of each node."""
+    """The number of processes on each node."""
     master_addr: str = ""
     master_port: int = 0
     control_port: int = CONTROL_PORT
     status_port: int = STATUS_PORT
     in_a_job: bool = False
-    """Whether an operator created this pod: then something reads the status port."""
+    """Whether an operator created this pod. The operator reads the status port, and replaces lost pods."""
     patience: float | None = None
-    """Seconds to wait for the other nodes; None: as long as it takes, since an operator starts them."""
+    """Seconds to wait for the other nodes; None: without limit, because an operator starts them."""
     listen: str | None = None
-    """Address to listen on; None: all."""
+    """The address to listen on; None: all addresses."""
     peers: tuple[str, ...] = ()
-    """Addresses of supervisors to try first, rank 0's before the others."""
+    """Addresses of supervisors, as host:port, through which to find the coordinator: rank 0's first."""
     limits: Limits = NO_RESTARTS
     stall_timeout: float | None = None
-    """Seconds; None: learned."""
+    """Seconds without a finished step that count as a stall; None: learned from the job's own steps."""
     checkpoint_every_steps: int | None = None
     checkpoint_every_seconds: int | None = None
-    """How often the program is asked to save; None: not by this."""
+    """The interval between two saves, in steps or in seconds; None: the program is not asked to save at one."""
     preflight: str = DISABLED
     grace: float = GRACE_SECONDS
-    """Seconds from when this node is told to stop until whoever told it loses patience."""
+    """Seconds that this node has to end after it is told to stop; then it is killed."""
     domain_file: Path | None = None
-    """Where its topology domain can be read, once it is known; None: ranks do not follow placement."""
+    """The file with this node's topology domain, empty until that is known; None: ranks do not follow placement."""
     secret: bytes = field(default=b"", repr=False)
-    """Empty: this is the only node."""
+    """The job's secret; empty if this is the only node."""
     secret_file: Path | None = None
-    """Where it is from."""
+    """The file from which `secret` was read."""
 
     @property
     def leads(self) -> bool:
@@ -75,23 +75,26 @@ class Settings:
 
     @property
     def host_name(self) -> str | None:
-        """The name by which the others find this node; None if they do not need it, or know its address."""
+        """The host name by which the other nodes find this one; None if they need none, or have its address."""
         return self.master_addr if self.leads and len(self.peers) == 1 else None
 
     @property
     def listens(self) -> bool:
-        """Whether it has a control port: nobody connects to one that is alone, or follows without an operator."""
+        """Whether this supervisor has a control port.
+
+        Nobody connects to the only supervisor of a gang nor, without an operator, to one other than rank 0's.
+        """
         return self.nodes > 1 and (self.leads or self.in_a_job)
 
     @property
     def reaches_out(self) -> bool:
-        """Whether processes of other machines can talk to it, or it talks to them."""
+        """Whether this supervisor connects to other machines, or accepts connections from them."""
         theirs = [host_and_port(peer)[0] for peer in self.peers]
         return self.nodes > 1 and not all(map(is_loopback, [*theirs, self.listen or ""] if self.listens else theirs))
 
 
 def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Settings:
-    """The place that an environment describes; `max_restarts` overrides it.
+    """The settings that an environment describes; `max_restarts` overrides the number of restarts in place.
 
     Raises:
         ConfigError: A variable is missing, is not a number, or contradicts another one.
@@ -118,7 +121,7 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
         status_port=_number(env, Env.STATUS_PORT, STATUS_PORT),
         in_a_job=in_a_job,
         patience=None if in_a_job else JOINING_SECONDS,
-        # A loopback address as the master means this machine.
+        # If the master's address is a loopback address, all nodes run on this machine.
         listen=env.get(Env.LISTEN_ADDR) or (master if is_loopback(master) else None),
         peers=_peers(env) or ((f"{master}:{control}",) if master else ()),
         limits=Limits(restarts, window, codes, causes),
@@ -132,7 +135,7 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
 
 
 def _place(env: Mapping[str, str]) -> tuple[int, int, int]:
-    """This node's number, the number of nodes, and of the processes of each."""
+    """This node's number, the number of nodes, and the number of processes per node."""
     if TORCHRUN in env:
         raise ConfigError(
             "torchrun has started this supervisor, which starts the ranks of a node itself: start the "
@@ -169,7 +172,7 @@ def _peers(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _interval(env: Mapping[str, str], name: str) -> int | None:
-    """The number in a variable that is for the program to read, and whose mistakes it reports."""
+    """The number in a variable; None if it is invalid: the program reads the variable too, and reports mistakes."""
     text = env.get(name, "")
     return int(text[:DIGITS]) if text.isascii() and text.isdecimal() else None
 

@@ -1,11 +1,12 @@
-"""The states of a gang, what is known of its present attempt, and of its members. Only the coordinator changes them.
+"""The states of a gang, and what is known of its present attempt and its members. Only the coordinator changes them.
 
     Gathering --all are there--> Running --a rank failed, a node left--> Stopping --no rank runs--> Gathering
         |                         ^ |                                     ^  ^          |
         +--to be tested--> Preflight| +--no step for too long--> Stalled--+  |          +--> Done
                             +-------+----------------------------------------+
 
-What is true only in one state is in that state's value. Times are seconds of the epoch, by the coordinator's clock.
+Data that exists only in one state is a field of that state. Times are seconds since the epoch, by the coordinator's
+clock.
 """
 
 from collections.abc import Mapping
@@ -32,13 +33,13 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a gang does, and since when."""
+    """What a gang is doing, and since when."""
 
     since: float
 
     @property
     def phase(self) -> Phase:
-        """Its name."""
+        """The state's name."""
         return Phase(type(self).__name__)
 
 
@@ -47,10 +48,12 @@ class Gathering(State):
     """Some supervisors are missing, or about to leave."""
 
     inherited: bool = False
-    """Whether there was a coordinator before, and this one has not started an attempt yet."""
+    """Whether this coordinator replaces a former one, and has not started an attempt yet."""
     lost: Mapping[int, int] = field(default_factory=dict)
-    """Nodes whose supervisors disappeared in the last attempt, and their incarnations: if these come back, nobody but
-    the gang knows of that. Empty if another incident accounts for the attempt's end."""
+    """The incarnations of supervisors that disappeared in the last attempt, by node number.
+
+    If the same incarnation comes back, only the coordinator can report that it was out of reach. Empty if another
+    incident explains why the attempt ended."""
 
 
 class Preflight(State):
@@ -62,16 +65,17 @@ class Running(State):
     """The ranks of an attempt run."""
 
     parting_since: float | None = None
-    """Since when some have ended, or lost peers, because nodes are told to stop: as a rule all are, one after the
-    other, and those that do not know it yet may have something to save."""
+    """When the first rank ended, or lost a peer, because a node was told to stop; None: none has.
+
+    Usually all nodes are told to stop, one after the other, and the ranks of the last ones may still have to save."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stalled(State):
-    """They make no progress, and the reason is being found."""
+    """The ranks make no progress, and the reason is being found."""
 
     observations: Mapping[int, tuple[Observation, ...]] = field(default_factory=dict)
-    """By node, of those that have answered."""
+    """What the ranks were found doing, by node; only nodes that have answered are in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +85,15 @@ class Stopping(State):
     verdict: Incident | None = None
     """What ended the attempt, if the ends of its ranks do not show it."""
     settling_since: float | None = None
-    """Since when no rank has run, while it is unknown whom the ranks have lost."""
+    """When the last rank ended, while ranks have lost a peer and it is not known yet which node is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done(State):
-    """There will be no other attempt: rank 0's ranks are done, or the operator has to deal with the incident."""
+    """There will be no other attempt: node 0's ranks are done, or the operator has to deal with the incident."""
 
     succeeded: bool = False
-    """Whether rank 0's ranks are done."""
+    """Whether node 0's ranks are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +102,15 @@ class Stall:
 
     since: float
     node: int | None = None
-    """The one of the rank that is to blame, once that is known."""
+    """The node of the rank to blame; None: not known."""
     rank: int | None = None
-    """That rank."""
+    """The rank to blame; None: not known."""
     message: str = ""
 
 
 @dataclass(slots=True)
 class Attempt:
-    """How an attempt goes, or went, until the next one starts."""
+    """The present attempt or, until the next one starts, the last one."""
 
     number: int
     ring: Ring
@@ -117,34 +121,34 @@ class Attempt:
     """Whether any rank has finished a step."""
     stall: Stall | None = None
     ends: dict[int, tuple[End, ...]] = field(default_factory=dict)
-    """By node, including those that are gone by now."""
+    """How the ranks have ended, by node. Nodes that have left since are included."""
     heard: dict[int, float] = field(default_factory=dict)
-    """When a node first reported a failure, or its end."""
+    """When each node first reported a failure or the end of its ranks, by node."""
     left: dict[int, int | None] = field(default_factory=dict)
-    """By node, which supervisor left: its incarnation, or None if it had announced that."""
+    """The incarnations of the supervisors that have left, by node; None for one that had been told to stop."""
 
 
 class MemberState(Enum):
-    """What the ranks of a member do."""
+    """What the ranks of a member are doing."""
 
     IDLE = "idle"
     BUSY = "busy"
     DONE = "done"
-    """They have ended well, and the coordinator has let the member go."""
+    """The ranks have finished, and the coordinator has told the member that it may leave."""
 
 
 @dataclass(slots=True)
 class Member:
-    """A supervisor that is connected."""
+    """A supervisor that is connected to the coordinator."""
 
     incarnation: int
     address: str
     attempt: int
     domain: str | None = None
-    """As in its Hello."""
+    """Its topology domain, as in `Hello.domain`."""
     state: MemberState = MemberState.IDLE
     leaving: bool = False
     beats: tuple[dict[str, Any], ...] = ()
-    """The last reports of its processes, each with `node`, the node's number."""
+    """The last report of each of its ranks, with the node's number as `node`."""
     running: tuple[int, ...] = ()
-    """Its processes that have not ended."""
+    """Its ranks that have not ended."""
