@@ -29,7 +29,7 @@ def test_of_every_reason_to_be_blocked_it_is_decided_whether_it_passes() -> None
     assert [*PASSES] == reasons[: reasons.index(Reason.UNBLOCKED)]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in OWNED if kind.named], ids=str)
+@pytest.mark.parametrize("kind", [kind for kind in OWNED if kind.named], ids=lambda kind: kind.plural)
 def test_for_every_kind_that_a_job_owns_there_is_a_word_for_a_name_that_is_taken(kind: OwnedKind) -> None:
     word = f"{kind.kind}Taken"
     assert PASSES.get(word) is False, f"api/reasons.py needs {word} as a Reason, with a row in PASSES and in ADVICE"

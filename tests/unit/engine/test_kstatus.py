@@ -93,7 +93,7 @@ def blocked(reason: str) -> DDPJobStatus:
     return DDPJobStatus(conditions=(said,))
 
 
-@pytest.mark.parametrize("reason", [*PASSES, *BLOCKING])
+@pytest.mark.parametrize("reason", [*PASSES, *sorted(BLOCKING)])
 def test_a_job_that_is_blocked_is_waited_for_exactly_while_that_may_pass(reason: str) -> None:
     passes = PASSES.get(reason, False)
     assert kstatus(blocked(reason)) is (ConditionType.RECONCILING if passes else ConditionType.STALLED)
