@@ -19,7 +19,7 @@ NOTHING_SAVED = "NothingSaved"
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """How often a program is asked to save; None: not by this."""
+    """How often a program is asked to save, in steps or in seconds; None: not in this unit."""
 
     steps: int | None = None
     seconds: int | None = None
@@ -27,24 +27,25 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """What is known of the attempts before one."""
+    """What is known of all earlier attempts."""
 
     earliest: int
-    """The smallest number of a first step."""
+    """The smallest first step of an attempt."""
     furthest: int
-    """The largest number of a step."""
+    """The largest step that an attempt has finished."""
     saved: int | None = None
-    """The step of the last checkpoint that was known of, though it may be lost."""
+    """The step of the last known checkpoint, which may have been lost since."""
     step_seconds: float | None = None
-    """What a step took in the last one, with all that was done between steps; None if it made too few."""
+    """Seconds from step to step in the last attempt, all included; None if it made too few steps."""
 
 
 def steps_lost(past: Former, first: int, begins: str | None, every: Interval) -> int:
-    """How many steps are lost by an attempt that starts over; 0 if it does not, or if that loses next to nothing.
+    """How many steps an attempt loses by starting over; 0 if it did not, or if next to nothing is lost.
 
-    It starts over if its first step is no later than that of any other attempt, unless the program knows why. If a
-    checkpoint of that step or a later one was known of, there was a better way; if the program says that nothing had
-    been saved, there was none. If neither is known, no more than what lies between two saves counts for nothing.
+    It started over if its first step, `first`, is no later than that of any earlier attempt, unless the program chose
+    it on purpose. If a checkpoint of that step or a later one is known, the program could have loaded it, and every
+    step counts. If the program says that nothing had been saved, none counts. If neither is known, a loss counts only
+    if it is larger than what lies between two saves (`every`).
     """
     lost = past.furthest - max(0, first - 1)
     if begins in KNOWS_WHERE or first > past.earliest or lost <= 0:
