@@ -45,6 +45,13 @@ def test_no_message_of_the_command_or_of_what_runs_in_a_pod_is_a_riddle() -> Non
     assert found == []
 
 
+def test_no_text_shows_the_call_that_should_have_filled_it() -> None:
+    """An `f` that is missing before a part of a long string, which ruff's RUF027 does not see."""
+    rooms = (PACKAGE, ROOT / "trainer")
+    texts = [text for room in rooms for file in room.rglob("*.py") for text in _texts(file, shown=True)]
+    assert [text for text in texts if re.search(r"\{\w+\([^}]*\)\}", text)] == []
+
+
 def _texts(file: Path, *, shown: bool = False) -> Iterator[str]:
     """All strings of a module, and what is told of its code; `shown`: without the latter."""
     tree = ast.parse(file.read_text(encoding="utf-8"))

@@ -82,7 +82,7 @@ def check_loadable(file: Path) -> None:
     except pickle.UnpicklingError as error:
         raise ConfigError(
             "the state of the model, the optimizer or the scheduler cannot be saved: it holds something "
-            "other than tensors, numbers, strings, and lists and dicts of them ({first_lines(error)})"
+            f"other than tensors, numbers, strings, and lists and dicts of them ({first_lines(error)})"
         ) from error
 
 
