@@ -1,4 +1,4 @@
-"""Reads Kueue's flavors and priority classes, and makes the changes of a Workload of Kueue's."""
+"""Reads Kueue's flavors and priority classes, and builds the patches that change a Kueue Workload."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -68,7 +68,7 @@ async def with_priority(api: ApiClient, workload: Manifest) -> Manifest:
 
 
 def changed(there: Mapping[str, Any], change: Resize | Tell, now: datetime) -> tuple[str, list[Manifest]]:
-    """The end of the path to patch, `/status` or nothing, and the JSON patch that makes a change of a Workload."""
+    """The JSON patch for a change of a Workload, after the end of the path to send it to: `/status` or nothing."""
     if isinstance(change, Tell):
         status = told(there.get("status", {}), change, there["metadata"].get("generation", 1), now)
         return "/status", [{"op": "add", "path": "/status", "value": status}]

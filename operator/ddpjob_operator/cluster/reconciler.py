@@ -85,7 +85,7 @@ class _Unsaid:
 
 @dataclass(slots=True)
 class _Memory:
-    """What is remembered about a job between two rounds; losing it costs a request or a second."""
+    """What the reconciler remembers of a job between two rounds. If it is lost, that costs a request or a second."""
 
     uid: str
     looked: bool

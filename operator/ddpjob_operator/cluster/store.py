@@ -35,7 +35,7 @@ Mark = Callable[[Key], None]
 """Requests a round of a job."""
 
 Serves = Callable[[str], bool]
-"""Whether the jobs of a namespace are looked after."""
+"""Returns whether this operator runs the jobs of a namespace."""
 
 LATE_SECONDS = 300.0
 """For at least this long the store remembers that an object is gone: no outdated view of it can arrive later."""
@@ -72,7 +72,7 @@ class StoredJob:
 
     @property
     def ref(self) -> JobRef:
-        """Which job it is."""
+        """A reference to the job."""
         return _itself(self.seen)
 
     @property

@@ -361,7 +361,10 @@ def _refusal(error: ApiError) -> Exception:
 
 
 def _taken(kind: str, there: Object, owner: JobRef) -> Refused:
-    """The refusal that an object of another owner, or one that is being deleted, has the name that the job needs."""
+    """The refusal to create an object because another one has its name.
+
+    That belongs to somebody else, or is being deleted, or is the job's own with changed labels.
+    """
     subject = f"{kind} {there.metadata.name}"
     if there.metadata.deletion_timestamp is not None:
         return Refused(Reason.BEING_DELETED, f"{subject} is being deleted: wait until it is gone")

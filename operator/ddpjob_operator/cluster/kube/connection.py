@@ -1,4 +1,4 @@
-"""Where the API server is and who we are to it, for both kopf's watches and our own requests."""
+"""The address of the API server and the credentials for it, for kopf's watch and for the operator's own requests."""
 
 import os
 import ssl
@@ -18,29 +18,32 @@ from .clock import Clock, steady
 
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 15.0
-"""A request without an answer for this long has failed; the next round sees what it did or did not do."""
+"""A request without an answer for this long has failed; the next round finds out whether it had an effect."""
 STREAM_BYTES = 1 << 20
-"""How much of a stream is buffered before it is read: the API server drops clients that are slower than events, and
-beside a thousand requests the stream is read only now and then."""
+"""How many bytes of a stream are buffered before they are read. The API server drops clients that read events too
+slowly, and among a thousand requests the stream is read only now and then."""
 
 USER_AGENT = f"ddpjob-operator/{version('ddpjob')}"
 
 
 class NoClusterError(Exception):
-    """No credentials for a cluster. Its text is complete: the program prints it and exits."""
+    """There are no usable credentials for a cluster. The program prints the error's text as it is, and exits."""
 
 
 def credentials() -> kopf.ConnectionInfo:
     """The service account of this pod or, outside a cluster, the current context of the kubeconfig.
 
     Raises:
-        NoClusterError: there is neither.
+        NoClusterError: there is neither, or the kubeconfig cannot be used.
     """
     return _of_the_pod() or _of_the_kubeconfig()
 
 
 def _of_the_pod() -> kopf.ConnectionInfo | None:
-    """The address comes from the environment, as for every client: a pod need not have the cluster's DNS."""
+    """The service account of this pod, None if there is none.
+
+    The server's address comes from the environment, as for every client: a pod may be without the cluster's DNS.
+    """
     info = kopf.login_with_service_account(settings=kopf.OperatorSettings())
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if info is None or not host:
@@ -61,8 +64,8 @@ def _of_the_kubeconfig() -> kopf.ConnectionInfo:
         )
     if not info.server:
         raise NoClusterError("The kubeconfig cannot be used: its cluster has no server.")
-    known = info.token or info.password or info.certificate_path or info.certificate_data
-    if not known and info.server.startswith("https:"):
+    has_credentials = info.token or info.password or info.certificate_path or info.certificate_data
+    if not has_credentials and info.server.startswith("https:"):
         raise NoClusterError(
             "The kubeconfig cannot be used: its user has no token, password or certificate of its own, and plugins "
             "(exec) are not called here. `kubectl create token` makes a token for a service account."
@@ -83,15 +86,16 @@ Check = Callable[[], None]
 
 
 class Connection:
-    """An HTTP session with the API server that outlives its credentials: a service account's token changes hourly."""
+    """An HTTP session with the API server that renews its credentials: a service account's token changes hourly."""
 
     def __init__(self, clock_settling_seconds: float = 0.0) -> None:
-        """For `clock_settling_seconds` after its start and after each step the time is not certain."""
+        """`clock_settling_seconds`: how long after a start or a step of the clock the time counts as uncertain."""
         self.clock = Clock(clock_settling_seconds)
         self._info = credentials()
         self._session = aiohttp.ClientSession(
             base_url=self._info.server.rstrip("/") + "/",
-            # No limit: within aiohttp's 100, the Lease would wait for writes, which have turns of their own.
+            # No limit on connections: with aiohttp's default of 100, renewals of the Lease would have to wait for
+            # writes. `Turns` limits these.
             connector=aiohttp.TCPConnector(ssl=_ssl_context(self._info), limit=0),
             response_class=_Response,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -107,10 +111,10 @@ class Connection:
     async def send(
         self, method: str, path: str, data: bytes | None, check: Check, **more: Any
     ) -> tuple[int, bytes, str | None]:
-        """One request; returns the response's status, its body and its Retry-After.
+        """Sends a request; returns the response's status, its body and its Retry-After.
 
-        `check` is called before anything is done, and again right before a body is sent; what it raises ends the
-        request, the second time as a ClientError.
+        `check` is called first, and again right before a body is sent. An exception that it raises ends the request;
+        that of the second call arrives as a ClientError.
 
         Raises:
             aiohttp.ClientError, TimeoutError: there was no response.
@@ -126,10 +130,11 @@ class Connection:
 
     @asynccontextmanager
     async def stream(self, path: str, silence: float, query: dict[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A request whose response arrives bit by bit, perhaps forever, unless nothing arrives for `silence` seconds.
+        """Sends a GET request whose response is read as it arrives, perhaps forever.
 
         Raises:
-            aiohttp.ClientError, TimeoutError: there was no response, or no end of it.
+            aiohttp.ClientError, TimeoutError: there was no response, or it broke off, or nothing arrived for
+                `silence` seconds.
         """
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=silence)
         for again in (True, False):
@@ -145,11 +150,11 @@ class Connection:
                 return
 
     async def close(self) -> None:
-        """Ends the session."""
+        """Closes the session."""
         await self._session.close()
 
     def _renew(self) -> None:
-        """Reads our credentials again. A kubeconfig that is just being written is unreadable: then they stay."""
+        """Reads the credentials again; keeps the old ones if the kubeconfig cannot be read, or is being written."""
         with suppress(NoClusterError):
             self._info = credentials()
 
@@ -166,22 +171,23 @@ class Connection:
 
 
 class _Response(aiohttp.ClientResponse):
-    """A response that knows by which connection it came: one that has arrived as a whole has given that back."""
+    """A response that keeps the address of its connection, which aiohttp drops once the response was read."""
 
     came_by: object = None
-    """The connection's address here."""
+    """The local address of the connection."""
 
     async def start(self, connection: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
-        """Reads its head."""
+        """Reads the status and the headers."""
         if connection.transport is not None:
             self.came_by = connection.transport.get_extra_info("sockname")
         return await super().start(connection)
 
 
 class _Body(aiohttp.BytesPayload):
-    """A request's body, with which its head is sent too, and a check right before.
+    """A request's body that calls `check` right before it is sent; aiohttp sends the headers together with it.
 
-    Not earlier: between the check and the bytes the process may be stopped at any moment, and woken much later.
+    An earlier check would not do: between the check and the sending the process may be stopped, and resumed much
+    later.
     """
 
     def __init__(self, content: bytes, check: Check) -> None:

@@ -1,4 +1,4 @@
-"""Kubernetes objects as the API server sends them, as much of each as needed: the rest is skipped unread.
+"""The types that the API server's JSON is decoded into: only the fields that are needed, the others are skipped.
 
 The names are Kubernetes' own: https://kubernetes.io/docs/reference/kubernetes-api/
 """
@@ -15,15 +15,15 @@ from ddpjob_operator.api.contract import ASKED, DOMAIN, FINISHED
 T = TypeVar("T")
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-"""One without a time zone cannot be compared with others."""
+"""A time with its time zone: times without one cannot be compared with it."""
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Unknown fields are ignored. There are no cycles here, so the garbage collector need not look at it."""
+    """Ignores unknown fields. Without reference cycles, its values need not be examined by the garbage collector."""
 
 
 class OwnerReference(_Part, frozen=True):
-    """To what controls the object, or to something else that it goes with."""
+    """A reference to an owner of the object; `controller` marks the one that manages it."""
 
     uid: str
     api_version: str = ""
@@ -33,7 +33,7 @@ class OwnerReference(_Part, frozen=True):
 
 
 class ObjectMeta(_Part, frozen=True):
-    """What every object has. A Status object, which an answer may be instead, has none of it."""
+    """The metadata of an object. All fields have defaults: an answer may be a Status, whose metadata is empty."""
 
     name: str = ""
     namespace: str = ""
@@ -48,34 +48,35 @@ class ObjectMeta(_Part, frozen=True):
 
 
 class Object(_Part, frozen=True):
-    """Any object."""
+    """An object of any kind."""
 
     metadata: ObjectMeta
 
 
 SMALL_BYTES = 4 << 10
-"""To compress so little would cost more time, at each change of each job, than it is worth in memory."""
+"""JSON up to this size is not compressed: compressing it at each change of each job would cost more time than the
+memory is worth."""
 
 
 class Packed:
-    """A part of an object that may be large, kept as JSON, and compressed unless it is small.
+    """A part of an object that may be large, kept as JSON, which is compressed unless it is small.
 
-    As dictionaries a template takes several times as much memory as its JSON; packed, usually a fraction of it.
+    A template as dictionaries takes several times as much memory as its JSON; compressed, usually a fraction of that.
     """
 
     __slots__ = ("_content", "has_nulls", "size")
 
     def __init__(self, what: Any) -> None:
-        """Packs what JSON can express."""
+        """Packs a value that JSON can express."""
         text = msgspec.json.encode(what)
         self.size = len(text)
-        """Bytes of JSON."""
+        """The size of the JSON in bytes, before compression."""
         self.has_nulls = b"null" in text
-        """Whether there may be a null in it."""
+        """Whether the JSON may contain a null; the text may also stand within a string."""
         self._content = text if self._is_small else zlib.compress(text, level=1)
 
     def read(self) -> Any:
-        """What is in it."""
+        """Unpacks the value."""
         return msgspec.json.decode(self._content if self._is_small else zlib.decompress(self._content))
 
     @property
@@ -87,19 +88,19 @@ _NOTHING = Packed(None)
 
 
 class JobAnnotations(_Part, frozen=True):
-    """The annotations of a DDPJob that are ours."""
+    """The annotations of a DDPJob that the operator sets."""
 
     finished: str = msgspec.field(default="", name=FINISHED)
 
 
 class JobMeta(ObjectMeta, frozen=True):
-    """Of a DDPJob."""
+    """The metadata of a DDPJob."""
 
     annotations: JobAnnotations = JobAnnotations()
 
 
 class JobObject(Object, frozen=True):
-    """A DDPJob. It is packed as soon as it is read: a list of all jobs is never in memory unpacked."""
+    """A DDPJob. Its spec and status are packed while it is decoded, so a list of jobs is never in memory unpacked."""
 
     metadata: JobMeta
     spec: Packed = _NOTHING
@@ -107,7 +108,7 @@ class JobObject(Object, frozen=True):
 
 
 class StatusCondition(_Part, frozen=True):
-    """What is said to be true or untrue of an object."""
+    """A condition in an object's status."""
 
     type: str
     status: str = ""
@@ -117,20 +118,20 @@ class StatusCondition(_Part, frozen=True):
 
 
 class ContainerStateRunning(_Part, frozen=True):
-    """Of a container."""
+    """The state of a container that runs."""
 
     started_at: Moment | None = None
 
 
 class ContainerStateWaiting(_Part, frozen=True):
-    """Of a container."""
+    """The state of a container that does not run yet."""
 
     reason: str = ""
     message: str = ""
 
 
 class ContainerStateTerminated(_Part, frozen=True):
-    """Of a container."""
+    """The state of a container that has ended."""
 
     exit_code: int | None = None
     reason: str = ""
@@ -140,7 +141,7 @@ class ContainerStateTerminated(_Part, frozen=True):
 
 
 class ContainerState(_Part, frozen=True):
-    """One of these, or none."""
+    """The state of a container: at most one of these is set; none means that it waits."""
 
     running: ContainerStateRunning | None = None
     waiting: ContainerStateWaiting | None = None
@@ -148,14 +149,14 @@ class ContainerState(_Part, frozen=True):
 
 
 class ContainerStatus(_Part, frozen=True):
-    """What a kubelet says about a container."""
+    """The status of a container, as the kubelet reports it."""
 
     name: str = ""
     state: ContainerState = ContainerState()
 
 
 class PodSpec(_Part, frozen=True):
-    """What is asked for."""
+    """The spec of a pod."""
 
     node_name: str | None = None
     priority: int = 0
@@ -163,7 +164,7 @@ class PodSpec(_Part, frozen=True):
 
 
 class PodStatus(_Part, frozen=True):
-    """What has happened to it."""
+    """The status of a pod."""
 
     phase: str = ""
     reason: str = ""
@@ -176,13 +177,13 @@ class PodStatus(_Part, frozen=True):
 
 
 class PodAnnotations(_Part, frozen=True):
-    """The annotations of a pod that are ours."""
+    """The annotations of a pod that the operator sets."""
 
     domain: str | None = msgspec.field(default=None, name=DOMAIN)
 
 
 class PodMeta(ObjectMeta, frozen=True):
-    """Of a pod."""
+    """The metadata of a pod."""
 
     annotations: PodAnnotations = PodAnnotations()
 
@@ -196,46 +197,46 @@ class PodObject(Object, frozen=True):
 
 
 class PodGroupStatus(_Part, frozen=True):
-    """What the scheduler says about a group of pods."""
+    """The status of a PodGroup, as its scheduler reports it."""
 
     conditions: tuple[StatusCondition, ...] = ()
     phase: str = ""
-    """Volcano's."""
+    """Set by Volcano only; Kubernetes' own PodGroup has no phase."""
 
 
 class PodGroupObject(Object, frozen=True):
-    """A PodGroup."""
+    """A PodGroup, of Kubernetes or of Volcano."""
 
     status: PodGroupStatus = PodGroupStatus()
 
 
 class KueueAnnotations(_Part, frozen=True):
-    """The annotations of a Workload of Kueue's that are ours."""
+    """The annotations of a Kueue Workload that the operator sets."""
 
     asked: str = msgspec.field(default="", name=ASKED)
 
 
 class KueueMeta(ObjectMeta, frozen=True):
-    """Of a Workload of Kueue's."""
+    """The metadata of a Kueue Workload."""
 
     annotations: KueueAnnotations = KueueAnnotations()
 
 
 class PodSet(_Part, frozen=True):
-    """Pods that are alike."""
+    """A set of identical pods in a Kueue Workload."""
 
     count: int = 1
     min_count: int | None = None
 
 
 class PriorityClassRef(_Part, frozen=True):
-    """A class by its name."""
+    """A reference to a priority class."""
 
     name: str = ""
 
 
 class KueueSpec(_Part, frozen=True):
-    """What is asked of a queue."""
+    """The spec of a Kueue Workload: what it requests from a queue."""
 
     queue_name: str = ""
     pod_sets: tuple[PodSet, ...] = ()
@@ -243,7 +244,7 @@ class KueueSpec(_Part, frozen=True):
 
 
 class PodSetAssignment(_Part, frozen=True):
-    """What pods that are alike were admitted with."""
+    """What Kueue assigned to a set of pods when it admitted them."""
 
     name: str = ""
     flavors: Mapping[str, str] = {}
@@ -252,7 +253,7 @@ class PodSetAssignment(_Part, frozen=True):
 
 
 class PodSetUpdate(_Part, frozen=True):
-    """What else they are to have."""
+    """Changes that an admission check demands for the pods of a set."""
 
     name: str = ""
     labels: Mapping[str, str] = {}
@@ -262,19 +263,19 @@ class PodSetUpdate(_Part, frozen=True):
 
 
 class AdmissionCheck(_Part, frozen=True):
-    """What others besides the queue have to say."""
+    """The state of an admission check: a controller besides the queue that has to agree to the admission."""
 
     pod_set_updates: tuple[PodSetUpdate, ...] = ()
 
 
 class KueueAdmission(_Part, frozen=True):
-    """That a Workload has quota."""
+    """The admission of a Kueue Workload; it exists while quota is reserved."""
 
     pod_set_assignments: tuple[PodSetAssignment, ...] = ()
 
 
 class KueueStatus(_Part, frozen=True):
-    """What Kueue says of a Workload."""
+    """The status of a Kueue Workload."""
 
     conditions: tuple[StatusCondition, ...] = ()
     admission: KueueAdmission | None = None
@@ -282,7 +283,7 @@ class KueueStatus(_Part, frozen=True):
 
 
 class KueueWorkloadObject(Object, frozen=True):
-    """A Workload of Kueue's."""
+    """A Kueue Workload."""
 
     metadata: KueueMeta
     spec: KueueSpec = KueueSpec()
@@ -290,26 +291,26 @@ class KueueWorkloadObject(Object, frozen=True):
 
 
 class FlavorSpec(_Part, frozen=True):
-    """What Kubernetes nodes of a kind have in common."""
+    """The spec of a ResourceFlavor: labels of its Kubernetes nodes, and tolerations that their pods get."""
 
     node_labels: Mapping[str, str] = {}
     tolerations: tuple[Any, ...] = ()
 
 
 class FlavorObject(Object, frozen=True):
-    """A ResourceFlavor of Kueue's."""
+    """A Kueue ResourceFlavor: a kind of Kubernetes nodes."""
 
     spec: FlavorSpec = FlavorSpec()
 
 
 class PriorityClassObject(Object, frozen=True):
-    """A priority class, of pods or of a queue."""
+    """A PriorityClass of pods, or a WorkloadPriorityClass of Kueue."""
 
     value: int = 0
 
 
 class NodeStatus(_Part, frozen=True):
-    """What is known of a Kubernetes node."""
+    """The status of a Kubernetes node."""
 
     conditions: tuple[StatusCondition, ...] = ()
 
@@ -321,14 +322,14 @@ class NodeObject(Object, frozen=True):
 
 
 class EventObject(Object, frozen=True):
-    """An event."""
+    """A Kubernetes event."""
 
     reason: str = ""
     count: int = 1
 
 
 class Status(_Part, frozen=True):
-    """What the API server answers if there is no object to show."""
+    """A Status: the API server's answer where there is no object to return, such as an error."""
 
     code: int = 0
     reason: str = ""
@@ -336,7 +337,7 @@ class Status(_Part, frozen=True):
 
 
 class Identity(_Part, frozen=True):
-    """Which object it is, at which version."""
+    """The part of an object's metadata that identifies it and its version."""
 
     name: str
     namespace: str = ""
@@ -345,25 +346,25 @@ class Identity(_Part, frozen=True):
 
 
 class Unreadable(_Part, frozen=True):
-    """An object of which nothing else can be read: it is there, and what was known of it still counts."""
+    """An object of which only the identity can be read. It still exists: what the store has of it stays."""
 
     metadata: Identity
 
 
 class Change(_Part, frozen=True):
-    """A line of a watch."""
+    """A line of a watch: the type of the change, such as ADDED, and the object."""
 
     type: str
     object: msgspec.Raw
 
 
 def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """Reads JSON as one of these."""
+    """A decoder from JSON into this type."""
     return msgspec.json.Decoder(kind, dec_hook=_packed)
 
 
 def read(document: Mapping[str, Any], kind: type[T]) -> T:
-    """Reads a document that is already decoded."""
+    """Converts decoded JSON into this type."""
     return msgspec.convert(dict(document), kind, dec_hook=_packed)
 
 

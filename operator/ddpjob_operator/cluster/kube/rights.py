@@ -1,4 +1,4 @@
-"""What the operator must be allowed to do; the chart grants exactly this."""
+"""The rights that the operator needs; the chart grants exactly these."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from ddpjob_operator.engine import KUEUE_API, OWNED, READ, Feature
 from .api_client import ApiClient
 
 Rights = Mapping[tuple[str, str], tuple[str, ...]]
-"""By API group and resource, the verbs."""
+"""The verbs, by API group and resource."""
 
 
 def of_owned(feature: Feature | None) -> Rights:
-    """Those to the kinds of objects of jobs that belong to a feature, or that every cluster has."""
-    return {what: verbs for kind in OWNED if kind.feature is feature for what, verbs in kind.rights.items()}
+    """The rights to the kinds of objects that belong to jobs and to this feature; None: that every cluster has."""
+    return {resource: verbs for kind in OWNED if kind.feature is feature for resource, verbs in kind.rights.items()}
 
 
 RIGHTS: Rights = {
@@ -26,41 +26,44 @@ RIGHTS: Rights = {
     ("", "events"): ("create", "patch"),
     **of_owned(None),
 }
-"""In every namespace that it looks after."""
+"""The rights that the operator needs in every namespace whose jobs it runs."""
 
 MARK_RIGHTS = {(GROUP, "ddpjobs"): ("patch",)}
-"""There too, for marking finished jobs: an operator whose role is older than itself does all else without it."""
+"""Rights in the same namespaces, for marking finished jobs. An operator with an older role does everything else
+without them."""
 
 OWNER_RIGHTS = {(GROUP, "ddpjobs/finalizers"): ("update",)}
-"""There too, though in no request of ours: some clusters demand it for creating what belongs to a job."""
+"""Rights in the same namespaces that no request of the operator uses directly: some clusters demand them for creating
+objects that belong to a job."""
 
 FEATURE_RIGHTS: Mapping[Feature, Rights] = {feature: of_owned(feature) for feature in Feature}
-"""There too, where the cluster serves them. Nothing that every job needs depends on these."""
+"""Rights in the same namespaces for the objects of optional features. A job that uses none of these works without."""
 
 KUEUE_CLUSTER_RIGHTS = {
     (KUEUE_API.partition("/")[0], "resourceflavors"): ("get",),
     (KUEUE_API.partition("/")[0], "workloadpriorityclasses"): ("get",),
     ("scheduling.k8s.io", "priorityclasses"): ("get",),
 }
-"""For the whole cluster, for the same jobs: what their queues hand out, and who comes first."""
+"""Cluster-wide rights for jobs that name one of Kueue's queues: to read flavors and priority classes."""
 
 EVENT_RIGHTS = {("", "events"): ("list",)}
-"""There too, for what autoscalers say: without it gangs give way to others whether nodes are being added or not."""
+"""Rights in the namespaces of jobs, for reading the events of autoscalers. Without them a gang gives way to others
+even while nodes are being added for it."""
 
 LEASE_RIGHTS = {("coordination.k8s.io", "leases"): ("get", "create", "update")}
-"""With leader election, only on its own Lease; but RBAC cannot bind the right to create to a name."""
+"""Rights to the operator's own Lease, for leader election. RBAC cannot limit the right to create to one name."""
 
 NODE_RIGHTS = {("", "nodes"): ("get",)}
-"""For the whole cluster, and only if the chart's `rbac.nodes` grants it: nothing depends on it."""
+"""Cluster-wide and optional rights, granted by the chart's `rbac.nodes`."""
 
 METRICS_RIGHTS = {
     ("authentication.k8s.io", "tokenreviews"): ("create",),
     ("authorization.k8s.io", "subjectaccessreviews"): ("create",),
 }
-"""For the whole cluster, if only those may read the metrics whom the API server permits it."""
+"""Cluster-wide rights for `--metrics-auth`, to ask the API server who may read the metrics."""
 
 NAMESPACE_RIGHTS = {("", "namespaces"): ("list", "watch")}
-"""For the whole cluster, if a selector chooses the namespaces."""
+"""Cluster-wide rights for `--namespace-selector`."""
 
 
 @dataclass(frozen=True)
@@ -71,23 +74,23 @@ class _Right:
     namespace: str
     """Empty: all."""
     name: str = ""
-    """The name of the one object that it is about; empty: all."""
+    """The name of the object to which the right is limited; empty: all objects."""
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The form in which the API server is asked for it."""
+        """The right as the `resourceAttributes` of a SelfSubjectAccessReview."""
         resource, _, subresource = self.resource.partition("/")
-        what = {"group": self.group, "resource": resource, "subresource": subresource, "name": self.name}
-        return {**what, "verb": self.verb, "namespace": self.namespace}
+        target = {"group": self.group, "resource": resource, "subresource": subresource, "name": self.name}
+        return {**target, "verb": self.verb, "namespace": self.namespace}
 
     def __str__(self) -> str:
         kind = f"{self.resource}.{self.group}" if self.group else self.resource
-        what = f"{kind} {self.name}" if self.name else kind
-        return f"{self.verb} {what} in {f'namespace {self.namespace}' if self.namespace else 'all namespaces'}"
+        target = f"{kind} {self.name}" if self.name else kind
+        return f"{self.verb} {target} in {f'namespace {self.namespace}' if self.namespace else 'all namespaces'}"
 
 
 class _Rule(msgspec.Struct, rename="camel"):
-    """A rule of RBAC, as in a SelfSubjectRulesReview."""
+    """An RBAC rule, as in the status of a SelfSubjectRulesReview."""
 
     verbs: list[str] = []
     api_groups: list[str] = []
@@ -95,7 +98,7 @@ class _Rule(msgspec.Struct, rename="camel"):
     resource_names: list[str] = []
 
     def allows(self, right: _Right) -> bool:
-        """Whether it grants this."""
+        """Whether the rule grants a right."""
         _, slash, subresource = right.resource.partition("/")
         kinds = {"*", right.resource, *([f"*/{subresource}"] if slash else [])}
         return bool(
@@ -107,32 +110,36 @@ class _Rule(msgspec.Struct, rename="camel"):
 
 
 async def missing_everywhere(api: ApiClient, *, selecting: bool) -> list[str]:
-    """Rights that we lack in all namespaces, each in words, checked one by one: no review covers all namespaces."""
-    asked = _rights(RIGHTS, "")
+    """The rights in all namespaces that the operator lacks, each in words.
+
+    `selecting`: whether a selector chooses the namespaces. Each right is checked by a request of its own, because no
+    SelfSubjectRulesReview covers all namespaces.
+    """
+    needed = _rights(RIGHTS, "")
     if selecting:
-        asked += _rights(NAMESPACE_RIGHTS, "")
-    return [str(right) for right in asked if not await api.allowed(right.attributes)]
+        needed += _rights(NAMESPACE_RIGHTS, "")
+    return [str(right) for right in needed if not await api.allowed(right.attributes)]
 
 
 async def missing_in(api: ApiClient, namespace: str) -> tuple[list[str], bool]:
-    """Rights that we lack in this namespace, and whether we may ask if it exists."""
+    """The rights in this namespace that the operator lacks, and whether it may check that the namespace exists."""
     rules, incomplete = await _rules(api, namespace)
     missing = await _missing(api, rules, _rights(RIGHTS, namespace), incomplete=incomplete)
-    seeing = _Right("", "namespaces", "get", namespace, namespace)
-    return missing, any(rule.allows(seeing) for rule in rules)
+    get_namespace = _Right("", "namespaces", "get", namespace, namespace)
+    return missing, any(rule.allows(get_namespace) for rule in rules)
 
 
 async def missing_of(api: ApiClient, wanted: Rights, namespace: str | None) -> list[str]:
-    """Those of these rights that we lack in a namespace, or in all of them, each in words."""
-    asked = _rights(wanted, namespace or "")
+    """The rights of `wanted` that the operator lacks in a namespace or, with None, in all; each in words."""
+    needed = _rights(wanted, namespace or "")
     if namespace is None:
-        return [str(right) for right in asked if not await api.allowed(right.attributes)]
+        return [str(right) for right in needed if not await api.allowed(right.attributes)]
     rules, incomplete = await _rules(api, namespace)
-    return await _missing(api, rules, asked, incomplete=incomplete)
+    return await _missing(api, rules, needed, incomplete=incomplete)
 
 
 async def missing_for_lease(api: ApiClient, namespace: str, name: str) -> list[str]:
-    """Rights that we lack to our own Lease."""
+    """The rights to its own Lease that the operator lacks, each in words."""
     rules, incomplete = await _rules(api, namespace)
     return await _missing(api, rules, _rights(LEASE_RIGHTS, namespace, name), incomplete=incomplete)
 
@@ -143,10 +150,14 @@ async def _rules(api: ApiClient, namespace: str) -> tuple[list[_Rule], bool]:
 
 
 async def _missing(api: ApiClient, rules: list[_Rule], asked: list[_Right], *, incomplete: bool) -> list[str]:
-    """If there may be more than these rules, since a webhook may decide too, what they lack is asked for."""
-    lacked = [right for right in asked if not any(rule.allows(right) for rule in rules)]
-    return [str(right) for right in lacked if not (incomplete and await api.allowed(right.attributes))]
+    """The rights of `asked` that the operator lacks, each in words.
+
+    If the rules are incomplete, for example because an authorization webhook may grant more, each right that they do
+    not grant is checked by a request of its own.
+    """
+    not_granted = [right for right in asked if not any(rule.allows(right) for rule in rules)]
+    return [str(right) for right in not_granted if not (incomplete and await api.allowed(right.attributes))]
 
 
 def _rights(rights: Rights, namespace: str, name: str = "") -> list[_Right]:
-    return [_Right(*what, verb, namespace, name) for what, verbs in rights.items() for verb in verbs]
+    return [_Right(*resource, verb, namespace, name) for resource, verbs in rights.items() for verb in verbs]

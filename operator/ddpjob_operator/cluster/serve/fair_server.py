@@ -15,7 +15,7 @@ BACKLOG = 128
 """How many connections may wait in the kernel: fewer than SILENT, because otherwise a connection could be closed
 before its request is read."""
 LINE_BYTES = 4096
-"""The limit of the request line and of each header: one with a service account's token has 1 to 2 KiB."""
+"""The limit of the request line and of each header: the header with a service account's token has 1 to 2 KiB."""
 CLOSING_SECONDS = 1.0
 
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
