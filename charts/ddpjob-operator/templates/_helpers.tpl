@@ -17,8 +17,8 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The image. A registry that an umbrella chart names for all is that of a repository which names none itself: whose first
-part is no host. */}}
+{{/* The image. An umbrella chart's registry is put before a repository that names none itself: one whose first part is no
+host. */}}
 {{- define "ddpjob-operator.image" -}}
 {{- $parts := splitList "/" .Values.image.repository -}}
 {{- $named := and (gt (len $parts) 1) (regexMatch "[.:]|^localhost$" (first $parts)) -}}
@@ -26,7 +26,7 @@ part is no host. */}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
 
-{{/* Fails for values that the schema cannot tell to be wrong. */}}
+{{/* Fails for wrong values that the schema cannot detect. */}}
 {{- define "ddpjob-operator.check" -}}
 {{- $selector := include "ddpjob-operator.selectorLabels" . | fromYaml -}}
 {{- range $label, $_ := .Values.podLabels -}}
@@ -37,7 +37,7 @@ part is no host. */}}
 {{- if and .Values.namespaces .Values.namespaceSelector -}}
 {{- fail "namespaceSelector: namespaces are named already; leave one of the two out" -}}
 {{- end -}}
-{{/* What an umbrella chart says to its other charts comes here too. */}}
+{{/* Not checked in an umbrella chart, whose `global` may also hold values for its other charts. */}}
 {{- if .Chart.IsRoot -}}
 {{- range $name, $_ := omit .Values.global "imageRegistry" "imagePullSecrets" -}}
 {{- fail (printf "global.%s: this chart reads imageRegistry and imagePullSecrets alone" $name) -}}
@@ -45,13 +45,14 @@ part is no host. */}}
 {{- end -}}
 {{- end -}}
 
-{{/* What selects the operator's pods. It must never change, and a job's NetworkPolicy knows the name. */}}
+{{/* Labels that select the operator's pods. They must never change; the NetworkPolicies of jobs use the name too. */}}
 {{- define "ddpjob-operator.selectorLabels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* Labels of all objects but pods: the version would roll them, though nothing in them has changed. */}}
+{{/* Labels of all objects but pods: in a pod template each new version would replace the pods, even if nothing else has
+changed. */}}
 {{- define "ddpjob-operator.labels" -}}
 {{ include "ddpjob-operator.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -65,7 +66,8 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 - apiGroups: [ddpjob.dev]
   resources: [ddpjobs/status]
   verbs: [patch]
-# Where the cluster enforces it, only who may update an owner's finalizers may make what blocks the owner's deletion.
+# For the owner references of pods and other objects: with the admission plugin OwnerReferencesPermissionEnforcement, only
+# those who may update the owner's finalizers may create objects that block its deletion.
 - apiGroups: [ddpjob.dev]
   resources: [ddpjobs/finalizers]
   verbs: [update]
@@ -75,29 +77,29 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 - apiGroups: [""]
   resources: [services]
   verbs: [get, list, watch, create]
-# Each job gets one of its own. The operator reads none, neither this nor others.
+# Each job gets a Secret. The operator cannot read any Secret, not even these.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, watch, create, delete]
-# With `disruption: AfterCheckpoint` a job's pods are evicted only once it has saved.
+# With `disruption: AfterCheckpoint` a job's pods can be evicted only after it has saved a checkpoint.
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, delete]
 - apiGroups: [""]
   resources: [events]
   verbs: [list, create, patch]
-# Where the cluster has them, its own scheduler places each gang as a whole.
+# Where the cluster serves these, Kubernetes' own scheduler places each gang as a whole.
 - apiGroups: [scheduling.k8s.io]
   resources: [workloads, podgroups]
   verbs: [get, list, watch, create, delete]
-# Where the cluster has Volcano, it places each gang of its pods as a whole.
+# Where the cluster has Volcano, it places each gang as a whole, if the gang's pods name it as their scheduler.
 - apiGroups: [scheduling.volcano.sh]
   resources: [podgroups]
   verbs: [get, list, watch, create, delete]
-# Where the cluster has Kueue, jobs that name one of its queues are admitted by it.
+# Where the cluster has Kueue, it admits the jobs that name one of its queues.
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads]
   verbs: [get, list, watch, create, patch, delete]
@@ -106,14 +108,14 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
   verbs: [patch]
 {{- end -}}
 
-{{/* Binds the operator's service account. */}}
+{{/* The operator's service account, as the subject of a role binding. */}}
 {{- define "ddpjob-operator.subjects" -}}
 - kind: ServiceAccount
   name: {{ include "ddpjob-operator.serviceAccountName" . }}
   namespace: {{ .Release.Namespace }}
 {{- end -}}
 
-{{/* What users see of a job beside itself. The roles of Kubernetes have these rights as well: they stand here for those
+{{/* Rights to see a job's pods, their logs and events. Kubernetes' own roles have them too; they are repeated for users
 who have no other role. */}}
 {{- define "ddpjob-operator.lookRules" -}}
 - apiGroups: [""]
