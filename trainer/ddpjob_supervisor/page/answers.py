@@ -1,4 +1,4 @@
-"""What the status port answers. Anyone who reaches it may ask: so everything is bounded and read-only."""
+"""Answers the requests to the status port. Anyone who reaches it may ask, so everything is bounded and read-only."""
 
 import asyncio
 import contextlib
@@ -19,9 +19,10 @@ from .metrics import Metrics
 
 LONGEST_WAIT_SECONDS = 30
 WAITING = 64
-"""How many clients may wait for news at once: of the host with the most, the first is answered at once."""
+"""How many clients may wait for news at once. If there are more, the oldest one of the host with the most waiting
+clients is answered at once."""
 CONNECTIONS = 128
-"""How many connections there may be that have said something."""
+"""How many connections may be open on which a request has begun."""
 KEEPALIVE_SECONDS = 75.0
 LINE_BYTES = 2048
 """Limit of the request line, and of each header."""
@@ -41,7 +42,7 @@ class Answers:
         self._mark = ""
         """The mark of the last document."""
         self._waiting: set[asyncio.Event] = set()
-        """Each waits for news, or until another host needs its place more."""
+        """One event for each waiting client: set when there is news, or when the client is pushed out by others."""
         self._places = Places[asyncio.Event](WAITING)
         self._look: asyncio.Handle | None = None
         self._closing = False
@@ -55,11 +56,11 @@ class Answers:
         )
 
     def listen(self, listener: socket.socket) -> None:
-        """Answers those who connect there."""
+        """Answers clients that connect to this socket."""
         self._server.listen(listener)
 
     def changed(self) -> None:
-        """Answers waiting clients if there is news. That is checked once for all of them, and for all changes."""
+        """Answers the waiting clients soon, if there is news: one check serves all changes made until then."""
         if self._waiting and self._look is None:
             self._look = asyncio.get_running_loop().call_soon(self._look_for_news)
 
@@ -94,7 +95,7 @@ class Answers:
         return web.Response(text=f"{content}\n", content_type="application/json", headers=headers)
 
     async def _wait_for_news(self, host: str, seconds: float) -> None:
-        """Until there is another mark; at the latest for so many seconds, or until this host has waited most."""
+        """Waits until the document's mark changes, for at most `seconds`, or until clients of `host` are too many."""
         turn = asyncio.Event()
         self._waiting.add(turn)
         if pushed_out := self._places.enter(host, turn):
@@ -125,7 +126,10 @@ class Answers:
 
 
 def _wait_seconds(request: web.BaseRequest) -> int:
-    """What the client prefers (https://www.rfc-editor.org/rfc/rfc7240#section-4.3), as far as we go; 0: no wait."""
+    """How long the client wants to wait for news, at most LONGEST_WAIT_SECONDS; 0: not at all.
+
+    (https://www.rfc-editor.org/rfc/rfc7240#section-4.3)
+    """
     preferred = _WAIT.search(",".join(request.headers.getall("Prefer", ())))
     return min(int(preferred[1]), LONGEST_WAIT_SECONDS) if preferred else 0
 

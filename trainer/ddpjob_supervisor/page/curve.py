@@ -1,4 +1,4 @@
-"""Records a gang's progress over time, and what its program reported: `ddpjob report` draws curves from it."""
+"""Records a gang's progress and the program's metrics over time, for the curves that `ddpjob report` draws."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,19 +15,20 @@ NAME = "progress.jsonl"
 
 POINT_SECONDS = 1.0
 SHARE = 0.001
-"""A point is this much further than the one before, so that the longest run has about ten thousand of them."""
+"""The step of a point exceeds that of the one before by more than this share, so that the longest run has about ten
+thousand points."""
 
 CLOSING_SECONDS = 0.5
 
 
 def directory_of(env: Mapping[str, str]) -> Path | None:
-    """Where it is kept: in the run's directory here, or beside the checkpoints; None: nothing outlives the pod."""
-    place = env.get(Env.RUN_DIR) or env.get(Env.CHECKPOINT_DIR)
-    return Path(place) / "metrics" if place else None
+    """The directory for the curve: in a local run's directory, or beside the checkpoints; None: there is neither."""
+    parent = env.get(Env.RUN_DIR) or env.get(Env.CHECKPOINT_DIR)
+    return Path(parent) / "metrics" if parent else None
 
 
 class Curve:
-    """Follows the progress of a gang through its attempts. Pure: `write` takes what should be kept."""
+    """Follows the progress of a gang through its attempts. Pure: `write` is called with each event to record."""
 
     def __init__(self, write: Callable[[Event], None]) -> None:
         self._write = write
@@ -36,7 +37,7 @@ class Curve:
         self._written: Event | None = None
 
     def note(self, attempt: int, progress: Progress, now: float) -> None:
-        """Notes how far the gang has got at `now`, in seconds of the epoch."""
+        """Notes the gang's progress at `now`, in seconds since the epoch."""
         values = {
             "epoch": progress.epoch,
             "total_steps": progress.total_steps,
@@ -44,27 +45,30 @@ class Curve:
             "samples_per_second": progress.samples_per_second,
             "metrics": progress.metrics or None,
         }
-        told = {name: value for name, value in values.items() if value is not None}
+        known = {name: value for name, value in values.items() if value is not None}
         if attempt != self._attempt:
             self._begin(attempt, progress, now)
-        self._seen = Event("progress", progress.last_step_time or now, attempt, progress.step, told)
+        self._seen = Event("progress", progress.last_step_time or now, attempt, progress.step, known)
         if self._is_due(self._seen):
             self.flush()
 
     def flush(self) -> None:
-        """Writes what was seen last, too."""
+        """Writes the last progress noted, unless it is written already."""
         if self._seen is not None and self._seen is not self._written:
             self._write(self._seen)
             self._written = self._seen
 
     def finish(self, now: float) -> None:
-        """Notes that the program is done."""
+        """Records that the program is done."""
         self.flush()
         if self._seen is not None:
             self._write(Event("finished", now, self._seen.attempt, self._seen.step, {}))
 
     def _begin(self, attempt: int, progress: Progress, now: float) -> None:
-        """The step at which it begins is unknown: the first that is seen may come soon after it, or counted anew."""
+        """Records the start of an attempt, as well as its step is known.
+
+        The first step seen may come a little after the start, or be counted from 1 again after a restart.
+        """
         step = progress.step if progress.first is None else progress.first
         self.flush()
         self._attempt, self._seen, self._written = attempt, None, None
@@ -80,9 +84,9 @@ class Curve:
 
 @contextmanager
 def recording(directory: Path | None) -> Iterator[Curve]:
-    """A curve whose points go into a file, the last one included; without a directory, nowhere.
+    """Yields a curve, and writes its points, the last one included, to a file in `directory`; None: to no file.
 
-    The directory may be on a server that hangs: the gang never waits for it.
+    The directory may be on a file server that hangs, so the gang never waits for a write.
     """
     if directory is None:
         yield Curve(lambda _: None)

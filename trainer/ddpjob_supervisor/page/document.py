@@ -1,4 +1,4 @@
-"""The document of GET /status, from what the supervisor knows about its gang. Pure."""
+"""The document of GET /status, built from what the supervisor knows about its gang. Pure."""
 
 import hashlib
 import json
@@ -23,14 +23,14 @@ Document = dict[str, Any]
 NODES = 8
 INCIDENTS = 16
 PROCESSES = 64
-"""The document of a larger gang does not list its processes."""
+"""The document lists the processes of a gang with at most this many."""
 METRICS = 16
-"""How many numbers of each process are listed: the first ones that it has reported."""
+"""How many metrics of each process are listed: the first ones that it has reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Proportional set sizes in bytes, of this node's processes; None: unknown."""
+    """Proportional set sizes (PSS) of processes on this node, in bytes; None: unknown."""
 
     zygote: int | None = None
     supervisor: int | None = None
@@ -38,9 +38,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """What a supervisor knows: rank 0's about the whole gang, another about itself. Times are seconds of the epoch.
+    """What rank 0's supervisor knows about the whole gang, or another supervisor about its own node.
 
-    Only rank 0's knows what follows the phase, except for the others' own beats and memory.
+    The fields after `phase`, except for `beats` and `memory`, are known to rank 0's supervisor only. Times are
+    seconds since the epoch.
     """
 
     uid: str
@@ -52,30 +53,30 @@ class Gang:
     """When the phase began."""
     first_step_seen: bool = False
     order: Sequence[int] = ()
-    """The nodes in the order of their ranks; empty: by number."""
+    """The nodes in the order of their ranks; empty: in numerical order."""
     missing: Sequence[int] = ()
-    """Nodes, by number, whose supervisor is not connected."""
+    """The numbers of the nodes whose supervisor is not connected."""
     in_place_restarts: int = 0
     incidents: Sequence[Incident] = ()
-    """All, or at least the last 16; the oldest first."""
+    """All incidents, or at least the last 16, the oldest first."""
     beats: Sequence[BeatDocument] = ()
     """The last report of each known process."""
     progress: Progress | None = None
     slowest_node: int | None = None
     checkpoint: Mapping[str, Any] | None = None
-    """`step` and `time`, as the beats have it."""
+    """The last checkpoint: its `step` and `time`, as in the beats."""
     stall: Stall | None = None
     stragglers: Sequence[Straggler] = ()
     memory: Memory = Memory()
     coordinator: str | None = None
-    """The control address of rank 0's supervisor, if this is not that one."""
+    """The control address of rank 0's supervisor; None: this is rank 0's supervisor."""
     now: float = 0.0
-    """When this was true. It shows readers with another clock how long ago the other times were."""
+    """When this was read. Readers whose clock differs need it to tell how long ago the other times were."""
 
 
 def document(gang: Gang) -> Document:
-    """What GET /status answers."""
-    said: Document = {
+    """The answer to GET /status."""
+    content: Document = {
         "version": VERSION,
         "job": fingerprint(gang.uid),
         "now": rfc3339(gang.now),
@@ -86,14 +87,14 @@ def document(gang: Gang) -> Document:
         "phase": gang.phase,
         "memory": {"zygotePssBytes": gang.memory.zygote, "supervisorPssBytes": gang.memory.supervisor},
     }
-    said |= _of_all(gang) if gang.coordinator is None else {"coordinator": gang.coordinator}
+    content |= _of_all(gang) if gang.coordinator is None else {"coordinator": gang.coordinator}
     if gang.procs_per_node * (gang.nodes if gang.coordinator is None else 1) <= PROCESSES:
-        said["ranks"] = [_rank(beat) for beat in sorted(gang.beats, key=lambda beat: beat["rank"])]
-    return said
+        content["ranks"] = [_rank(beat) for beat in sorted(gang.beats, key=lambda beat: beat["rank"])]
+    return content
 
 
 def _of_all(gang: Gang) -> Document:
-    """What only rank 0's supervisor knows."""
+    """The part of the document that only rank 0's supervisor knows."""
     return {
         "since": rfc3339(gang.since),
         "firstStepSeen": gang.first_step_seen,
@@ -109,14 +110,14 @@ def _of_all(gang: Gang) -> Document:
 
 
 def fingerprint(uid: str) -> str:
-    """What distinguishes a job from others, for readers that may not know its uid."""
+    """A hash by which readers recognize the job; it does not reveal the job's uid."""
     return hashlib.sha256(uid.encode()).hexdigest()[:32]
 
 
 def mark(gang: Gang) -> str:
-    """Changes whenever something changes that a reader wants to know at once; of progress, only the first step.
+    """A hash that changes whenever something changes that a reader wants to know at once.
 
-    An attempt may be over before its progress is read again.
+    Of an attempt's progress only its beginning counts: a short attempt may be over before the next regular read.
     """
     matters = (
         gang.uid,
@@ -134,7 +135,7 @@ def mark(gang: Gang) -> str:
 
 
 def _of_progress(seen: Progress | None) -> tuple[int, int | None, bool] | None:
-    """What matters of it at once: where an attempt began, and whether the loss is a finite number."""
+    """The progress that readers want to know at once: where an attempt began, and whether the loss is finite."""
     return None if seen is None else (seen.attempt, seen.first, seen.not_finite_since is not None)
 
 
@@ -142,7 +143,7 @@ def _progress(gang: Gang) -> Document | None:
     seen = gang.progress
     if seen is None:
         return None
-    # While no step finishes, no end is in sight.
+    # An estimate holds only while steps are being finished.
     eta = seen.eta_seconds if gang.phase is Phase.RUNNING else None
     return {
         "attempt": seen.attempt,

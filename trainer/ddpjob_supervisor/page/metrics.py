@@ -1,6 +1,6 @@
-"""GET /metrics: the document of GET /status as Prometheus reads it.
+"""GET /metrics: the document of GET /status in Prometheus' format.
 
-An incident is counted when it is first seen, by its attempt: the document has the last ones only.
+The document has only the last incidents, so a counter counts each incident when it first appears, by its attempt.
 """
 
 from collections import Counter
@@ -33,13 +33,13 @@ class Metrics(Collector):
     def __init__(self) -> None:
         self._incidents: Counter[str] = Counter()
         self._counted = -1
-        """Attempt of the last incident that has been counted."""
+        """The attempt of the last incident that has been counted."""
         self._document: Document = {}
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
     def note(self, document: Document) -> None:
-        """Counts what is new in a document."""
+        """Counts the incidents that are new in a document."""
         for incident in document.get("incidents", ()):
             if incident["attempt"] > self._counted:
                 self._counted = incident["attempt"]
@@ -54,7 +54,7 @@ class Metrics(Collector):
         """The metric families, as the registry asks for them."""
         if self._document:
             yield from _state(self._document)
-            if "coordinator" not in self._document:  # Every supervisor would count the same.
+            if "coordinator" not in self._document:  # Only rank 0's supervisor reports what is known of the gang.
                 yield from self._restarts(self._document)
                 yield from _progress(self._document)
             yield from _processes(self._document)
@@ -83,7 +83,7 @@ def _progress(document: Document) -> Iterator[Metric]:
     progress, checkpoint = document["progress"] or {}, document["checkpoint"]
     for field, name, meaning in PROGRESS:
         if progress.get(field) is not None:
-            yield _gauge(name, meaning, float(progress[field]))  # It may be a word, such as NaN.
+            yield _gauge(name, meaning, float(progress[field]))  # The value may be a string, such as "NaN".
     if progress.get("lastStepTime"):
         yield _gauge(
             "last_step_timestamp_seconds", "When the last step was finished", _epoch(progress["lastStepTime"])
@@ -102,16 +102,16 @@ def _processes(document: Document) -> Iterator[Metric]:
     metrics = GaugeMetricFamily(
         f"{PREFIX}rank_metric", "A number of the program's own, as a process reports it", labels=["rank", "name"]
     )
-    for one in document.get("ranks", ()):
-        rank = str(one["rank"])
-        if one["step"] is not None:
-            steps.add_metric([rank, str(one["node"])], one["step"])
-        for part, value in one["seconds"].items():
+    for process in document.get("ranks", ()):
+        rank = str(process["rank"])
+        if process["step"] is not None:
+            steps.add_metric([rank, str(process["node"])], process["step"])
+        for part, value in process["seconds"].items():
             if value is not None:
                 seconds.add_metric([rank, part], value)
-        if one["memoryBytes"] is not None:
-            memory.add_metric([rank], one["memoryBytes"])
-        for name, value in one["metrics"].items():
+        if process["memoryBytes"] is not None:
+            memory.add_metric([rank], process["memoryBytes"])
+        for name, value in process["metrics"].items():
             metrics.add_metric([rank, name], float(value))
     yield from (steps, seconds, memory, metrics)
 

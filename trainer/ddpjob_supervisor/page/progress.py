@@ -1,4 +1,4 @@
-"""How far a gang is and how fast it goes, from the beats of its processes. Pure: time is an argument."""
+"""A gang's progress and pace, from the beats of its processes. Pure: time is an argument."""
 
 import math
 from collections import deque
@@ -10,56 +10,54 @@ from typing import Any
 
 from ddpjob_supervisor.watch.beat import BeatDocument
 
-"""The last report of a process, with `node`, its node's number."""
-
 POINT_SECONDS = 1.0
-"""At most one point in this time: beats come about once a second from each node, and a gang may have a thousand."""
+"""Progress is computed at most once in this time: beats come about once a second from each of perhaps 1000 nodes."""
 
 POINTS = 61
-"""How far back the pace looks: a minute, or sixty steps if they take longer than a second."""
+"""How many points the pace is computed from: those of a minute, or of sixty steps that take longer than a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a gang is. What depends on the pace is None until some steps of the present attempt are seen."""
+    """How far a gang is. Fields that depend on the pace are None until some steps of the present attempt are seen."""
 
     step: int
-    """Steps that every process has finished: in all attempts, unless they are counted from the start again."""
+    """Steps that every process has finished: in all attempts or, if `anew`, since the last restart."""
     epoch: int | None = None
     total_steps: int | None = None
     loss: float | None = None
     last_step_time: float | None = None
-    """When the last process finished that step, in seconds of the epoch."""
+    """When the last process finished `step`, in seconds since the epoch."""
     step_seconds: float | None = None
-    """Median of the recent steps. Pauses between steps, as for an evaluation, are not in it."""
+    """The median time of the recent steps, which rare pauses between steps, such as evaluations, do not change."""
     samples_per_second: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """The program's own numbers."""
+    """The program's own metrics."""
     anew: bool = False
-    """Whether steps are counted since the last restart, because it is unknown at which one the program went on."""
+    """Whether steps are counted from the last restart, because it is unknown at which step the program continued."""
     not_finite_since: int | None = None
-    """The step at which the loss was first seen to be NaN or infinite; None: it is not."""
+    """The step at which the loss was first seen to be NaN or infinite; None: the loss is finite or unknown."""
     attempt: int = 0
     """The attempt that finished these steps."""
     since: float | None = None
-    """When the first step of that attempt was seen, in seconds of the epoch."""
+    """When the first step of that attempt was seen, in seconds since the epoch."""
     first: int | None = None
-    """The first step that was finished in it; None if its number is unknown."""
+    """The first step that was finished in that attempt; None if its number is unknown."""
     begins: str | None = None
-    """Where its program begins, by its own account, as beats have it."""
+    """Where the program says that it began in that attempt, as in `Beat.begins`."""
     recounts: bool = False
     """Whether a process has counted its steps again from a lower number within an attempt."""
 
     @property
     def percent(self) -> float | None:
-        """Share of the steps that are finished: 100 once all are, and not before."""
+        """The percentage of steps that are finished, rounded down: 100 only once all are."""
         if not self.total_steps or self.anew:
             return None
         return min(1000, 1000 * self.step // self.total_steps) / 10
 
     @property
     def eta_seconds(self) -> float | None:
-        """How long the remaining steps will take at the present pace."""
+        """Seconds that the remaining steps will take at the present pace."""
         if self.total_steps is None or self.step_seconds is None or self.anew:
             return None
         return max(0, self.total_steps - self.step) * self.step_seconds
@@ -70,20 +68,20 @@ class _Process:
     beat: BeatDocument
     step: int
     finished: float | None
-    """When it finished that step, by our clock; None: in an earlier attempt."""
+    """When it finished `step`, on the coordinator's monotonic clock; None: in an earlier attempt."""
     first: int | None = None
-    """The first step of this attempt: the first one seen, of a program that says it of none, but has its numbers."""
+    """The first step of this attempt: as reported, or else the first one seen; None if steps are only counted."""
 
 
 class GangProgress:
-    """Follows the steps of a gang. It remembers the last progress across attempts, and the present one's pace."""
+    """Follows the steps of a gang: the last progress, also across attempts, and the pace of the present attempt."""
 
     def __init__(self) -> None:
         self.checkpoint: Mapping[str, Any] | None = None
-        """The newest one that any process has reported: `step` and `time`."""
+        """The newest checkpoint that any process has reported: its `step` and `time`."""
         self._attempt: int | None = None
         self._saved = 0
-        """The step of the newest checkpoint of the present attempt: every process has finished it."""
+        """The step of the newest checkpoint of the present attempt, which every process has finished by then."""
         self._processes: dict[int, _Process] = {}
         self._points: deque[tuple[int, float]] = deque(maxlen=POINTS)
         self._last: Progress | None = None
@@ -95,7 +93,7 @@ class GangProgress:
         self._looked: float | None = None
 
     def add(self, attempt: int, beats: Iterable[BeatDocument], now: float) -> None:
-        """Takes beats that have just come, of any of the processes; `now` is a monotonic time in seconds."""
+        """Takes in beats that have just arrived from any of the processes; `now` is a monotonic time in seconds."""
         if attempt != self._attempt:
             self._begin(attempt)
         for beat in beats:
@@ -106,25 +104,27 @@ class GangProgress:
             self.look()
 
     def look(self) -> None:
-        """Computes progress from what was heard: about once a second, and when nothing more will come."""
+        """Computes the progress from the beats so far: called about once a second, and after the last beat."""
         if self._processes:
             self._look()
 
     def progress(self, now: float, wall: float, *, over: bool = False) -> Progress | None:
-        """The progress at `now`, which is `wall` in seconds of the epoch; None before any step is known.
+        """The progress at `now`, which is `wall` in seconds since the epoch; None before any step is known.
 
-        `over`: rank 0 is done, and so is every step: what others have not reported yet is known.
+        `over`: rank 0 is done, so every process has finished all steps, even if it has not reported them yet.
         """
         if over and self._processes:
             self._look(over=True)
         if self._last is None or self._last_finished is None:
             return self._last
         if self._began is not None and self._since is None:
-            self._since = wall - (now - self._began)  # Once: the two clocks drift apart.
+            self._since = wall - (
+                now - self._began
+            )  # Only once, so that it stays the same when the clocks drift apart.
         return replace(self._last, last_step_time=wall - (now - self._last_finished), since=self._since)
 
     def _begin(self, attempt: int) -> None:
-        """The step may go back, and the pace was another attempt's; how far the gang got is still worth knowing."""
+        """Starts a new attempt: forgets the steps and the pace of the former one, but keeps its last progress."""
         self._attempt, self._saved = attempt, 0
         self._processes.clear()
         self._points.clear()
@@ -138,29 +138,29 @@ class GangProgress:
             return
         known = self._processes.get(beat["rank"])
         if known is not None and known.step == step and known.finished is not None:
-            known.beat = beat  # The first report of a step is closest to the time at which it was finished.
+            known.beat = beat  # `finished` stays: the first report of a step has the most accurate time.
             return
         if known is not None and step < known.step and beat.get("counted") == known.beat.get("counted"):
             self._recounts = True
         finished = None if age is None else now - age
-        seen = known.first if known and known.first is not None else step
-        first = beat.get("firstStep", None if beat.get("counted") else seen)
+        first_seen = known.first if known and known.first is not None else step
+        first = beat.get("firstStep", None if beat.get("counted") else first_seen)
         self._processes[beat["rank"]] = _Process(beat, step, finished, first)
 
     def _note_checkpoint(self, beat: BeatDocument) -> None:
-        told = beat.get("checkpoint")
-        if told and (self.checkpoint is None or told["time"] > self.checkpoint["time"]):
-            self.checkpoint = told
-            self._saved = told["step"]
+        checkpoint = beat.get("checkpoint")
+        if checkpoint and (self.checkpoint is None or checkpoint["time"] > self.checkpoint["time"]):
+            self.checkpoint = checkpoint
+            self._saved = checkpoint["step"]
 
     def _look(self, *, over: bool = False) -> None:
         processes = self._processes.values()
-        # Usually only rank 0 reports. The steps counted for the other ranks may then be of another kind.
-        telling = [process for process in processes if not process.beat.get("counted")] or list(processes)
-        anew = any(process.beat.get("anew") for process in telling)
-        step = (max if over else min)(process.step for process in telling)
+        # Usually only rank 0 reports steps. Those counted for the other ranks may differ: they count optimizer steps.
+        reporting = [process for process in processes if not process.beat.get("counted")] or list(processes)
+        anew = any(process.beat.get("anew") for process in reporting)
+        step = (max if over else min)(process.step for process in reporting)
         step = step if anew else max(step, self._saved)
-        moments = (process.finished for process in telling if process.step == step)
+        moments = (process.finished for process in reporting if process.step == step)
         finished = max((moment for moment in moments if moment is not None), default=None)
         if finished is not None:
             self._last_finished = finished
@@ -179,33 +179,35 @@ class GangProgress:
             not_finite_since=self._not_finite_since,
             attempt=self._attempt or 0,
             since=self._since,
-            first=None if anew else min((one.first for one in telling if one.first is not None), default=None),
+            first=None
+            if anew
+            else min((reporter.first for reporter in reporting if reporter.first is not None), default=None),
             begins=self._told("begins"),
             recounts=self._recounts,
         )
 
     def _loss(self, step: int) -> float | None:
-        """The loss, after taking note whether it is finite."""
-        told = self._told("loss")
-        loss = None if told is None else float(told)
+        """The last loss. Also notes since which step it is not finite."""
+        reported = self._told("loss")
+        loss = None if reported is None else float(reported)
         if loss is None or math.isfinite(loss):
             self._not_finite_since = None
-        elif self._not_finite_since is None:  # The loss may be of a process that is ahead of the others.
-            self._not_finite_since = max([step, *(one.step for one in self._processes.values())])
+        elif self._not_finite_since is None:  # The process that reports the loss may be ahead of the others.
+            self._not_finite_since = max([step, *(process.step for process in self._processes.values())])
         return loss
 
     def _add_point(self, step: int, finished: float) -> None:
         if self._points and step < self._points[-1][0]:
-            self._points.clear()  # A script that counts from the start again.
+            self._points.clear()  # The program counts its steps from the start again.
         if not self._points or (step > self._points[-1][0] and finished > self._points[-1][1]):
             self._points.append((step, finished))
 
     def _step_seconds(self) -> float | None:
-        """Median of the step times between neighbouring points: rare events do not move it."""
+        """The median of the step times between neighbouring points, on which rare pauses have no effect."""
         times = [(later - former) / (above - below) for (below, former), (above, later) in pairwise(self._points)]
         return median(times) if times else None
 
     def _told(self, name: str) -> Any:
-        """The report of the process with the lowest rank that reports anything about it."""
-        told = ((rank, process.beat.get(name)) for rank, process in self._processes.items())
-        return min(((rank, value) for rank, value in told if value is not None), default=(0, None))[1]
+        """The value of a beat's field from the process with the lowest rank that reports it; None: none does."""
+        values = ((rank, process.beat.get(name)) for rank, process in self._processes.items())
+        return min(((rank, value) for rank, value in values if value is not None), default=(0, None))[1]

@@ -1,7 +1,7 @@
 """The status port of a supervisor: GET /status, /metrics and /healthz, and nothing else.
 
-Nothing depends on it: if the port is taken, the run goes on without it. What serves it is imported when it starts, in
-a thread, so that neither the zygote nor the gang waits for that.
+Training does not depend on it: if the port is taken, training goes on without the page. The HTTP server is imported
+when the page starts, in a thread, so that neither the zygote nor the gang waits for the import.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class Page:
-    """Answers with what `read` returns, the current document."""
+    """Serves the status page; `read` returns the current document."""
 
     def __init__(self, port: int, listen: str | None, read: Callable[[], Document]) -> None:
-        """A page on a port of one address, or of all; port 0 takes a free one."""
+        """A page on a port of the address `listen`, or of all addresses if that is None; port 0 takes a free port."""
         self.port: int | None = None
-        """Where it listens; None: nowhere."""
+        """The port on which the page listens; None: it does not listen."""
         self._wanted = port
         self._listen = listen
         self._read = read
@@ -34,7 +34,7 @@ class Page:
         self._serving: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Listens, unless the port is unavailable, and does not wait until it can answer."""
+        """Listens, unless the port is not available. Requests are answered once the HTTP server is imported."""
         try:
             listener = listen_on(self._listen, self._wanted)
         except OSError as error:
@@ -45,12 +45,12 @@ class Page:
         return self
 
     def changed(self) -> None:
-        """There may be another mark: clients that wait for news get it."""
+        """Answers the clients that wait for news, if the document's mark has changed."""
         if self._answers is not None:
             self._answers.changed()
 
     async def __aexit__(self, *_: object) -> None:
-        """Answers those who wait, and closes."""
+        """Answers the waiting clients, and closes the page."""
         if self._serving is not None:
             await self._serving
         if self._answers is not None:
@@ -60,7 +60,7 @@ class Page:
         try:
             answers = (await asyncio.to_thread(_import_answers))(self._read)
             answers.listen(listener)
-        except Exception as error:  # noqa: BLE001  Whatever is wrong with a library, it must not end a training.
+        except Exception as error:  # noqa: BLE001  A broken library must not end the training.
             listener.close()
             _go_without(f"{type(error).__name__}: {error}; it needs aiohttp and prometheus-client")
         else:

@@ -1,6 +1,6 @@
-"""Whether an attempt started over, and what is lost by that. Pure.
+"""Whether an attempt started over, and how many steps that loses. Pure.
 
-The operator's engine judges by the same rule, `starting_over.py` there, and knows what was before this pod.
+The operator's engine applies the same rule (`starting_over.py` there), also to attempts in former pods.
 """
 
 from dataclasses import dataclass, replace
@@ -10,11 +10,11 @@ from ddpjob_rank.console import counted
 from .progress import Progress
 
 FAR_STEPS, FAR_SECONDS = 100, 60.0
-"""What is lost is worth a word from here on, where nobody knows when the program saves."""
+"""From how many lost steps or seconds on a start over is reported, if the program's save interval is unknown."""
 
 KNOWS_WHERE = frozenset({"FromCheckpoint", "AsAsked"})
 NOTHING_SAVED = "NothingSaved"
-"""Words of a beat for where its program begins."""
+"""Values of `Beat.begins`. With those of KNOWS_WHERE, the program knows why it begins where it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def steps_lost(past: Former, first: int, begins: str | None, every: Interval) ->
 
 
 class Beginnings:
-    """Follows how far a gang is, and says when one of its attempts has started over."""
+    """Follows the progress of a gang, and tells when an attempt has started over."""
 
     def __init__(self, every: Interval) -> None:
         self._every = every
@@ -73,9 +73,10 @@ class Beginnings:
         self._last: Progress | None = None
 
     def note(self, now: Progress, saved: int | None, told: int | None = None) -> str:
-        """Takes note of how far it is, with the last checkpoint known; what there is to say of it, mostly nothing.
+        """Takes in the progress. Returns a warning if the attempt has started over, which it gives once, else "".
 
-        `told`: the step that a rank had finished when it failed last, which may be more than was known of it before.
+        `saved` is the step of the last known checkpoint. `told` is the last step of the rank in the last incident, as
+        its failure report has it: it may be higher than the progress shows.
         """
         before, past, self._last = self._last, self._past, now
         if past is not None and told is not None:
@@ -96,7 +97,7 @@ class Beginnings:
 
 
 def _after(past: Former | None, now: Progress, saved: int | None) -> Former | None:
-    """What is known once an attempt is this far."""
+    """`past` with the progress of an attempt added."""
     if now.first is None:
         return past
     passed = 0.0 if now.since is None or now.last_step_time is None else now.last_step_time - now.since

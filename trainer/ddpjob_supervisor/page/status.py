@@ -1,4 +1,4 @@
-"""What the status page shows, from the gang's state, which only its coordinator knows fully, and from its beats."""
+"""Collects what the status page shows: the gang's state, which only its coordinator knows fully, and its beats."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ MEMORY_SECONDS = 30.0
 
 
 class Status:
-    """Follows one supervisor, and its gang if it leads one."""
+    """Follows one supervisor and, if it is the coordinator, its gang."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class Status:
         self._memory = Memory()
         self._beginnings = Beginnings(Interval(settings.checkpoint_every_steps, settings.checkpoint_every_seconds))
         self.curve = Curve(lambda _: None)
-        """Where progress is recorded."""
+        """The curve in which progress is recorded."""
 
     def add(self, attempt: int, beats: Sequence[BeatDocument]) -> None:
-        """Takes in beats that have just arrived, and says it where an attempt has started over."""
+        """Takes in beats that have just arrived, and logs it if an attempt has started over."""
         now = time.monotonic()
         self._progress.add(attempt, beats, now)
         self._comparison.add(attempt, beats, now)
@@ -57,7 +57,7 @@ class Status:
             self._note(attempt)
 
     def finish(self, *, over: bool) -> None:
-        """The gang ends here; `over`: whether it is done."""
+        """Records the last progress when the gang ends; `over`: the program is done."""
         if self._service is not None:
             self._progress.look()
             self._note(self._service.coordinator.attempt, over=over)
@@ -65,13 +65,13 @@ class Status:
                 self.curve.finish(time.time())
 
     async def watch_memory(self) -> None:
-        """Measures now and then, until it is cancelled; in a thread, since it takes the kernel a while."""
+        """Measures memory every MEMORY_SECONDS until canceled, in a thread: the kernel needs a while for it."""
         while True:
             self._memory = await asyncio.to_thread(self._measured)
             await asyncio.sleep(MEMORY_SECONDS)
 
     def document(self) -> Document:
-        """What there is to report now."""
+        """The present document of GET /status."""
         return document(self._of_this_node() if self._service is None else self._of_all(self._service))
 
     def _of_all(self, service: CoordinatorService) -> Gang:
@@ -123,10 +123,12 @@ class Status:
         self.curve.note(attempt, progress, time.time())
         saved = self._progress.checkpoint
         incidents = () if self._service is None else self._service.coordinator.past.incidents
-        told = incidents[-1].end.step if incidents else None
-        words = self._beginnings.note(progress, None if saved is None else saved["step"], told)
-        if words and not self._settings.in_a_job:  # There the operator says it, who knows what other pods have done.
-            warn(words)
+        failed_at = incidents[-1].end.step if incidents else None
+        warning = self._beginnings.note(progress, None if saved is None else saved["step"], failed_at)
+        if (
+            warning and not self._settings.in_a_job
+        ):  # In a job the operator reports it: it knows about former pods too.
+            warn(warning)
 
     def _measured(self) -> Memory:
         zygote = self._starter.zygote

@@ -1,18 +1,19 @@
 """Which process holds up the others, from the beats of all. Pure: time is an argument.
 
-In DDP every step lasts until the slowest process has done its part: all have the same step time, the fast ones wait
-in the collective. So processes are compared by their own work, the time in which they do not wait for others: data +
-forward + optimizer, and backward - communication if every process knows how long it waited for communication; if one
-does not, its waiting is a part of backward, which is left out. If they report only whole steps, nothing can be said.
+In DDP every step lasts until the slowest process has done its part: all have the same step time, and the fast ones
+wait in the collective. So processes are compared by their own work, the time in which they do not wait for others:
+data + forward + optimizer, plus backward - communication if every process reports how long it waited for
+communication. If one does not, its backward includes the wait, so backward is left out for all. From processes that
+report only whole steps, no straggler can be found.
 
 x is the median of a process's own work over a window, m the median of all x. A process is a straggler if
 
     x >= 1.3 m,   x - m >= 0.1 of its step,   and   0.6745 (x - m) / median(|x - m|) > 3.5
 
 The last is the modified z-score with its usual limit (Iglewicz and Hoaglin: How to Detect and Handle Outliers, ASQC
-1993, pages 11-13): one or a few slow ones do not move the medians. It takes three to know what is usual. With two
+1993, pages 11-13): a few slow processes do not change the medians. This takes at least three processes. With two
 processes, or the processes of two nodes, each is compared with the median of the other side, and must be 1.5 times as
-slow. If half of a larger world is slow, none is named.
+slow. If half of the processes of a larger gang are slow, none is named.
 """
 
 from collections import deque
@@ -24,12 +25,12 @@ from ddpjob_supervisor.watch.beat import BeatDocument
 
 WINDOW_SECONDS = 30.0
 SAMPLE_SECONDS = 3.0
-"""How often a process's own work is noted, and all are compared."""
+"""Seconds between two samples of a process's own work, and between two comparisons."""
 
 RATIO = 1.3
 RATIO_OF_TWO = 1.5
 SHARE_OF_STEP = 0.1
-"""A smaller part of a step holds up nobody, however large it is relative to next to nothing."""
+"""An excess below this share of the step is ignored, however many times the usual work it is."""
 Z_SCALE = 0.6745
 Z_LIMIT = 3.5
 
@@ -43,14 +44,14 @@ class Straggler:
     node: int
     rank: int
     slowdown: float
-    """Its own work per step as a multiple of what is usual."""
+    """Its own work per step, as a multiple of the usual work."""
     slowed: str | None = None
     """Why the clocks of its GPU are held down, if they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a process does in a step."""
+    """A process's own work in a step."""
 
     node: int
     seconds: float
@@ -62,7 +63,7 @@ class Work:
 
 
 def stragglers(works: Mapping[int, Work]) -> tuple[Straggler, ...]:
-    """Those of these processes, by their ranks, that hold up the others: the slowest first, at most eight."""
+    """The processes that hold up the others, the slowest first, at most NAMED; `works` has all processes, by rank."""
     several_nodes = len({work.node for work in works.values()}) > 1
     side = {rank: work.node if several_nodes else rank for rank, work in works.items()}
     sides: dict[int, list[float]] = {}
@@ -74,17 +75,18 @@ def stragglers(works: Mapping[int, Work]) -> tuple[Straggler, ...]:
         for rank, work in works.items()
         if usual[side[rank]].is_exceeded_by(work)
     )
-    return tuple(sorted(slow, key=lambda one: (-one.slowdown, one.rank))[:NAMED])
+    return tuple(sorted(slow, key=lambda straggler: (-straggler.slowdown, straggler.rank))[:NAMED])
 
 
 @dataclass(frozen=True, slots=True)
 class _Usual:
-    """What own work is compared with."""
+    """The usual work, with which a process's own work is compared."""
 
     seconds: float
     spread: float
-    """Median of the absolute deviations; 0: all the same, or too few to tell."""
+    """The median of the absolute deviations; 0: all are equal, or there are only two sides."""
     ratio: float
+    """How many times the usual work a straggler's work is at least."""
 
     def is_exceeded_by(self, work: Work) -> bool:
         excess = work.seconds - self.seconds
@@ -97,12 +99,12 @@ class _Usual:
 
 
 def _usual(sides: Mapping[int, list[float]]) -> dict[int, _Usual]:
-    """What is usual for each side: with two, what the other does; with more, what all do."""
+    """The usual work for each side: with two sides, the median of the other one; with more, the median of all."""
     match list(sides):
-        case [one, other]:
+        case [first, second]:
             return {
-                one: _Usual(median(sides[other]), 0.0, RATIO_OF_TWO),
-                other: _Usual(median(sides[one]), 0.0, RATIO_OF_TWO),
+                first: _Usual(median(sides[second]), 0.0, RATIO_OF_TWO),
+                second: _Usual(median(sides[first]), 0.0, RATIO_OF_TWO),
             }
     everyone = [seconds for side in sides.values() for seconds in side] or [0.0]
     middle = median(everyone)
@@ -111,7 +113,7 @@ def _usual(sides: Mapping[int, list[float]]) -> dict[int, _Usual]:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Seconds per step of one process: recent means, as it reports them."""
+    """Seconds per step of one process, as it reports them: means of its recent steps."""
 
     at: float
     alone: float
@@ -128,7 +130,7 @@ class _Process:
     window: deque[_Sample] = field(default_factory=deque)
 
     def is_due(self, now: float) -> bool:
-        """Whether another sample is to be taken: most reports are not, and cost next to nothing then."""
+        """Whether another sample is due: most beats are not sampled, so that they cost next to nothing."""
         return not self.window or now - self.window[-1].at >= SAMPLE_SECONDS
 
     def note(self, sample: _Sample) -> None:
@@ -137,7 +139,7 @@ class _Process:
             self.window.popleft()
 
     def work(self, *, with_backward: bool) -> Work:
-        seconds = (one.alone + (one.backward or 0.0 if with_backward else 0.0) for one in self.window)
+        seconds = (sample.alone + (sample.backward or 0.0 if with_backward else 0.0) for sample in self.window)
         return Work(self.node, median(seconds), self.window[-1].step, self.window[-1].slowed)
 
 
@@ -146,16 +148,16 @@ class Comparison:
 
     def __init__(self) -> None:
         self.stragglers: tuple[Straggler, ...] = ()
-        """Nobody before the present attempt has run for a window."""
+        """The present stragglers; empty until the present attempt has run for WINDOW_SECONDS."""
         self.slowest: int | None = None
-        """Of several nodes, by number, the one of the process with the most own work; None: unknown."""
+        """The number of the node whose process has the most own work; None: unknown, or there is only one node."""
         self._attempt: int | None = None
         self._processes: dict[int, _Process] = {}
         self._began = 0.0
         self._compared = 0.0
 
     def add(self, attempt: int, beats: Iterable[BeatDocument], now: float) -> None:
-        """Takes beats that have just come, of any of the processes; `now` is a monotonic time in seconds."""
+        """Takes in beats that have just arrived from any of the processes; `now` is a monotonic time in seconds."""
         if attempt != self._attempt:
             self._attempt, self.stragglers, self.slowest = attempt, (), None
             self._processes.clear()
