@@ -124,11 +124,11 @@ def test_what_the_release_before_finished_stays_finished_and_what_lives_is_left_
         upgraded.apply(a_job("newer", nodes=1))
         upgraded.wait("Succeeded", "newer")
         assert {name: upgraded.events(name)["Blocked"] for name in LIVE} == dict.fromkeys(LIVE, 1)
-        with pytest.raises(PlantError, match=f"write {API_VERSION}"):
+        with pytest.raises(PlantError, match=f"can no longer be created or changed; use {API_VERSION}"):
             upgraded.kubectl("create", "-f", "-", input=json.dumps(a_job("old") | {"apiVersion": FORMER_API_VERSION}))
-        with pytest.raises(PlantError, match=f"write {API_VERSION}"):
+        with pytest.raises(PlantError, match=f"can no longer be created or changed; use {API_VERSION}"):
             former_patch(upgraded, "running", {"spec": {"suspend": True}})
-        with pytest.raises(PlantError, match=f"write {API_VERSION}"):
+        with pytest.raises(PlantError, match=f"can no longer be created or changed; use {API_VERSION}"):
             former_patch(upgraded, "running", {"status": {"state": "Failed"}}, "--subresource=status")
         former_patch(upgraded, "running", {"metadata": {"annotations": {"example.com/by": "a client of before"}}})
         # The garbage collector takes off its finalizer by the version in which it has come to know the job.

@@ -99,7 +99,7 @@ def test_a_write_is_broken_as_it_says(effect: Effect | None, status: int, heard:
 
     *came, took = asyncio.run(asked())
     assert came == [status, heard, crashes]
-    assert (took >= 0.5) is isinstance(effect, Hang)
+    assert took >= 0.5 or not isinstance(effect, Hang)
 
 
 def test_only_what_is_meant_is_broken_and_as_often_as_it_says() -> None:

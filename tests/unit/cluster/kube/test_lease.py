@@ -82,22 +82,6 @@ def test_a_leader_whose_machine_was_suspended_past_its_lease_writes_nothing_more
     virtual_time.run(play())
 
 
-def test_a_leader_that_finds_another_one_s_name_in_the_lease_does_not_wait_for_its_own_clock() -> None:
-    """It stood still: the host of its virtual machine had paused that."""
-
-    async def play() -> None:
-        connection = Granting()
-        elector = LeaderElector(ApiClient(connection, lambda: True), "ddpjob-system", "ddpjob-operator", "me")
-        running = asyncio.create_task(elector.run())
-        await elector.elected.wait()
-        connection.lease["spec"] |= {"holderIdentity": "another", "renewTime": "now"}
-        await asyncio.wait_for(running, 2 * RETRY_SECONDS + 0.5)
-        assert not elector.leads
-        assert connection.lease["spec"]["holderIdentity"] == "another"
-
-    virtual_time.run(play())
-
-
 class Leases:
     """The server of one Lease, which replicas reach each over a connection of its own."""
 
@@ -115,6 +99,31 @@ class Leases:
         self.version += 1
         self.lease = {**sent, "metadata": {**sent["metadata"], "resourceVersion": str(self.version)}}
         return 200, self.lease
+
+    def is_taken_by(self, identity: str) -> None:
+        assert self.lease is not None
+        spec = {**self.lease["spec"], "holderIdentity": identity, "renewTime": "now"}
+        self.answer("PUT", json.dumps({**self.lease, "spec": spec}).encode())
+
+    @property
+    def holder(self) -> str:
+        return "" if self.lease is None else str(self.lease["spec"]["holderIdentity"])
+
+
+class Slow(Connection):
+    """A connection to a server that needs a while for each request."""
+
+    def __init__(self, leases: Leases, seconds: float) -> None:
+        self._leases = leases
+        self._seconds = seconds
+        self.asked: list[str] = []
+
+    async def send(self, *words: Any, **_: Any) -> tuple[int, bytes, None]:
+        method, _, data, _ = words
+        self.asked.append(method)
+        await asyncio.sleep(self._seconds)
+        status, answer = self._leases.answer(method, data)
+        return status, json.dumps(answer).encode(), None
 
 
 class Late(Connection):
@@ -163,5 +172,61 @@ def test_no_two_lead_at_once_however_late_the_last_answer_to_a_leader_comes(
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+    virtual_time.run(play())
+
+
+def test_a_leader_that_finds_another_one_s_name_in_the_lease_does_not_wait_for_its_own_clock() -> None:
+    """It stood still: the host of its virtual machine had paused that."""
+
+    async def play() -> None:
+        leases = Leases()
+        connection = ApiClient(Late(leases, math.inf), lambda: True)
+        elector = LeaderElector(connection, "ddpjob-system", "ddpjob-operator", "me")
+        running = asyncio.create_task(elector.run())
+        await elector.elected.wait()
+        leases.is_taken_by("another")
+        await asyncio.wait_for(running, 2 * RETRY_SECONDS + 0.5)
+        assert not elector.leads
+        assert leases.holder == "another"
+
+    virtual_time.run(play())
+
+
+@pytest.mark.parametrize(("seconds", "renewals"), [(0.0, 60), (2.0, 30)])
+def test_a_leader_renews_by_one_request_and_outlasts_a_slow_api_server(
+    seconds: float, renewals: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "steady", lambda: asyncio.get_running_loop().time())
+
+    async def play() -> None:
+        connection = Slow(Leases(), seconds)
+        elector = LeaderElector(ApiClient(connection, lambda: True), "ddpjob-system", "ddpjob-operator", "me")
+        running = asyncio.create_task(elector.run())
+        await elector.elected.wait()
+        assert connection.asked == ["GET", "POST"]
+        await asyncio.wait((running,), timeout=60)
+        assert elector.leads
+        assert set(connection.asked[2:]) == {"PUT"}
+        assert len(connection.asked[2:]) == pytest.approx(renewals, abs=2)
+        running.cancel()
+
+    virtual_time.run(play())
+
+
+def test_a_lease_that_was_deleted_is_created_again_by_its_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "steady", lambda: asyncio.get_running_loop().time())
+
+    async def play() -> None:
+        leases = Leases()
+        connection = ApiClient(Late(leases, math.inf), lambda: True)
+        elector = LeaderElector(connection, "ddpjob-system", "ddpjob-operator", "me")
+        running = asyncio.create_task(elector.run())
+        await elector.elected.wait()
+        leases.lease = None
+        await asyncio.wait((running,), timeout=LEADING_SECONDS)
+        assert elector.leads
+        assert leases.holder == "me"
+        running.cancel()
 
     virtual_time.run(play())
