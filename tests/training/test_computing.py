@@ -78,6 +78,7 @@ def test_weights_and_images_are_laid_out_with_their_channels_last_if_asked_to(*,
         assert tensor.is_contiguous(memory_format=torch.channels_last) == asked
 
 
+@pytest.mark.timeout(600)  # With an empty cache a C++ compiler runs for each rank: a minute on a quiet machine.
 def test_a_compiled_model_keeps_its_names_and_trains(runs: Runs, tmp_path: Path) -> None:
     job = ["--workload", "mlp", "--epochs", 1, "--lr", 0.1, "--checkpoint-dir"]
     compiled = runs.train(2, *job, tmp_path / "compiled", "--compile")
