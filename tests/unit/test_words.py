@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +53,12 @@ def test_no_text_shows_the_call_that_should_have_filled_it() -> None:
     assert [text for text in texts if re.search(r"\{\w+\([^}]*\)\}", text)] == []
 
 
-def _texts(file: Path, *, shown: bool = False) -> Iterator[str]:
+@cache
+def _texts(file: Path, *, shown: bool = False) -> list[str]:
+    return [*_read(file, shown=shown)]
+
+
+def _read(file: Path, *, shown: bool) -> Iterator[str]:
     """All strings of a module, and what is told of its code; `shown`: without the latter."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     told_of_code = {node.value for node in ast.walk(tree) if shown and isinstance(node, ast.Expr)}

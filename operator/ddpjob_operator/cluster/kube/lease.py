@@ -94,8 +94,8 @@ class LeaderElector:
 
         If several replicas try at the same time, the API server lets one succeed: the others get a conflict.
         """
-        # A renewal need not read first: the write conflicts if anybody has written since. One request instead of two
-        # also halves how fast the API server must answer for the leadership to last.
+        # A renewal need not read first: the write conflicts if anybody has written since. With one request instead of
+        # two, the API server may take twice as long for each before the leadership is lost.
         held, self._held = self._held, None
         if held is not None and self.leads and await self._write(held):
             return True

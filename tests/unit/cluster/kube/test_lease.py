@@ -26,9 +26,27 @@ class Hanging(Connection):
         return await asyncio.get_running_loop().create_future()
 
 
+def an_elector(connection: Connection, identity: str = "me") -> LeaderElector:
+    return LeaderElector(ApiClient(connection, lambda: True), "ddpjob-system", "ddpjob-operator", identity)
+
+
+async def a_leader(connection: Connection) -> tuple[LeaderElector, asyncio.Task[None]]:
+    """One that has been elected, and its `run`, which goes on."""
+    elector = an_elector(connection)
+    running = asyncio.create_task(elector.run())
+    await elector.elected.wait()
+    return elector, running
+
+
+@pytest.fixture
+def virtual_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica's clock is that of its timers."""
+    monkeypatch.setattr(lease, "steady", lambda: asyncio.get_running_loop().time())
+
+
 async def campaign() -> None:
     async with asyncio.timeout(LEADING_SECONDS + 0.5):
-        await LeaderElector(ApiClient(Hanging(), lambda: True), "ddpjob-system", "ddpjob-operator", "me").run()
+        await an_elector(Hanging()).run()
 
 
 def test_a_lease_that_is_not_answered_for_in_time_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
@@ -68,10 +86,8 @@ def test_a_leader_whose_machine_was_suspended_past_its_lease_writes_nothing_more
     async def play() -> None:
         nonlocal suspended
         connection = Granting()
-        elector = LeaderElector(ApiClient(connection, lambda: True), "ddpjob-system", "ddpjob-operator", "me")
+        elector, running = await a_leader(connection)
         jobs = ApiClient(connection, lambda: elector.leads)
-        running = asyncio.create_task(elector.run())
-        await elector.elected.wait()
         await jobs.merge(PODS, "team", "digits-0", {})
         suspended, written = 3600.0, len(connection.written)
         with pytest.raises(FencedError):
@@ -145,17 +161,15 @@ class Late(Connection):
         return status, json.dumps(answer).encode(), None
 
 
+@pytest.mark.usefixtures("virtual_clock")
 @pytest.mark.parametrize("late", [0.0, 2.0, LEADING_SECONDS - 0.1])
-def test_no_two_lead_at_once_however_late_the_last_answer_to_a_leader_comes(
-    late: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_two_lead_at_once_however_late_the_last_answer_to_a_leader_comes(late: float) -> None:
     """It leads for so long from its request on: from the answer on, another might have taken over by then."""
-    monkeypatch.setattr(lease, "steady", lambda: asyncio.get_running_loop().time())
 
     async def play() -> None:
         leases, clock = Leases(), asyncio.get_running_loop().time
         first, second = (
-            LeaderElector(ApiClient(connection, lambda: True), "ddpjob-system", "ddpjob-operator", identity)
+            an_elector(connection, identity)
             for identity, connection in (("first", Late(leases, late)), ("second", Late(leases, math.inf)))
         )
         asked = clock()
@@ -181,10 +195,7 @@ def test_a_leader_that_finds_another_one_s_name_in_the_lease_does_not_wait_for_i
 
     async def play() -> None:
         leases = Leases()
-        connection = ApiClient(Late(leases, math.inf), lambda: True)
-        elector = LeaderElector(connection, "ddpjob-system", "ddpjob-operator", "me")
-        running = asyncio.create_task(elector.run())
-        await elector.elected.wait()
+        elector, running = await a_leader(Late(leases, math.inf))
         leases.is_taken_by("another")
         await asyncio.wait_for(running, 2 * RETRY_SECONDS + 0.5)
         assert not elector.leads
@@ -193,17 +204,12 @@ def test_a_leader_that_finds_another_one_s_name_in_the_lease_does_not_wait_for_i
     virtual_time.run(play())
 
 
+@pytest.mark.usefixtures("virtual_clock")
 @pytest.mark.parametrize(("seconds", "renewals"), [(0.0, 60), (2.0, 30)])
-def test_a_leader_renews_by_one_request_and_outlasts_a_slow_api_server(
-    seconds: float, renewals: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lease, "steady", lambda: asyncio.get_running_loop().time())
-
+def test_a_leader_renews_by_one_request_and_outlasts_a_slow_api_server(seconds: float, renewals: int) -> None:
     async def play() -> None:
         connection = Slow(Leases(), seconds)
-        elector = LeaderElector(ApiClient(connection, lambda: True), "ddpjob-system", "ddpjob-operator", "me")
-        running = asyncio.create_task(elector.run())
-        await elector.elected.wait()
+        elector, running = await a_leader(connection)
         assert connection.asked == ["GET", "POST"]
         await asyncio.wait((running,), timeout=60)
         assert elector.leads
@@ -214,15 +220,11 @@ def test_a_leader_renews_by_one_request_and_outlasts_a_slow_api_server(
     virtual_time.run(play())
 
 
-def test_a_lease_that_was_deleted_is_created_again_by_its_leader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "steady", lambda: asyncio.get_running_loop().time())
-
+@pytest.mark.usefixtures("virtual_clock")
+def test_a_lease_that_was_deleted_is_created_again_by_its_leader() -> None:
     async def play() -> None:
         leases = Leases()
-        connection = ApiClient(Late(leases, math.inf), lambda: True)
-        elector = LeaderElector(connection, "ddpjob-system", "ddpjob-operator", "me")
-        running = asyncio.create_task(elector.run())
-        await elector.elected.wait()
+        elector, running = await a_leader(Late(leases, math.inf))
         leases.lease = None
         await asyncio.wait((running,), timeout=LEADING_SECONDS)
         assert elector.leads
