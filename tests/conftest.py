@@ -31,6 +31,10 @@ OF_THE_USER = tempfile.TemporaryDirectory(prefix="ddpjob-user-")
 atexit.register(OF_THE_USER.cleanup)
 os.environ |= dict.fromkeys(("XDG_STATE_HOME", "XDG_CONFIG_HOME"), OF_THE_USER.name)
 
+# Two threads that share an operation wait for each other at its end. Where other tests have the cores, each such wait
+# is for a turn of the scheduler: training takes fifteen times as long, and twice the CPU time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:

@@ -17,7 +17,7 @@ from ddpjob_operator.local.machine import lock_of
 
 from tests.docs.pages import AS_PRINTED, CTRL_C, FIRST_TERMINAL, HERE, PAGES, ROOT, Block, blocks, pattern, plain
 
-DEADLINE_SECONDS = 240.0
+DEADLINE_SECONDS = 480.0
 OF_THE_CLONE = ("Makefile", "pyproject.toml", "requirements", ".venv", "deploy", "operator", "trainer", "docs")
 NOT_A_READERS = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "DDPJOB_RUN_DIR", "KUBECONFIG", "COLUMNS", "FORCE_COLOR")
 """Variables that the test's environment may have."""

@@ -35,7 +35,7 @@ DEAR = {
 """Pages that take most of the cores for a minute, and what shows the same for less."""
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(page, marks=pytest.mark.full(DEAR[page]) if page in DEAR else ()) for page in pages_that_run(HERE)],

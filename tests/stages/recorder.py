@@ -21,8 +21,8 @@ COST = "cost"
 """A property of a test: seconds by the clock and of the cores, from its setup to its teardown, with what it started
 and ended meanwhile."""
 
-MOST_LINES, MOST_OF_LINE = 4, 200
-"""Of what the end of a run says of each failure."""
+FIRST_LINES, LAST_LINES, MOST_OF_LINE = 2, 6, 200
+"""Of what the end of a run says of each failure: what was asserted stands first, the end of a log last."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Failure:
         lines = [line for line in self.output.splitlines() if line.strip()]
         marked = [line[1:] for line in lines if re.match(r"E\s+(?!Use -v )\S", line)]
         unmarked = [line for line in lines if not re.fullmatch(r"\((setup|call|teardown)\)|\[gw\d+\] .*", line)]
-        return [line.strip()[:MOST_OF_LINE] for line in (marked or unmarked)[:MOST_LINES]]
+        shown = [line.strip()[:MOST_OF_LINE] for line in marked or unmarked]
+        return shown if len(shown) <= FIRST_LINES + LAST_LINES else [*shown[:FIRST_LINES], "…", *shown[-LAST_LINES:]]
 
 
 @dataclass(frozen=True)

@@ -53,13 +53,13 @@ def test_a_test_that_passes_alone_is_told_with_all_that_it_said_first(tmp_path: 
 
 def test_a_test_that_fails_twice_is_red_and_the_end_says_why(tmp_path: Path) -> None:
     never = "def test_never():\n    assert 1 + 1 == 3, 'a sum'\n"
-    told = "def test_told():\n    pytest.fail('a word', pytrace=False)\n"
+    told = "def test_told():\n    pytest.fail('a word\\n' + '\\n'.join('abcdefgh'), pytrace=False)\n"
     done = tried(tmp_path / "test_it.py", never + told)
     assert done.returncode == 1
     why = done.stdout.partition("FAILED  ")[2].splitlines()
-    assert [line.strip() for line in why[:5]] == [
+    assert [line.strip() for line in why[:7]] == [
         *("test_it.py::test_never", "AssertionError: a sum", "assert (1 + 1) == 3"),
-        *("FAILED  test_it.py::test_told", "a word"),
+        *("FAILED  test_it.py::test_told", "a word", "a", "…"),
     ]
 
 

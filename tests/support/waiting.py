@@ -8,7 +8,7 @@ import psutil
 
 T = TypeVar("T")
 
-# The usual wait of 60 s ends before the test's 300 s do: its story says more than a stack.
+# Two waits of the usual 60 s end before the test's 600 s do: their stories say more than a stack.
 MOST = 4.0
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.1
 WINDOW_SECONDS = 5.0

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tests.support.ports import hold_port
 from tests.support.waiting import patience
-from tests.training.forking import fork_supervisor
+from tests.training.forking import Launch, fork_supervisor, start_supervisor_cold
 from tests.training.ranks import world
 
 EIGHT_CORES = """
@@ -51,11 +51,11 @@ class Telling(Task):
         return nn.functional.mse_loss(output, target)
 
 
-def supervised(module: str, words: list[str], directory: Path) -> tuple[int, str]:
+def supervised(module: str, words: list[str], directory: Path, launch: Launch = fork_supervisor) -> tuple[int, str]:
     """What a supervisor ends with and has said, without any thread's number in its environment."""
     told = {*world(0, 1, 1), "OMP_NUM_THREADS"}
     environment = {name: value for name, value in os.environ.items() if name not in told}
-    process = fork_supervisor(module, words, environment, directory, directory / "output")
+    process = launch(module, words, environment, directory, directory / "output")
     try:
         code = process.wait(patience(60))
     finally:
@@ -80,7 +80,8 @@ def test_a_module_that_computes_when_it_is_imported_is_refused_since_forked_rank
     )
     (tmp_path / "train.py").write_text("import torch\ntorch.rand(600, 600) @ torch.rand(600, 600)\n")
     words = ["--preload", "threads", "--preload", "tables", "train.py"]
-    code, said = supervised("ddpjob_supervisor", words, tmp_path)
+    # A fork would have the one thread that all tests have.
+    code, said = supervised("ddpjob_supervisor", words, tmp_path, start_supervisor_cold)
     assert code == 2, said
     assert said.startswith("error: tables computes with PyTorch when it is imported, "), said
     assert len(said.splitlines()) == 1
