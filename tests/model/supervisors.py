@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from ddpjob_operator.engine import Heard, fingerprint, heard_of
+from ddpjob_operator.engine import SupervisorReport, fingerprint, parse_report
 
 from .pods import RealPod
 
@@ -51,7 +51,7 @@ class Supervisors:
         """Rank 0's supervisor does not hear another one any more."""
         self.missed, self.runs, self.since = rank, False, now
 
-    def heard(self, pods: list[RealPod], now: datetime, uid: str) -> Heard | None:
+    def heard(self, pods: list[RealPod], now: datetime, uid: str) -> SupervisorReport | None:
         """What rank 0's supervisor says, if there is one."""
         gang = self._of_one_start(pods, now)
         first = next((pod for pod in gang if pod.rank == 0), None)
@@ -68,7 +68,7 @@ class Supervisors:
             "missing": missing,
             "incidents": self.incidents[-16:],
         }
-        return heard_of(said, now, uid=uid, pod=first.name)
+        return parse_report(said, now, uid=uid, pod=first.name)
 
     def _of_one_start(self, pods: list[RealPod], now: datetime) -> list[RealPod]:
         """The pods of the present gang that run; a pod that goes ends what all are doing."""

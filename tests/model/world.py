@@ -29,7 +29,6 @@ from ddpjob_operator.engine import (
     DeletePod,
     Disruption,
     Exit,
-    Heard,
     Manifest,
     OwnedKind,
     Patch,
@@ -39,10 +38,11 @@ from ddpjob_operator.engine import (
     Settings,
     Snapshot,
     StopPod,
+    SupervisorReport,
     Tell,
     decide,
-    heard_of,
-    unheard,
+    parse_report,
+    with_read_error,
 )
 
 from .groups import Groups
@@ -107,9 +107,9 @@ class World:
     supervised: bool = False
     """Whether there are supervisors in the pods."""
     supervisors: Supervisors = field(default_factory=Supervisors)
-    heard: Heard | None = None
+    heard: SupervisorReport | None = None
     """What the operator has heard of them."""
-    witness: Heard | None = None
+    witness: SupervisorReport | None = None
     """What another supervisor than rank 0's has said of itself."""
 
     def copy(self) -> "World":
@@ -273,14 +273,14 @@ class World:
         """The operator asks in vain."""
         asked = self.seen().answered.supervisor
         if asked is not None:
-            self.heard = unheard(self.heard, "refused", self.now, pod=asked.pod)
+            self.heard = with_read_error(self.heard, "refused", self.now, pod=asked.pod)
 
     def hear_another(self) -> None:
         """Where rank 0's supervisor is silent, the operator asks another one, which does not hear it either."""
         asked, last = self.seen().answered.witness, self.witness
         if asked is not None:
             said = {"uid": "uid", "attempt": 1, "phase": "Gathering", "coordinator": ""}
-            self.witness = heard_of(said, self.now, uid="uid", pod=asked.pod, last=last)
+            self.witness = parse_report(said, self.now, uid="uid", pod=asked.pod, last=last)
 
     def pass_time(self, seconds: float) -> None:
         """Time goes by, and kubelets keep to it: only on a dead node does a pod outstay its grace period."""

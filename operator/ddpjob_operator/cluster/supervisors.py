@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ddpjob_operator.engine import Asked, Heard, heard_of, is_news, unheard
+from ddpjob_operator.engine import Asked, SupervisorReport, is_news, parse_report, with_read_error
 
 from .serve.log import about
 from .serve.metrics import STATUS_READS
@@ -50,7 +50,7 @@ class _Supervisor:
 
     job_uid: str
     asked: Asked
-    heard: Heard | None = None
+    heard: SupervisorReport | None = None
     mark: str = ""
     failures: int = 0
     refused: bool = False
@@ -91,7 +91,7 @@ class Supervisors:
         self._turns = asyncio.Semaphore(OPEN_QUESTIONS)
         self._session = a_session()
 
-    def heard(self, key: Key, job_uid: str) -> Heard | None:
+    def heard(self, key: Key, job_uid: str) -> SupervisorReport | None:
         """The last report about a job, None if there is none."""
         supervisor = self._supervisors.get(key)
         return supervisor.heard if supervisor is not None and supervisor.job_uid == job_uid else None
@@ -103,7 +103,7 @@ class Supervisors:
             return None
         return supervisor.asked
 
-    def attend(self, key: Key, job_uid: str, asked: Asked | None) -> Heard | None:
+    def attend(self, key: Key, job_uid: str, asked: Asked | None) -> SupervisorReport | None:
         """Starts to ask this supervisor, and no other, about a job; returns the last report.
 
         None stops the requests but keeps the report.
@@ -154,7 +154,7 @@ class Supervisors:
             wait = READ_SECONDS * min(1.0, OPEN_QUESTIONS / len(self._supervisors))
             try:
                 answer = await ask(self._session, supervisor.asked, supervisor.mark, wait)
-                heard = heard_of(
+                heard = parse_report(
                     answer.document, self._time(), uid=supervisor.job_uid, pod=pod, last=supervisor.heard
                 )
                 if heard is None:
@@ -163,7 +163,7 @@ class Supervisors:
                 STATUS_READS.labels(error.result).inc()
                 supervisor.refused = error.result == "refused"
                 supervisor.mark = ""  # So the next request is answered at once, without waiting for news.
-                self._note(key, supervisor, unheard(supervisor.heard, str(error), self._time(), pod=pod))
+                self._note(key, supervisor, with_read_error(supervisor.heard, str(error), self._time(), pod=pod))
                 return supervisor.pause_after_failure()
         STATUS_READS.labels("ok").inc()
         news = answer.mark != supervisor.mark
@@ -171,7 +171,7 @@ class Supervisors:
         self._note(key, supervisor, heard)
         return supervisor.pause_after_news() if news else max(0.0, began + READ_SECONDS - _now())
 
-    def _note(self, key: Key, supervisor: _Supervisor, heard: Heard) -> None:
+    def _note(self, key: Key, supervisor: _Supervisor, heard: SupervisorReport) -> None:
         """Keeps a report; requests a round of the job only if the report has news."""
         known, supervisor.heard = supervisor.heard, heard
         if is_news(known, heard):

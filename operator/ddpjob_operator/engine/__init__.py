@@ -48,7 +48,16 @@ from .owned import (
 )
 from .policies.end import deadline, expiry, start_deadline
 from .policies.way import kind_of_kubernetes_nodes
-from .reports import Heard, HeardStraggler, Phase, Stall, fingerprint, heard_of, is_news, unheard
+from .reports import (
+    Phase,
+    ReportedStraggler,
+    Stall,
+    SupervisorReport,
+    fingerprint,
+    is_news,
+    parse_report,
+    with_read_error,
+)
 from .settings import Settings
 from .snapshot import (
     Admission,
@@ -105,8 +114,6 @@ __all__ = [
     "Exit",
     "Feature",
     "Flavor",
-    "Heard",
-    "HeardStraggler",
     "InLine",
     "KueueWorkload",
     "Manifest",
@@ -120,11 +127,13 @@ __all__ = [
     "PodGroup",
     "Queue",
     "Refusal",
+    "ReportedStraggler",
     "Resize",
     "Settings",
     "Snapshot",
     "Stall",
     "StopPod",
+    "SupervisorReport",
     "Tell",
     "TellDomain",
     "Waiting",
@@ -138,13 +147,13 @@ __all__ = [
     "expiry",
     "fingerprint",
     "group_kind",
-    "heard_of",
     "is_news",
     "kind_of_kubernetes_nodes",
     "lost_with_pods",
+    "parse_report",
     "pod_name",
     "present_budget",
     "service_name",
     "start_deadline",
-    "unheard",
+    "with_read_error",
 ]

@@ -29,11 +29,11 @@ def left_alone(snapshot: Snapshot) -> Decision | None:
     after = changed(before, version=FORMER_VERSION)
     if before.finished:
         return Decision(status=after) if after != before else None
-    blocked = _told(View(snapshot), after)
+    blocked = _blocked(View(snapshot), after)
     return Decision(status=blocked, events=events(before, blocked)) if blocked != before else Decision()
 
 
-def _told(view: View, status: DDPJobStatus) -> DDPJobStatus:
+def _blocked(view: View, status: DDPJobStatus) -> DDPJobStatus:
     say = Say(ConditionType.BLOCKED, value=True, reason=Reason.FORMER_VERSION, message=MESSAGE)
     generation = view.snapshot.job.metadata.generation
     blocked = changed(

@@ -1,6 +1,6 @@
 """What a decision needs to know and a snapshot holds only on request."""
 
-from .policies.way import lacking_nodes, patience_ends
+from .policies.way import lacking_nodes, yields_at
 from .snapshot import Asked, Needs, Pod, Snapshot
 from .supervision import is_silent, members_lost
 from .view import View
@@ -58,7 +58,7 @@ def _at(snapshot: Snapshot, pod: Pod) -> Asked | None:
 
 def _pod_in_question(view: View) -> str | None:
     """The uid of a pod for which an autoscaler may be adding a node, if its gang is about to give way; else None."""
-    return lacking_nodes(view)[0].uid if view.is_due(patience_ends(view)) else None
+    return lacking_nodes(view)[0].uid if view.is_due(yields_at(view)) else None
 
 
 def _rests_on_absence(view: View) -> bool:
@@ -93,5 +93,5 @@ def _nodes_in_question(view: View) -> frozenset[str]:
     taken = {
         pod.node_name for pod in view.current_unsteady.values() if pod.deleting and (pod.active or pod.disruption)
     }
-    unheard = {pod.node_name for pod in (view.current[node] for node in lost) if pod.active}
-    return frozenset(sorted(filter(None, taken | unheard))[:MOST_MACHINES])
+    missed = {pod.node_name for pod in (view.current[node] for node in lost) if pod.active}
+    return frozenset(sorted(filter(None, taken | missed))[:MOST_MACHINES])

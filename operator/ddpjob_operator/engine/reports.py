@@ -79,7 +79,7 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
-class HeardStraggler:
+class ReportedStraggler:
     """A node that is slower than the others."""
 
     node: int
@@ -87,7 +87,7 @@ class HeardStraggler:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class SupervisorReport:
     """What a supervisor reported, and when."""
 
     at: datetime
@@ -107,7 +107,7 @@ class Heard:
     progress: Progress | None = None
     checkpoint: CheckpointSeen | None = None
     stall: Stall | None = None
-    stragglers: tuple[HeardStraggler, ...] = ()
+    stragglers: tuple[ReportedStraggler, ...] = ()
     pod: str = ""
     """The name of the pod that the report was read from."""
     error: str = ""
@@ -122,7 +122,9 @@ def fingerprint(uid: str) -> str:
     return hashlib.sha256(uid.encode()).hexdigest()[:32]
 
 
-def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | None = None) -> Heard | None:
+def parse_report(
+    document: Any, at: datetime, *, uid: str, pod: str, last: SupervisorReport | None = None
+) -> SupervisorReport | None:
     """The report in a status document, read from `pod` at the moment `at`; None if it is not one of this job.
 
     Its times are converted to the reader's clock, if it says what its own clock shows. `last` is the previous report:
@@ -137,7 +139,7 @@ def heard_of(document: Any, at: datetime, *, uid: str, pod: str, last: Heard | N
     # A supervisor of a newer version may have phases of its own.
     phase = next((phase for phase in Phase if phase == name), Phase.UNKNOWN)
     same = last is not None and (last.pod, last.attempt, last.phase) == (pod, attempt, phase)
-    return Heard(
+    return SupervisorReport(
         at=at,
         attempt=attempt,
         phase=phase,
@@ -175,14 +177,14 @@ def rank_of(value: Any, node: int, *, placed: bool = False) -> int | None:
     return rank if rank is not None and (placed or rank >= node) else None
 
 
-def unheard(last: Heard | None, error: str, at: datetime, *, pod: str) -> Heard:
+def with_read_error(last: SupervisorReport | None, error: str, at: datetime, *, pod: str) -> SupervisorReport:
     """The report after an attempt to read from `pod` has failed: `last`, the previous one, with the error."""
     if last is None or last.pod != pod:
-        return Heard(at, 0, Phase.UNKNOWN, at, pod=pod, error=text_of(error), error_since=at)
+        return SupervisorReport(at, 0, Phase.UNKNOWN, at, pod=pod, error=text_of(error), error_since=at)
     return replace(last, error=text_of(error), error_since=last.error_since or at)
 
 
-def is_news(known: Heard | None, heard: Heard) -> bool:
+def is_news(known: SupervisorReport | None, heard: SupervisorReport) -> bool:
     """Whether a report differs from the known one in more than the time at which it was read."""
     return known is None or replace(known, at=heard.at) != heard
 
@@ -288,7 +290,7 @@ def _stall(value: Any, clock: _Clock) -> Stall | None:
     return Stall(clock.time(value.get("since")) or clock.at, node, text_of(value.get("message")))
 
 
-def _stragglers(value: Any) -> tuple[HeardStraggler, ...]:
+def _stragglers(value: Any) -> tuple[ReportedStraggler, ...]:
     """The slowest process of each node; the slowest node first."""
     slow: dict[int, float] = {}
     for item in _list(value)[:MOST_PROCESSES]:
@@ -297,7 +299,7 @@ def _stragglers(value: Any) -> tuple[HeardStraggler, ...]:
         if node is not None and slowdown is not None:
             slow[node] = max(slow.get(node, 0.0), round(slowdown, 1))
     ordered = sorted(slow, key=lambda node: (-slow[node], node))
-    return tuple(HeardStraggler(node, slow[node]) for node in ordered[:NAMED])
+    return tuple(ReportedStraggler(node, slow[node]) for node in ordered[:NAMED])
 
 
 def _nodes(value: Any) -> tuple[int, ...]:

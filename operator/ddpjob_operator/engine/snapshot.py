@@ -8,7 +8,7 @@ from typing import Any
 from ddpjob_operator.api import DDPJob
 
 from .owned import KUEUE_WORKLOAD, OWNED, OwnedKind, group_kind
-from .reports import Heard
+from .reports import SupervisorReport
 from .settings import DEFAULTS, Settings
 
 CLOCKS_DIFFER = timedelta(seconds=5)
@@ -340,9 +340,9 @@ class Snapshot:
     mark: str | None = None
     """The mark of a finished job (`MarkFinished.mark`) from the job's metadata; empty if it has none. None: the job
     is never marked, because its status cannot get lost without the rest of it."""
-    heard: Heard | None = None
+    heard: SupervisorReport | None = None
     """The last report of rank 0's supervisor; None if it was never asked, or has never answered."""
-    witness: Heard | None = None
+    witness: SupervisorReport | None = None
     """The report of another supervisor of the present gang about itself, if rank 0's is silent."""
     answered: Needs = NO_NEEDS
     """What a decision needed and the adapter has already asked for, with or without an answer."""

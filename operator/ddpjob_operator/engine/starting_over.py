@@ -65,24 +65,24 @@ def steps_lost(past: Former, first: int, begins: str | None, every: Interval) ->
     return lost if far else 0
 
 
-def over_or_on(
+def start_over_message(
     before: Progress | None,
     steps: Steps,
     present: Progress | None,
     checkpoint: Checkpoint | None,
-    told: Iterable[int] = (),
+    reported: Iterable[int] = (),
 ) -> str | None:
     """The message that an attempt has started over, if its first step is news; empty if it has not. None: no news.
 
-    `steps` are those remembered of all attempts. `told` are steps that ranks reported when they failed, which may be
-    beyond those that were known before.
+    `steps` are those remembered of all attempts. `reported` are steps that ranks reported when they failed, which may
+    be beyond those that were known before.
     """
-    past = None if before is None or before.recounts else _past(before, steps, told)
+    past = None if before is None or before.recounts else _past(before, steps, reported)
     if past is None or before is None or present is None or present.recounts or not _is_new(before, present):
         return None
     assert present.first_step is not None, "it is new"
     lost = steps_lost(past, present.first_step, present.begins, _interval(checkpoint))
-    return _told(past, present, lost) if lost else ""
+    return _message(past, present, lost) if lost else ""
 
 
 def remembered(steps: Steps, present: Progress, saved: int | None) -> Steps:
@@ -104,10 +104,10 @@ def _is_new(before: Progress, present: Progress) -> bool:
     return present.attempt > before.attempt or (present.attempt == before.attempt and later)
 
 
-def _past(before: Progress, steps: Steps, told: Iterable[int]) -> Former | None:
+def _past(before: Progress, steps: Steps, reported: Iterable[int]) -> Former | None:
     if steps.earliest is None or steps.furthest is None:
         return None
-    return Former(steps.earliest, max([steps.furthest, *told]), steps.saved, _pace(before))
+    return Former(steps.earliest, max([steps.furthest, *reported]), steps.saved, _pace(before))
 
 
 def _pace(before: Progress) -> float | None:
@@ -122,7 +122,7 @@ def _interval(checkpoint: Checkpoint | None) -> Interval:
     return Interval(checkpoint.every_steps, checkpoint.every_seconds) if checkpoint else Interval()
 
 
-def _told(past: Former, present: Progress, lost: int) -> str:
+def _message(past: Former, present: Progress, lost: int) -> str:
     time = "" if past.step_seconds is None else f" (about {duration(round(lost * past.step_seconds))})"
     saved = "" if past.saved is None else f" A checkpoint of step {past.saved} was not loaded."
     return (

@@ -10,9 +10,9 @@ from .conditions import Say, with_conditions
 from .foreign import document_of
 from .manifests.topology import domain_key
 from .manifests.volumes import lost_with_pods
-from .reports import Heard, Phase, Stall, last_words_of
+from .reports import Phase, Stall, SupervisorReport, last_words_of
 from .snapshot import Pod
-from .starting_over import over_or_on, remembered
+from .starting_over import remembered, start_over_message
 from .view import View
 
 SILENT_AFTER = timedelta(seconds=30)
@@ -96,16 +96,16 @@ def is_unheard_yet(view: View) -> bool:
     return view.supervised and view.heard is None and first is not None and first.running and not is_silent(view)
 
 
-def said_of(view: View) -> str:
+def supervision_message(view: View) -> str:
     """What the supervisors report of a running gang, in a sentence; empty if they report only that it runs."""
     said = view.status.condition(ConditionType.TRAINING_STALLED)
     if is_unheard_yet(view) and said is not None and said.status == "True":
         return said.message
     stall = stall_of(view)
-    return _told(view, stall) if stall else missed(view)
+    return _stall_message(view, stall) if stall else missed(view)
 
 
-def quiet_of(view: View) -> str:
+def unreachable_message(view: View) -> str:
     """Why rank 0's supervisor cannot be read, once that has lasted for a moment; empty if it can."""
     heard, limit = view.snapshot.heard, view.quiet_at
     return heard.error if heard is not None and limit is not None and view.now >= limit else ""
@@ -147,27 +147,27 @@ def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
     return changed(status, **_reported(view, status))
 
 
-def odd_of(view: View) -> str:
+def training_warning(view: View) -> str:
     """What is wrong with the training of a running gang, in words: it started over, or its loss is not finite."""
-    progress, said = _remembering(view), began_of(view)
+    progress, said = _remembering(view), new_start_over_message(view)
     over = view.status.is_true(ConditionType.STARTED_OVER) if said is None else bool(said)
     words = (
         "training started over" if over else "",
-        _loss_told(progress) if progress is not None and progress.loss_not_finite else "",
+        _loss_clause(progress) if progress is not None and progress.loss_not_finite else "",
     )
     return "; ".join(filter(None, words))
 
 
-def began_of(view: View) -> str | None:
+def new_start_over_message(view: View) -> str | None:
     """The message that the attempt has started over, if its first step is news; else empty. None: no news."""
-    told = [incident.step for incident in view.status.incidents if incident.step is not None]
+    reported = [incident.step for incident in view.status.incidents if incident.step is not None]
     before, steps = view.status.progress, view.status.bookkeeping.steps
-    return over_or_on(before, steps, progress_of(view), view.spec.checkpoint, told)
+    return start_over_message(before, steps, progress_of(view), view.spec.checkpoint, reported)
 
 
 def _beginning(view: View, status: DDPJobStatus) -> tuple[Say, ...]:
     """The condition StartedOver, if the attempt's first step is news; nothing until the attempt is accounted for."""
-    said, kind = began_of(view), ConditionType.STARTED_OVER
+    said, kind = new_start_over_message(view), ConditionType.STARTED_OVER
     if said is None or _is_ahead(view, status):
         return ()
     if said:
@@ -185,14 +185,14 @@ def _loss(progress: Progress | None) -> tuple[Say, ...]:
     """The condition LossNotFinite, if a loss is reported; while none is, the condition stays as it is."""
     kind = ConditionType.LOSS_NOT_FINITE
     if progress is not None and progress.loss_not_finite:
-        told = _loss_told(progress)
-        return (Say(kind, value=True, reason=Reason.NOT_FINITE, message=f"T{told[1:]}"),)
+        clause = _loss_clause(progress)
+        return (Say(kind, value=True, reason=Reason.NOT_FINITE, message=f"T{clause[1:]}"),)
     if progress is not None and progress.loss is not None:
         return (Say(kind, value=False, reason=Reason.FINITE, message="The loss is a finite number"),)
     return ()
 
 
-def _loss_told(progress: Progress) -> str:
+def _loss_clause(progress: Progress) -> str:
     since = progress.loss_not_finite_since_step
     return f"the loss has been {progress.loss_not_finite}{'' if since is None else f' since step {since} or before'}"
 
@@ -224,17 +224,17 @@ def _stalled(view: View, stall: Stall | None) -> Say:
     kind = ConditionType.TRAINING_STALLED
     if stall is None:
         return Say(kind, value=False, reason=Reason.UNSTALLED, message="No stall is reported")
-    return Say(kind, value=True, reason=Cause.STALLED, message=_told(view, stall))
+    return Say(kind, value=True, reason=Cause.STALLED, message=_stall_message(view, stall))
 
 
-def _told(view: View, stall: Stall) -> str:
+def _stall_message(view: View, stall: Stall) -> str:
     """A stall in a sentence, with the host of the node that is to blame."""
     pod = view.current.get(stall.node) if stall.node is not None else None
     where = f" ({view.snapshot.settings.host} {pod.node_name})" if pod and pod.node_name else ""
     return f"No step finishes any more: {stall.message or 'its supervisors are looking for the reason'}{where}"
 
 
-def _unknown(silence: Heard | None) -> Say:
+def _unknown(silence: SupervisorReport | None) -> Say:
     kind = ConditionType.PROGRESS_UNKNOWN
     if silence is None:
         return Say(kind, value=False, reason=Reason.SUPERVISOR_HEARD, message="No supervisor is silent")
@@ -283,7 +283,7 @@ def _checkpoint(view: View, status: DDPJobStatus, last: CheckpointSeen | None) -
     return last or (heard.checkpoint if heard and heard.checkpoint else status.checkpoint)
 
 
-def _stragglers(view: View, heard: Heard) -> tuple[Straggler, ...]:
+def _stragglers(view: View, heard: SupervisorReport) -> tuple[Straggler, ...]:
     names = {node: pod.node_name for node, pod in view.current.items()}
     return tuple(
         Straggler(node=slow.node, node_name=names.get(slow.node), slowdown=slow.slowdown) for slow in heard.stragglers

@@ -11,7 +11,7 @@ from .cached import cached
 from .manifests.kueue_workload import asked, priority_class_ref
 from .manifests.names import kueue_workload_name
 from .manifests.topology import called, domain_key
-from .reports import Heard, Phase
+from .reports import Phase, SupervisorReport
 from .snapshot import Admission, KueueWorkload, Placement, Pod, PodGroup, Snapshot
 
 LOST_AFTER = timedelta(seconds=10)
@@ -184,7 +184,7 @@ class View:
         return tuple(pod for pod in placed if pod.domain is None)
 
     @cached
-    def heard(self) -> Heard | None:
+    def heard(self) -> SupervisorReport | None:
         """The report on the gang from the supervisor in rank 0's present pod; None if it has not answered yet."""
         heard, first = self.snapshot.heard, self.current.get(0)
         # A former pod's report is about the previous gang. Attempt 0: this pod has never answered.
@@ -318,7 +318,7 @@ class View:
         return len(self.finished)
 
     @property
-    def who_left(self) -> str:
+    def finished_text(self) -> str:
         """The nodes that ended well, at least one of them, in words: `rank 1 and 2 more`."""
         nodes = sorted(self.finished)
         more = f" and {len(nodes) - 1} more" if nodes[1:] else ""

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
 
-from ddpjob_operator.engine import LARGEST_ANSWER, Asked, Heard, document_of, heard_of, is_news, unheard
+from ddpjob_operator.engine import (
+    LARGEST_ANSWER,
+    Asked,
+    SupervisorReport,
+    document_of,
+    is_news,
+    parse_report,
+    with_read_error,
+)
 
 READ_SECONDS = 2
 """How long the supervisor may hold a request until it has news; without news, the interval between requests."""
@@ -26,7 +34,7 @@ class _Poller:
     job_uid: str
     asked: Asked
     changed: Callable[[], None]
-    heard: Heard | None = None
+    heard: SupervisorReport | None = None
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -36,11 +44,11 @@ class _Poller:
             asked = time.monotonic()
             try:
                 document, present = self._answer(mark)
-                heard = heard_of(document, datetime.now(UTC), uid=self.job_uid, pod=self.asked.pod)
+                heard = parse_report(document, datetime.now(UTC), uid=self.job_uid, pod=self.asked.pod)
                 if heard is None:
                     raise ValueError("its answer is not a status of this job")  # noqa: TRY301
             except (OSError, ValueError, http.client.HTTPException) as error:
-                self._note(self._unheard(error))
+                self._note(self._with_error(error))
                 pause = RETRIES[min(failures, len(RETRIES) - 1)]
                 failures += 1
             else:
@@ -69,12 +77,12 @@ class _Poller:
         finally:
             connection.close()
 
-    def _unheard(self, error: Exception) -> Heard:
+    def _with_error(self, error: Exception) -> SupervisorReport:
         why = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
         message = f"rank 0's supervisor at {self.asked.address}:{self.asked.port} gives no status: {why}"
-        return unheard(self.heard, message, datetime.now(UTC), pod=self.asked.pod)
+        return with_read_error(self.heard, message, datetime.now(UTC), pod=self.asked.pod)
 
-    def _note(self, heard: Heard) -> None:
+    def _note(self, heard: SupervisorReport) -> None:
         """Keeps a status, and calls `changed` if it contains news."""
         known, self.heard = self.heard, heard
         if not self.stopped.is_set() and is_news(known, heard):
@@ -106,11 +114,11 @@ class StatusListener:
         self._poller: _Poller | None = None
 
     @property
-    def heard(self) -> Heard | None:
+    def heard(self) -> SupervisorReport | None:
         """The last status, or the last failure to get one; None before the first answer."""
         return self._poller.heard if self._poller is not None else None
 
-    def attend(self, job_uid: str, asked: Asked | None) -> Heard | None:
+    def attend(self, job_uid: str, asked: Asked | None) -> SupervisorReport | None:
         """Follows only the supervisor `asked` from now on, or none; returns the last status."""
         poller = self._poller
         if poller is not None and asked != poller.asked:

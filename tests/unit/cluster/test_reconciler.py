@@ -41,7 +41,6 @@ from ddpjob_operator.engine import (
     DeletePod,
     Event,
     Feature,
-    Heard,
     InLine,
     KueueWorkload,
     Needs,
@@ -49,6 +48,7 @@ from ddpjob_operator.engine import (
     Pod,
     PodGroup,
     Settings,
+    SupervisorReport,
     Waiting,
     decide,
 )
@@ -68,14 +68,14 @@ class Listening:
     def __init__(self) -> None:
         self.whom: Asked | None = None
 
-    def attend(self, _key: object, _uid: str, asked: Asked | None) -> Heard | None:
+    def attend(self, _key: object, _uid: str, asked: Asked | None) -> SupervisorReport | None:
         self.whom = asked
         return None
 
     def asked(self, _key: object, _uid: str) -> Asked | None:
         return self.whom
 
-    def heard(self, _key: object, _uid: str) -> Heard | None:
+    def heard(self, _key: object, _uid: str) -> SupervisorReport | None:
         return None
 
     def forget(self, _key: object) -> None:

@@ -13,7 +13,7 @@ from aiohttp import web
 from ddpjob_operator.cluster import supervisors
 from ddpjob_operator.cluster.supervisors import Supervisors, _Supervisor
 from ddpjob_operator.cluster.workqueue import WorkQueue
-from ddpjob_operator.engine import Asked, Heard
+from ddpjob_operator.engine import Asked, SupervisorReport
 
 from tests.support import virtual_time
 
@@ -33,7 +33,9 @@ class Desk:
         self.supervisors = Supervisors(self.queue, lambda: datetime.now(UTC))
         self.looks = 0
 
-    async def hears(self, asked: Asked | None, expected: Callable[[Heard], bool] = lambda _: True) -> Heard:
+    async def hears(
+        self, asked: Asked | None, expected: Callable[[SupervisorReport], bool] = lambda _: True
+    ) -> SupervisorReport:
         """What is heard once it is as expected; it looks when there is reason to, and only then."""
         heard = self.supervisors.attend(KEY, UID, asked)
         while heard is None or not expected(heard):
@@ -206,8 +208,8 @@ def test_what_tells_nothing_of_the_job_is_an_error(handler: Handler, error: str)
 def test_a_bug_ends_nothing_and_it_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    slips_once = Mock(wraps=supervisors.heard_of, side_effect=[KeyError("a bug"), DEFAULT])
-    monkeypatch.setattr(supervisors, "heard_of", slips_once)
+    slips_once = Mock(wraps=supervisors.parse_report, side_effect=[KeyError("a bug"), DEFAULT])
+    monkeypatch.setattr(supervisors, "parse_report", slips_once)
 
     with counts("ddpjob_status_reads_total", result="bug"), counts("ddpjob_status_reads_total", result="ok"):
 

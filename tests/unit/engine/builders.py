@@ -57,8 +57,8 @@ from ddpjob_operator.engine import (
     decide,
     fingerprint,
     group_kind,
-    heard_of,
-    unheard,
+    parse_report,
+    with_read_error,
 )
 from ddpjob_operator.engine.changes import changed
 from ddpjob_operator.engine.manifests.names import present_pod_name
@@ -303,7 +303,7 @@ class Moment:
             "since": (now + timedelta(seconds=began)).isoformat(),
             **document,
         }
-        heard = heard_of(json.loads(json.dumps(said)), now, uid=job.metadata.uid, pod=present_pod_name(job, 0))
+        heard = parse_report(json.loads(json.dumps(said)), now, uid=job.metadata.uid, pod=present_pod_name(job, 0))
         return Moment(replace(self.snapshot, heard=heard))
 
     def has_not_heard_yet(self) -> "Moment":
@@ -313,7 +313,9 @@ class Moment:
     def hears_nothing(self, why: str) -> "Moment":
         """From now on rank 0's supervisor cannot be asked."""
         first = present_pod_name(self.snapshot.job, 0)
-        return Moment(replace(self.snapshot, heard=unheard(self.snapshot.heard, why, self.snapshot.now, pod=first)))
+        return Moment(
+            replace(self.snapshot, heard=with_read_error(self.snapshot.heard, why, self.snapshot.now, pod=first))
+        )
 
     def asks_another(self, phase: str, *, rank: int = 1) -> "Moment":
         """Another supervisor says this of itself, and has for as long as the one that is asked was heard of."""
@@ -325,14 +327,14 @@ class Moment:
             "phase": phase,
             "coordinator": "10.0.1.0:29502",
         }
-        witness = heard_of(said, self.snapshot.now, uid=job.metadata.uid, pod=name, last=last)
+        witness = parse_report(said, self.snapshot.now, uid=job.metadata.uid, pod=name, last=last)
         return Moment(replace(self.snapshot, witness=witness))
 
     def another_is_silent(self) -> "Moment":
         """The other supervisor that is asked cannot be either."""
         last = self.snapshot.witness
         assert last is not None
-        witness = unheard(last, "refused", self.snapshot.now, pod=last.pod)
+        witness = with_read_error(last, "refused", self.snapshot.now, pod=last.pod)
         return Moment(replace(self.snapshot, witness=witness))
 
     def deleted_by_hand(self, *ranks: int) -> "Moment":

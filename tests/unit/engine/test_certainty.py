@@ -62,7 +62,7 @@ WAITS: dict[str, tuple[str, Moment]] = {
     "an elastic gang goes on with fewer nodes": ("resized", elastic.created().placed(0, 1).after(60)),
     "a gang does not find all of its nodes (scheduleTimeoutSeconds)": ("given_back", half.after(120)),
     "a gang does not run on its nodes": ("given_back", stuck.after(100)),
-    "a gang gives way to another": ("gave_way", half.waits(1, "Unschedulable").behind().after(15)),
+    "a gang gives way to another": ("yields_to_gang_ahead", half.waits(1, "Unschedulable").behind().after(15)),
     "evictions are no longer refused": (
         "protected",
         a_job(nodes=2, disruption="AfterCheckpoint").guarded().running().guarded(there=True).after(3600),
@@ -108,7 +108,7 @@ GOES_BY_NOW = {
     "drains.is_protected": "evictions are refused; that they no longer are waits",
     "supervision._first_lost_at": "whether another supervisor is asked",
     "supervision.is_silent": "that a supervisor is silent is said",
-    "supervision.quiet_of": "that a supervisor is silent is said",
+    "supervision.unreachable_message": "that a supervisor is silent is said",
 }
 """All that compares something with the present, and why it may."""
 

@@ -79,11 +79,11 @@ BOTH_SPEAK: dict[str, tuple[str, str, Moment]] = {
         half.after(200).comes_late(1, incarnation=0),
     ),
     "a gang that has held nodes for too long says so, also if another one waits for them": (
-        *("given_back", "gave_way"),
+        *("given_back", "yields_to_gang_ahead"),
         half.waits(1, "Unschedulable").behind().after(200),
     ),
     "a gang that gives way creates no more pods": (
-        *("gave_way", "children"),
+        *("yields_to_gang_ahead", "children"),
         a_job(nodes=3).decided().placed(0).waits(1, "Unschedulable").vanishes(2).behind().after(15),
     ),
     "a gang of which a pod is missing is not under way": (

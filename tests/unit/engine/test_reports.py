@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import Cause, ConditionType
 from ddpjob_operator.api.schema import status_schema
-from ddpjob_operator.engine import Heard, HeardStraggler, Phase, Stall, heard_of, unheard
+from ddpjob_operator.engine import Phase, ReportedStraggler, Stall, SupervisorReport, parse_report, with_read_error
 from ddpjob_operator.engine.foreign import document_of
 from ddpjob_operator.engine.incidents.facts import Facts
 from hypothesis import given
@@ -74,18 +74,18 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-def hear(**other: Any) -> Heard | None:
-    return heard_of(DOCUMENT | other, START, uid="uid-1", pod="digits-0")
+def hear(**other: Any) -> SupervisorReport | None:
+    return parse_report(DOCUMENT | other, START, uid="uid-1", pod="digits-0")
 
 
-def heard(**other: Any) -> Heard:
+def heard(**other: Any) -> SupervisorReport:
     said = hear(**other)
     assert said is not None
     return said
 
 
 def test_a_document_is_read_as_it_is_meant() -> None:
-    assert heard() == Heard(
+    assert heard() == SupervisorReport(
         at=START,
         attempt=3,
         phase=Phase.STALLED,
@@ -110,7 +110,7 @@ def test_a_document_is_read_as_it_is_meant() -> None:
         progress=heard().progress,
         checkpoint=heard().checkpoint,
         stall=Stall(START - timedelta(seconds=30), 1, "it is stopped (state T)"),
-        stragglers=(HeardStraggler(1, 1.8),),
+        stragglers=(ReportedStraggler(1, 1.8),),
         pod="digits-0",
     )
     progress = heard().progress
@@ -174,7 +174,7 @@ def test_a_loss_that_is_not_finite_is_read_in_every_form_that_json_may_have_of_i
     ids=repr,
 )
 def test_what_is_none_of_the_jobs_says_nothing(document: Any) -> None:
-    assert heard_of(document, START, uid="uid-1", pod="digits-0") is None
+    assert parse_report(document, START, uid="uid-1", pod="digits-0") is None
 
 
 def test_moments_are_told_by_the_clock_of_who_reads_where_the_page_tells_its_own() -> None:
@@ -194,9 +194,9 @@ def test_what_an_answer_takes_is_no_difference_of_clocks_nor_is_nonsense(now: An
 
 def test_a_phase_whose_beginning_nobody_tells_began_when_it_was_heard_first() -> None:
     follower = {"job": JOB, "attempt": 3, "phase": "Gathering", "coordinator": "10.0.1.0:29502"}
-    first = heard_of(follower, START, uid="uid-1", pod="digits-1")
-    again = heard_of(follower, START + timedelta(seconds=9), uid="uid-1", pod="digits-1", last=first)
-    other = heard_of(
+    first = parse_report(follower, START, uid="uid-1", pod="digits-1")
+    again = parse_report(follower, START + timedelta(seconds=9), uid="uid-1", pod="digits-1", last=first)
+    other = parse_report(
         follower | {"phase": "Running"}, START + timedelta(seconds=9), uid="uid-1", pod="digits-1", last=first
     )
     assert first is not None
@@ -226,7 +226,7 @@ MISSHAPEN: dict[str, tuple[dict[str, Any], str, Any]] = {
     "the slowest process of each node": (
         {"stragglers": [{"node": 1, "slowdown": 2}, {"node": 0, "slowdown": 3}, {"node": 1, "slowdown": 2.5}]},
         "stragglers",
-        (HeardStraggler(0, 3.0), HeardStraggler(1, 2.5)),
+        (ReportedStraggler(0, 3.0), ReportedStraggler(1, 2.5)),
     ),
 }
 
@@ -302,14 +302,14 @@ def test_whatever_it_says_it_can_be_written_into_a_status(
 
 
 def test_who_cannot_be_asked_keeps_what_he_said_and_since_when_he_is_silent() -> None:
-    once = unheard(heard(), "refused", START + timedelta(seconds=1), pod="digits-0")
-    again = unheard(once, "timed out", START + timedelta(seconds=9), pod="digits-0")
+    once = with_read_error(heard(), "refused", START + timedelta(seconds=1), pod="digits-0")
+    again = with_read_error(once, "timed out", START + timedelta(seconds=9), pod="digits-0")
     assert (again.attempt, again.progress, again.at) == (3, heard().progress, START)
     assert (again.error, again.error_since) == ("timed out", START + timedelta(seconds=1))
 
 
 def test_another_pod_that_cannot_be_asked_has_said_nothing() -> None:
-    other = unheard(heard(), "refused", START, pod="digits-0-younger")
+    other = with_read_error(heard(), "refused", START, pod="digits-0-younger")
     assert (other.attempt, other.progress, other.error_since) == (0, None, START)
     assert not a_job(nodes=2).running().hears_nothing("refused").settled().status.bookkeeping.supervised
     assert other.pod == "digits-0-younger"

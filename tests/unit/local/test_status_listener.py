@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddpjob_operator.engine import Asked, Heard, fingerprint
+from ddpjob_operator.engine import Asked, SupervisorReport, fingerprint
 from ddpjob_operator.local import status_listener
 from ddpjob_operator.local.status_listener import StatusListener, _Poller
 
@@ -49,7 +49,7 @@ def answering(answer: Callable[[], Answer]) -> Iterator[Asked]:
         server.shutdown()
 
 
-def hears(answer: Callable[[], Answer], expected: Callable[[Heard], bool]) -> Heard:
+def hears(answer: Callable[[], Answer], expected: Callable[[SupervisorReport], bool]) -> SupervisorReport:
     """What is heard once it is as expected."""
     changed: queue.SimpleQueue[None] = queue.SimpleQueue()
     listener = StatusListener(lambda: changed.put(None))

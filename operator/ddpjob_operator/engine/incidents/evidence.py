@@ -123,7 +123,7 @@ def facts_of(
         how = {"rank": rank_of(known, pod.node, placed=report.node == pod.node)}
         how |= {"exit_code": ended.code, "signal": signal_name(signal) if signal else None, "step": report.step}
     time = (ended.finished_at if ended else None) or now
-    first = incident_told(pod, now)
+    first = reported_incident(pod, now)
     if first is not None and first.node == pod.node:
         how |= {"tied": first.tied, "consequences": first.consequences, "consequence_nodes": first.consequence_nodes}
     # Supervisors may have started attempts that are not in the status yet.
@@ -135,11 +135,11 @@ def facts_of(
         return _facts(pod, attempt, time, *_without_end(pod, now, noun))
     cause = _cause(ended, signal, report)
     when_told = _ended_when_told(pod, ended, by_us=by_us)
-    told = signal in STOP_SIGNALS or when_told
+    told_to_stop = signal in STOP_SIGNALS or when_told
     # If the operator deletes the pods because one failed, every report counts, because any of them may have failed
     # first. And a supervisor that names an incident ended because of it, even if somebody deletes its pod meanwhile.
     answers = ANSWERS if when_told and not by_us and first is None else NO_ANSWER
-    if pod.deleting and (cause is Cause.STOPPED or (told and not _speaks(ended, report, answers))):
+    if pod.deleting and (cause is Cause.STOPPED or (told_to_stop and not _speaks(ended, report, answers))):
         cause = Cause.STOPPED if by_us else Cause.POD_DELETED
     message = report.message or _described(ended, signal, cause)
     message = peer_lost_words(message) if cause is Cause.PEER_LOST else message
@@ -176,7 +176,7 @@ def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Facts:
     return _facts(pod, attempt, now, Cause.STALLED, message)
 
 
-def unheard_of(view: View, pod: Pod, seconds: float) -> Facts:
+def missed_supervisor_facts(view: View, pod: Pod, seconds: float) -> Facts:
     """The facts of a pod that runs, but whose supervisor is missed."""
     attempt, now, problem = (
         view.status.attempt,
@@ -196,12 +196,12 @@ def killed(pod: Pod) -> bool:
     return ended is not None and _signal(ended.code) is not None and _read(ended.message).cause is None
 
 
-def attempt_told(pod: Pod) -> int | None:
+def reported_attempt(pod: Pod) -> int | None:
     """The attempt in which a pod ended, if its failure report names it."""
     return _read(pod.exit.message).attempt if pod.exit is not None else None
 
 
-def incident_told(pod: Pod, now: datetime) -> Facts | None:
+def reported_incident(pod: Pod, now: datetime) -> Facts | None:
     """What ended the attempt, as reported by the supervisor of a failed pod: which rank failed first, and why."""
     report = document_of(pod.exit.message) if pod.exit is not None else None
     return incident_of(report, now) if report is not None else None

@@ -95,7 +95,7 @@ def _amended(known: Facts, incident: Facts, later: list[Facts]) -> Facts:
     return _with_consequences(same, nodes, at_least=known.consequences)
 
 
-def told(incident: Facts, called: str) -> str:
+def incident_sentence(incident: Facts, called: str) -> str:
     """An incident in one sentence: which rank failed, why, and how many failed with it. `called`: rank or node."""
     others = f" ({counted(incident.consequences, f'more {called}')} failed with it)" if incident.consequences else ""
     tie = ", one of several at the same moment" if incident.tied else ""

@@ -15,9 +15,9 @@ from ddpjob_operator.engine.supervision import only_rank, progress_of
 from ddpjob_operator.engine.view import View
 
 from .crash_loop import fails_at_start, got_further, is_crash_loop, is_same_again, went_further
-from .facts import TAKEN_AWAY, Facts, told
+from .facts import TAKEN_AWAY, Facts, incident_sentence
 from .judgement import BY_DEFAULT, Judgement, grounds, judge
-from .price import Price, given_back, in_a_row, price_of, too_many_disruptions
+from .price import Price, in_a_row, price_of, refund, too_many_disruptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ def amended(view: View, facts: Facts) -> Entry | None:
     assert known is not None, "it is about the last incident"
     judgement, price = Judgement.of(known), Price(status.bookkeeping.budget)
     if grounds(facts) != grounds(Facts.of(known)):
-        judged, refund = judge(restart, facts, has_run=view.has_run), given_back(status.bookkeeping.budget)
+        judged, refunded = judge(restart, facts, has_run=view.has_run), refund(status.bookkeeping.budget)
         free = judged.action is RestartAction.RESTART_FREE
-        allowed = free and not too_many_disruptions(restart, refund.budget)
+        allowed = free and not too_many_disruptions(restart, refunded.budget)
         if not was_answered(view) or judged.action in {known.action, RestartAction.FAIL} or allowed:
             judgement = judged
         was_counted = known.action is RestartAction.RESTART and status.restarts > 0
         if was_answered(view) and was_counted and judgement.action is RestartAction.RESTART_FREE:
-            price = refund
+            price = refunded
     if (facts, judgement) == (Facts.of(known), Judgement.of(known)):
         return None
     return _entry(view, facts, judgement, price, status.incidents[1:])
@@ -114,7 +114,7 @@ def was_answered(view: View) -> bool:
 def final(view: View, entry: Entry) -> tuple[str, str] | None:
     """Reason and message of the job's failure, if it cannot go on after a new incident; else None."""
     restart, facts, budget = view.spec.restart, entry.facts, entry.price.budget
-    rule, sentence = entry.judgement.rule, told(facts, view.called)
+    rule, sentence = entry.judgement.rule, incident_sentence(facts, view.called)
     match entry.judgement.action:
         case RestartAction.FAIL:
             return facts.cause, sentence if rule == BY_DEFAULT else f"{sentence} ({rule} says Fail)"
@@ -155,7 +155,7 @@ def _entry(view: View, facts: Facts, judgement: Judgement, price: Price, older: 
     counts = judgement.action is RestartAction.RESTART
     cost = f"restart {price.budget.used} of {view.spec.restart.max_restarts}" if counts else "restart not counted"
     paid: StatusChanges = {**changes, **price.paid(view.status)}
-    return Entry(facts, judgement, price, changes, paid, f"{told(facts, view.called)}; {cost}")
+    return Entry(facts, judgement, price, changes, paid, f"{incident_sentence(facts, view.called)}; {cost}")
 
 
 def _noted(facts: Facts, judgement: Judgement, older: tuple[Incident, ...]) -> StatusChanges:

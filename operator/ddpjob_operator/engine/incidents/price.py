@@ -37,7 +37,7 @@ def price_of(action: str, found: Budget) -> Price:
     return Price(after, restarts=int(counts), disruptions=int(free))
 
 
-def given_back(budget: Budget) -> Price:
+def refund(budget: Budget) -> Price:
     """The price that corrects the last incident, if it was counted as a restart and turns out to be free."""
     after = Budget(used=budget.used - 1, disruptions=budget.disruptions + 1, streak=budget.streak)
     return Price(after, restarts=-1, disruptions=1)

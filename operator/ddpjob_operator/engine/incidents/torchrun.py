@@ -34,10 +34,10 @@ def of_its_rank(ended: Exit) -> tuple[Exit, int | None]:
     """The end of the rank that torchrun names, as if torchrun did not stand between, and which rank it is."""
     if stopped := TOLD_TO_STOP.search(ended.message):
         return replace(ended, code=SIGNAL_BASE + int(stopped["signal"]), message=""), None
-    told = _root_cause(ended.message)
-    if told is None:  # A long traceback leaves no room for the beginning of the summary.
+    summary = _root_cause(ended.message)
+    if summary is None:  # A long traceback leaves no room for the beginning of the summary.
         return replace(ended, message=BORDER.sub("", ended.message)), None
-    rank, code, said = told
+    rank, code, said = summary
     if said.startswith(TRACEBACK):
         said = INDENT.sub("", said)
     else:

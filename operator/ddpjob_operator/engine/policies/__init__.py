@@ -21,7 +21,7 @@ from .start import (
 from .steps import ends_due
 from .suspension import started, suspended
 from .verdict import Policy, Verdict
-from .way import gave_way, gave_way_due
+from .way import yielding_due, yields_to_gang_ahead
 
 __all__ = ["CHAIN", "Policy", "Verdict"]
 
@@ -43,7 +43,7 @@ CHAIN: tuple[Policy, ...] = (
     Policy(resized, "A new size is taken at once, even while pods of the last attempt still run.", resize_due),
     Policy(between_attempts, "While pods of the last attempt run, nothing is created.", between_due),
     Policy(given_back, "What was held in vain for too long is given back, whoever wants it.", give_back_due),
-    Policy(gave_way, "A gang that gives way to another one is not completed first.", gave_way_due),
+    Policy(yields_to_gang_ahead, "A gang that gives way to another one is not completed first.", yielding_due),
     Policy(children, "An attempt is under way only once everything that belongs to it exists.", children_due),
     Policy(under_way, "Nothing else is left to decide."),
 )

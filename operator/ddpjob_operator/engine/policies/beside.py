@@ -60,7 +60,7 @@ BESIDE: Mapping[OwnedKind, _Beside] = {
 }
 
 
-def set_right(view: View, job: DDPJob) -> tuple[Action, ...]:
+def reconcile_objects(view: View, job: DDPJob) -> tuple[Action, ...]:
     """Creates the objects that are missing beside the pods of a job, then deletes those that are no longer wanted."""
     creates, deletes = list[Create](), list[Delete]()
     for kind, wanted in BESIDE.items():

@@ -20,13 +20,13 @@ from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.conditions import Say, updated
 from ddpjob_operator.engine.decision import Action, DeleteJob
-from ddpjob_operator.engine.incidents.facts import Facts, told
+from ddpjob_operator.engine.incidents.facts import Facts, incident_sentence
 from ddpjob_operator.engine.incidents.ledger import Entry, culprit, excused
 from ddpjob_operator.engine.manifests.names import digest_of_name
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import View, after
 
-from .hindsight import hindsight, news
+from .hindsight import amended_last_incident, hindsight
 from .obstacles import awaited
 from .steps import budget, delete, restarting, short_grace, start_again, stop, stops_due, wait_after
 from .verdict import Times, Verdict
@@ -78,7 +78,7 @@ def ending(view: View) -> Verdict | None:
     for target in (ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET):
         said = view.status.condition(target)
         if said is not None and said.status == "True":
-            entry = news(view)
+            entry = amended_last_incident(view)
             message = _as_known_now(view, entry, said.message)
             known = hindsight(view, entry)
             return _excused(view, said, entry) or end(view, target, said.reason, message, known)
@@ -90,7 +90,7 @@ def _as_known_now(view: View, entry: Entry | None, message: str) -> str:
     known = view.status.last_incident
     if known is None or entry is None:
         return message
-    before, now = told(Facts.of(known), view.called), told(entry.facts, view.called)
+    before, now = incident_sentence(Facts.of(known), view.called), incident_sentence(entry.facts, view.called)
     return now + message.removeprefix(before) if message.startswith(before) else message
 
 
@@ -162,7 +162,7 @@ def end(view: View, target: ConditionType, reason: str, message: str, blame: Sta
     """
     failed = target is ConditionType.FAILURE_TARGET
     decided = Say(target, value=True, reason=reason, message=message)
-    blame = hindsight(view, news(view)) if blame is None else blame
+    blame = hindsight(view, amended_last_incident(view)) if blame is None else blame
     # Two steps: the decision is written while pods still run, the end only once none do.
     left = tuple(pod for pod in view.active if not _goes_on(view, pod, reason))
     if left:

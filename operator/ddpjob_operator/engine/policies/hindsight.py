@@ -5,7 +5,7 @@ from datetime import timedelta
 from ddpjob_operator.api import AvoidedNodeName, Cause, ConditionType, Incident
 from ddpjob_operator.api.status import MAX_AVOIDED
 from ddpjob_operator.engine.changes import StatusChanges
-from ddpjob_operator.engine.incidents.evidence import attempt_told, facts_of, lost_with_its_node
+from ddpjob_operator.engine.incidents.evidence import facts_of, lost_with_its_node, reported_attempt
 from ddpjob_operator.engine.incidents.facts import Facts, with_later_reports
 from ddpjob_operator.engine.incidents.ledger import Entry, amended, was_answered
 from ddpjob_operator.engine.manifests.names import pod_name
@@ -16,10 +16,10 @@ AVOIDED_FOR = timedelta(hours=1)
 """How long pods avoid a Kubernetes node that was lost."""
 
 
-def news(view: View) -> Entry | None:
+def amended_last_incident(view: View) -> Entry | None:
     """The last incident, amended by what is known of it now; None if the status already says the same."""
     known = view.status.last_incident
-    return None if known is None else amended(view, with_later_reports(Facts.of(known), _said_since(view, known)))
+    return None if known is None else amended(view, with_later_reports(Facts.of(known), _reported_since(view, known)))
 
 
 def hindsight(view: View, entry: Entry | None) -> StatusChanges:
@@ -45,7 +45,7 @@ def avoiding(view: View, names: tuple[str, ...], *, at_most: int = MAX_AVOIDED) 
     return (*view.avoided, *added)[-MAX_AVOIDED:] if new else ()
 
 
-def _said_since(view: View, known: Incident) -> list[Facts]:
+def _reported_since(view: View, known: Incident) -> list[Facts]:
     """The failures that the other pods of the failed attempt have reported since."""
     attempt, now = known.attempt, view.now
     present = (pod for node, pod in view.current_unsteady.items() if node not in view.finished)
@@ -75,6 +75,6 @@ def _gang_of(view: View, known: Incident) -> tuple[Pod, ...]:
     ours = [
         pod
         for pod in view.snapshot.pods
-        if pod.incarnation in gang and (pod.name not in older or older[pod.name] < (attempt_told(pod) or 0))
+        if pod.incarnation in gang and (pod.name not in older or older[pod.name] < (reported_attempt(pod) or 0))
     ]
     return tuple({pod.node: pod for pod in sorted(ours, key=lambda pod: pod.incarnation)}.values())

@@ -7,7 +7,7 @@ from ddpjob_operator.api.status import MAX_EXCEPTIONS
 from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.conditions import Say, updated
 from ddpjob_operator.engine.incidents.evidence import killed, with_pod
-from ddpjob_operator.engine.incidents.facts import RESOLUTION, TAKEN_AWAY, Facts, joined, told
+from ddpjob_operator.engine.incidents.facts import RESOLUTION, TAKEN_AWAY, Facts, incident_sentence, joined
 from ddpjob_operator.engine.incidents.ledger import Entry, account, amended, as_recorded, final
 from ddpjob_operator.engine.incidents.price import present
 from ddpjob_operator.engine.reports import Phase
@@ -91,7 +91,7 @@ def lost_together(view: View, alone: tuple[int, ...], failures: list[Facts]) -> 
     entry = amended(view, joined(Facts.of(known), failures)) or as_recorded(view, known)
     cause = entry.facts.cause
     if entry.judgement.action is RestartAction.FAIL:
-        return fail(view, cause, told(entry.facts, view.called), **entry.recorded)
+        return fail(view, cause, incident_sentence(entry.facts, view.called), **entry.recorded)
     grace = grace_after(view, cause)
     if not alone:
         says, wait = restarting(cause, entry.said), _backoff_left(view)

@@ -9,16 +9,16 @@ from ddpjob_operator.engine.conditions import updated
 from ddpjob_operator.engine.foreign import text_of
 from ddpjob_operator.engine.incidents.evidence import (
     facts_of,
-    incident_told,
     lacks_image,
     lost_pod,
+    missed_supervisor_facts,
+    reported_incident,
     stalled,
-    unheard_of,
     unstartable_at,
     was_turned_away,
     with_pod,
 )
-from ddpjob_operator.engine.incidents.facts import RESOLUTION, Facts, first_of, told
+from ddpjob_operator.engine.incidents.facts import RESOLUTION, Facts, first_of, incident_sentence
 from ddpjob_operator.engine.incidents.ledger import Entry, account, final, with_rank
 from ddpjob_operator.engine.incidents.price import present
 from ddpjob_operator.engine.manifests.names import present_pod_name
@@ -27,7 +27,7 @@ from ddpjob_operator.engine.supervision import MEMBER_LOST_AFTER, lost_at, membe
 from ddpjob_operator.engine.view import View, after
 
 from .end import fail
-from .hindsight import avoiding, hindsight, news
+from .hindsight import amended_last_incident, avoiding, hindsight
 from .in_place import lost_alone, lost_together, replaced, waits_in_vain
 from .steps import ANNOUNCED, attempt_after, restarting, short_grace, start_again, wait_after
 from .verdict import Times, Verdict
@@ -62,10 +62,12 @@ def _failed(view: View) -> Verdict | None:
     lost = lost_alone(view, failures)
     if verdict := lost_together(view, lost, failures):
         return verdict
-    first = with_rank(view, _with_who_left(view, first_of(failures)))
+    first = with_rank(view, _naming_finished(view, first_of(failures)))
     if not lost and (until := _heard_out_at(view, first)):
         return Verdict(
-            view.status, f"{told(first, view.called)}; waiting for the other ranks' reports", wake_at=until
+            view.status,
+            f"{incident_sentence(first, view.called)}; waiting for the other ranks' reports",
+            wake_at=until,
         )
     # The clock of a Kubernetes node may be ahead of ours: time that is still to come is no part of a window.
     entry = account(view, first, present(view.spec, view.status, min(first.time, view.now)))
@@ -80,12 +82,12 @@ def corrected(view: View) -> Verdict | None:
     # New pods are created only once the former ones have ended or are lost, and have nothing more to report.
     if view.created:
         return None
-    entry = news(view)
+    entry = amended_last_incident(view)
     fields = hindsight(view, entry)
     if not fields:
         return None
     if entry is not None and entry.judgement.action is RestartAction.FAIL:
-        return fail(view, entry.facts.cause, told(entry.facts, view.called), **fields)
+        return fail(view, entry.facts.cause, incident_sentence(entry.facts, view.called), **fields)
     known, restart = view.status.last_incident, view.status.condition(ConditionType.RESTARTING)
     if entry is None or known is None or restart is None or restart.reason != known.cause:
         return Verdict(updated(view, **fields), None)
@@ -124,8 +126,8 @@ def _failures(view: View) -> list[Facts]:
         gone = (lost_pod(present_pod_name(job, node), node, incarnations.of(node)) for node in view.missing)
         found += [facts_of(pod, attempt, now, noun=noun) for pod in gone]
     known, patience = {failure.node for failure in found}, MEMBER_LOST_AFTER.total_seconds()
-    unheard = (view.current[node] for node in members_lost(view) if node not in known)
-    found += [unheard_of(view, pod, patience) for pod in unheard]
+    missed = (view.current[node] for node in members_lost(view) if node not in known)
+    found += [missed_supervisor_facts(view, pod, patience) for pod in missed]
     return found + _blamed(view, found)
 
 
@@ -136,18 +138,18 @@ def _finish_timeout(view: View) -> datetime | None:
     return after(max(view.finish_times, default=None), view.spec.finish_timeout_seconds)
 
 
-def _with_who_left(view: View, first: Facts) -> Facts:
+def _naming_finished(view: View, first: Facts) -> Facts:
     """If a rank lost a peer and none failed, the cause may be the ranks that are done: the message names them."""
     if first.cause is not Cause.PEER_LOST or not view.succeeded:
         return first
-    return replace(first, message=text_of(f"{view.who_left} had left with exit code 0: {first.message}"))
+    return replace(first, message=text_of(f"{view.finished_text} had left with exit code 0: {first.message}"))
 
 
 def _blamed(view: View, found: list[Facts]) -> list[Facts]:
     """The failures of nodes that others report as the first to fail, and whose own pods have not ended yet."""
     known = {failure.node for failure in found}
-    told_by_pods = (incident_told(pod, view.now) for pod in view.current_unsteady.values() if pod.failed)
-    named = {facts.node: facts for facts in told_by_pods if facts is not None and facts.node not in known}
+    reported = (reported_incident(pod, view.now) for pod in view.current_unsteady.values() if pod.failed)
+    named = {facts.node: facts for facts in reported if facts is not None and facts.node not in known}
     waiting = (facts for node, facts in named.items() if node in view.current and view.current[node].active)
     return [with_pod(view, facts) for facts in waiting]
 

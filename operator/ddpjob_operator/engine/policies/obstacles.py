@@ -26,10 +26,10 @@ NO_POD_GROUP = (
 
 def awaited(view: View) -> str:
     """What a gang that has not come up is waiting for, in a sentence."""
-    obstacle = no_image(view) or in_the_way(view)
+    obstacle = no_image(view) or creation_obstacle(view)
     if obstacle is not None:
         return obstacle.message
-    return starts_again(view) or _given_back(view) or so_many_run(view)
+    return starts_again(view) or _given_back(view) or running_message(view)
 
 
 def no_image(view: View) -> Obstacle | None:
@@ -38,7 +38,7 @@ def no_image(view: View) -> Obstacle | None:
     return None if named else Obstacle(Reason.IMAGE_MISSING, NO_IMAGE)
 
 
-def in_the_way(view: View) -> Obstacle | None:
+def creation_obstacle(view: View) -> Obstacle | None:
     """What keeps missing objects from being created: the refusal that this process got, else that of the status.
 
     The status may hold a refusal that a former process of the operator got; it stands until this process has tried.
@@ -60,7 +60,7 @@ def _given_back(view: View) -> str:
     return created.message if created is not None and created.reason in GAVE_BACK else ""
 
 
-def so_many_run(view: View) -> str:
+def running_message(view: View) -> str:
     """How many of the pods are running, and what the others are waiting for."""
     why = "; ".join(part for part in (_waiting_for(view), ungrouped(view)) if part)
     return f"{view.running + view.succeeded} of {view.pods(view.nodes)} running{f'; {why}' if why else ''}"

@@ -6,7 +6,7 @@ from ddpjob_operator.engine.incidents.facts import Facts
 from ddpjob_operator.engine.incidents.judgement import BY_DEFAULT, judge
 from ddpjob_operator.engine.incidents.ledger import noted
 from ddpjob_operator.engine.manifests.names import present_pod_name
-from ddpjob_operator.engine.supervision import began_of, progress_of
+from ddpjob_operator.engine.supervision import new_start_over_message, progress_of
 from ddpjob_operator.engine.view import View
 
 from .end import fail
@@ -15,7 +15,7 @@ from .verdict import Verdict
 
 def overwriting(view: View) -> Verdict | None:
     """A job fails if an attempt starts over and a rule says so, before that replaces what the job has saved."""
-    progress, said = progress_of(view), began_of(view)
+    progress, said = progress_of(view), new_start_over_message(view)
     if not said or progress is None or progress.attempt != view.status.attempt:
         return None
     first = view.current.get(0)

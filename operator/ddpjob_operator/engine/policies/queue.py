@@ -21,7 +21,7 @@ from ddpjob_operator.engine.owned import KUEUE_WORKLOAD
 from ddpjob_operator.engine.snapshot import KueueWorkload, Queue, Waiting
 from ddpjob_operator.engine.view import View
 
-from .obstacles import in_the_way
+from .obstacles import creation_obstacle
 from .steps import delete
 from .suspension import RESUMED, halted
 from .verdict import Times, Verdict
@@ -69,12 +69,12 @@ def _entering(view: View, queue: Queue) -> Verdict:
     """The job has no place in its queue yet, or somebody has deleted it."""
     enter = Create(KUEUE_WORKLOAD, build_kueue_workload(view.snapshot.job, queue))
     if view.refused:
-        return _stop(view, TAKEN_OUT) if view.active else _wait(view, ENTERING, blocked=in_the_way(view))
+        return _stop(view, TAKEN_OUT) if view.active else _wait(view, ENTERING, blocked=creation_obstacle(view))
     # Running pods go on until the queue is known not to admit the job: it may do so at once.
     return (
         Verdict(view.status, None, (enter,))
         if view.active
-        else _wait(view, ENTERING, enter, blocked=in_the_way(view))
+        else _wait(view, ENTERING, enter, blocked=creation_obstacle(view))
     )
 
 

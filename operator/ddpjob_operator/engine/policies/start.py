@@ -10,11 +10,17 @@ from ddpjob_operator.engine.conditions import Say, updated
 from ddpjob_operator.engine.decision import Action, Create, Delete
 from ddpjob_operator.engine.incidents.ledger import culprit
 from ddpjob_operator.engine.owned import SERVICE
-from ddpjob_operator.engine.supervision import comes_up, missed, odd_of, quiet_of, said_of
+from ddpjob_operator.engine.supervision import (
+    comes_up,
+    missed,
+    supervision_message,
+    training_warning,
+    unreachable_message,
+)
 from ddpjob_operator.engine.view import View
 
 from .drains import unprotected
-from .obstacles import in_the_way, no_image, so_many_run, starts_again, ungrouped
+from .obstacles import creation_obstacle, no_image, running_message, starts_again, ungrouped
 from .size import lacking, reconcile_reserves
 from .steps import creating, delete, ends_due, grace_between, short_grace, stop, waiting_to_end
 from .verdict import Times, Verdict
@@ -60,7 +66,7 @@ def children(view: View) -> Verdict | None:
     actions = creating(view, view.status, view.missing)
     if not actions:
         return None
-    obstacle, refusal = in_the_way(view), view.snapshot.refusal
+    obstacle, refusal = creation_obstacle(view), view.snapshot.refusal
     if refusal is not None and view.now < refusal.retry_at:
         return Verdict(_seen(view), refusal.message, blocked=obstacle)
     # The gang runs anyway, and the watch may only not have reported the missing object yet.
@@ -93,28 +99,28 @@ def under_way(view: View) -> Verdict | None:
     made = "; ".join(part for part in (made, ungrouped(view)) if part)
     created = Say(ConditionType.CREATED, value=True, reason=Reason.PODS_CREATED, message=made)
     if not view.up:
-        message = so_many_run(view)
+        message = running_message(view)
         starting = Say(ConditionType.RUNNING, value=False, reason=Reason.PODS_STARTING, message=message)
         return Verdict(updated(view, created, starting), message, late)
     if comes_up(view):
         return Verdict(updated(view, created), missed(view) or starts_again(view) or None, late)
     all_run = f"{counted(view.nodes, 'node')} running"
     message = _finished(view) if view.succeeded else all_run
-    message = said_of(view) or "; ".join(
-        part for part in (message, odd_of(view), quiet_of(view), unprotected(view)) if part
+    message = supervision_message(view) or "; ".join(
+        part for part in (message, training_warning(view), unreachable_message(view), unprotected(view)) if part
     )
     running = Say(ConditionType.RUNNING, value=True, reason=Reason.ALL_PODS_RUNNING, message=all_run)
     attempt = f"Attempt {view.status.attempt} runs"
     recovered = Say(ConditionType.RESTARTING, value=False, reason=Reason.RESTARTED, message=attempt)
     status = updated(view, created, running, recovered, backoff_until=None, first_run_time=_first_run(view))
-    obstacle = in_the_way(view) if lacking(view) else None
+    obstacle = creation_obstacle(view) if lacking(view) else None
     if obstacle is not None:
         message = f"{message}; the gang cannot grow: {obstacle.message}"
     return Verdict(status, message, (*late, *reconcile_reserves(view)), blocked=obstacle)
 
 
 def _finished(view: View) -> str:
-    return f"{view.succeeded} of {counted(view.nodes, 'node')} finished: {view.who_left}"
+    return f"{view.succeeded} of {counted(view.nodes, 'node')} finished: {view.finished_text}"
 
 
 def _seen(view: View) -> DDPJobStatus:

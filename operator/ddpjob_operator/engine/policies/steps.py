@@ -33,7 +33,7 @@ from ddpjob_operator.engine.owned import SECRET
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import LOST_AFTER, View
 
-from .beside import chosen, set_right
+from .beside import chosen, reconcile_objects
 from .verdict import Times, Verdict
 
 MOST_PEERS = 8
@@ -202,7 +202,7 @@ def creating(view: View, status: DDPJobStatus, nodes: Iterable[int]) -> tuple[Ac
     pods = tuple(CreatePod(node, job, living, view.placement) for node in nodes)
     # The operator may not read Secrets, so each time it asks to create this one before pods that need it.
     secret = (Create(SECRET, build_secret(job)),) if pods else ()
-    return (*set_right(view, job), *secret, *pods)
+    return (*reconcile_objects(view, job), *secret, *pods)
 
 
 def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:

@@ -28,10 +28,10 @@ EVERYWHERE = frozenset({"cpu", "memory", "ephemeral-storage"})
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def gave_way(view: View) -> Verdict | None:
+def yields_to_gang_ahead(view: View) -> Verdict | None:
     """A gang that holds some Kubernetes nodes and can get no more gives way to one that comes first."""
     ahead = view.snapshot.ahead
-    if ahead is None or not view.is_due(patience_ends(view)) or view.snapshot.scales_up:
+    if ahead is None or not view.is_due(yields_at(view)) or view.snapshot.scales_up:
         return None
     found, wait = f"{view.placed} of {view.pods(view.nodes)} could be scheduled", _turn(view, ahead)
     again = f"trying again when it comes first, or in {wait.total_seconds():.0f} s if nothing changes"
@@ -39,12 +39,12 @@ def gave_way(view: View) -> Verdict | None:
     return give_back(view, Reason.GAVE_WAY, message, wait)
 
 
-def gave_way_due(view: View) -> Times:
+def yielding_due(view: View) -> Times:
     """When the gang gives way, unless anything changes."""
-    yield patience_ends(view)
+    yield yields_at(view)
 
 
-def patience_ends(view: View) -> datetime | None:
+def yields_at(view: View) -> datetime | None:
     """When a gang gives way unless anything changes; None if it does not have to, or something is about to change.
 
     A gang that has run and waits for replacement pods keeps what it holds, and so does one that is about to shrink.
