@@ -13,16 +13,9 @@ from ddpjob_operator.cluster.kube.rights import (
     RIGHTS,
 )
 from ddpjob_operator.cluster.serve.metrics import REGISTRY
-from ddpjob_operator.engine import Feature
+from ddpjob_operator.engine import EFFECTS
 
 from .markdown import code, table
-
-WITHOUT = {
-    Feature.DISRUPTION_BUDGETS: "pods are evicted at any time, whatever their job asks for",
-    Feature.POD_GROUPS: "gangs are placed pod by pod",
-    Feature.VOLCANO: "gangs of Volcano's pods are placed pod by pod",
-    Feature.KUEUE: "jobs that name a queue of Kueue's wait",
-}
 
 
 def metrics() -> str:
@@ -48,7 +41,7 @@ def rights() -> str:
                 ("there too; without it finished jobs are not marked, and all else goes on", MARK_RIGHTS),
                 ("there too, for clusters that require it of anyone who creates what a job owns", OWNER_RIGHTS),
                 *(
-                    (f"there too; without it {WITHOUT[feature]}", granted)
+                    (f"there too; without it {EFFECTS[feature].missing}", granted)
                     for feature, granted in FEATURE_RIGHTS.items()
                 ),
                 ("there too; without it gangs give way also while an autoscaler adds nodes", EVENT_RIGHTS),
@@ -57,7 +50,7 @@ def rights() -> str:
                 ("in the whole cluster, with `metrics.auth`", METRICS_RIGHTS),
                 ("in the whole cluster, with `rbac.nodes`", NODE_RIGHTS),
                 (
-                    "in the whole cluster, with `rbac.kueue`, for jobs that name a queue of Kueue's",
+                    "in the whole cluster, with `rbac.kueue`, for jobs that name a Kueue queue",
                     KUEUE_CLUSTER_RIGHTS,
                 ),
             )

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_operator.api.contract import API_VERSION
-from ddpjob_operator.api.former_words import FORMER_API_VERSION
+from ddpjob_operator.api.contract import API_VERSION, FORMER_API_VERSION
 
 from tests.plant import PlantError, start_fake
 from tests.plant.needs import demand

@@ -10,7 +10,7 @@ GROUP = "ddpjob.dev"
 VERSION = "v1alpha2"
 FORMER_VERSION = "v1alpha1"
 """A version whose objects exist on clusters that were upgraded. The API server refuses jobs written in it."""
-API_VERSION = f"{GROUP}/{VERSION}"
+API_VERSION, FORMER_API_VERSION = f"{GROUP}/{VERSION}", f"{GROUP}/{FORMER_VERSION}"
 KIND = "DDPJob"
 
 TRAINER_CONTAINER = "trainer"

@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .contract import API_VERSION, FORMER_VERSION, GROUP
+from .contract import API_VERSION, FORMER_API_VERSION
 from .problems import Path, Problem
-
-FORMER_API_VERSION = f"{GROUP}/{FORMER_VERSION}"
 
 
 def _anything(_value: Any) -> bool:

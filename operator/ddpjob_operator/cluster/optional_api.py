@@ -5,24 +5,15 @@ everything else works.
 """
 
 import logging
-from collections.abc import Mapping
 from http import HTTPStatus
 
-from ddpjob_operator.engine import OWNED, Feature
+from ddpjob_operator.engine import EFFECTS, OWNED, Feature
 
 from .kinds import RESOURCES
 from .kube import rights
 from .kube.api_client import ApiClient, ApiError
 
 logger = logging.getLogger(__name__)
-
-MEANS: Mapping[Feature, str] = {
-    Feature.POD_GROUPS: "the cluster's scheduler places gangs",
-    Feature.VOLCANO: "it places gangs of its own pods",
-    Feature.KUEUE: "its queues admit jobs that name one",
-    Feature.DISRUPTION_BUDGETS: "drains wait for checkpoints if a job asks for that",
-}
-"""What each feature does where it is available, in words."""
 
 
 class OptionalApi:
@@ -54,7 +45,7 @@ class OptionalApi:
         changed = self._why_not.get(namespace) != why_not
         if changed:
             where = f"namespace {namespace}" if namespace else "all namespaces"
-            logger.info("%s (%s): %s", self.feature, where, why_not or MEANS[self.feature])
+            logger.info("%s (%s): %s", self.feature, where, why_not or EFFECTS[self.feature].available)
         self._why_not[namespace] = why_not
         return changed
 

@@ -30,6 +30,7 @@ from .manifests.topology import called, domain_key
 from .manifests.volumes import lost_with_pods
 from .owned import (
     DISRUPTION_BUDGET,
+    EFFECTS,
     KUEUE_API,
     KUEUE_WORKLOAD,
     NETWORK_POLICY,
@@ -81,6 +82,7 @@ from .snapshot import (
 __all__ = [
     "CHECKPOINT_VOLUME",
     "DISRUPTION_BUDGET",
+    "EFFECTS",
     "KUEUE_API",
     "KUEUE_WORKLOAD",
     "LARGEST_ANSWER",

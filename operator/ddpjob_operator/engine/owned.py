@@ -29,6 +29,25 @@ class Feature(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Effect:
+    """What a feature does where it is available, and what happens where it is not, in words."""
+
+    available: str
+    missing: str
+
+
+EFFECTS: Mapping[Feature, Effect] = {
+    Feature.POD_GROUPS: Effect("the cluster's scheduler places gangs", "gangs are placed pod by pod"),
+    Feature.VOLCANO: Effect("Volcano places gangs of its own pods", "gangs of Volcano's pods are placed pod by pod"),
+    Feature.KUEUE: Effect("its queues admit jobs that name one", "jobs that name a Kueue queue do not start"),
+    Feature.DISRUPTION_BUDGETS: Effect(
+        "drains wait for checkpoints if a job asks for that",
+        "pods are evicted at any time, whatever their job asks for",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
 class OwnedKind:
     """A kind of object that belongs to jobs."""
 
