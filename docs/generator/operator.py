@@ -37,14 +37,14 @@ def rights() -> str:
         (
             (code(group) if group else "core", code(resource), ", ".join(verbs), where)
             for where, granted in (
-                ("in the namespaces that it looks after", RIGHTS),
-                ("there too; without it finished jobs are not marked, and all else goes on", MARK_RIGHTS),
-                ("there too, for clusters that require it of anyone who creates what a job owns", OWNER_RIGHTS),
+                ("in the namespaces that it serves", RIGHTS),
+                ("there too; without it finished jobs are not marked, and everything else works", MARK_RIGHTS),
+                ("there too; some clusters require it of whoever creates an object that a job owns", OWNER_RIGHTS),
                 *(
                     (f"there too; without it {EFFECTS[feature].missing}", granted)
                     for feature, granted in FEATURE_RIGHTS.items()
                 ),
-                ("there too; without it gangs give way also while an autoscaler adds nodes", EVENT_RIGHTS),
+                ("there too; without it gangs give way even while an autoscaler adds nodes", EVENT_RIGHTS),
                 ("in its own namespace; all but `create` only on its own Lease", LEASE_RIGHTS),
                 ("in the whole cluster, with `namespaceSelector`", NAMESPACE_RIGHTS),
                 ("in the whole cluster, with `metrics.auth`", METRICS_RIGHTS),
