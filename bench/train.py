@@ -118,7 +118,7 @@ def launch(count: int) -> list[Row]:
     """`ddpjob run` beside torchrun, both with the smallest script, until the first step is printed."""
     script, words = ["-m", "bench.smallest_ddp"], ["ConvNet", "2"]
     rows = []
-    for how, size in {"two nodes": ["-n", "2"], "two processes of a node": ["--procs-per-node", "2"]}.items():
+    for how, size in {"two nodes": ["--nodes", "2"], "two processes of a node": ["--procs-per-node", "2"]}.items():
         ours = ["ddpjob", "run", *size, *script, "--", *words]
         theirs = ["torchrun", "--standalone", "--nproc-per-node", "2", *script, *words]
         found = pairs.in_turn(

@@ -15,7 +15,7 @@ while not pathlib.Path("go").exists():
 
 def test_a_script_is_a_new_run_each_time_and_goes_on_by_its_name_from_any_directory(here: Here) -> None:
     (here.directory / "train.py").write_text(SCRIPT)
-    first = here.start("run", "train.py", "-n", "2", "--procs-per-node", "2", "--", "--lr", "$(HOME)")
+    first = here.start("run", "train.py", "--nodes", "2", "--procs-per-node", "2", "--", "--lr", "$(HOME)")
     here.wait("all ranks", lambda: [here.log("train", node).count("saved False") for node in (0, 1)] == [2, 2])
     assert "rank 3 of 4 with ['--lr', '$(HOME)']" in here.log("train", 1)
 

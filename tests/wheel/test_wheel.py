@@ -27,7 +27,7 @@ def test_pip_installs_it_beside_libraries_that_train_and_they_report(project: He
     subprocess.run([*pip, f"{wheel}[cli,report]", "lightning", "transformers[torch]>=5"], check=True)
     for name, script in {"lit": LIGHTNING, "tune": HUGGING_FACE}.items():
         (project.directory / f"{name}.py").write_text(script)
-        code, said = project.ddpjob("run", f"{name}.py", "-n", "2")
+        code, said = project.ddpjob("run", f"{name}.py", "--procs-per-node", "2")
         assert code == 0, said
         assert TOLD.items() <= project.status(name)["progress"].items(), json.dumps(project.status(name))
     code, said = project.ddpjob("report", "lit")

@@ -57,6 +57,8 @@ def parse(words: list[str]) -> argparse.Namespace:
         _refuse(mistakes.unknown_command(words[0], MEANINGS, words[1:]))
     if words[0] not in RUNS_A_PROGRAM and (problem := mistakes.kubectl_name(words)):
         _refuse(problem)
+    if problem := mistakes.elsewhere(words):
+        _refuse(problem)
     ours = mistakes.with_our_flags(words)
     arguments, unknown = top.parse_known_args(ours)
     arguments.program = program
@@ -126,9 +128,9 @@ def _validate(command: argparse.ArgumentParser) -> None:
 def _program(command: argparse.ArgumentParser, target: str, meaning: str) -> None:
     """Adds the arguments that describe a job without a YAML file."""
     command.add_argument("target", nargs="?", metavar=target, help=meaning)
-    command.add_argument("-n", "--nodes", type=_whole, metavar="N", help="how many nodes (default: 1)")
+    _processes(command, "1")
     command.add_argument(
-        "--procs-per-node", type=_whole, metavar="N", help="training processes per node (default: 1)"
+        "--nodes", type=_whole, metavar="N", help="how many nodes, each with processes of its own (default: 1)"
     )
     command.add_argument("--name", metavar="NAME", help="the job's name (default: after the script, and a new one)")
     _how(command)
@@ -137,6 +139,16 @@ def _program(command: argparse.ArgumentParser, target: str, meaning: str) -> Non
         type=_path,
         metavar="DIR",
         help="where to save checkpoints: the ranks' DDPJOB_CHECKPOINT_DIR (default: a directory of the run)",
+    )
+
+
+def _processes(command: argparse._ActionsContainer, default: str) -> None:
+    """Adds the number of processes, by our name and by torchrun's."""
+    command.add_argument(
+        *("--procs-per-node", "--nproc-per-node", "--nproc_per_node"),
+        type=_whole,
+        metavar="N",
+        help=f"training processes per node (default: {default})",
     )
 
 
@@ -166,12 +178,7 @@ def _submit(command: argparse.ArgumentParser) -> None:
     _how(program)
     program.add_argument("--nodes", type=_whole, metavar="N", help="how many nodes (default: 1)")
     program.add_argument("--gpus-per-node", type=_whole, metavar="N", help="GPUs of each node (default: none)")
-    program.add_argument(
-        "--procs-per-node",
-        type=_whole,
-        metavar="N",
-        help="training processes per node (default: one per GPU, else 1)",
-    )
+    _processes(program, "one per GPU, else 1")
     program.add_argument("--name", metavar="NAME", help="the job's name (default: after the script)")
     program.add_argument(
         "--source", type=_path, metavar="DIR", help="send this folder, except for what its .gitignore excludes"

@@ -1,8 +1,10 @@
 """Recognizes commands and flags of kubectl, torchrun and similar tools, and says what to type for ddpjob."""
 
 import difflib
+import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise, takewhile
 
 from .invocation import itself
 
@@ -18,7 +20,7 @@ OF_OTHERS = {
 
 SAME = {
     **dict.fromkeys(("nnodes", "num-machines", "num-nodes", "replicas"), "--nodes"),
-    **dict.fromkeys(("nproc-per-node", "num-processes", "gpus", "gpus-per-node"), "--procs-per-node"),
+    **dict.fromkeys(("num-processes", "gpus", "gpus-per-node"), "--procs-per-node"),
 }
 """By flag of torchrun, accelerate or kubectl, without leading dashes and with `-` for `_`: ddpjob's name for it."""
 
@@ -44,8 +46,35 @@ LEFT_OUT = {
 }
 """Flags of other tools without a counterpart in ddpjob, and why they are not needed."""
 
+CLUSTERS = re.compile(
+    r"(?P<flag>-n|-A|--namespace|--all-namespaces|--cluster|--context|--kubeconfig)(?:=.*)?|-n[0-9]+"
+)
+MACHINES = re.compile(r"(?P<flag>--local|--run-dir)(?:=.*)?")
+"""Flags that mean a cluster, and those that mean this machine."""
+
+ON_A_CLUSTER = {
+    "run": "on a cluster: {ddpjob} submit",
+    "init": "",
+    "validate": "on a cluster: {ddpjob} submit --dry-run",
+    "report": "copy the job's checkpoint directory here, and name that",
+    "ls": "on a cluster: {ddpjob} status",
+    "stop": "on a cluster: {ddpjob} suspend",
+    "rm": "on a cluster: {ddpjob} delete",
+    "completion": "",
+}
+"""By command for this machine alone: what does the same on a cluster."""
+ON_THIS_MACHINE = {
+    "submit": "on this machine: {ddpjob} run",
+    "version": "this command's own version: {ddpjob} version --client",
+}
+"""By command for clusters alone: what does the same on this machine."""
+
 KINDS = frozenset({"ddp", "ddpjob", "ddpjobs", "job", "jobs"})
 """Resource kinds that a user of kubectl may put before a job's name."""
+
+A_NUMBER = re.compile(r"[0-9]{1,9}")
+SIZED = frozenset({"run", "init"})
+"""Commands for this machine that take numbers of nodes and processes."""
 
 OF_RUNS = frozenset({"rm", "stop"})
 """Commands for runs on this machine, which take several names."""
@@ -80,6 +109,30 @@ def kubectl_name(words: Sequence[str]) -> str | None:
     if kind not in KINDS or not own or own[0].startswith("-"):
         return None
     return f"kubectl takes a kind and a name, ddpjob only the job's name: {_line(command, *own)}"
+
+
+def elsewhere(words: Sequence[str]) -> str | None:
+    """The message for a flag of clusters given to a command for this machine, or the reverse; None without one."""
+    command, *rest = words
+    here, there, flags, counterparts = (
+        ("a cluster", "this machine", MACHINES, ON_THIS_MACHINE)
+        if command in ON_THIS_MACHINE
+        else ("this machine", "a cluster", CLUSTERS, ON_A_CLUSTER)
+    )
+    if command not in counterparts:
+        return None
+    for word, following in pairwise([*takewhile(lambda word: word not in PROGRAMS, rest), ""]):
+        if not (found := flags.fullmatch(word)):
+            continue
+        number = word.removeprefix("-n").removeprefix("=") or following
+        if word.startswith("-n") and A_NUMBER.fullmatch(number) and command in SIZED:
+            return (
+                f"-n is a namespace of a cluster, and {command} uses none:"
+                f" for processes give --procs-per-node {number}, for nodes --nodes {number}"
+            )
+        instead = counterparts[command].format(ddpjob=itself())
+        return f"{found['flag'] or '-n'} is for {there}, but {command} is for {here}{instead and f'; {instead}'}"
+    return None
 
 
 def unknown_arguments(

@@ -1,7 +1,7 @@
 """The Python client: DDPJobs of a cluster, with the rights of the kubeconfig's user. Imports only the API."""
 
 from .cluster import Cluster, Document
-from .errors import ClusterError, ExistsError, RefusedError, UnreachableError
+from .errors import ClusterError, ExistsError, NoNamespaceError, RefusedError, UnreachableError
 from .jobs import Jobs, as_job, when
 from .kubeconfig import connect
 from .pods import JobPod, of_attempt, present, previous_attempt
@@ -13,6 +13,7 @@ __all__ = [
     "ExistsError",
     "JobPod",
     "Jobs",
+    "NoNamespaceError",
     "RefusedError",
     "UnreachableError",
     "as_job",

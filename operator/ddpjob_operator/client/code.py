@@ -15,7 +15,7 @@ from ddpjob_operator.api.contract import API_VERSION, GROUP, KIND
 
 from .archive import Archive
 from .cluster import Cluster, Document
-from .errors import ClusterError, RefusedError
+from .errors import ClusterError, NoNamespaceError, RefusedError
 from .jobs import Jobs
 
 LABEL = f"{GROUP}/code"
@@ -179,8 +179,7 @@ class Code:
             if error.forbidden:
                 raise ClusterError(f"cannot store the code in a ConfigMap: {error}") from None
             if error.details.get("kind") == "namespaces":
-                hint = f"create it with: kubectl create namespace {self.cluster.namespace}"
-                raise BadInputError(f"no namespace {self.cluster.namespace} in {self.cluster}; {hint}") from None
+                raise NoNamespaceError(self.cluster.namespace, str(self.cluster)) from None
             raise
 
     def _own(self, metadata: Document, owners: list[Any]) -> bool:

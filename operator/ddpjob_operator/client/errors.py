@@ -39,6 +39,13 @@ class RefusedError(ClusterError):
         return self.code == HTTPStatus.FORBIDDEN
 
 
+class NoNamespaceError(BadInputError):
+    """There is no such namespace."""
+
+    def __init__(self, namespace: str, where: str) -> None:
+        super().__init__(f"no namespace {namespace} in {where}; create it with: kubectl create namespace {namespace}")
+
+
 class ExistsError(BadInputError):
     """There is already an object of that name."""
 

@@ -14,7 +14,7 @@ from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.contract import API_VERSION, KIND, TRAINER_CONTAINER, Label
 
 from .cluster import Cluster, Document, Query
-from .errors import ClusterError, ExistsError, RefusedError
+from .errors import ClusterError, ExistsError, NoNamespaceError, RefusedError
 from .pods import INSTALL_CONTAINER, JobPod, of_job, owner_of
 from .watch import watch
 
@@ -46,8 +46,7 @@ class Jobs:
             if error.reason == "AlreadyExists":
                 raise ExistsError(f"{name} exists already in namespace {namespace}") from None
             if error.details.get("kind") == "namespaces":
-                hint = f"create it with: kubectl create namespace {namespace}"
-                raise BadInputError(f"no namespace {namespace} in {self.cluster}; {hint}") from None
+                raise NoNamespaceError(namespace, str(self.cluster)) from None
             if error.code in WRONG:
                 raise BadInputError(f"the API server refuses {name}: {error.said}") from None
             raise

@@ -21,6 +21,9 @@ ELSEWHERE = refused(404, "NotFound", kind="namespaces", name="team")
 NOT_INSTALLED = "DDPJob is not installed in the cluster of context here: helm install"
 CANNOT_ANSWER = "the cluster of context here cannot answer now: no"
 REFUSES = "the cluster of context here refuses: no"
+CREATE = "create it with: kubectl create namespace team"
+HINT = "; -n is the namespace: for 2 nodes give --nodes 2"
+NOT_NODES = f"no namespace team in the cluster of context here; {CREATE}{HINT}"
 PACKED = {"metadata": {"name": "code", "uid": "uid-2", "resourceVersion": "5"}}
 SPEC = {"nodes": 1, "template": {"spec": {"containers": [{"name": "trainer", "image": "x"}]}}}
 RUNS: Document = {**a_job(), "spec": SPEC}
@@ -36,6 +39,8 @@ REFUSED: dict[str, tuple[str, list[Any], int, str]] = {
     "jobs, without DDPJob": ("status -n team", [NO_DDPJOB], 2, NOT_INSTALLED),
     "an option": ("submit train.py --memory lots", [], 2, "--memory lots: must be a Kubernetes quantity"),
     "no such namespace": ("submit train.py", [ELSEWHERE], 2, "no namespace team in the cluster of context here"),
+    "nodes for a namespace": ("submit train.py -n 2", [ELSEWHERE], 2, NOT_NODES),
+    "nodes for a namespace that one may not use": ("submit train.py -n 2", [FORBIDDEN], 1, f"{REFUSES}{HINT}"),
     "the server finds it wrong": ("submit train.py", [refused(422)], 2, "the API server refuses train: no"),
     "the name is taken": ("submit train.py", [refused(409, "AlreadyExists")], 2, "train exists already in"),
     "no such job": ("delete -n team digits", [GONE, a_list()], 2, "no DDPJob digits in namespace team"),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ddpjob_operator.api.job_file import read
+from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.main import main
 
 JOB = """
@@ -20,6 +21,8 @@ kind: DDPJob
 metadata: {name: digits}
 spec: {template: {spec: {containers: [{name: trainer, image: any, command: [ddpjob-train]}]}}}
 """
+NO_NAMESPACE = "-n is a namespace of a cluster, and {} uses none"
+INSTEAD = ": for processes give --procs-per-node 2, for nodes --nodes 2"
 LONG = "x" * 300
 """A file that nobody can look at, root neither."""
 FILES = {
@@ -93,7 +96,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("run", "name a script, a module after -m, or a command after --; see: ddpjob run --help"),
         ("run --", "name a script, a module after -m, or a command after --; see: ddpjob run --help"),
         ("run trian.py", "there is no trian.py in {here}; did you mean train.py?"),
-        ("run train -n 2", "there is no train in {here}; did you mean train.py?"),
+        ("run train --nodes 2", "there is no train in {here}; did you mean train.py?"),
         ("run python train.py", "a command goes after --: ddpjob run -- python train.py"),
         ("run torchrun -- train.py", "a command goes after --: ddpjob run -- torchrun train.py"),
         ("run package", "package is a directory; name a script in it: package/__init__.py, package/train.py"),
@@ -132,7 +135,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ),
         ("run -- nosuchprogram", "nosuchprogram: no such program on PATH"),
         ("run train.py --nodes 0", "--nodes: 0 is too small; it must be at least 1"),
-        ("run train.py --nodes two", "argument -n/--nodes: two is not a whole number, such as 2"),
+        ("run train.py --nodes two", "argument --nodes: two is not a whole number, such as 2"),
         ("run train.py --env FOO", "--env FOO: must be NAME=VALUE"),
         ("run train.py --name My_Run", "--name: 'My_Run' must be at most 52 lower-case letters"),
         ("run train.py --checkpoint job.yaml", "--checkpoint: job.yaml is not a directory"),
@@ -142,11 +145,39 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("run -m package.model", "-m package.model is a package without __main__; name a module in it"),
         ("run train.py -o yaml", "-o yaml works only with --dry-run; add it"),
         ("run --lr 1 train.py", "--lr 1; the script's own go after --: ddpjob run train.py -- --lr 1"),
-        ("run -n 2 train.py --lr=1", "after --: ddpjob run -n 2 train.py -- --lr=1"),
+        ("run --nodes 2 train.py --lr=1", "after --: ddpjob run --nodes 2 train.py -- --lr=1"),
+        ("run --nproc_per_node gpu train.py", "--nproc_per_node: gpu is not a whole number, such as 2"),
+        ("run train.py -n 2", f"{NO_NAMESPACE.format('run')}{INSTEAD}"),
+        ("run -n2 train.py", f"{NO_NAMESPACE.format('run')}{INSTEAD}"),
+        ("init train.py -n=2 -- -n 3", f"{NO_NAMESPACE.format('init')}{INSTEAD}"),
+        ("run train.py -n 1e9", "-n is for a cluster, but run is for this machine; on a cluster: ddpjob submit"),
+        ("run train.py -n", "-n is for a cluster, but run is for this machine; on a cluster: ddpjob submit"),
+        ("init -n team train.py", "-n is for a cluster, but init is for this machine"),
         (
-            "run --nproc_per_node 2 train.py",
-            "--nproc_per_node; with ddpjob it is: ddpjob run --procs-per-node 2 train.py",
+            "ls --kubeconfig kube",
+            "--kubeconfig is for a cluster, but ls is for this machine; on a cluster: ddpjob st",
         ),
+        ("ls -A", "-A is for a cluster, but ls is for this machine; on a cluster: ddpjob status"),
+        (
+            "report digits --kubeconfig=kube",
+            "--kubeconfig is for a cluster, but report is for this machine; copy the job's checkpoint directory here",
+        ),
+        (
+            "stop digits --cluster",
+            "--cluster is for a cluster, but stop is for this machine; on a cluster: ddpjob su",
+        ),
+        ("rm digits -n 2", "-n is for a cluster, but rm is for this machine; on a cluster: ddpjob delete"),
+        ("validate job.yaml --context here", "--context is for a cluster, but validate is for this machine; on a c"),
+        (
+            "submit job.yaml --run-dir x",
+            "--run-dir is for this machine, but submit is for a cluster; on this machine",
+        ),
+        (
+            "version --local",
+            "--local is for this machine, but version is for a cluster; this command's own version: ddpjob",
+        ),
+        (f"run train.py -n {'9' * 5000}", "-n is for a cluster, but run is for this machine"),
+        ("run train.py -nr 0", "-nr 0; the script's own go after --: ddpjob run train.py -- -nr 0"),
         ("run --nnodes=2 train.py -- -v", "--nnodes=2; with ddpjob it is: ddpjob run --nodes=2 train.py -- -v"),
         ("run --node_rank 0 train.py", "--node_rank 0; with ddpjob it is: ddpjob run train.py"),
         (
@@ -163,13 +194,17 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
             "run python -m torch.distributed.run train.py",
             "after --: ddpjob run -- python -m torch.distributed.run train.py",
         ),
-        ("run -n 2 torchrun --nnodes 2 train.py", "after --: ddpjob run -n 2 -- torchrun --nnodes 2 train.py"),
+        ("run torchrun -n 2 train.py", "after --: ddpjob run -- torchrun -n 2 train.py"),
+        (
+            "run --nodes 2 torchrun --nnodes 2 train.py",
+            "after --: ddpjob run --nodes 2 -- torchrun --nnodes 2 train.py",
+        ),
         ("run -f job.yaml", "-f; leave it out: name the file without it"),
-        ("run train.py -n", "argument -n/--nodes: expected one argument; see: ddpjob run --help"),
-        ("run train.py -n 1e9", "argument -n/--nodes: 1e9 is not a whole number, such as 2"),
-        ("run train.py -n 2.5", "argument -n/--nodes: 2.5 is not a whole number, such as 2"),
-        ("run train.py -n -1", "--nodes: -1 is too small; it must be at least 1"),
-        ("run train.py -n 1000000000", "--nodes: 1000000000 is too large; it must be at most 4096"),
+        ("run train.py --nodes", "argument --nodes: expected one argument; see: ddpjob run --help"),
+        ("run train.py --nodes 1e9", "argument --nodes: 1e9 is not a whole number, such as 2"),
+        ("run train.py --nodes 2.5", "argument --nodes: 2.5 is not a whole number, such as 2"),
+        ("run train.py --nodes -1", "--nodes: -1 is too small; it must be at least 1"),
+        ("run train.py --nodes 1000000000", "--nodes: 1000000000 is too large; it must be at most 4096"),
         ("run train.py --procs-per-node 0", "--procs-per-node: 0 is too small; it must be at least 1"),
         ("run train.py --max-restarts -1", "--max-restarts: -1 is too small; it must be at least 0"),
         ("run train.py --env RANK=1", "--env: RANK is set by DDPJob itself; remove it"),
@@ -210,7 +245,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("run job.yaml --lr 1", "--lr 1; job.yaml says what to run: edit it instead"),
         ("run job.yaml wrong.yaml", "wrong.yaml; job.yaml says what to run: edit it instead"),
         ("train.py", "there is no command train.py; to run it: ddpjob run train.py"),
-        ("-n 2 train.py", "the command comes first: ddpjob run -n 2 train.py"),
+        ("--nodes 2 train.py", "the command comes first: ddpjob run --nodes 2 train.py"),
         ("-n team status digits", "the command comes first: ddpjob status -n team digits"),
         ("get ddp", "there is no command get; did you mean status?"),
         ("apply -f job.yaml", "there is no command apply; did you mean submit?"),
@@ -247,7 +282,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("run job.yaml -- --lr 1", "-- is for scripts; job.yaml says what to run: edit it instead"),
         ("run --resume train", "no runs under ddpjob-runs; start one with: ddpjob run"),
         ("run train.py --resume train", "train.py cannot be given with --resume"),
-        ("run --resume train -n 2", "--nodes cannot be given with --resume"),
+        ("run --resume train --nodes 2", "--nodes cannot be given with --resume"),
         ("init job.yaml", "job.yaml is a YAML file already; check it with: ddpjob validate job.yaml"),
         ("init train.py -o job.yaml", "job.yaml exists already; remove it, or choose another with --output"),
         ("validate wrong.yaml nowhere.yaml", "spec.nodes: 0 is too small"),
@@ -296,12 +331,18 @@ def test_a_python_without_torch_is_named(
 def test_the_dry_run_prints_the_ddpjob_that_it_is(
     words: str, runs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(monkeypatch, "run", "--dry-run", "-o", "yaml", "-n", "2", *words.split()) == 0
+    assert call(monkeypatch, "run", "--dry-run", "-o", "yaml", "--nodes", "2", *words.split()) == 0
     document = yaml.safe_load(capsys.readouterr().out)
     assert document["spec"]["nodes"] == 2
     assert document["spec"]["checkpoint"] == {"path": "/checkpoints"}
     container = document["spec"]["template"]["spec"]["containers"][0]
     assert [*container["command"], *container.get("args", [])] == runs
+
+
+@pytest.mark.parametrize("flag", ["--procs-per-node 2", "--nproc-per-node 2", "--nproc_per_node=2"])
+@pytest.mark.parametrize("command", ["run", "init", "submit"])
+def test_processes_are_asked_for_as_of_torchrun(command: str, flag: str) -> None:
+    assert parse([command, *flag.split(), "train.py"]).procs_per_node == 2
 
 
 def test_a_dry_run_of_a_file_prints_it_and_without_o_says_what_it_would_run(
@@ -318,7 +359,7 @@ def test_a_dry_run_of_a_file_prints_it_and_without_o_says_what_it_would_run(
 def test_init_writes_a_valid_file_with_a_comment_on_each_field(
     directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["-n", "2", "--max-restarts", "3", "--env", "SEED=7", "--", "--lr", "0.1"]
+    options = ["--nodes", "2", "--max-restarts", "3", "--env", "SEED=7", "--", "--lr", "0.1"]
     assert call(monkeypatch, "init", "train.py", *options) == 0
     assert capsys.readouterr().out == "written: train.yaml\n"
     text = (directory / "train.yaml").read_text()

@@ -7,9 +7,11 @@ from functools import partial
 from typing import TypeVar
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli.logs import which_of
+from ddpjob_operator.cli.mistakes import A_NUMBER
 from ddpjob_operator.cli.phrases import Rest
-from ddpjob_operator.client import Cluster, ClusterError, Jobs, connect
+from ddpjob_operator.client import Cluster, ClusterError, Jobs, NoNamespaceError, RefusedError, connect
 from ddpjob_operator.text import visible
 
 from .change import resume, scale, suspend
@@ -65,7 +67,19 @@ def location_of_job(name: str | None) -> str | None:
 
 
 def _submit(cluster: Cluster, given: argparse.Namespace) -> int:
-    return submit(cluster, given)
+    try:
+        return submit(cluster, given)
+    except NoNamespaceError as error:
+        raise BadInputError(f"{error}{_not_nodes(given.namespace)}") from None
+    except RefusedError as error:
+        raise ClusterError(f"{error}{_not_nodes(given.namespace) if error.forbidden else ''}") from None
+
+
+def _not_nodes(namespace: str | None) -> str:
+    """A hint if the namespace given by -n is a number: with other tools, -n is a number of nodes or processes."""
+    if namespace is None or not A_NUMBER.fullmatch(namespace):
+        return ""
+    return f"; -n is the namespace: for {counted(int(namespace), 'node')} give --nodes {namespace}"
 
 
 def _status(cluster: Cluster, given: argparse.Namespace) -> int:
