@@ -24,7 +24,7 @@ from tests.support.jobs import Team
 from tests.support.waiting import patience, wait_for
 
 BIN = Path(sys.executable).parent
-LOST = "its checkpoint.path is on no volume that outlives its pods"
+LOST = "its checkpoint.path is not on a volume that outlives its pods"
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "examples" / "digits.yaml"
 
 

@@ -24,7 +24,7 @@ def test_a_silent_job_ends_at_its_deadline_and_its_pods_stay_to_be_read(team: Te
     pods = {pod["metadata"]["uid"] for pod in team.pods()}
     team.change(activeDeadlineSeconds=2)
     status = failed(team, "DeadlineExceeded")
-    assert status["message"] == "The job was active for 2 s (activeDeadlineSeconds)"
+    assert status["message"] == "The job was active for longer than 2 s (activeDeadlineSeconds)"
     assert when(status, "completionTime") - when(status, "startTime") >= timedelta(seconds=2)
     assert {pod["metadata"]["uid"] for pod in team.pods()} == pods
     assert {pod["status"]["reason"] for pod in team.pods()} == {"DeadlineExceeded"}

@@ -130,7 +130,7 @@ def test_an_incomplete_gang_gives_back_and_says_so(fake: Plant, team: Team) -> N
     status = team.status()
     assert status["state"] == "Pending"
     assert status["message"].startswith(
-        "2 of 4 pods could be scheduled within 6 s (scheduleTimeoutSeconds): giving back"
+        "2 of 4 pods could be scheduled within 6 s (scheduleTimeoutSeconds): stopping all pods"
     )
     assert condition(status, "Created")["reason"] == "GangIncomplete"
     assert not status.get("restarts")

@@ -44,6 +44,8 @@ def test_it_gives_up_at_once_with_the_jobs_message_if_only_a_person_can_help(tea
     job = a_job()
     del job["spec"]["template"]["spec"]["containers"][0]["image"]
     begun = time.monotonic()
-    with pytest.raises(HelmError, match=r"digits not ready\. status: Failed, message: No image is named"):
+    with pytest.raises(
+        HelmError, match=r"digits not ready\. status: Failed, message: The trainer container has no image"
+    ):
         release(team, tmp_path, job)
     assert time.monotonic() - begun < patience(60)

@@ -46,7 +46,7 @@ def test_progress_is_in_the_status_and_in_kubectls_table(team: Team, page: Page)
     assert row.split()[columns.index("ETA")] == "56s"
     page.says(progress=PROGRESS | {"step": 130, "loss": "NaN", "lossNotFiniteSinceStep": 128})
     lost = team.condition("LossNotFinite")
-    assert (lost["reason"], lost["message"]) == ("NotFinite", "The loss has been NaN since step 128 or before")
+    assert (lost["reason"], lost["message"]) == ("NotFinite", "The loss has been NaN since step 128 or earlier")
     assert {"lossNotFinite": "NaN", "lossNotFiniteSinceStep": 128}.items() <= team.status()["progress"].items()
     page.says(progress=PROGRESS | SPEED | {"step": 140})
     team.condition("LossNotFinite", "False")
@@ -96,7 +96,7 @@ def test_a_restart_in_place_is_an_incident_like_any_other_and_touches_no_pod(tea
     assert {pod["metadata"]["uid"] for pod in team.pods()} == pods
     over = team.condition("StartedOver")
     assert over["message"].startswith(
-        "Attempt 2 started over: its first step is 1, and step 5000 was finished before"
+        "Attempt 2 started over: its first step is 1, although step 5000 had finished before"
     )
     team.plant.wait("its event, which is written beside", lambda: team.events()["StartedOver"])
     assert (team.events()["Restarting"], team.events()["StartedOver"]) == (1, 1)

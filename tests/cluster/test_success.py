@@ -60,7 +60,7 @@ def test_a_rank_that_lingers_after_the_others_is_stalled(team: Team) -> None:
     team.until("{.status.attempt}=2")
     failure = team.wait("Running")["incidents"][0]
     assert (failure["node"], failure["cause"], failure["action"]) == (1, "Stalled", "Restart")
-    assert failure["message"] == "has not finished 2 s after the other ranks (finishTimeoutSeconds)"
+    assert failure["message"] == "did not finish within 2 s of the other ranks (finishTimeoutSeconds)"
 
 
 def test_ranks_that_ended_well_because_somebody_deleted_their_pods_have_not_finished(unattended: Plant) -> None:

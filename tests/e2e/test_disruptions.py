@@ -86,7 +86,7 @@ def test_a_pod_that_is_stuck_on_a_lost_node_is_in_nobody_s_way_and_the_node_is_a
         status = runs_again(team, "robust")
         rank, cause, message = told(status)
         assert (rank, cause) == (1, "NodeLost")
-        assert message.startswith(f"Kubernetes node {bad}: is not ready: "), message
+        assert message.startswith(f"Kubernetes node {bad} is not ready: "), message
         [avoided] = status["avoidedNodeNames"]
         assert avoided["nodeName"] == bad
 

@@ -44,7 +44,7 @@ def test_a_silent_job_is_stopped_at_its_deadline_and_keeps_its_logs(real: Plant,
     seconds = int(active.total_seconds()) + 5  # From now on nothing happens that anybody could notice.
     change(team, "silent", activeDeadlineSeconds=seconds)
     status = ended(team, "silent")
-    said = f"The job was active for {seconds} s (activeDeadlineSeconds)"
+    said = f"The job was active for longer than {seconds} s (activeDeadlineSeconds)"
     assert (condition(status, "Failed")["reason"], status["message"]) == ("DeadlineExceeded", said)
     assert (status["attempt"], status["restarts"]) == (1, 0)
     assert [pod["status"]["phase"] for pod in team.pods("silent")] == ["Failed", "Failed"]

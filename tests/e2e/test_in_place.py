@@ -127,7 +127,7 @@ def test_a_pod_whose_sandbox_is_killed_costs_no_restart_and_is_replaced_alone(tr
     assert cost(before, status) == (0, 1), status["incidents"][0]
     failure, node = status["incidents"][0], lost["spec"]["nodeName"]
     assert (failure["pod"], failure["cause"]) == (lost["metadata"]["name"], "NodeLost")
-    assert failure["message"] == f"Kubernetes node {node} lost the pod's sandbox while the trainer ran"
+    assert failure["message"] == f"Kubernetes node {node} lost the pod's sandbox while the trainer was running"
     assert pod_of(team, 0)["metadata"]["uid"] == kept, "it waits in place"
     assert pod_of(team, 1)["metadata"]["uid"] != lost["metadata"]["uid"]
 

@@ -76,7 +76,7 @@ def test_a_kubelet_that_stays_away_costs_a_restart_when_its_pods_are_given_up_an
         status = team.status()
         failure = status["incidents"][0]
         assert (status["restarts"], status["disruptions"], failure["node"], failure["cause"]) == (0, 1, 1, "NodeLost")
-        assert failure["message"].startswith(f"Kubernetes node {node.name}: is not ready: "), failure["message"]
+        assert failure["message"].startswith(f"Kubernetes node {node.name} is not ready: "), failure["message"]
         given_up = silent_since(host, node) + timedelta(seconds=A_WHILE)
         assert datetime.fromisoformat(failure["time"]) >= given_up
     host.wait("what was given up to go", lambda: len(team.pods()) == 2, SOON)

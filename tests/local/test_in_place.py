@@ -187,7 +187,7 @@ def test_where_a_pod_was_replaced_alone_and_the_other_one_finishes_all_start_aga
     code, output = here.ddpjob("run", file)
     assert code == 0, output
     assert "killed by SIGKILL; restart 1 of 6; replacing its node" in output
-    assert "killed by SIGKILL; restart 1 of 6; rank 0 has finished: all start again" in output
+    assert "killed by SIGKILL; restart 1 of 6; rank 0 has finished, so the whole gang starts again" in output
     status = here.status("late")
     assert (status["restarts"], status["disruptions"], status["bookkeeping"]["incarnations"]["default"]) == (
         1,

@@ -50,10 +50,10 @@ def test_a_script_that_starts_over_and_whose_loss_is_not_a_number_is_told_of_eve
     run = here.start("run", a_job(here, "scratch"))
     said = condition(here, "scratch", "StartedOver")
     assert said.startswith(
-        "Attempt 2 started over: its first step is 1, and step 300 was finished before. 300 steps "
+        "Attempt 2 started over: its first step is 1, although step 300 had finished before. That loses 300 steps "
     )
     lost = condition(here, "scratch", "LossNotFinite")
-    assert re.fullmatch(r"The loss has been NaN since step \d{1,2} or before", lost)
+    assert re.fullmatch(r"The loss has been NaN since step \d{1,2} or earlier", lost)
     _, text = here.says("status", "scratch")
     assert "loss NaN, " in text
     assert f"1 node running; training started over; t{lost[1:]}" in text

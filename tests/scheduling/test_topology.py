@@ -101,6 +101,8 @@ def test_all_of_a_gang_are_in_one_rack_if_the_job_requires_it(team: Team) -> Non
 
 def test_a_label_that_no_node_has_is_named(team: Team) -> None:
     team.apply(a_job("lost", annotations=FOR_LONG, scheduling={"topology": {"required": "example.com/nothing"}}))
-    words = "(spec.scheduling.topology: do Kubernetes nodes have the label example.com/nothing?)"
+    words = (
+        "(check that Kubernetes nodes have the label example.com/nothing, which spec.scheduling.topology requires)"
+    )
     team.plant.wait("it to be named", lambda: words in team.status("lost").get("message", ""))
     team.delete("ddpjobs", "lost", wait=True)

@@ -110,7 +110,7 @@ def test_a_gang_waits_for_the_quota_of_its_queue(team: Team) -> None:
 
 def test_a_queue_that_does_not_exist_is_asked_for_in_the_message(team: Team) -> None:
     team.apply(a_gang("lost", nodes=1, queue="nowhere"))
-    words = "waiting for volcano, which has said nothing: is it running, and does its queue exist?"
+    words = "waiting for volcano, which has reported nothing: check that it is running, and that its queue exists"
     team.plant.wait("it to be asked for", lambda: words in team.status("lost").get("message", ""))
 
 

@@ -115,11 +115,13 @@ class Step:
 
 
 AFTERWARDS: tuple[Step, ...] = (
-    Step(reported, "What supervisors report is part of the status before anything follows from that.", _silence_due),
+    Step(reported, "What supervisors report is in the status before anything is derived from it.", _silence_due),
     Step(derived, "The status is complete before anything is added to the actions that it authorises.", _quiet_due),
-    Step(queue_told, "What a queue is told depends on the status alone, which is complete.", queue_told_due),
-    Step(protected, "Whether pods may be evicted depends on the status alone, too.", protected_due),
-    Step(located, "A pod is told where it is as one that its gang keeps, and not while it is removed.", _located_due),
+    Step(queue_told, "The report to a queue depends only on the status, which is complete by now.", queue_told_due),
+    Step(protected, "Whether pods may be evicted depends only on the status, too.", protected_due),
+    Step(
+        located, "Only pods that the gang keeps get their topology domain, not those that are removed.", _located_due
+    ),
     Step(without_lost_pods, "What a job leaves behind is removed before it is marked as finished.", _loss_due),
     Step(marked, "Nothing waits for the mark: it comes after all else that is done."),
 )

@@ -100,11 +100,11 @@ def completed(
     A job is blocked, or waits in a queue, for exactly as long as its policies say so.
     """
     if queued is not None or status.is_true(ConditionType.QUEUED):
-        why = queued or Waiting(Reason.DEQUEUED, "It does not wait in a queue any more")
+        why = queued or Waiting(Reason.DEQUEUED, "No longer waiting in a queue")
         say = Say(ConditionType.QUEUED, value=queued is not None, reason=why.reason, message=why.message)
         status = with_conditions(view, status, say)
     if blocked is not None or status.is_true(ConditionType.BLOCKED):
-        obstacle = blocked or Obstacle("Unblocked", "Nothing is in the way any more")
+        obstacle = blocked or Obstacle("Unblocked", "No longer blocked")
         say = Say(ConditionType.BLOCKED, value=blocked is not None, reason=obstacle.reason, message=obstacle.message)
         status = with_conditions(view, status, say)
     # After a decision that ends an attempt no node is ready, even though its pods still run.

@@ -11,8 +11,9 @@ from .snapshot import Snapshot
 from .view import View
 
 MESSAGE = (
-    f"A release with {FORMER_VERSION} of the type began this job, and this one cannot go on with it. Its pods are "
-    "left as they are, and nobody looks after them: delete it and create it again; it goes on from its checkpoint"
+    f"A release with {FORMER_VERSION} of the DDPJob type started this job, and this release cannot continue it. Its "
+    "pods stay as they are, and nothing restarts them: delete the job and create it again; it continues from its "
+    "checkpoint"
 )
 
 

@@ -323,7 +323,8 @@ class Snapshot:
     """Until this moment `now` is not certain, because the servers' clocks were read only recently. None: it is
     certain."""
     kubernetes_node_problems: Mapping[str, str] = field(default_factory=dict)
-    """By name of the Kubernetes nodes that were asked about: the problem in a sentence, empty if there is none."""
+    """By name of the Kubernetes nodes that were asked about: the problem as the end of a sentence, such as `is gone`;
+    empty if there is none."""
     domains: Mapping[str, str] = field(default_factory=dict)
     """By name of the Kubernetes nodes that were asked about: the topology domain, empty if the node is in none."""
     owned: Mapping[OwnedKind, tuple[Any, ...]] = field(default_factory=lambda: NOTHING_MADE)

@@ -124,9 +124,9 @@ def _interval(checkpoint: Checkpoint | None) -> Interval:
 
 def _message(past: Former, present: Progress, lost: int) -> str:
     time = "" if past.step_seconds is None else f" (about {duration(round(lost * past.step_seconds))})"
-    saved = "" if past.saved is None else f" A checkpoint of step {past.saved} was not loaded."
+    saved = "" if past.saved is None else f" The checkpoint of step {past.saved} was not loaded."
     return (
-        f"Attempt {present.attempt} started over: its first step is {present.first_step}, and step {past.furthest} "
-        f"was finished before. {counted(lost, 'step')}{time} are lost, and what is saved now may replace what was "
-        f"saved before.{saved} Have the program load its last checkpoint when it starts"
+        f"Attempt {present.attempt} started over: its first step is {present.first_step}, although step "
+        f"{past.furthest} had finished before. That loses {counted(lost, 'step')}{time}, and new checkpoints may "
+        f"overwrite older ones.{saved} Make the program load its last checkpoint when it starts"
     )

@@ -43,8 +43,8 @@ def missed(view: View) -> str:
     heard = view.heard
     if heard is None or heard.phase is not Phase.GATHERING or not heard.missing:
         return ""
-    missing = ", ".join(str(node) for node in heard.missing)
-    return f"Rank 0's supervisor waits for {view.called} {missing}"
+    called = view.called if len(heard.missing) == 1 else f"{view.called}s"
+    return f"Rank 0's supervisor is waiting for {called} {', '.join(map(str, heard.missing))}"
 
 
 def lost_at(view: View) -> dict[int, datetime]:
@@ -172,7 +172,7 @@ def _beginning(view: View, status: DDPJobStatus) -> tuple[Say, ...]:
         return ()
     if said:
         return (Say(kind, value=True, reason=Cause.STARTED_OVER, message=said),)
-    return (Say(kind, value=False, reason=Reason.WENT_ON, message="The last attempt went on"),)
+    return (Say(kind, value=False, reason=Reason.WENT_ON, message="The last attempt did not start over"),)
 
 
 def _is_ahead(view: View, status: DDPJobStatus) -> bool:
@@ -188,13 +188,15 @@ def _loss(progress: Progress | None) -> tuple[Say, ...]:
         clause = _loss_clause(progress)
         return (Say(kind, value=True, reason=Reason.NOT_FINITE, message=f"T{clause[1:]}"),)
     if progress is not None and progress.loss is not None:
-        return (Say(kind, value=False, reason=Reason.FINITE, message="The loss is a finite number"),)
+        return (Say(kind, value=False, reason=Reason.FINITE, message="The loss is finite"),)
     return ()
 
 
 def _loss_clause(progress: Progress) -> str:
     since = progress.loss_not_finite_since_step
-    return f"the loss has been {progress.loss_not_finite}{'' if since is None else f' since step {since} or before'}"
+    if since is None:
+        return f"the loss is {progress.loss_not_finite}"
+    return f"the loss has been {progress.loss_not_finite} since step {since} or earlier"
 
 
 def _remembering(view: View) -> Progress | None:
@@ -231,13 +233,13 @@ def _stall_message(view: View, stall: Stall) -> str:
     """A stall in a sentence, with the host of the node that is to blame."""
     pod = view.current.get(stall.node) if stall.node is not None else None
     where = f" ({view.snapshot.settings.host} {pod.node_name})" if pod and pod.node_name else ""
-    return f"No step finishes any more: {stall.message or 'its supervisors are looking for the reason'}{where}"
+    return f"Training has stalled: {stall.message or 'the supervisors are looking for the reason'}{where}"
 
 
 def _unknown(silence: SupervisorReport | None) -> Say:
     kind = ConditionType.PROGRESS_UNKNOWN
     if silence is None:
-        return Say(kind, value=False, reason=Reason.SUPERVISOR_HEARD, message="No supervisor is silent")
+        return Say(kind, value=False, reason=Reason.SUPERVISOR_HEARD, message="Rank 0's supervisor answers")
     return Say(kind, value=True, reason=Reason.SUPERVISOR_SILENT, message=silence.error)
 
 

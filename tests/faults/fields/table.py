@@ -241,7 +241,7 @@ FIELDS: dict[str, Field] = {
         begins="Starting",
     ),
     "scheduleTimeoutSeconds": _always(
-        Follows(None, None, message="not all were running within 3 s (3 times scheduleTimeoutSeconds)"),
+        Follows(None, None, message="not all pods were running within 3 s (3 times scheduleTimeoutSeconds)"),
         NOT_PLACED,
         NOT_PLACED,
         job={"scheduleTimeoutSeconds": 300, "restart": SOON},

@@ -12,7 +12,7 @@ from ddpjob_operator.cli.cluster.submit import submit
 from tests.unit.client.api import a_cluster, jobs_of
 
 CLAIM = {"persistentVolumeClaim": {"claimName": "out"}}
-LOST = "its checkpoint.path is on no volume that outlives its pods"
+LOST = "its checkpoint.path is not on a volume that outlives its pods"
 
 
 def a_job(**checkpoint: Any) -> dict[str, Any]:

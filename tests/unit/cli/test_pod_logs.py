@@ -18,7 +18,7 @@ FAILURE = {
     "node": 0,
     "pod": "digits-0-x",
     "cause": "Stalled",
-    "message": "has not finished 30 s after the other ranks (finishTimeoutSeconds)",
+    "message": "did not finish within 30 s of the other ranks (finishTimeoutSeconds)",
 }
 GONE = "ddpjob: rank 0 failed first, but its pod is gone, and its log with it\n"
 

@@ -68,8 +68,8 @@ T = TypeVar("T")
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "trainer", "image": "trainer:1"}]}}
 NO_IMAGE = (
-    "No image is named: give the trainer container one (spec.template.spec.containers), or have the operator's "
-    "administrator set one for jobs that name none (trainerImage)"
+    "The trainer container has no image: set one in spec.template.spec.containers, or ask the operator's "
+    "administrator to set a default (trainerImage)"
 )
 
 

@@ -19,7 +19,7 @@ def done(**spec: Any) -> Moment:
     return a_job(nodes=2, **spec).running().succeeds(0, 1).settled()
 
 
-WHY = "Rank 0 failed: Application: boom; no restart left out of 0 (maxRestarts)"
+WHY = "Rank 0 failed: Application: boom; no restarts left (maxRestarts: 0)"
 TABLE: Table = {
     # finished means finished
     "a finished job stays as it is": (
@@ -134,14 +134,14 @@ TABLE: Table = {
         "Running",
         (
             "Stopping 1 pod: Rank 0 failed: OutOfMemory: killed by SIGKILL (1 more rank failed with it); "
-            "no restart left out of 0 (maxRestarts)"
+            "no restarts left (maxRestarts: 0)"
         ),
     ),
     "a deadline is one all the same": (
         a_job(nodes=2, cleanPodPolicy="None", activeDeadlineSeconds=60).running().after(60),
         "!1.0 !1.1",
         "Running",
-        "Stopping 2 pods: The job was active for 60 s (activeDeadlineSeconds)",
+        "Stopping 2 pods: The job was active for longer than 60 s (activeDeadlineSeconds)",
     ),
     "and so is rank 0's success": (
         a_job(nodes=2, cleanPodPolicy="None", successPolicy="RankZero").running().succeeds(0),

@@ -324,7 +324,7 @@ SEVERAL: dict[str, tuple[Moment, str]] = {
     ),
     "who had left": (
         two_of_each.succeeds(1).fails(0, message=PEER),
-        f"Node 0 failed: PeerLost: node 1 had left with exit code 0: {PEER}; ",
+        f"Node 0 failed: PeerLost: node 1 had already exited with code 0: {PEER}; ",
     ),
     "who has finished": (two_of_each.succeeds(1), "1 of 2 nodes finished: node 1"),
     "who is still to come up": (
@@ -333,7 +333,7 @@ SEVERAL: dict[str, tuple[Moment, str]] = {
     ),
     "whose supervisor is waited for": (
         two_of_each.hears("Gathering", missing=[1]),
-        "Rank 0's supervisor waits for node 1",
+        "Rank 0's supervisor is waiting for node 1",
     ),
     "whose supervisor is lost": (
         two_of_each.after(70).hears("Gathering", missing=[1], began=-65),
@@ -401,7 +401,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
     "given up for a taint on a node that says why": (
         {"deleting": True, "disruption": Disruption("DeletionByTaintManager", "deleting due to NoExecute taint")},
         NO_ANSWER,
-        *(Cause.NODE_LOST, "Kubernetes node node-1: is not ready: Kubelet stopped posting node status."),
+        *(Cause.NODE_LOST, "Kubernetes node node-1 is not ready: Kubelet stopped posting node status."),
     ),
     "swept up after its node was deleted": (
         {"exit": Exit(None), "disruption": Disruption("DeletionByPodGC", "PodGC: node no longer exists")},
@@ -480,7 +480,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
     "told to stop since its sandbox was gone": (
         {"exit": Exit(143, "Error"), "sandbox_lost": True},
         {},
-        *(Cause.NODE_LOST, "Kubernetes node node-1 lost the pod's sandbox while the trainer ran"),
+        *(Cause.NODE_LOST, "Kubernetes node node-1 lost the pod's sandbox while the trainer was running"),
     ),
     "out of memory, whatever became of its sandbox": (
         {"exit": Exit(137, "OOMKilled"), "sandbox_lost": True},
@@ -496,7 +496,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
         {},
         *(
             Cause.EVICTED,
-            "Kubernetes node node-1 did not take the pod: OutOfcpu: Node didn't have enough resource: cpu",
+            "Kubernetes node node-1 rejected the pod: OutOfcpu: Node didn't have enough resource: cpu",
         ),
     ),
     "not taken by its node for its devices": (
@@ -508,7 +508,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
         {},
         *(
             Cause.EVICTED,
-            "Kubernetes node node-1 did not take the pod: UnexpectedAdmissionError: no healthy devices present",
+            "Kubernetes node node-1 rejected the pod: UnexpectedAdmissionError: no healthy devices present",
         ),
     ),
     "ended at a deadline of its template": (
@@ -516,7 +516,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
         {},
         *(
             Cause.APPLICATION,
-            "Pod was active on the node longer than it may (activeDeadlineSeconds of the template's pod)",
+            "Pod was active on the node longer than it may (activeDeadlineSeconds in the pod template)",
         ),
     ),
     # somebody
@@ -605,7 +605,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
     "deleted on a node that is gone": (
         {"deleting": True},
         {"node-1": "is gone"},
-        *(Cause.NODE_LOST, "Kubernetes node node-1: is gone"),
+        *(Cause.NODE_LOST, "Kubernetes node node-1 is gone"),
     ),
     "deleted on a node that is well": (
         {"deleting": True},
@@ -808,8 +808,8 @@ def test_first_is(moment: Moment, rank: int, cause: Cause, consequences: tuple[i
 
 
 LEFT = {
-    "one of them": (four.succeeds(2).fails(0, message=PEER, at=-10), "rank 2 had left with exit code 0"),
-    "some": (four.succeeds(1, 2, 3).fails(0, message=PEER), "rank 1 and 2 more had left with exit code 0"),
+    "one of them": (four.succeeds(2).fails(0, message=PEER, at=-10), "rank 2 had already exited with code 0"),
+    "some": (four.succeeds(1, 2, 3).fails(0, message=PEER), "rank 1 and 2 more had already exited with code 0"),
 }
 
 

@@ -110,7 +110,7 @@ TABLE: Table = {
         twice.fails(1, message="ValueError: no"),
         "-3.0/5",
         "Running",
-        "Stopping 1 pod: Rank 1 failed: Application: ValueError: no; no restart left out of 2 (maxRestarts)",
+        "Stopping 1 pod: Rank 1 failed: Application: ValueError: no; no restarts left (maxRestarts: 2)",
     ),
     "unless the job was healthy for a window before it": (
         twice.after(HOUR).fails(1, message="ValueError: no"),
@@ -122,19 +122,19 @@ TABLE: Table = {
         twice.vanishes(0),
         "-3.1/5",
         "Restarting",
-        "Rank 0 failed: PodDeleted: the pod vanished; restart not counted in 0.0 s",
+        "Rank 0 failed: PodDeleted: the pod vanished; restart (not counted) in 0.0 s",
     ),
     "also where no restart was allowed at all": (
         gang(maxRestarts=0, backoffSeconds=0).vanishes(0),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: PodDeleted: the pod vanished; restart not counted in 0.0 s",
+        "Rank 0 failed: PodDeleted: the pod vanished; restart (not counted) in 0.0 s",
     ),
     "or where fewer are allowed than are used": (
         twice.asks(restart={"maxRestarts": 1, "backoffSeconds": 0}).vanishes(0),
         "-3.1/5",
         "Restarting",
-        "Rank 0 failed: PodDeleted: the pod vanished; restart not counted in 0.0 s",
+        "Rank 0 failed: PodDeleted: the pod vanished; restart (not counted) in 0.0 s",
     ),
     "more restarts than were allowed at first are heeded": (
         twice.asks(restart={"maxRestarts": 3, "backoffSeconds": 0}).fails(0),
@@ -152,7 +152,7 @@ TABLE: Table = {
         taken.after(HOUR).vanishes(0),
         "-3.1/5",
         "Restarting",
-        "Rank 0 failed: PodDeleted: the pod vanished; restart not counted in 0.0 s",
+        "Rank 0 failed: PodDeleted: the pod vanished; restart (not counted) in 0.0 s",
     ),
     "counted failures are not limited by it": (
         taken.fails(0),

@@ -92,14 +92,14 @@ TABLE: Table = {
         twice.vanishes(1),
         "-3.0/5",
         "Restarting",
-        "Rank 1 failed: PodDeleted: the pod vanished; restart not counted in 0.0 s",
+        "Rank 1 failed: PodDeleted: the pod vanished; restart (not counted) in 0.0 s",
     ),
     "and one in between breaks the row": (fails(7, moment=free_first(twice)), *goes_on(4, 3, "-1.1/5")),
     "what a rule says is free is none either": (
         fails(7, 7, 7, moment=by_rule),
         "-3.0/5",
         "Restarting",
-        "Rank 1 failed: Application: no; restart not counted in 0.0 s",
+        "Rank 1 failed: Application: no; restart (not counted) in 0.0 s",
     ),
     "nor does it count between two others": (
         free_by_code.reports(1, message="no", step=7)
@@ -127,7 +127,7 @@ TABLE: Table = {
         fails(7, 7, 7, moment=start.asks(restart={"maxRestarts": 2, "backoffSeconds": 0})),
         "-3.0/5",
         "Running",
-        "Stopping 1 pod: Rank 1 failed: Application: no; no restart left out of 2 (maxRestarts)",
+        "Stopping 1 pod: Rank 1 failed: Application: no; no restarts left (maxRestarts: 2)",
     ),
 }
 
@@ -174,7 +174,7 @@ HOPELESS = {
 def test_the_same_error_twice_before_any_step_is_a_crash_loop(error: str) -> None:
     failed = twice_raises(error).settled().gone().settled()
     condition = failed.condition(ConditionType.FAILED)
-    why = "the same error twice in a row before any step: trying again does not help"
+    why = "the same error twice in a row before the first step: another restart would not help"
     said = f"Rank 1 failed: Application: {error}; {why}"
     assert (condition.reason, condition.message, failed.status.message) == ("CrashLoop", said, said)
     assert failed.status.restarts == 1

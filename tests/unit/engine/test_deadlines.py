@@ -13,7 +13,7 @@ starting = to_start.created().runs(0).waits(1, "Unschedulable", "0/3 nodes are a
 no_service = to_start.decided().serves().runs(0, 1).refused("QuotaExceeded", "exceeded quota", 9)
 slow_to_end = {"spec": {"terminationGracePeriodSeconds": 100, "containers": [{"name": "trainer", "image": "a:1"}]}}
 
-ACTIVE = "The job was active for 60 s (activeDeadlineSeconds)"
+ACTIVE = "The job was active for longer than 60 s (activeDeadlineSeconds)"
 NOT_UP = "Not all pods ran within 60 s (startDeadlineSeconds)"
 UNSCHEDULABLE = "1 of 2 pods running; rank 1: Unschedulable: 0/3 nodes are available"
 TABLE: Table = {
@@ -118,7 +118,7 @@ TABLE: Table = {
         limited.running().after(30).asks(activeDeadlineSeconds=30),
         "!1.0 !1.1",
         "Running",
-        "Stopping 2 pods: The job was active for 30 s (activeDeadlineSeconds)",
+        "Stopping 2 pods: The job was active for longer than 30 s (activeDeadlineSeconds)",
     ),
     # startDeadlineSeconds
     "a gang may wait until its start deadline": (
@@ -163,7 +163,7 @@ TABLE: Table = {
         "Failed",
         (
             "Not all pods ran within 100 s (startDeadlineSeconds): 1 of 2 pods could be scheduled within 60 s "
-            "(scheduleTimeoutSeconds): giving back what it holds, and trying again in 0.9 s"
+            "(scheduleTimeoutSeconds): stopping all pods, and trying again in 0.9 s"
         ),
     ),
     "a gang that comes up in the last moment has met it": (

@@ -76,7 +76,7 @@ TABLE: Table = {
         up.guarded().allows(drain_protection_seconds=0),
         "",
         "Running",
-        f"{ALL_RUN}; {NEVER}the operator's administrator lets no drain wait (drainProtectionSeconds)",
+        f"{ALL_RUN}; {NEVER}the operator's administrator has disabled drain protection (drainProtectionSeconds: 0)",
     ),
     "nor longer": (
         unsaved.allows(drain_protection_seconds=0),
@@ -110,7 +110,7 @@ TABLE: Table = {
         running.unguarded(),
         "",
         "Running",
-        f"{ALL_RUN}; {NEVER}the operator may not make PodDisruptionBudgets",
+        f"{ALL_RUN}; {NEVER}the operator is not permitted to create PodDisruptionBudgets",
     ),
     "if it is refused, too": (
         up.guarded().refused("Forbidden", "no"),

@@ -20,7 +20,7 @@ def after(incidents: int) -> Moment:
 
 NO_NODE = "rank 0 and 1 more: waiting to be scheduled"
 INCIDENT = "Rank 1 failed: Application: ValueError: no; restart 1 of 6 in 0.9 s"
-DELETED = "Rank 0 failed: PodDeleted: the pod is being deleted; restart not counted in 0.9 s"
+DELETED = "Rank 0 failed: PodDeleted: the pod is being deleted; restart (not counted) in 0.9 s"
 TABLE: Table = {
     "one failed rank ends the gang, gently but soon, and stays itself, for its log": (
         two.running().fails(1, message="ValueError: no"),
@@ -62,31 +62,31 @@ TABLE: Table = {
         two.running().disrupted(0, "PreemptionByScheduler", "preempted by a pod of team b"),
         "-1.1/full",
         "Restarting",
-        "Rank 0 failed: Preempted: preempted by a pod of team b; restart not counted in 0.9 s",
+        "Rank 0 failed: Preempted: preempted by a pod of team b; restart (not counted) in 0.9 s",
     ),
     "or evicted": (
         two.running().disrupted(0, "EvictionByEvictionAPI", "Eviction API: evicting"),
         "-1.1/full",
         "Restarting",
-        "Rank 0 failed: Evicted: Eviction API: evicting; restart not counted in 0.9 s",
+        "Rank 0 failed: Evicted: Eviction API: evicting; restart (not counted) in 0.9 s",
     ),
     "but not once the rank is gone": (
         two.running().disrupted(0, "EvictionByEvictionAPI", "Eviction API: evicting").fails(0, code=143),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: Evicted: Eviction API: evicting; restart not counted in 0.9 s",
+        "Rank 0 failed: Evicted: Eviction API: evicting; restart (not counted) in 0.9 s",
     ),
     "a rank that saves and exits with 0 because it is evicted has not finished": (
         a_job(nodes=1).running().disrupted(0, "EvictionByEvictionAPI", "a drain").succeeds(0),
         "",
         "Restarting",
-        "Rank 0 failed: Evicted: a drain; restart not counted in 0.9 s",
+        "Rank 0 failed: Evicted: a drain; restart (not counted) in 0.9 s",
     ),
     "a pod that vanished from a created gang is an incident": (
         two.running().vanishes(1),
         "-1.0/5",
         "Restarting",
-        "Rank 1 failed: PodDeleted: the pod vanished; restart not counted in 0.9 s",
+        "Rank 1 failed: PodDeleted: the pod vanished; restart (not counted) in 0.9 s",
     ),
     "a pod that its kubelet ended for what it used is one that counts": (
         two.running().evicted_by_kubelet(
@@ -103,7 +103,7 @@ TABLE: Table = {
         two.running().evicted_by_kubelet(0, "The node was low on resource: memory", disruption=True),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: Evicted: The node was low on resource: memory; restart not counted in 0.9 s",
+        "Rank 0 failed: Evicted: The node was low on resource: memory; restart (not counted) in 0.9 s",
     ),
     "a rank that something told to stop is one: a probe that fails would do so for ever": (
         two.running().fails(0, code=205, message="saved at step 40"),
@@ -133,7 +133,7 @@ TABLE: Table = {
         broken.after(1),
         "",
         "Restarting",
-        "Waiting for 1 pod of the last attempt to end",
+        "Waiting for 1 pod of the previous attempt to stop",
     ),
     "no attempt begins before its backoff is over": (
         broken.gone(),
@@ -157,7 +157,7 @@ TABLE: Table = {
         no_wait.running().fails(0, 1).said(),
         "-1.1/5",
         "Restarting",
-        "Removing the pods of the last attempt",
+        "Removing the pods of the previous attempt",
     ),
     "a gang that comes up again is still restarting": (
         ready_again.decided(),
@@ -182,19 +182,19 @@ TABLE: Table = {
         last.running().fails(0, message="boom"),
         "-1.1/5",
         "Running",
-        "Stopping 1 pod: Rank 0 failed: Application: boom; no restart left out of 0 (maxRestarts)",
+        "Stopping 1 pod: Rank 0 failed: Application: boom; no restarts left (maxRestarts: 0)",
     ),
     "and the job has failed once nothing of it runs": (
         last.running().fails(0, message="boom").decided().gone(),
         "",
         "Failed",
-        "Rank 0 failed: Application: boom; no restart left out of 0 (maxRestarts)",
+        "Rank 0 failed: Application: boom; no restarts left (maxRestarts: 0)",
     ),
     "a job that nothing is left of fails in one round": (
         last.running().fails(0, message="boom", at=-1).fails(1, message="Broken pipe"),
         "",
         "Failed",
-        "Rank 0 failed: Application: boom (1 more rank failed with it); no restart left out of 0 (maxRestarts)",
+        "Rank 0 failed: Application: boom (1 more rank failed with it); no restarts left (maxRestarts: 0)",
     ),
     "what a restart cannot mend ends the job at once": (
         two.running().reports(0, cause="StorageFull", message="no space left on device"),
@@ -206,7 +206,10 @@ TABLE: Table = {
         two.running().reports(0, cause="DeviceFailed", message="CUDA error: uncorrectable ECC error encountered"),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: DeviceFailed: CUDA error: uncorrectable ECC error encountered; restart not counted in 0.9 s",
+        (
+            "Rank 0 failed: DeviceFailed: CUDA error: uncorrectable ECC error encountered; restart (not counted) in "
+            "0.9 s"
+        ),
     ),
     # what stays to read
     "the first to fail of each of the last three incidents stay": (

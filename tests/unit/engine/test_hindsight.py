@@ -53,19 +53,19 @@ TABLE: Table = {
         peer_lost(gang()),
         "",
         "Restarting",
-        "Waiting for 1 pod of the last attempt to end",
+        "Waiting for 1 pod of the previous attempt to stop",
     ),
     "a pod that goes without a word was the one that was lost": (
         silent,
         "",
         "Restarting",
-        f"{NODE_LOST}; restart not counted",
+        f"{NODE_LOST}; restart (not counted)",
     ),
     "and the gang starts again without it": (
         silent.decided(),
         "-1.0/5",
         "Restarting",
-        "Removing the pods of the last attempt",
+        "Removing the pods of the previous attempt",
     ),
     "a pod that ended because it was told to says nothing new": (
         peer_lost(gang(**no_oom)).former_fails(1, code=137),
@@ -89,7 +89,7 @@ TABLE: Table = {
         silent.asks(nodes=3),
         "",
         "Restarting",
-        f"{NODE_LOST}; restart not counted",
+        f"{NODE_LOST}; restart (not counted)",
     ),
     # judged once
     "what was answered by a restart is not judged anew when the job resumes: that it could not start": (
@@ -114,7 +114,7 @@ TABLE: Table = {
         gang().fails(0, code=3).decided().asks(restart=three_fails),
         "",
         "Restarting",
-        "Waiting for 1 pod of the last attempt to end",
+        "Waiting for 1 pod of the previous attempt to stop",
     ),
     "but by the rules of the moment where more is known": (
         peer_lost(gang()).asks(restart=no_oom).former_fails(1, code=137, reason="OOMKilled"),
@@ -126,20 +126,20 @@ TABLE: Table = {
         refused.asks(restart={"rules": [{"causes": ["PeerLost"], "action": "RestartFree"}]}),
         "",
         "Running",
-        f"Stopping 1 pod: {LOST_PEER}; no restart left out of 0 (maxRestarts)",
+        f"Stopping 1 pod: {LOST_PEER}; no restarts left (maxRestarts: 0)",
     ),
     # answered by the end
     "one restart too many is the end": (
         refused,
         "",
         "Running",
-        f"Stopping 1 pod: {LOST_PEER}; no restart left out of 0 (maxRestarts)",
+        f"Stopping 1 pod: {LOST_PEER}; no restarts left (maxRestarts: 0)",
     ),
     "unless it turns out to be a disruption": (
         refused.overdue(1),
         "-1.0/5",
         "Restarting",
-        f"{NODE_LOST}; restart not counted in 0.0 s",
+        f"{NODE_LOST}; restart (not counted) in 0.0 s",
     ),
     "after which the job goes on": (
         refused.overdue(1).decided(),
@@ -151,13 +151,13 @@ TABLE: Table = {
         refused.fails(1, code=137, reason="OOMKilled"),
         "",
         "Failed",
-        f"{OOM}; no restart left out of 0 (maxRestarts)",
+        f"{OOM}; no restarts left (maxRestarts: 0)",
     ),
     "nor does a node that is lost at its end excuse an error": (
         gang(maxRestarts=0).fails(0, message="ValueError: no").decided().overdue(1),
         "",
         "Failed",
-        "Rank 0 failed: Application: ValueError: no; no restart left out of 0 (maxRestarts)",
+        "Rank 0 failed: Application: ValueError: no; no restarts left (maxRestarts: 0)",
     ),
     "a crash loop is the end": (
         third,
@@ -169,25 +169,25 @@ TABLE: Table = {
         third.overdue(1),
         "-3.0/5",
         "Restarting",
-        f"{NODE_LOST}; restart not counted in 0.0 s",
+        f"{NODE_LOST}; restart (not counted) in 0.0 s",
     ),
     "a disruption too many is the end all the same": (
         peer_lost(gang(maxRestarts=0, maxDisruptions=0)).overdue(1),
         "",
         "Failed",
-        f"{NODE_LOST}; no restart left out of 0 (maxRestarts)",
+        f"{NODE_LOST}; no restarts left (maxRestarts: 0)",
     ),
     "a deadline is one, whoever was lost": (
         peer_lost(a_job(nodes=2, activeDeadlineSeconds=60).running()).after(60).decided().overdue(1),
         "",
         "Failed",
-        "The job was active for 60 s (activeDeadlineSeconds)",
+        "The job was active for longer than 60 s (activeDeadlineSeconds)",
     ),
     "what is over is not looked back on": (
         refused.gone().settled().overdue(),
         "",
         "Failed",
-        f"{LOST_PEER}; no restart left out of 0 (maxRestarts)",
+        f"{LOST_PEER}; no restarts left (maxRestarts: 0)",
     ),
 }
 

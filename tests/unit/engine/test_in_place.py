@@ -88,7 +88,7 @@ TABLE: Table = {
         replaced.decided().runs(1),
         "",
         "Restarting",
-        f"{EVICTED}; restart not counted; replacing its pod",
+        f"{EVICTED}; restart (not counted); replacing its pod",
     ),
     "a restart in place costs what any other costs, and touches no pod": (again, "", "Restarting", IN_PLACE),
     "and then the job runs again": (again.decided(), "", "Running", "3 nodes running"),
@@ -102,7 +102,7 @@ TABLE: Table = {
         gang.hears("Gathering", attempt=2, incidents=[an_incident(1)], missing=[1]).decided(),
         "",
         "Restarting",
-        "Rank 0's supervisor waits for rank 1",
+        "Rank 0's supervisor is waiting for rank 1",
     ),
     "nor is that said any longer than it is so": (
         gang.hears("Gathering", attempt=2, incidents=[an_incident(1)], missing=[1]).decided(2).hears("Preflight"),
@@ -144,7 +144,7 @@ TABLE: Table = {
         gang.hears("Gathering", attempt=1, incidents=[an_incident(1)], missing=[2]).decided(),
         "",
         "Restarting",
-        "Rank 0's supervisor waits for rank 2",
+        "Rank 0's supervisor is waiting for rank 2",
     ),
     "a new attempt without a word of why is taken note of": (
         gang.hears(attempt=4),
@@ -185,7 +185,7 @@ TABLE: Table = {
         supervised(maxRestarts=0).hears(attempt=2, incidents=[an_incident(1)]),
         "!1.1 -1.0/5 -1.2/5",
         "Running",
-        ("Stopping 3 pods: Rank 1 failed: Application: killed by SIGKILL; no restart left out of 0 (maxRestarts)"),
+        ("Stopping 3 pods: Rank 1 failed: Application: killed by SIGKILL; no restarts left (maxRestarts: 0)"),
     ),
     "and a crash loop": (
         gang.hears(attempt=4, incidents=same_step).decided(2),
@@ -218,9 +218,9 @@ TABLE: Table = {
         evicted,
         "",
         "Restarting",
-        f"{EVICTED}; restart not counted; replacing its pod",
+        f"{EVICTED}; restart (not counted); replacing its pod",
     ),
-    "once it has ended": (evicted.decided(), "", "Restarting", "Waiting for 1 pod of the last attempt to end"),
+    "once it has ended": (evicted.decided(), "", "Restarting", "Waiting for 1 pod of the previous attempt to stop"),
     "and not before": (evicted.decided().gone(), "+2.1", "Restarting", "Creating 1 of 3 pods"),
     "however long it takes to go": (
         evicted.decided().after(720).gone(),
@@ -238,7 +238,7 @@ TABLE: Table = {
         replaced.runs(1).decided().hears("Gathering", missing=[1]),
         "",
         "Restarting",
-        "Rank 0's supervisor waits for rank 1",
+        "Rank 0's supervisor is waiting for rank 1",
     ),
     "and then the job runs again, with a pod that is younger than the others": (
         replaced.runs(1).decided().hears(attempt=2),
@@ -256,7 +256,7 @@ TABLE: Table = {
         gang.vanishes(2),
         "",
         "Restarting",
-        "Rank 2 failed: PodDeleted: the pod vanished; restart not counted; replacing its pod",
+        "Rank 2 failed: PodDeleted: the pod vanished; restart (not counted); replacing its pod",
     ),
     "so is one whose supervisor was killed, which counts and stays for its log": (
         killed,
@@ -277,27 +277,27 @@ TABLE: Table = {
         "Restarting",
         (
             "Rank 1 failed, one of several at the same moment: NodeLost: Taint manager: deleting due to NoExecute "
-            "taint (1 more rank failed with it); restart not counted; replacing 2 pods"
+            "taint (1 more rank failed with it); restart (not counted); replacing 2 pods"
         ),
     ),
     "so are two that go one after the other": (
         two_lost,
         "",
         "Restarting",
-        f"{EVICTED} (1 more rank failed with it); restart not counted; replacing its pod",
+        f"{EVICTED} (1 more rank failed with it); restart (not counted); replacing its pod",
     ),
     "and both have their time to save": (
         saves.decided().after(1).disrupted(2, "EvictionByEvictionAPI", "a drain", seconds=600),
         "",
         "Restarting",
-        f"{EVICTED} (1 more rank failed with it); restart not counted; replacing its pod",
+        f"{EVICTED} (1 more rank failed with it); restart (not counted); replacing its pod",
     ),
     "of which both are replaced": (two_lost.decided().gone(), "+2.1 +2.2", "Restarting", "Creating 2 of 3 pods"),
     "and all that there are, where none is left that could wait": (
         all_lost,
         "",
         "Restarting",
-        f"{EVICTED} (2 more ranks failed with it); restart not counted",
+        f"{EVICTED} (2 more ranks failed with it); restart (not counted)",
     ),
     "of which all are replaced": (all_lost.decided().gone(), "+3.0 +3.1 +3.2", "Restarting", "Creating 3 of 3 pods"),
     "even if a new pod exists that has no node yet": (
@@ -306,13 +306,13 @@ TABLE: Table = {
         .disrupted(2, "EvictionByEvictionAPI", "a drain"),
         "-2.1/full",
         "Restarting",
-        f"{EVICTED} (2 more ranks failed with it); restart not counted",
+        f"{EVICTED} (2 more ranks failed with it); restart (not counted)",
     ),
     "a second disruption on the heels of the first waits": (
         replaced.runs(1).after(5).disrupted(1, "EvictionByEvictionAPI", "a drain"),
         "",
         "Restarting",
-        f"{EVICTED}; restart not counted; replacing its pod in 2.0 s",
+        f"{EVICTED}; restart (not counted); replacing its pod in 2.0 s",
     ),
     "a gang that starts again as a whole has all pods of an age": (
         replaced.runs(1).hears(attempt=2).settled().reports(0, message="no").decided().gone().after(9),
@@ -346,88 +346,88 @@ TABLE: Table = {
         supervised(mode="Recreate").disrupted(1, "EvictionByEvictionAPI", "a drain"),
         "-1.0/full -1.2/full",
         "Restarting",
-        f"{EVICTED}; restart not counted in 0.9 s",
+        f"{EVICTED}; restart (not counted) in 0.9 s",
     ),
     "and where no supervisor was ever heard": (
         a_job(nodes=3).running().disrupted(1, "EvictionByEvictionAPI", "a drain"),
         "-1.0/full -1.2/full",
         "Restarting",
-        f"{EVICTED}; restart not counted in 0.9 s",
+        f"{EVICTED}; restart (not counted) in 0.9 s",
     ),
     "one that was heard once need not be heard now": (
         evicted.has_not_heard_yet(),
         "",
         "Restarting",
-        f"{EVICTED}; restart not counted; replacing its pod",
+        f"{EVICTED}; restart (not counted); replacing its pod",
     ),
     "where a rank has finished, it cannot start again alone": (
         gang.succeeds(2).disrupted(1, "EvictionByEvictionAPI", "a drain"),
         "-1.0/full -1.2/full",
         "Restarting",
-        f"{EVICTED}; restart not counted in 0.9 s",
+        f"{EVICTED}; restart (not counted) in 0.9 s",
     ),
     "be the pod gone of the one that has": (
         gang.succeeds(2).settled().vanishes(2).settled().disrupted(1, "EvictionByEvictionAPI", "a drain"),
         "-1.0/full",
         "Restarting",
-        f"{EVICTED}; restart not counted in 0.9 s",
+        f"{EVICTED}; restart (not counted) in 0.9 s",
     ),
     "nor where that is found out when its new pod is to be made": (
         evicted.decided().gone().succeeds(0),
         "-1.0/full -1.2/full",
         "Restarting",
-        f"{EVICTED}; restart not counted; rank 0 has finished: all start again",
+        f"{EVICTED}; restart (not counted); rank 0 has finished, so the whole gang starts again",
     ),
     "which leaves the lost one its time to save": (
         saves.decided().succeeds(0),
         "-1.0/full -1.2/full",
         "Restarting",
-        f"{EVICTED}; restart not counted; rank 0 has finished: all start again",
+        f"{EVICTED}; restart (not counted); rank 0 has finished, so the whole gang starts again",
     ),
     "or runs already, and waits for what will not come": (
         killed.decided().after(1).settled().runs(1).succeeds(0),
         "-1.0/5 -1.2/5 -2.1/5",
         "Restarting",
-        f"{KILLED}; rank 0 has finished: all start again",
+        f"{KILLED}; rank 0 has finished, so the whole gang starts again",
     ),
     "be rank 0 the one that waits": (
         new_first.hears("Gathering", missing=[1]).succeeds(1),
         "-1.1/full -1.2/full -2.0/full",
         "Restarting",
         (
-            "Rank 0 failed: PodDeleted: the pod is being deleted; restart not counted; rank 1 has finished: all "
-            "start again"
+            "Rank 0 failed: PodDeleted: the pod is being deleted; restart (not counted); rank 1 has finished, so "
+            "the whole gang starts again"
         ),
     ),
     "with the time that it was to wait": (
         killed.decided().succeeds(0).decided().gone(),
         "",
         "Restarting",
-        f"{KILLED}; rank 0 has finished: all start again",
+        f"{KILLED}; rank 0 has finished, so the whole gang starts again",
     ),
     "also where its supervisor could not be asked for a while, and then misses the one that finished": (
         unasked.decided().succeeds(2).hears("Gathering", attempt=2, missing=[2]),
         "-1.0/full -1.2/full -2.1/full",
         "Restarting",
-        f"{EVICTED}; restart not counted; rank 2 has finished: all start again",
+        f"{EVICTED}; restart (not counted); rank 2 has finished, so the whole gang starts again",
     ),
     "be the pod gone of the one that is missed": (
         unasked.decided().succeeds(2).settled().vanishes(2).hears("Gathering", attempt=2, missing=[2]),
         "-1.0/full -2.1/full",
         "Restarting",
-        f"{EVICTED}; restart not counted; rank 2 has finished: all start again",
+        f"{EVICTED}; restart (not counted); rank 2 has finished, so the whole gang starts again",
     ),
     "or where the operator is another one by then, and the pods' times tell": (
         replaced.succeeds(2).after(5).runs(1).has_not_heard_yet(),
         "-1.0/full -1.2/full -2.1/full",
         "Restarting",
-        f"{EVICTED}; restart not counted; rank 2 has finished: all start again",
+        f"{EVICTED}; restart (not counted); rank 2 has finished, so the whole gang starts again",
     ),
     "which may have missed that all trained with the new pod": (
         replaced.runs(1).decided().after(7200).has_not_heard_yet().succeeds(0, 2),
         "",
         "Restarting",
-        f"{EVICTED}; restart not counted; replacing its pod",
+        f"{EVICTED}; restart (not counted); replacing its pod",
     ),
     "a pod that was replaced long ago does not wait": (
         long_since.hears("Preflight", attempt=3, incidents=[an_incident(2, time=TODAY)]).settled().succeeds(2),
@@ -439,19 +439,19 @@ TABLE: Table = {
         replaced.runs(1).decided().succeeds(1).settled().vanishes(1),
         "",
         "Restarting",
-        f"{EVICTED}; restart not counted; replacing its pod",
+        f"{EVICTED}; restart (not counted); replacing its pod",
     ),
     "nor does one that has finished itself": (
         replaced.runs(1).succeeds(1),
         "",
         "Restarting",
-        f"{EVICTED}; restart not counted; replacing its pod",
+        f"{EVICTED}; restart (not counted); replacing its pod",
     ),
     "where rank 0 alone counts and is done, it may end": (
         rank_zero.decided().gone().decided().runs(1).hears("Done", attempt=1).succeeds(2),
         "",
         "Restarting",
-        f"{EVICTED}; restart not counted; replacing its pod",
+        f"{EVICTED}; restart (not counted); replacing its pod",
     ),
     "but one that finishes together with the new pod has finished": (
         replaced.runs(1).hears(attempt=2).succeeds(0),
@@ -469,14 +469,14 @@ TABLE: Table = {
         a_job().running().hears().settled().deleted_by_hand(0),
         "",
         "Restarting",
-        "Rank 0 failed: PodDeleted: the pod is being deleted; restart not counted in 0.9 s",
+        "Rank 0 failed: PodDeleted: the pod is being deleted; restart (not counted) in 0.9 s",
     ),
     "a new pod that finds no place is not waited for for ever": (
         replaced.after(720),
         "-1.0/5 -1.2/5 -2.1/5",
         "Pending",
         (
-            "2 of 3 pods could be scheduled within 600 s (scheduleTimeoutSeconds): giving back what it holds, and "
+            "2 of 3 pods could be scheduled within 600 s (scheduleTimeoutSeconds): stopping all pods, and "
             "trying again in 2.0 s"
         ),
     ),
@@ -485,7 +485,7 @@ TABLE: Table = {
         waits_for_1.after(59),
         "",
         "Running",
-        "Rank 0's supervisor waits for rank 1",
+        "Rank 0's supervisor is waiting for rank 1",
     ),
     "then all pods are replaced, and its own keeps its log": (
         waits_for_1.after(60),
@@ -497,13 +497,13 @@ TABLE: Table = {
         dead_node,
         "-1.1/5",
         "Restarting",
-        f"{SILENT}; restart not counted; replacing its pod",
+        f"{SILENT}; restart (not counted); replacing its pod",
     ),
     "what was heard long ago tells of nobody who is missed now": (
         waits_for_1.hears_nothing("refused").after(60),
         "",
         "Running",
-        "Rank 0's supervisor waits for rank 1",
+        "Rank 0's supervisor is waiting for rank 1",
     ),
     "it has it also where rank 0's node is in another time": (
         supervised()
@@ -512,19 +512,19 @@ TABLE: Table = {
         .after(58),
         "",
         "Running",
-        "Rank 0's supervisor waits for rank 1",
+        "Rank 0's supervisor is waiting for rank 1",
     ),
     "the time of a pod that started later counts from there": (
         supervised().hears("Gathering", began=-300, missing=[1]).after(59),
         "",
         "Running",
-        "Rank 0's supervisor waits for rank 1",
+        "Rank 0's supervisor is waiting for rank 1",
     ),
     "in the first gathering a new supervisor has its time as well": (
         gathers.after(59),
         "",
         "Running",
-        "Rank 0's supervisor waits for rank 1",
+        "Rank 0's supervisor is waiting for rank 1",
     ),
     "and one that never comes is given up just so": (
         gathers.after(60),
@@ -536,13 +536,13 @@ TABLE: Table = {
         gathers.after(60).node_has("node-1", "is not ready: silent"),
         "-1.1/5",
         "Restarting",
-        f"{SILENT}; restart not counted; replacing its pod",
+        f"{SILENT}; restart (not counted); replacing its pod",
     ),
     "an image that took long to come takes nothing of that time": (
         a_job(nodes=2).created().runs(0).hears("Gathering", missing=[1]).after(300).runs(1).after(59),
         "",
         "Running",
-        "Rank 0's supervisor waits for rank 1",
+        "Rank 0's supervisor is waiting for rank 1",
     ),
     "nobody is given up while rank 0 itself has said nothing": (
         a_job(nodes=3).running().hears_nothing("nothing listens there").after(1e6),
@@ -554,7 +554,7 @@ TABLE: Table = {
         new_first.hears("Gathering", missing=[1]).after(59),
         "",
         "Restarting",
-        "Rank 0's supervisor waits for rank 1",
+        "Rank 0's supervisor is waiting for rank 1",
     ),
     "and one whose pod does not run is not missed": (
         replaced.hears("Gathering", began=-300, missing=[1]).after(300),

@@ -20,7 +20,7 @@ last_time = a_job(nodes=3, finishTimeoutSeconds=60, restart={"maxRestarts": 0}).
 NO_NODE = "rank 0 and 1 more: waiting to be scheduled"
 done_and_gone = two.running().succeeds(0).settled().vanishes(0)
 TOLD = "Rank 0 failed, one of several at the same moment: PodDeleted: exit code 0"
-LINGERS = "Rank 2 failed: Stalled: has not finished 60 s after the other ranks (finishTimeoutSeconds)"
+LINGERS = "Rank 2 failed: Stalled: did not finish within 60 s of the other ranks (finishTimeoutSeconds)"
 TABLE: Table = {
     # how it comes up
     "a new job gets its Service and all its pods in one round": (
@@ -82,13 +82,13 @@ TABLE: Table = {
         two.running().deleted_by_hand(0, 1).after(2).succeeds(0, 1),
         "",
         "Restarting",
-        f"{TOLD} (1 more rank failed with it); restart not counted in 0.9 s",
+        f"{TOLD} (1 more rank failed with it); restart (not counted) in 0.9 s",
     ),
     "nor if that is in doubt, since clocks differ": (
         two.running().succeeds(0, 1).after(4).lingers(0, 1).deleted_by_hand(0, 1),
         "",
         "Restarting",
-        f"{TOLD} (1 more rank failed with it); restart not counted in 0.9 s",
+        f"{TOLD} (1 more rank failed with it); restart (not counted) in 0.9 s",
     ),
     "but not as long as one has another exit code": (
         two.running().succeeds(0).fails(1, message="ValueError: no"),
@@ -143,7 +143,7 @@ TABLE: Table = {
         two.running().succeeds(0).vanishes(0),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: PodDeleted: the pod vanished; restart not counted in 0.9 s",
+        "Rank 0 failed: PodDeleted: the pod vanished; restart (not counted) in 0.9 s",
     ),
     "a rank that fails takes those along that have finished": (
         done_and_gone.fails(1, message="ValueError: no").decided().gone().after(1),
@@ -187,27 +187,27 @@ TABLE: Table = {
         "!1.1 -1.0/5 -1.2/5",
         "Restarting",
         (
-            "Rank 1 failed, one of several at the same moment: Stalled: has not finished 60 s after the other ranks "
-            "(finishTimeoutSeconds) (1 more rank failed with it); restart 1 of 6 in 0.0 s"
+            "Rank 1 failed, one of several at the same moment: Stalled: did not finish within 60 s of the other "
+            "ranks (finishTimeoutSeconds) (1 more rank failed with it); restart 1 of 6 in 0.0 s"
         ),
     ),
     "an operator that died before it stopped the rank does it then": (
         lingered.said(),
         "!1.2 -1.0/5 -1.1/5",
         "Restarting",
-        "Waiting for 1 pod of the last attempt to end",
+        "Waiting for 1 pod of the previous attempt to stop",
     ),
     "its end is waited for, its grace and a little more": (
         lingered.decided().after(39.9),
         "",
         "Restarting",
-        "Waiting for 1 pod of the last attempt to end",
+        "Waiting for 1 pod of the previous attempt to stop",
     ),
     "then it is deleted: its node may be lost": (
         lingered.decided().after(40),
         "-1.2/5",
         "Restarting",
-        "Waiting for 1 pod of the last attempt to end",
+        "Waiting for 1 pod of the previous attempt to stop",
     ),
     "once it has ended, however, all start again": (
         lingered.decided().former_fails(2, code=0).gone(),
@@ -231,13 +231,13 @@ TABLE: Table = {
         last_time.succeeds(0, 1).after(60),
         "!1.2",
         "Running",
-        f"Stopping 1 pod: {LINGERS}; no restart left out of 0 (maxRestarts)",
+        f"Stopping 1 pod: {LINGERS}; no restarts left (maxRestarts: 0)",
     ),
     "and stays when the job has failed": (
         last_time.succeeds(0, 1).after(60).decided().gone().decided(),
         "",
         "Failed",
-        f"{LINGERS}; no restart left out of 0 (maxRestarts)",
+        f"{LINGERS}; no restarts left (maxRestarts: 0)",
     ),
     "a job of which no rank has finished may take for ever": (
         hurried.after(1e6),
@@ -286,13 +286,13 @@ TABLE: Table = {
         rank_zero.deleted_by_hand(0).succeeds(0),
         "-1.1/5 -1.2/5",
         "Restarting",
-        "Rank 0 failed: PodDeleted: exit code 0; restart not counted in 0.9 s",
+        "Rank 0 failed: PodDeleted: exit code 0; restart (not counted) in 0.9 s",
     ),
     "or because another was, and all save together": (
         rank_zero.deleted_by_hand(2).after(2).succeeds(0),
         "-1.0/full -1.1/full",
         "Restarting",
-        "Rank 2 failed: PodDeleted: the pod is being deleted; restart not counted in 0.9 s",
+        "Rank 2 failed: PodDeleted: the pod is being deleted; restart (not counted) in 0.9 s",
     ),
     "where rank 0 is enough, it is so although its pod has gone": (
         a_job(nodes=3).running().succeeds(0).settled().vanishes(0).asks(successPolicy="RankZero"),

@@ -49,7 +49,7 @@ def test_when_the_policy_comes_and_goes(moment: Moment, expected: str) -> None:
 
 def test_a_policy_that_was_deleted_is_recreated_and_said_to_be_unless_the_gang_runs_all_the_same() -> None:
     starts, runs = (one.has(NETWORK_POLICY) for one in (closed.created(), closed.running()))
-    assert verdict(starts) == ("policy", "Starting", "Setting the NetworkPolicy right")
+    assert verdict(starts) == ("policy", "Starting", "Updating the NetworkPolicy")
     assert verdict(runs) == ("policy", "Running", "2 nodes running")
     assert runs.decision.status is None
 
@@ -68,7 +68,7 @@ def test_it_is_not_replaced_while_a_pod_lives() -> None:
         .decided()
         .asks(suspend=False, network={"policy": "Enabled", "statusPort": 12345})
     )
-    assert verdict(ending) == ("", "Suspending", "Waiting for 2 pods of the last attempt to end")
+    assert verdict(ending) == ("", "Suspending", "Waiting for 2 pods of the previous attempt to stop")
     assert plan(ending.decided().gone()) == "-policy"
 
 

@@ -17,10 +17,10 @@ asking = a_job(nodes=2, scheduling={"schedulingPolicy": {"gang": {}}})
 OWN = {"spec": {**TEMPLATE["spec"], "schedulingGroup": {"podGroupName": "mine"}}}
 FEW = "minCount (2) cannot be satisfied: 0 scheduled, 1 remaining"
 FULL = "0/4 nodes are available: 4 Insufficient cpu"
-SILENT = "has said nothing: is it running, and does its queue exist?"
+SILENT = "has reported nothing: check that it is running, and that its queue exists"
 NO_EFFECT = (
     "spec.scheduling has no effect on this attempt: when it started, the cluster served no PodGroups "
-    "(scheduling.k8s.io/v1beta1), or did not let the operator make them"
+    "(scheduling.k8s.io/v1beta1), or did not permit the operator to create them"
 )
 
 OF_VOLCANO: dict[str, Any] = {
@@ -142,7 +142,7 @@ TABLE: Table = {
         a_job(nodes=4, elastic={"minNodes": 2}).grouped().created().placed(0, 1).settled().after(120),
         "-1.0/5 -1.1/5 -1.2/5 -1.3/5",
         "Restarting",
-        "2 of 4 pods could be scheduled within 120 s: going on with those",
+        "2 of 4 pods could be scheduled within 120 s: continuing with these",
     ),
     "who asks for what the cluster has not is told": (
         asking.created(),

@@ -19,10 +19,10 @@ stopped = preempted.decided().gone()
 FULL = "insufficient unused quota for cpu in flavor default, 2 more needed"
 NO_KUEUE = (
     "The label kueue.x-k8s.io/queue-name names a queue, but the cluster does not serve Kueue's Workloads "
-    "(kueue.x-k8s.io/v1beta2), or does not let the operator make them: install Kueue, or remove the label"
+    "(kueue.x-k8s.io/v1beta2), or does not permit the operator to create them: install Kueue, or remove the label"
 )
-NEW = "Waiting in the queue: QueueEntered: the queue has not looked at it yet"
-CHANGED = "QueueChanged: the job asks for something else than it was admitted with"
+NEW = "Waiting in the queue: QueueEntered: the queue has not processed the job yet"
+CHANGED = "QueueChanged: the job no longer requests what it was admitted with"
 LARGER = {"spec": {"containers": [{**TEMPLATE["spec"]["containers"][0], "resources": {"requests": {"cpu": "4"}}}]}}
 
 TABLE: Table = {
@@ -221,13 +221,13 @@ TABLE: Table = {
         running.settled().dequeued_by_hand().decided(),
         "-1.0/full -1.1/full",
         "Queued",
-        "Waiting for 2 pods to save and stop: QueueEntered: the queue has not looked at it yet",
+        "Waiting for 2 pods to save and stop: QueueEntered: the queue has not processed the job yet",
     ),
     "or cannot ask": (
         running.settled().dequeued_by_hand().refused("Forbidden", "no"),
         "-1.0/full -1.1/full",
         "Queued",
-        "Waiting for 2 pods to save and stop: QueueChanged: its place in the queue was deleted",
+        "Waiting for 2 pods to save and stop: QueueChanged: the job's Workload was deleted",
     ),
     "a gang that gets a queue while it runs goes on until the queue has spoken": (
         plain.running().settled().queues(),
@@ -240,7 +240,7 @@ TABLE: Table = {
         a_job(nodes=3).queues().decided().admitted().running().settled().asks(nodes=2),
         "-1.0/full -1.1/full -1.2/full",
         "Restarting",
-        "From 3 to 2 nodes",
+        "Resizing from 3 to 2 nodes",
     ),
     "and not before": (
         three.decided().admitted().running().settled().asks(nodes=2).decided().gone(),

@@ -178,7 +178,7 @@ def test_a_report_about_another_node_is_no_proof_of_where_a_rank_is() -> None:
 def test_a_stall_names_the_machine_of_the_node_that_is_to_blame() -> None:
     stall = {"node": 2, "rank": 1, "message": "rank 1 (node 2) did not enter the collective: it is stopped"}
     said = ordered.hears("Stalled", order=[0, 2, 1], stall=stall).decided().status.message
-    assert said == f"No step finishes any more: {stall['message']} (Kubernetes node node-2)"
+    assert said == f"Training has stalled: {stall['message']} (Kubernetes node node-2)"
 
 
 def test_nothing_is_left_to_do_once_all_are_told() -> None:

@@ -8,7 +8,7 @@ from .tables import Table, rows, verdict
 two = a_job(nodes=2, restart={"maxRestarts": 0}).marked("").running()
 succeeded = two.succeeds(0, 1).settled()
 failed = two.fails(1).settled().gone().settled()
-DONE = "The job had finished and came back without its status: it does not run again"
+DONE = "The job had finished before it was restored without its status; it does not run again"
 OWN = "mz9bf"
 OTHERS = "Succeeded 72tth"
 BEGINS = "service +1.0 +1.1", "Pending", "Creating 2 pods"

@@ -60,31 +60,31 @@ TABLE: Table = {
         sick_node.fails(0, code=64),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: Application: exit code 64; restart not counted in 0.0 s",
+        "Rank 0 failed: Application: exit code 64; restart (not counted) in 0.0 s",
     ),
     "and the last of them": (
         sick_node.fails(0, code=78),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: Application: exit code 78; restart not counted in 0.0 s",
+        "Rank 0 failed: Application: exit code 78; restart (not counted) in 0.0 s",
     ),
     "but not what is below": (
         sick_node.fails(0, code=63),
         "-1.1/5",
         "Running",
-        "Stopping 1 pod: Rank 0 failed: Application: exit code 63; no restart left out of 0 (maxRestarts)",
+        "Stopping 1 pod: Rank 0 failed: Application: exit code 63; no restarts left (maxRestarts: 0)",
     ),
     "nor what is above": (
         sick_node.fails(0, code=79),
         "-1.1/5",
         "Running",
-        "Stopping 1 pod: Rank 0 failed: Application: exit code 79; no restart left out of 0 (maxRestarts)",
+        "Stopping 1 pod: Rank 0 failed: Application: exit code 79; no restarts left (maxRestarts: 0)",
     ),
     "one of several is enough": (
         ruled(rule(FREE, exitCodes=among(3, *range(10, 13), 20))).fails(0, code=11),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: Application: exit code 11; restart not counted in 0.0 s",
+        "Rank 0 failed: Application: exit code 11; restart (not counted) in 0.0 s",
     ),
     "all but those that a rule names": (
         ruled(rule(FAIL, exitCodes=other_than(3))).fails(0, code=4),
@@ -133,7 +133,7 @@ TABLE: Table = {
         ruled(rule(FREE, exitCodes=among(139))).fails(0, code=139),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: Application: killed by SIGSEGV; restart not counted in 0.0 s",
+        "Rank 0 failed: Application: killed by SIGSEGV; restart (not counted) in 0.0 s",
     ),
     # by cause
     "a cause that a rule names is what it says": (
@@ -158,7 +158,7 @@ TABLE: Table = {
         no_disruption.deleted_by_hand(1),
         "-1.0/full",
         "Restarting",
-        "Rank 1 failed: PodDeleted: the pod is being deleted; restart not counted in 0.0 s",
+        "Rank 1 failed: PodDeleted: the pod is being deleted; restart (not counted) in 0.0 s",
     ),
     "a rule lets a job try again where it would not by default": (
         ruled(rule(RESTART, causes=["ConfigError"])).reports(0, cause="ConfigError", message="no data yet"),
@@ -171,7 +171,7 @@ TABLE: Table = {
         all_fields.fails(0, code=139),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: Application: killed by SIGSEGV; restart not counted in 0.0 s",
+        "Rank 0 failed: Application: killed by SIGSEGV; restart (not counted) in 0.0 s",
     ),
     "the cause does not": (
         all_fields.fails(0, code=139, reason="OOMKilled"),
@@ -195,7 +195,7 @@ TABLE: Table = {
         ordered.fails(0, code=3),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: Application: exit code 3; restart not counted in 0.0 s",
+        "Rank 0 failed: Application: exit code 3; restart (not counted) in 0.0 s",
     ),
     "and the second where the first does not": (
         ordered.fails(0, code=4),
@@ -219,7 +219,7 @@ TABLE: Table = {
         ruled(rule(RESTART, exitCodes=among(3)), maxRestarts=0).fails(0, code=3),
         "-1.1/5",
         "Running",
-        "Stopping 1 pod: Rank 0 failed: Application: exit code 3; no restart left out of 0 (maxRestarts)",
+        "Stopping 1 pod: Rank 0 failed: Application: exit code 3; no restarts left (maxRestarts: 0)",
     ),
     "a run that has diverged is not tried again": (
         ruled(rule(RESTART, causes=["Application"])).reports(0, cause="Diverged", message="the loss is NaN"),
@@ -243,7 +243,7 @@ TABLE: Table = {
         ruled().reports(0, cause="StorageUnavailable", message="stale file handle"),
         "-1.1/5",
         "Restarting",
-        "Rank 0 failed: StorageUnavailable: stale file handle; restart not counted in 0.0 s",
+        "Rank 0 failed: StorageUnavailable: stale file handle; restart (not counted) in 0.0 s",
     ),
     "those that cannot be used are not": (
         ruled().reports(0, cause="CheckpointUnusable", message="its format is 2"),

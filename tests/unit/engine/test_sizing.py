@@ -27,18 +27,18 @@ gang = a_job(nodes=2, scheduleTimeoutSeconds=100)
 given_back = gang.created().placed(1).after(120).decided()
 
 STUCK = (
-    "1 of 2 pods running; rank 1: waiting for its volumes and network; not all were running within 300 s (3 times "
-    "scheduleTimeoutSeconds): giving back what it holds, and trying again in 0.9 s"
+    "1 of 2 pods running; rank 1: waiting for its volumes and network; not all pods were running within 300 s (3 "
+    "times scheduleTimeoutSeconds): stopping all pods, and trying again in 0.9 s"
 )
 SHORT = "1 of 2 pods could be scheduled within 100 s (scheduleTimeoutSeconds)"
-GIVEN_BACK = f"{SHORT}: giving back what it holds, and trying again in 0.9 s"
+GIVEN_BACK = f"{SHORT}: stopping all pods, and trying again in 0.9 s"
 TABLE: Table = {
     # another size
     "another number of nodes ends the gang with the time to save": (
         two.running().asks(nodes=3),
         "-1.0/full -1.1/full",
         "Restarting",
-        "From 2 to 3 nodes",
+        "Resizing from 2 to 3 nodes",
     ),
     "and starts it again with the new size": (
         two.running().asks(nodes=3).decided().gone(),
@@ -62,7 +62,7 @@ TABLE: Table = {
         two.running().asks(nodes=3).decided().asks(nodes=2),
         "",
         "Restarting",
-        "From 3 to 2 nodes",
+        "Resizing from 3 to 2 nodes",
     ),
     "a failure is told and counted before the size changes": (
         two.running().fails(1, message="ValueError: no").asks(nodes=3),
@@ -74,13 +74,13 @@ TABLE: Table = {
         two.running().fails(1, message="ValueError: no").asks(nodes=3).decided(),
         "",
         "Restarting",
-        "From 2 to 3 nodes",
+        "Resizing from 2 to 3 nodes",
     ),
     "a gang that waits for its nodes is resized at once": (
         a_job(nodes=3).created().placed(0, 1).asks(nodes=2),
         "-1.0/full -1.1/full -1.2/full",
         "Restarting",
-        "From 3 to 2 nodes",
+        "Resizing from 3 to 2 nodes",
     ),
     # an elastic gang, smaller
     "an elastic gang waits for its places": (
@@ -93,7 +93,7 @@ TABLE: Table = {
         three.created().placed(0, 2).after(60),
         "-1.0/5 -1.1/5 -1.2/5",
         "Restarting",
-        "2 of 3 pods could be scheduled within 60 s: going on with those",
+        "2 of 3 pods could be scheduled within 60 s: continuing with these",
     ),
     "in ranks without a gap": (
         three.created().placed(0, 2).after(60).ready_again(),
@@ -135,13 +135,13 @@ TABLE: Table = {
         three.running().node_dies(1).settled().gone_but(1).after(41).settled().placed(0, 2).after(60),
         "-2.0/5 -2.1/5 -2.2/5",
         "Restarting",
-        "2 of 3 pods could be scheduled within 60 s: going on with those",
+        "2 of 3 pods could be scheduled within 60 s: continuing with these",
     ),
     "and twice where it has to": (
         one.created().placed(0, 1).after(60).ready_again().settled().placed(1).after(60),
         "-2.0/5 -2.1/5",
         "Restarting",
-        "1 of 2 pods could be scheduled within 60 s: going on with those",
+        "1 of 2 pods could be scheduled within 60 s: continuing with these",
     ),
     # and larger again
     "a gang that runs with fewer looks out for what it lacks": (
@@ -172,13 +172,13 @@ TABLE: Table = {
         small.placed(2).after(5),
         "-2.0/full -2.1/full -2.2/full",
         "Restarting",
-        "From 2 to 3 nodes",
+        "Resizing from 2 to 3 nodes",
     ),
     "an operator that died before it deleted the smaller one leaves it the time to save as well": (
         small.placed(2).after(5).said(),
         "-2.0/full -2.1/full -2.2/full",
         "Restarting",
-        "Waiting for 3 pods of the last attempt to end",
+        "Waiting for 3 pods of the previous attempt to stop",
     ),
     "with all of them": (
         small.placed(2).after(5).ready_again(),
@@ -196,7 +196,7 @@ TABLE: Table = {
         tiny.placed(2).after(60),
         "-2.0/full -2.1/full -2.2/full",
         "Restarting",
-        "From 1 to 2 nodes",
+        "Resizing from 1 to 2 nodes",
     ),
     "a place that was found long ago says nothing about the one that was found last": (
         tiny.placed(2).after(30).placed(1).after(4),
@@ -208,7 +208,7 @@ TABLE: Table = {
         tiny.placed(2).after(30).placed(1).after(5),
         "-2.0/full -2.1/full -2.2/full",
         "Restarting",
-        "From 1 to 3 nodes",
+        "Resizing from 1 to 3 nodes",
     ),
     "it waits no longer since another has been found meanwhile": (
         tinier.placed(2).after(30).placed(1).after(29),
@@ -220,7 +220,7 @@ TABLE: Table = {
         tinier.placed(2).after(30).placed(1).after(30),
         "-2.0/full -2.1/full -2.2/full -2.3/full",
         "Restarting",
-        "From 1 to 3 nodes",
+        "Resizing from 1 to 3 nodes",
     ),
     "a place that goes before the gang has grown is none": (
         tiny.placed(2).node_dies(2).after(60),
@@ -280,13 +280,13 @@ TABLE: Table = {
         still,
         "",
         "Stalled",
-        "No step finishes any more: rank 1 is stopped (Kubernetes node node-1); the gang cannot grow: exceeded quota",
+        "Training has stalled: rank 1 is stopped (Kubernetes node node-1); the gang cannot grow: exceeded quota",
     ),
     "also while another operator has not heard yet whether it still does": (
         still.settled().has_not_heard_yet().decided().settled(),
         "",
         "Stalled",
-        "No step finishes any more: rank 1 is stopped (Kubernetes node node-1); the gang cannot grow: exceeded quota",
+        "Training has stalled: rank 1 is stopped (Kubernetes node node-1); the gang cannot grow: exceeded quota",
     ),
     "and is tried again when it is time": (
         small.vanishes(2).refused("QuotaExceeded", "exceeded quota").after(5),
@@ -353,19 +353,19 @@ TABLE: Table = {
         three.running().asks(nodes=2),
         "-1.0/full -1.1/full -1.2/full",
         "Restarting",
-        "From 3 to 2 nodes",
+        "Resizing from 3 to 2 nodes",
     ),
     "so is a gang that may not be as small any more": (
         tiny.asks(elastic={"minNodes": 2}),
         "-2.0/full -2.1/full -2.2/full",
         "Restarting",
-        "From 1 to 3 nodes",
+        "Resizing from 1 to 3 nodes",
     ),
     "or not elastic any more": (
         small.asks(elastic=None),
         "-2.0/full -2.1/full -2.2/full",
         "Restarting",
-        "From 2 to 3 nodes",
+        "Resizing from 2 to 3 nodes",
     ),
     "a resumed gang tries with all": (
         small.suspended().asks(suspend=False),
@@ -408,7 +408,7 @@ TABLE: Table = {
         given_back.after(9),
         "",
         "Pending",
-        "Waiting for 2 pods of the last attempt to end",
+        "Waiting for 2 pods of the previous attempt to stop",
     ),
     "one that holds nothing is in nobody's way": (
         gang.created().after(1e6),
@@ -450,13 +450,13 @@ TABLE: Table = {
         gang.running().fails(0).ready_again().settled().placed(1).after(120),
         "-2.0/5 -2.1/5",
         "Pending",
-        f"{SHORT}: giving back what it holds, and trying again in 2.0 s",
+        f"{SHORT}: stopping all pods, and trying again in 2.0 s",
     ),
     "an elastic gang goes on with what it has instead": (
         a_job(nodes=2, scheduleTimeoutSeconds=100, elastic={}).created().placed(1).after(120),
         "-1.0/5 -1.1/5",
         "Restarting",
-        "1 of 2 pods could be scheduled within 120 s: going on with those",
+        "1 of 2 pods could be scheduled within 120 s: continuing with these",
     ),
 }
 

@@ -99,9 +99,9 @@ recreated = trained(restart={"mode": "Recreate"}).fails(1).restarted()
 forbidden = trained(restart=FORBIDDEN)
 kept = trained(restart=FORBIDDEN, cleanPodPolicy="None")
 SAID = (
-    "Attempt 2 started over: its first step is 1, and step 12400 was finished before. 12400 steps (about 1h40m) are "
-    "lost, and what is saved now may replace what was saved before. Have the program load its last checkpoint when "
-    "it starts"
+    "Attempt 2 started over: its first step is 1, although step 12400 had finished before. That loses 12400 steps "
+    "(about 1h40m), and new checkpoints may overwrite older ones. Make the program load its last checkpoint when it "
+    "starts"
 )
 TABLE: Table = {
     "first the incident is charged": (
@@ -235,11 +235,11 @@ CONDITIONS: dict[str, tuple[Moment, tuple[str, str, str] | None]] = {
     ),
     "not any more once one goes on": (
         at(over.settled(), 3, 4, 5),
-        ("False", "WentOn", "The last attempt went on"),
+        ("False", "WentOn", "The last attempt did not start over"),
     ),
     "nor once it is known better": (
         at(over.settled(), 2, 12_001, 12_050),
-        ("False", "WentOn", "The last attempt went on"),
+        ("False", "WentOn", "The last attempt did not start over"),
     ),
     "of a job that has ended since": (over.settled().succeeds(0, 1), ("True", "StartedOver", SAID)),
 }
@@ -261,7 +261,7 @@ def test_what_a_rank_told_as_it_failed_counts_too() -> None:
     early = at(a_job(nodes=2).running().hears().settled(), 1, 1, 90).settled()
     progress = {"attempt": 2, "firstStep": 1, "step": 3}
     anew = early.hears(attempt=2, incidents=[killed(1) | {"step": 120}], progress=progress).settled()
-    assert "120 steps are lost" in anew.condition(ConditionType.STARTED_OVER).message
+    assert "That loses 120 steps, and" in anew.condition(ConditionType.STARTED_OVER).message
 
 
 def test_the_last_checkpoint_is_remembered_though_it_is_lost_with_its_pod() -> None:
@@ -270,7 +270,7 @@ def test_the_last_checkpoint_is_remembered_though_it_is_lost_with_its_pod() -> N
     anew = first.fails(1).restarted()
     assert anew.status.checkpoint is None
     condition = at(anew, 2, 1, 3, begins="NothingSaved").decided().condition(ConditionType.STARTED_OVER)
-    assert "A checkpoint of step 50 was not loaded" in condition.message
+    assert "The checkpoint of step 50 was not loaded" in condition.message
 
 
 def test_a_job_that_fails_by_such_a_rule_says_so_to_the_end() -> None:

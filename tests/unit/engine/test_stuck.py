@@ -22,40 +22,40 @@ TABLE: Table = {
         two.running().node_dies(1),
         "-1.0/5 -1.1/5",
         "Restarting",
-        f"Rank 1 failed: {LOST}; restart not counted in 0.0 s",
+        f"Rank 1 failed: {LOST}; restart (not counted) in 0.0 s",
     ),
     "a pod that is about to go anyway is not deleted again": (
         two.running().node_dies(1).after(21),
         "-1.0/5",
         "Restarting",
-        f"Rank 1 failed: {LOST}; restart not counted in 0.0 s",
+        f"Rank 1 failed: {LOST}; restart (not counted) in 0.0 s",
     ),
     "the node tells more, where one may ask it": (
         two.running().node_dies(1).node_has("node-1", "is not ready: Kubelet stopped posting node status."),
         "-1.0/5 -1.1/5",
         "Restarting",
         (
-            "Rank 1 failed: NodeLost: Kubernetes node node-1: is not ready: Kubelet stopped posting node status.; "
-            "restart not counted in 0.0 s"
+            "Rank 1 failed: NodeLost: Kubernetes node node-1 is not ready: Kubelet stopped posting node status.; "
+            "restart (not counted) in 0.0 s"
         ),
     ),
     "also of a pod of which nobody else says why it goes": (
         two.running().deleted_by_hand(1).node_has("node-1", "is gone"),
         "-1.0/5",
         "Restarting",
-        "Rank 1 failed: NodeLost: Kubernetes node node-1: is gone; restart not counted in 0.0 s",
+        "Rank 1 failed: NodeLost: Kubernetes node node-1 is gone; restart (not counted) in 0.0 s",
     ),
     "the problem of another node is none": (
         two.running().deleted_by_hand(1).node_has("node-0", "is gone"),
         "-1.0/full",
         "Restarting",
-        "Rank 1 failed: PodDeleted: the pod is being deleted; restart not counted in 0.0 s",
+        "Rank 1 failed: PodDeleted: the pod is being deleted; restart (not counted) in 0.0 s",
     ),
     "its pod may still run until it is overdue": (
         lost_node.after(14),
         "",
         "Restarting",
-        "Waiting for 1 pod of the last attempt to end",
+        "Waiting for 1 pod of the previous attempt to stop",
     ),
     "and is not waited for after that, although it never goes": (
         lost_node.after(15),
@@ -91,7 +91,7 @@ TABLE: Table = {
         a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0, message="boom").decided().overdue(1),
         "",
         "Failed",
-        "Rank 0 failed: Application: boom; no restart left out of 0 (maxRestarts)",
+        "Rank 0 failed: Application: boom; no restarts left (maxRestarts: 0)",
     ),
     "and be suspended": (
         two.running().asks(suspend=True).decided().overdue(1),
@@ -104,7 +104,7 @@ TABLE: Table = {
         permitted.after(14),
         "",
         "Restarting",
-        "Waiting for 1 pod of the last attempt to end",
+        "Waiting for 1 pod of the previous attempt to stop",
     ),
     "one that is overdue is, where that is permitted": (
         permitted.after(15),
@@ -140,7 +140,7 @@ TABLE: Table = {
         .allows(force_delete_lost_pods=True),
         "-1.1/0",
         "Failed",
-        "Rank 0 failed: Application: boom; no restart left out of 0 (maxRestarts)",
+        "Rank 0 failed: Application: boom; no restarts left (maxRestarts: 0)",
     ),
 }
 

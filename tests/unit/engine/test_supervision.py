@@ -25,7 +25,7 @@ LOST_LEADER = "Rank 0 failed: PeerLost: rank 0's supervisor has not answered the
 three = a_job(nodes=3).running().hears().settled().hears_nothing("refused").after(30)
 comes_late = three.asks_another("Gathering").vanishes(2).decided(2)
 unled = silent.after(30).settled().asks_another("Gathering")
-STANDS = "No step finishes any more: rank 1 is stopped (state T) (Kubernetes node node-1)"
+STANDS = "Training has stalled: rank 1 is stopped (state T) (Kubernetes node node-1)"
 TABLE: Table = {
     # stalled
     "a gang that stands still is stalled, and its supervisors will see to it": (stands, "", "Stalled", STANDS),
@@ -34,7 +34,7 @@ TABLE: Table = {
         gang.hears("Stalled", stall={"message": ""}),
         "",
         "Stalled",
-        "No step finishes any more: its supervisors are looking for the reason",
+        "Training has stalled: the supervisors are looking for the reason",
     ),
     "what they do about it is a restart like any other": (
         stands.settled().hears("Gathering", attempt=2, incidents=[answered]),
@@ -58,7 +58,7 @@ TABLE: Table = {
         stands.settled().asks(activeDeadlineSeconds=1).after(1).decided(),
         "",
         "Running",
-        "Stopping 2 pods: The job was active for 1 s (activeDeadlineSeconds)",
+        "Stopping 2 pods: The job was active for longer than 1 s (activeDeadlineSeconds)",
     ),
     "nor is one that is suspended": (
         stands.settled().asks(suspend=True),
@@ -135,7 +135,7 @@ TABLE: Table = {
         "-1.0/5",
         "Restarting",
         (
-            "Rank 0 failed: NodeLost: Kubernetes node node-0 is not ready: silent; restart not counted; "
+            "Rank 0 failed: NodeLost: Kubernetes node node-0 is not ready: silent; restart (not counted); "
             "replacing its pod"
         ),
     ),
@@ -174,7 +174,7 @@ TABLE: Table = {
         diverges,
         "",
         "Running",
-        "2 nodes running; the loss has been NaN since step 118 or before",
+        "2 nodes running; the loss has been NaN since step 118 or earlier",
     ),
     "with the step at which it was first read where the supervisor does not say since when": (
         gang.hears(progress={"step": 7, "loss": "Infinity"})
@@ -182,7 +182,7 @@ TABLE: Table = {
         .hears(progress={"step": 9, "loss": "-Infinity"}),
         "",
         "Running",
-        "2 nodes running; the loss has been -Infinity since step 7 or before",
+        "2 nodes running; the loss has been -Infinity since step 7 or earlier",
     ),
     "until it is one again": (diverges.settled().hears(progress=SOME), "", "Running", "2 nodes running"),
     "progress is no news": (trains, "", "Running", "2 nodes running"),
@@ -190,7 +190,7 @@ TABLE: Table = {
         gang.hears("Gathering", missing=[1]),
         "",
         "Running",
-        "Rank 0's supervisor waits for rank 1",
+        "Rank 0's supervisor is waiting for rank 1",
     ),
     "while a new job comes up its pods tell more than its supervisors": (
         a_job(nodes=2).created().runs(0).hears("Gathering", missing=[1]),
@@ -270,7 +270,7 @@ def test_since_when_the_loss_is_not_finite_stays_as_it_was_read_first() -> None:
     status = later.settled().status
     assert status.progress is not None
     assert (status.progress.loss, status.progress.loss_not_finite, status.progress.step) == (None, "NaN", 300)
-    assert later.condition(ConditionType.LOSS_NOT_FINITE).message == "The loss has been NaN since step 118 or before"
+    assert later.condition(ConditionType.LOSS_NOT_FINITE).message == "The loss has been NaN since step 118 or earlier"
 
 
 OTHER_WORDS: dict[str, Moment] = {

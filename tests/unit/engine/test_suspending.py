@@ -85,7 +85,7 @@ TABLE: Table = {
         losing.suspended(),
         "",
         "Suspended",
-        f"{NOTHING_RUNS}; then it starts over: its checkpoint.path is on no volume that outlives its pods",
+        f"{NOTHING_RUNS}; then it starts over: its checkpoint.path is not on a volume that outlives its pods",
     ),
     "one that has not started has nothing to lose": (
         a_job(checkpoint={"path": "/out"}, suspend=True),
@@ -140,7 +140,7 @@ TABLE: Table = {
         rank_zero.asks(suspend=True).said().succeeds(0).decided().asks(suspend=False),
         "-1.0/full",
         "Pending",
-        "Waiting for 1 pod of the last attempt to end",
+        "Waiting for 1 pod of the previous attempt to stop",
     ),
     "nor where an image has to be named first": (
         saved_with_0.nameless().asks(suspend=False).decided(2).with_image(),
@@ -159,13 +159,13 @@ TABLE: Table = {
         suspending.asks(suspend=False),
         "",
         "Pending",
-        "Waiting for 2 pods of the last attempt to end",
+        "Waiting for 2 pods of the previous attempt to stop",
     ),
     "and creates nothing before the stopped pods are gone": (
         suspending.asks(suspend=False).decided(2),
         "",
         "Pending",
-        "Waiting for 2 pods of the last attempt to end",
+        "Waiting for 2 pods of the previous attempt to stop",
     ),
     "and then the whole gang, not the missing part of the old one": (
         suspending.asks(suspend=False).decided().gone(),
@@ -183,7 +183,7 @@ TABLE: Table = {
         suspending.nameless().asks(suspend=False).decided(2).with_image(),
         "",
         "Pending",
-        "Waiting for 2 pods of the last attempt to end",
+        "Waiting for 2 pods of the previous attempt to stop",
     ),
     "a backoff is over with the suspension, called off or not": (
         a_job(nodes=2, restart={"backoffSeconds": 200})
@@ -216,7 +216,7 @@ TABLE: Table = {
         limited.running().asks(suspend=True).decided().after(1000).asks(suspend=False),
         "",
         "Pending",
-        "Waiting for 2 pods of the last attempt to end",
+        "Waiting for 2 pods of the previous attempt to stop",
     ),
     "a resumed job has its whole time": (
         limited.running().suspended().after(1000).asks(suspend=False).running().after(59),
@@ -244,7 +244,7 @@ TABLE: Table = {
         a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0, message="boom").decided().asks(suspend=True),
         "",
         "Running",
-        "Stopping 1 pod: Rank 0 failed: Application: boom; no restart left out of 0 (maxRestarts)",
+        "Stopping 1 pod: Rank 0 failed: Application: boom; no restarts left (maxRestarts: 0)",
     ),
 }
 

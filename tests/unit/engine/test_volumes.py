@@ -9,7 +9,7 @@ from .builders import a_job
 
 CLAIM = {"persistentVolumeClaim": {"claimName": "out"}}
 EMPTY = {"emptyDir": {}}
-NOWHERE = "its checkpoint.path is on no volume that outlives its pods"
+NOWHERE = "its checkpoint.path is not on a volume that outlives its pods"
 NEITHER = "it has neither a checkpoint nor a volume that outlives its pods"
 MOUNTS = [{"name": "claim", "mountPath": "/data/"}, {"name": "empty", "mountPath": "/data/scratch"}]
 VOLUMES = [{"name": "claim", **CLAIM}, {"name": "empty", **EMPTY}, {"name": "settings", "configMap": {"name": "s"}}]
@@ -19,8 +19,8 @@ VOLUMES = [{"name": "claim", **CLAIM}, {"name": "empty", **EMPTY}, {"name": "set
     ("checkpoint", "mounts", "said"),
     [
         ({"path": "/out"}, [], NOWHERE),
-        ({"path": "/out", "volume": EMPTY}, [], "its checkpoint.volume goes with its pods"),
-        ({"path": "/out", "volume": {"ephemeral": {}}}, [], "its checkpoint.volume goes with its pods"),
+        ({"path": "/out", "volume": EMPTY}, [], "its checkpoint.volume is deleted with its pods"),
+        ({"path": "/out", "volume": {"ephemeral": {}}}, [], "its checkpoint.volume is deleted with its pods"),
         ({"path": "/out", "volume": CLAIM}, [], ""),
         ({"path": "/out", "volume": {"nfs": {"server": "s", "path": "/"}}}, [], ""),
         ({"path": "/data/out"}, MOUNTS, ""),

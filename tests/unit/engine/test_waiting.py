@@ -50,7 +50,7 @@ TABLE: Table = {
         "Starting",
         (
             f"0 of 2 pods running; rank 1: Unschedulable: {APART} "
-            "(spec.scheduling.topology: do Kubernetes nodes have the label rack?)"
+            "(check that Kubernetes nodes have the label rack, which spec.scheduling.topology requires)"
         ),
     ),
     # starting
@@ -186,7 +186,7 @@ TABLE: Table = {
         a_job(nodes=4, restart={"backoffSeconds": 0}).running().fails(1).decided().gone_but(0, 3),
         "",
         "Restarting",
-        "Waiting for 2 pods of the last attempt to end",
+        "Waiting for 2 pods of the previous attempt to stop",
     ),
 }
 
@@ -226,5 +226,5 @@ def test_a_pod_that_waits_for_its_volumes_names_what_they_need() -> None:
     waiting = a_job(nodes=1, template=template).created().placed(0).waits(0, "waiting for its volumes and network")
     assert waiting.decided().status.message == (
         "0 of 1 pod running; rank 0: waiting for its volumes and network"
-        " (do these exist? ConfigMap code, Secret key, PersistentVolumeClaim data, Secret token)"
+        " (check that these exist: ConfigMap code, Secret key, PersistentVolumeClaim data, Secret token)"
     )

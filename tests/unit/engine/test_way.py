@@ -33,10 +33,10 @@ away = stuck.after(15).decided().gone()
 WAITS = f"0 of 4 pods running; rank 2 and 1 more: Unschedulable: {NO_ROOM}"
 ALL_BACK = "-1.0/5 -1.1/5 -1.2/5 -1.3/5"
 GIVES_WAY = (
-    "2 of 4 pods could be scheduled, with 1 job ahead in line: giving back what it holds, and trying again when it "
-    "comes first, or in 15 s if nothing changes"
+    "2 of 4 pods could be scheduled, with 1 job ahead in line: stopping all pods, and trying again when "
+    "the job is first in line, or in 15 s if nothing changes"
 )
-GIVING_BACK = "giving back what it holds, and trying again"
+GIVING_BACK = "stopping all pods, and trying again"
 in_place = a_job(nodes=4, restart={"mode": "InPlace"}).running().hears().settled()
 TABLE: Table = {
     # who gives way
@@ -138,7 +138,7 @@ TABLE: Table = {
         stuck.after(15).decided().first(),
         "",
         "Pending",
-        "Waiting for 4 pods of the last attempt to end",
+        "Waiting for 4 pods of the previous attempt to stop",
     ),
     "or for as long as it said: the first one may not be helped by that": (
         away.after(15),

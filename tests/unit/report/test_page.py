@@ -169,7 +169,7 @@ def test_of_a_program_whose_steps_are_counted_anew_no_step_is_said_to_be_lost(tm
 
 
 def test_a_loss_that_is_not_finite_is_told_and_with_it_since_when(tmp_path: Path) -> None:
-    message = "The loss has been NaN since step 25 or before"
+    message = "The loss has been NaN since step 25 or earlier"
     said = {"type": "LossNotFinite", "status": "True", "reason": "NotFinite", "message": message}
     said |= {"lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1}
     status = {"state": "Succeeded", "conditions": [said]}

@@ -172,7 +172,7 @@ def _ended_when_told(pod: Pod, ended: Exit, *, by_us: bool) -> bool:
 
 def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Facts:
     """The facts of a pod that has not finished `seconds` after the others had."""
-    message = f"has not finished {seconds} s after the other ranks (finishTimeoutSeconds)"
+    message = f"did not finish within {seconds} s of the other ranks (finishTimeoutSeconds)"
     return _facts(pod, attempt, now, Cause.STALLED, message)
 
 
@@ -247,7 +247,7 @@ def _taken_away(pod: Pod, problems: Mapping[str, str]) -> tuple[Cause, str] | No
     if pod.exit is not None and pod.exit.reason == OOM_KILLED:
         return None
     problem = problems.get(pod.node_name or "", "")
-    on_node = f"Kubernetes node {pod.node_name}: {problem}" if problem else ""
+    on_node = f"Kubernetes node {pod.node_name} {problem}" if problem else ""
     disruption = pod.disruption
     # A kubelet sets the condition as well when its Kubernetes node shuts down, with a reason that alone would mean an
     # eviction. While a pod keeps running, the condition only announces what may still be called off.
@@ -271,12 +271,12 @@ def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
         return Cause.STORAGE_EXCEEDED, message
     # The operator stops pods by the same field: that is no failure of the pod.
     if pod.reason == "DeadlineExceeded" and not pod.stopped:
-        return Cause.APPLICATION, f"{message} (activeDeadlineSeconds of the template's pod)"
+        return Cause.APPLICATION, f"{message} (activeDeadlineSeconds in the pod template)"
     # Kubelets report the same for a pod that is deleted before it ever ran.
     if not pod.deleting and (lost := _lost_by_its_node(pod)):
         return Cause.NODE_LOST, on_node or lost
     if was_turned_away(pod):
-        return Cause.EVICTED, f"Kubernetes node {pod.node_name} did not take the pod: {pod.reason}: {pod.message}"
+        return Cause.EVICTED, f"Kubernetes node {pod.node_name} rejected the pod: {pod.reason}: {pod.message}"
     return None
 
 
@@ -285,7 +285,9 @@ def _lost_by_its_node(pod: Pod) -> str:
     if pod.exit is not None and pod.exit.reason in FORGOTTEN:
         known = pod.exit.message or pod.exit.reason
         return f"Kubernetes node {pod.node_name} does not know how the trainer ended: {known}"
-    return f"Kubernetes node {pod.node_name} lost the pod's sandbox while the trainer ran" if pod.sandbox_lost else ""
+    if not pod.sandbox_lost:
+        return ""
+    return f"Kubernetes node {pod.node_name} lost the pod's sandbox while the trainer was running"
 
 
 def was_turned_away(pod: Pod) -> bool:

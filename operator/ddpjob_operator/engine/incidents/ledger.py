@@ -124,7 +124,7 @@ def final(view: View, entry: Entry) -> tuple[str, str] | None:
     if budget.used > restart.max_restarts:
         return (
             Reason.MAX_RESTARTS_EXCEEDED,
-            f"{sentence}; no restart left out of {restart.max_restarts} (maxRestarts)",
+            f"{sentence}; no restarts left (maxRestarts: {restart.max_restarts})",
         )
     if is_crash_loop(view.status, facts, progress_of(view)):
         furthest = view.status.incidents[1].step  # The first of the three: this incident is not in it yet.
@@ -132,7 +132,7 @@ def final(view: View, entry: Entry) -> tuple[str, str] | None:
     if is_same_again(view, facts, entry.judgement):
         return (
             Reason.CRASH_LOOP,
-            f"{sentence}; the same error twice in a row before any step: trying again does not help",
+            f"{sentence}; the same error twice in a row before the first step: another restart would not help",
         )
     return None
 
@@ -153,7 +153,7 @@ def culprit(status: DDPJobStatus) -> str:
 def _entry(view: View, facts: Facts, judgement: Judgement, price: Price, older: tuple[Incident, ...]) -> Entry:
     changes = _noted(facts, judgement, older)
     counts = judgement.action is RestartAction.RESTART
-    cost = f"restart {price.budget.used} of {view.spec.restart.max_restarts}" if counts else "restart not counted"
+    cost = f"restart {price.budget.used} of {view.spec.restart.max_restarts}" if counts else "restart (not counted)"
     paid: StatusChanges = {**changes, **price.paid(view.status)}
     return Entry(facts, judgement, price, changes, paid, f"{incident_sentence(facts, view.called)}; {cost}")
 

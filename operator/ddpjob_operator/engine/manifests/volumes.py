@@ -34,7 +34,7 @@ def lost_with_pods(spec: DDPJobSpec) -> str:
     """Why nothing that the ranks save outlives their pods, in half a sentence; empty if it does."""
     checkpoint, pod = spec.checkpoint, spec.template["spec"]
     if checkpoint and checkpoint.volume:
-        return "" if _outlives_pods(checkpoint.volume) else "its checkpoint.volume goes with its pods"
+        return "" if _outlives_pods(checkpoint.volume) else "its checkpoint.volume is deleted with its pods"
     volumes = {volume["name"]: volume for volume in pod.get("volumes", [])}
     mounted = {
         f"{mount['mountPath'].rstrip('/')}/": volumes.get(mount["name"], {})
@@ -45,7 +45,7 @@ def lost_with_pods(spec: DDPJobSpec) -> str:
         return "" if kept else "it has neither a checkpoint nor a volume that outlives its pods"
     above = [path for path in mounted if f"{checkpoint.path}/".startswith(path)]
     kept = bool(above) and _outlives_pods(mounted[max(above, key=len)])
-    return "" if kept else "its checkpoint.path is on no volume that outlives its pods"
+    return "" if kept else "its checkpoint.path is not on a volume that outlives its pods"
 
 
 def _outlives_pods(volume: Manifest) -> bool:

@@ -26,23 +26,29 @@ from .way import yielding_due, yields_to_gang_ahead
 __all__ = ["CHAIN", "Policy", "Verdict"]
 
 CHAIN: tuple[Policy, ...] = (
-    Policy(finished, "What has ended stays ended, whatever is asked for or comes to light.", finished_due),
-    Policy(ending, "Once its end is decided, a job ends, even if suspended or past its deadline by now.", ends_due),
-    Policy(succeeded, "A job that finished in time has succeeded, even if suspended or past its deadline when seen."),
-    Policy(suspended, "A pod that ends because it was told to stop is no incident; no deadline runs.", ends_due),
+    Policy(finished, "A finished job stays finished, whatever is requested or reported later.", finished_due),
+    Policy(ending, "Once its end is decided, a job ends, even if it is suspended or past its deadline.", ends_due),
+    Policy(succeeded, "A job that finished in time has succeeded, even if it is suspended or past its deadline now."),
+    Policy(
+        suspended, "A pod that ends because it was told to stop is not an incident, and no deadline runs.", ends_due
+    ),
     Policy(past_deadlines, "A deadline applies whatever the job is doing or waiting for.", deadlines_due),
-    Policy(queued, "A job that waits for its queue stays there whatever is in the way of a start."),
+    Policy(queued, "A job that waits in its queue stays there, even if something else would keep it from starting."),
     Policy(obstructed, "A start that is not possible does not count as an attempt."),
-    Policy(started, "Until a job starts or resumes, its pods belong to the past: they are no incident."),
-    Policy(overwriting, "A start at the beginning that a rule forbids ends the job before there is another attempt."),
-    Policy(restarted_in_place, "What supervisors have answered counts as an incident before a pod reports it."),
+    Policy(started, "Until a job starts or resumes, failures of its old pods are not incidents."),
+    Policy(overwriting, "If a rule forbids starting over, the job ends before there is another attempt."),
+    Policy(restarted_in_place, "An incident that supervisors have answered is counted before a pod reports it."),
     Policy(incident, "A broken gang starts again before more is learned about the last attempt.", incident_due),
     Policy(
-        corrected, "What ended pods report is read first: once the size changes, nobody listens to them.", ends_due
+        corrected, "Ended pods' reports are read first: once the size changes, nobody reads them any more.", ends_due
     ),
-    Policy(resized, "A new size is taken at once, even while pods of the last attempt still run.", resize_due),
+    Policy(resized, "A new size applies at once, even while pods of the last attempt are still running.", resize_due),
     Policy(between_attempts, "While pods of the last attempt run, nothing is created.", between_due),
-    Policy(given_back, "What was held in vain for too long is given back, whoever wants it.", give_back_due),
+    Policy(
+        given_back,
+        "A gang that cannot start gives its nodes back, even if no other gang waits for them.",
+        give_back_due,
+    ),
     Policy(yields_to_gang_ahead, "A gang that gives way to another one is not completed first.", yielding_due),
     Policy(children, "An attempt is under way only once everything that belongs to it exists.", children_due),
     Policy(under_way, "Nothing else is left to decide."),

@@ -19,8 +19,8 @@ OPEN = timedelta(seconds=30)
 every ten, and Cluster API every twenty."""
 
 UNPROTECTED = "spec.disruption has no effect: "
-MAY_NOT = "the operator may not make PodDisruptionBudgets"
-SWITCHED_OFF = "the operator's administrator lets no drain wait (drainProtectionSeconds)"
+MAY_NOT = "the operator is not permitted to create PodDisruptionBudgets"
+SWITCHED_OFF = "the operator's administrator has disabled drain protection (drainProtectionSeconds: 0)"
 
 
 def protected(view: View, verdict: Verdict) -> Verdict:

@@ -69,7 +69,7 @@ def _restored(view: View) -> Verdict | None:
     if has_status or name != digest_of_name(view.snapshot.job):
         return None
     target = ConditionType.SUCCESS_CRITERIA_MET if final == State.SUCCEEDED else ConditionType.FAILURE_TARGET
-    message = "The job had finished and came back without its status: it does not run again"
+    message = "The job had finished before it was restored without its status; it does not run again"
     return end(view, target, Reason.RESTORED_WITHOUT_STATUS, message)
 
 
@@ -124,7 +124,7 @@ def past_deadlines(view: View) -> Verdict | None:
     """
     spec = view.spec
     if view.is_due(deadline(spec, view.status)):
-        message = f"The job was active for {spec.active_deadline_seconds} s (activeDeadlineSeconds)"
+        message = f"The job was active for longer than {spec.active_deadline_seconds} s (activeDeadlineSeconds)"
         return fail(view, Reason.DEADLINE_EXCEEDED, message)
     if view.up or not view.is_due(start_deadline(spec, view.status)):  # It may be up before its status says so.
         return None

@@ -114,7 +114,7 @@ def waits_in_vain(view: View) -> Verdict | None:
     if not any(_in_vain(view, known, pod) for pod in new):
         return None
     done = f"{view.called} {min(view.finished)} has finished"
-    message = f"{as_recorded(view, known).said}; {done}: all start again"
+    message = f"{as_recorded(view, known).said}; {done}, so the whole gang starts again"
     says, grace = restarting(known.cause, message), grace_after(view, known.cause)
     return start_again(view, says, message, grace=grace, wait=_backoff_left(view))
 

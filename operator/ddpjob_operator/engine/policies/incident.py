@@ -142,7 +142,7 @@ def _naming_finished(view: View, first: Facts) -> Facts:
     """If a rank lost a peer and none failed, the cause may be the ranks that are done: the message names them."""
     if first.cause is not Cause.PEER_LOST or not view.succeeded:
         return first
-    return replace(first, message=text_of(f"{view.finished_text} had left with exit code 0: {first.message}"))
+    return replace(first, message=text_of(f"{view.finished_text} had already exited with code 0: {first.message}"))
 
 
 def _blamed(view: View, found: list[Facts]) -> list[Facts]:

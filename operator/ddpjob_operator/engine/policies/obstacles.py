@@ -12,15 +12,15 @@ from ddpjob_operator.engine.view import View
 from .steps import GAVE_BACK, default_image
 
 NO_IMAGE = (
-    "No image is named: give the trainer container one (spec.template.spec.containers), or have the operator's "
-    "administrator set one for jobs that name none (trainerImage)"
+    "The trainer container has no image: set one in spec.template.spec.containers, or ask the operator's "
+    "administrator to set a default (trainerImage)"
 )
 
 DEFAULT_SCHEDULER = "default-scheduler"
 
 NO_POD_GROUP = (
     "spec.scheduling has no effect on this attempt: when it started, the cluster served no PodGroups "
-    "(scheduling.k8s.io/v1beta1), or did not let the operator make them"
+    "(scheduling.k8s.io/v1beta1), or did not permit the operator to create them"
 )
 
 
@@ -106,7 +106,7 @@ def _volumes(view: View, pod: Pod) -> str:
     if pod.waiting is None or pod.waiting.reason != VOLUMES_AND_NETWORK:
         return ""
     volumes = needed(view.spec.template)
-    return f" (do these exist? {', '.join(volumes)})" if volumes else ""
+    return f" (check that these exist: {', '.join(volumes)})" if volumes else ""
 
 
 def _topology(view: View, pod: Pod) -> str:
@@ -114,7 +114,9 @@ def _topology(view: View, pod: Pod) -> str:
     topology = view.spec.topology
     if topology is None or topology.required is None or pod.waiting is None or "affinity" not in pod.waiting.message:
         return ""
-    return f" (spec.scheduling.topology: do Kubernetes nodes have the label {topology.required}?)"
+    return (
+        f" (check that Kubernetes nodes have the label {topology.required}, which spec.scheduling.topology requires)"
+    )
 
 
 def _silent(view: View, pod: Pod) -> Waiting:
@@ -124,5 +126,5 @@ def _silent(view: View, pod: Pod) -> Waiting:
     scheduler = view.spec.template["spec"].get("schedulerName", DEFAULT_SCHEDULER)
     if scheduler == DEFAULT_SCHEDULER:
         return Waiting("waiting to be scheduled")
-    queue = ", and does its queue exist" if scheduler == VOLCANO else ""  # Without one, Volcano says nothing at all.
-    return Waiting(f"waiting for {scheduler}, which has said nothing: is it running{queue}?")
+    queue = ", and that its queue exists" if scheduler == VOLCANO else ""  # Without one, Volcano says nothing at all.
+    return Waiting(f"waiting for {scheduler}, which has reported nothing: check that it is running{queue}")

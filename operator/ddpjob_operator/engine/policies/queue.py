@@ -29,7 +29,7 @@ from .verdict import Times, Verdict
 NO_KUEUE = Obstacle(
     Reason.QUEUE_UNAVAILABLE,
     "The label kueue.x-k8s.io/queue-name names a queue, but the cluster does not serve Kueue's Workloads "
-    "(kueue.x-k8s.io/v1beta2), or does not let the operator make them: install Kueue, or remove the label",
+    "(kueue.x-k8s.io/v1beta2), or does not permit the operator to create them: install Kueue, or remove the label",
 )
 
 BLOCKING = frozenset({"ExceedsMaxQuota", "Inadmissible", "Misconfigured", "NoMatchingFlavor"})
@@ -38,9 +38,9 @@ BLOCKING = frozenset({"ExceedsMaxQuota", "Inadmissible", "Misconfigured", "NoMat
 REQUEUED = frozenset({"Preempted", "NodeFailures"})
 """Kueue's reasons of an eviction after which it expects the job to be queued again at once."""
 
-ENTERING = Waiting(Reason.QUEUE_ENTERED, "the queue has not looked at it yet")
-ASKS_ANEW = Waiting(Reason.QUEUE_CHANGED, "the job asks for something else than it was admitted with")
-TAKEN_OUT = Waiting(Reason.QUEUE_CHANGED, "its place in the queue was deleted")
+ENTERING = Waiting(Reason.QUEUE_ENTERED, "the queue has not processed the job yet")
+ASKS_ANEW = Waiting(Reason.QUEUE_CHANGED, "the job no longer requests what it was admitted with")
+TAKEN_OUT = Waiting(Reason.QUEUE_CHANGED, "the job's Workload was deleted")
 UNREADY = ("PodsReady", False, "WaitForStart", "Not all pods are ready or succeeded")
 
 FLAVOR_RECHECK = timedelta(seconds=10)

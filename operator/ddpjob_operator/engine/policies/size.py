@@ -46,7 +46,9 @@ def _asked_for(view: View) -> Verdict | None:
     may_grow = elastic is not None and elastic.min_nodes <= view.nodes < wanted
     if wanted == view.nodes or may_grow:
         return None
-    return _with_nodes(view, wanted, Reason.RESIZED, f"From {view.nodes} to {counted(wanted, 'node')}", grace=None)
+    return _with_nodes(
+        view, wanted, Reason.RESIZED, f"Resizing from {view.nodes} to {counted(wanted, 'node')}", grace=None
+    )
 
 
 def _shrunk(view: View) -> Verdict | None:
@@ -55,7 +57,7 @@ def _shrunk(view: View) -> Verdict | None:
         return None
     waited = view.spec.elastic.shrink_after_seconds if view.spec.elastic else 0
     message = (
-        f"{view.placed} of {counted(view.nodes, 'pod')} could be scheduled within {waited} s: going on with those"
+        f"{view.placed} of {counted(view.nodes, 'pod')} could be scheduled within {waited} s: continuing with these"
     )
     return _with_nodes(view, view.placed, Reason.SHRUNK, message, grace=short_grace(view))
 
@@ -65,7 +67,7 @@ def _grown(view: View) -> Verdict | None:
     if not view.is_due(_growth_time(view)):
         return None
     size = min(view.nodes + len(view.found), view.spec.nodes)
-    return _with_nodes(view, size, Reason.GROWN, f"From {view.nodes} to {counted(size, 'node')}", grace=None)
+    return _with_nodes(view, size, Reason.GROWN, f"Resizing from {view.nodes} to {counted(size, 'node')}", grace=None)
 
 
 def given_back(view: View) -> Verdict | None:
@@ -83,7 +85,7 @@ def given_back(view: View) -> Verdict | None:
         avoiding(view, tuple(pod.node_name for pod in blamed if pod.node_name)) if len(blamed) < view.nodes else ()
     )
     seconds = SLOWER * view.spec.schedule_timeout_seconds
-    said = f"{awaited(view)}; not all were running within {seconds} s ({SLOWER} times scheduleTimeoutSeconds)"
+    said = f"{awaited(view)}; not all pods were running within {seconds} s ({SLOWER} times scheduleTimeoutSeconds)"
     kept_away: StatusChanges = {"avoided_node_names": avoided} if avoided else {}
     return _give_back(view, said, **kept_away)
 
@@ -92,7 +94,7 @@ def _give_back(view: View, why: str, **changes: Unpack[StatusChanges]) -> Verdic
     again = budget(view)
     again = in_a_row(again, again.streak + 1)
     wait = wait_after(view, again)
-    message = f"{why}: giving back what it holds, and trying again in {wait.total_seconds():.1f} s"
+    message = f"{why}: stopping all pods, and trying again in {wait.total_seconds():.1f} s"
     fields: StatusChanges = {**changes, "budget": again}
     return give_back(view, Reason.GANG_INCOMPLETE, message, wait, **fields)
 

@@ -82,7 +82,7 @@ def _beside(actions: tuple[Action, ...]) -> str:
     kinds = [action.kind for action in actions if isinstance(action, Create | Delete)]
     if SERVICE in kinds:
         return "Creating the Service"
-    return f"Setting the {kinds[-1].kind} right"
+    return f"Updating the {kinds[-1].kind}"
 
 
 def children_due(view: View) -> Times:
@@ -110,7 +110,7 @@ def under_way(view: View) -> Verdict | None:
         part for part in (message, training_warning(view), unreachable_message(view), unprotected(view)) if part
     )
     running = Say(ConditionType.RUNNING, value=True, reason=Reason.ALL_PODS_RUNNING, message=all_run)
-    attempt = f"Attempt {view.status.attempt} runs"
+    attempt = f"Attempt {view.status.attempt} is running"
     recovered = Say(ConditionType.RESTARTING, value=False, reason=Reason.RESTARTED, message=attempt)
     status = updated(view, created, running, recovered, backoff_until=None, first_run_time=_first_run(view))
     obstacle = creation_obstacle(view) if lacking(view) else None

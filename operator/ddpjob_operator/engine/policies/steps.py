@@ -123,7 +123,7 @@ def replace_alone(
 
 def restarting(reason: str, message: str, *, came_up: bool = True) -> tuple[Say, ...]:
     """The conditions of a gang that starts again; `came_up` is False if it never ran and only tries again."""
-    to_come = "To be created for the next attempt" if came_up else message
+    to_come = "Waiting for the next attempt" if came_up else message
     return (
         Say(ConditionType.RESTARTING, value=came_up, reason=reason, message=message),
         Say(ConditionType.RUNNING, value=False, reason=reason, message=message),
@@ -134,8 +134,8 @@ def restarting(reason: str, message: str, *, came_up: bool = True) -> tuple[Say,
 def waiting_to_end(view: View, count: int) -> str:
     """Why the next attempt does not begin yet."""
     if count:
-        return f"Waiting for {view.pods(count)} of the last attempt to end"
-    return f"Removing the {view.noun}s of the last attempt"
+        return f"Waiting for {view.pods(count)} of the previous attempt to stop"
+    return f"Removing the {view.noun}s of the previous attempt"
 
 
 def next_attempt(view: View) -> StatusChanges:

@@ -34,8 +34,8 @@ def yields_to_gang_ahead(view: View) -> Verdict | None:
     if ahead is None or not view.is_due(yields_at(view)) or view.snapshot.scales_up:
         return None
     found, wait = f"{view.placed} of {view.pods(view.nodes)} could be scheduled", _turn(view, ahead)
-    again = f"trying again when it comes first, or in {wait.total_seconds():.0f} s if nothing changes"
-    message = f"{found}, with {counted(ahead.jobs, 'job')} ahead in line: giving back what it holds, and {again}"
+    again = f"trying again when the job is first in line, or in {wait.total_seconds():.0f} s if nothing changes"
+    message = f"{found}, with {counted(ahead.jobs, 'job')} ahead in line: stopping all pods, and {again}"
     return give_back(view, Reason.GAVE_WAY, message, wait)
 
 
