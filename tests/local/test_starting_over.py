@@ -96,5 +96,5 @@ def test_without_an_operator_the_supervisor_says_it(tmp_path: Path) -> None:
         timeout=patience(60),
         check=False,
     )
-    said = "warning: attempt 2 started over: its first step is 1, and step 300 was finished before. 300 steps "
-    assert ended.stderr.count(said) == 1, ended.stderr
+    said = "attempt 2 started over: its first step is 1, although step 300 had finished before. That loses 300 steps"
+    assert ended.stderr.count(f"warning: {said}") == 1, ended.stderr

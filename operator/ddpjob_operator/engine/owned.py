@@ -20,7 +20,7 @@ PLAIN = (*READ, "create", "delete")
 
 
 class Feature(StrEnum):
-    """Kinds of objects that a cluster may lack, or that the operator may lack permission to create. All else works."""
+    """Kinds of objects that a cluster may lack, or that the operator may not be permitted to create."""
 
     POD_GROUPS = "PodGroups"
     VOLCANO = "Volcano"

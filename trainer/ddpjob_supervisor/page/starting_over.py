@@ -90,9 +90,9 @@ class Beginnings:
             return ""
         time = "" if past.step_seconds is None else f" (about {lost * past.step_seconds:.0f} s)"
         return (
-            f"attempt {now.attempt} started over: its first step is {now.first}, and step {past.furthest} was "
-            f"finished before. {counted(lost, 'step')}{time} are lost, and what is saved now may replace what was "
-            "saved before. Have the program load its last checkpoint when it starts"
+            f"attempt {now.attempt} started over: its first step is {now.first}, although step {past.furthest} had "
+            f"finished before. That loses {counted(lost, 'step')}{time}, and new checkpoints may overwrite older "
+            "ones. Make the program load its last checkpoint when it starts"
         )
 
 

@@ -4,9 +4,9 @@ from ddpjob_supervisor.page.progress import Progress
 from ddpjob_supervisor.page.starting_over import Beginnings, Interval
 
 SAID = (
-    "attempt 2 started over: its first step is 1, and step 1000 was finished before. 1000 steps (about 1001 s) are "
-    "lost, and what is saved now may replace what was saved before. Have the program load its last checkpoint when "
-    "it starts"
+    "attempt 2 started over: its first step is 1, although step 1000 had finished before. That loses 1000 steps "
+    "(about 1001 s), and new checkpoints may overwrite older ones. Make the program load its last checkpoint when it "
+    "starts"
 )
 
 
@@ -23,7 +23,7 @@ def notes(*told: tuple[int, int | None, int], saved: int | None = None) -> list[
 def test_it_is_said_once_of_each_attempt_that_starts_over() -> None:
     said = notes((1, 1, 1), (1, 1, 1000), (2, 1, 2), (2, 1, 30), (3, 1, 1))
     assert said[:4] == ["", "", SAID, ""]
-    assert said[4].startswith("attempt 3 started over: its first step is 1, and step 1000 was finished before")
+    assert said[4].startswith("attempt 3 started over: its first step is 1, although step 1000 had finished before")
 
 
 def test_nothing_is_said_of_one_that_goes_on_or_of_which_nobody_knows() -> None:
@@ -43,7 +43,7 @@ def test_what_a_rank_told_as_it_failed_counts_too() -> None:
     beginnings = Beginnings(Interval())
     assert beginnings.note(Progress(90, attempt=1, first=1), None) == ""
     said = beginnings.note(Progress(1, attempt=2, first=1), None, told=120)
-    assert "step 120 was finished before. 120 steps are lost" in said
+    assert "step 120 had finished before. That loses 120 steps" in said
 
 
 def test_numbers_that_begin_again_in_each_epoch_say_nothing() -> None:
