@@ -67,6 +67,8 @@ def test_a_program_has_what_is_asked_for_and_its_code_as_its_working_directory()
     """)
     assert unpack["command"][-2:] == ["/ddpjob/archive/code.zip", "/ddpjob/code"]
     assert "image" not in unpack, "it has the trainer's"
+    room = {"cpu": "16", "memory": "64Gi"}
+    assert unpack["resources"] == {"requests": room, "limits": room}
     assert DDPJob.from_dict(placed).spec.resolved_procs_per_node() == 8
 
 

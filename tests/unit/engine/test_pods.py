@@ -432,9 +432,27 @@ def test_waiting_needs_no_other_image_right_or_address_than_the_trainer() -> Non
     assert variables_of(waiting)["MASTER_PORT"] == "12345"
 
 
-def test_waiting_satisfies_a_quota_that_asks_for_requests_and_limits() -> None:
-    resources = wait_container()["resources"]
-    assert resources["requests"] == resources["limits"] == {"cpu": "100m", "memory": "64Mi"}
+LARGE = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "1Ti"}
+ROOMS: dict[str, tuple[Manifest, Manifest]] = {
+    "all": ({"requests": LARGE, "limits": LARGE}, {"requests": LARGE, "limits": LARGE}),
+    "devices as well": (
+        {"requests": {"cpu": "16"}, "limits": {"nvidia.com/gpu": 8, "vpc.amazonaws.com/efa": 4, "memory": "64Gi"}},
+        {"requests": {"cpu": "16"}, "limits": {"memory": "64Gi"}},
+    ),
+    "claimed devices": ({"requests": {"cpu": "2"}, "claims": [{"name": "gpu"}]}, {"requests": {"cpu": "2"}}),
+}
+
+
+@pytest.mark.parametrize(("asked", "room"), ROOMS.values(), ids=ROOMS)
+def test_waiting_satisfies_a_limit_range_or_a_quota_wherever_the_trainer_does_and_takes_no_devices(
+    asked: Manifest, room: Manifest
+) -> None:
+    assert wait_container(trainer={"resources": asked})["resources"] == room
+
+
+@pytest.mark.parametrize("asked", [None, {"limits": {"nvidia.com/gpu": 1}}])
+def test_waiting_leaves_to_a_limit_range_what_the_trainer_leaves_to_it(asked: Manifest | None) -> None:
+    assert "resources" not in wait_container(trainer={"resources": asked} if asked else {})
 
 
 def test_waiting_in_an_image_without_python_fails_the_job_and_says_what_to_do() -> None:
@@ -519,7 +537,8 @@ def a_reserve(**pod: Any) -> tuple[Manifest, Manifest]:
 
 def test_a_pod_that_looks_out_for_a_place_takes_as_much_room_as_one_of_the_gang() -> None:
     reserve, real = a_reserve(nodeSelector={"gpu": "a100"})
-    assert trainer_of(reserve)["resources"] == trainer_of(real)["resources"] == limited("8Gi")["resources"]
+    for container in (trainer_of(reserve), trainer_of(real), reserve["spec"]["initContainers"][0]):
+        assert container["resources"] == limited("8Gi")["resources"]
     assert reserve["spec"]["nodeSelector"] == {"gpu": "a100"}
     assert reserve["metadata"]["labels"]["ddpjob.dev/node"] == "1"
     assert reserve["metadata"]["name"] != real["metadata"]["name"]

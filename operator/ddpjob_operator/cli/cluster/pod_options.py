@@ -10,6 +10,7 @@ from typing import Any
 from ddpjob_operator.api import BadInputError, Cause
 from ddpjob_operator.api.contract import QUEUE_LABEL
 from ddpjob_operator.api.entrypoint import check, literal
+from ddpjob_operator.api.resources import without_devices
 from ddpjob_operator.client.code import KEY
 from ddpjob_operator.client.pods import INSTALL_CONTAINER
 
@@ -43,8 +44,6 @@ done
 echo "$0" >&2
 exit 2
 """
-LITTLE = {"cpu": "100m", "memory": "64Mi"}
-"""Requests and limits of the init container that unpacks the code: a quota may require both."""
 
 Json = dict[str, Any]
 
@@ -96,7 +95,10 @@ def with_pod_options(document: Json, wanted: PodOptions) -> Json:
         workingDir=CODE_DIRECTORY if wanted.code and wanted.works_in_code else None,
         volumeMounts=mounts or None,
     )
-    before = [*([_unpacking()] if wanted.code else []), *([_installing(wanted, trainer)] if wanted.packages else [])]
+    before = [
+        *([_unpacking(trainer)] if wanted.code else []),
+        *([_installing(wanted, trainer)] if wanted.packages else []),
+    ]
     if wanted.packages:
         trainer = _with_packages(trainer)
     pod = pod | _set(
@@ -174,13 +176,13 @@ def _claim(name: str) -> Json:
     return {"persistentVolumeClaim": {"claimName": name}}
 
 
-def _unpacking() -> Json:
+def _unpacking(trainer: Json) -> Json:
     """The init container that unpacks the code. It names no image, so the operator gives it the trainer's."""
     archive = f"{ARCHIVE_DIRECTORY}/{KEY}"
     return {
         "name": UNPACK_CONTAINER,
         "command": ["sh", "-c", SHELL, NO_PYTHON, "-ISc", _text("unpack.py"), archive, CODE_DIRECTORY],
-        "resources": {"requests": dict(LITTLE), "limits": dict(LITTLE)},
+        **without_devices(trainer),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             {"name": CODE_VOLUME, "mountPath": CODE_DIRECTORY},
@@ -192,13 +194,9 @@ def _unpacking() -> Json:
 def _installing(wanted: PodOptions, trainer: Json) -> Json:
     """The init container that installs packages, with the trainer's variables, directory, volumes and resources.
 
-    It gets no GPUs. Its requests do not exceed the trainer's, so they add nothing to the pod's requests.
+    It gets no GPUs.
     """
     own = trainer.get("env", [])
-    room = {
-        kind: {resource: amount for resource, amount in asked.items() if resource != GPU}
-        for kind, asked in _asked(trainer)
-    }
     return {
         "name": INSTALL_CONTAINER,
         "command": ["sh", "-c", SHELL, NO_PYTHON, "-c", _text("install.py"), PACKAGES_DIRECTORY],
@@ -206,19 +204,14 @@ def _installing(wanted: PodOptions, trainer: Json) -> Json:
         **_set(
             workingDir=trainer.get("workingDir"),
             env=(_with_path(own) if any(variable["name"] == PATH for variable in own) else own) or None,
-            resources=room or None,
         ),
+        **without_devices(trainer),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             *trainer.get("volumeMounts", ()),
             {"name": PACKAGES_VOLUME, "mountPath": PACKAGES_DIRECTORY},
         ],
     }
-
-
-def _asked(trainer: Json) -> Iterator[tuple[str, Json]]:
-    """The trainer's requests and limits, each only if it names more than GPUs."""
-    return ((kind, asked) for kind, asked in trainer.get("resources", {}).items() if asked.keys() - {GPU})
 
 
 def _with_packages(trainer: Json) -> Json:

@@ -9,6 +9,7 @@ import json
 
 from ddpjob_operator.api import Cause
 from ddpjob_operator.api.contract import Env, ExitCode
+from ddpjob_operator.api.resources import without_devices
 from ddpjob_operator.engine.snapshot import Manifest
 
 WAIT_CONTAINER = "wait-for-master"
@@ -17,11 +18,6 @@ WAITING_FOR_MASTER = "waiting for the master's port"
 
 VOLUMES_AND_NETWORK = "waiting for its volumes and network"
 """What messages say of a pod that has neither yet; only the kubelet's events name the missing volume."""
-
-RESOURCES = {"cpu": "100m", "memory": "64Mi"}
-"""Both as request and as limit, since a quota may require both. A pod's request is the larger of its largest init
-container's and the sum of its containers': this adds nothing if the trainer requests more. A fraction of a CPU does
-not claim a whole one under the static CPU policy."""
 
 ALIKE = ("image", "imagePullPolicy", "securityContext")
 """The fields that our init containers copy from the trainer: no other image has to be pulled or admitted."""
@@ -76,7 +72,7 @@ def reserve_container(trainer: Manifest) -> Manifest:
         "name": RESERVE_CONTAINER,
         **copy.deepcopy(alike),
         "command": ["sh", "-c", RESERVE_SHELL],
-        "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
+        **without_devices(trainer),
     }
 
 
@@ -91,6 +87,6 @@ def wait_container(trainer: Manifest, master: list[Manifest]) -> Manifest:
         **copy.deepcopy(alike),
         "command": ["sh", "-c", SHELL, PROGRAM, json.dumps(NO_PYTHON)],
         "env": master,
-        "resources": {"requests": dict(RESOURCES), "limits": dict(RESOURCES)},
+        **without_devices(trainer),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

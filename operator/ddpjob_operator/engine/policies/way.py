@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from ddpjob_operator.api import ConditionType, DDPJob
 from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.resources import EVERYWHERE
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.decision import InLine
 from ddpjob_operator.engine.snapshot import Ahead, Pod
@@ -23,8 +24,6 @@ UNSCHEDULABLE, GATED = "Unschedulable", "SchedulingGated"
 """Why a pod has no Kubernetes node: the scheduler has tried and found none, or a scheduling gate keeps it from
 trying."""
 
-EVERYWHERE = frozenset({"cpu", "memory", "ephemeral-storage"})
-"""Resources that all Kubernetes nodes have."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
