@@ -34,6 +34,10 @@ class Reason(StrEnum):
     """The namespace's quota does not allow the job's pods."""
     POD_SECURITY_VIOLATION = "PodSecurityViolation"
     """The namespace's Pod Security Standard does not allow the job's pods."""
+    LIMIT_RANGE_VIOLATION = "LimitRangeViolation"
+    """A LimitRange of the namespace does not allow what a container of the job's pods asks for."""
+    RESOURCES_MISSING = "ResourcesMissing"
+    """The namespace's quota demands requests or limits that a container of the job's pods does not name."""
     FORBIDDEN = "Forbidden"
     """The operator may not create what the job needs, or a webhook or policy of the cluster forbids it."""
     WEBHOOK_FAILED = "WebhookFailed"
@@ -136,6 +140,8 @@ PASSES: dict[str, bool] = {
     Reason.IMAGE_MISSING: False,
     Reason.QUOTA_EXCEEDED: True,
     Reason.POD_SECURITY_VIOLATION: False,
+    Reason.LIMIT_RANGE_VIOLATION: False,
+    Reason.RESOURCES_MISSING: False,
     Reason.FORBIDDEN: False,
     Reason.WEBHOOK_FAILED: True,
     Reason.INVALID: False,
@@ -169,6 +175,10 @@ ADVICE: dict[Reason | Cause, str] = {
     "`kubectl describe quota`.",
     Reason.POD_SECURITY_VIOLATION: "Change what the message names in the template, or move to a namespace that "
     "allows it.",
+    Reason.LIMIT_RANGE_VIOLATION: "Suspend the job, ask for amounts that `kubectl describe limitrange` allows, and "
+    "resume it.",
+    Reason.RESOURCES_MISSING: "Suspend the job, give the containers that the message names what it says is missing, "
+    "and resume it.",
     Reason.FORBIDDEN: "Show the message to the cluster's administrator.",
     Reason.WEBHOOK_FAILED: "Ask those who run the webhook that the message names to fix it: `kubectl get "
     "validatingwebhookconfigurations,mutatingwebhookconfigurations` lists them.",

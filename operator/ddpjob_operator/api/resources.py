@@ -1,10 +1,19 @@
 """What containers ask of their Kubernetes node."""
 
+import re
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 EVERYWHERE = frozenset({"cpu", "memory", "ephemeral-storage"})
 """Resources that all Kubernetes nodes have; all others are devices, or as scarce."""
+
+DECIMAL = {suffix: Fraction(1000) ** power for power, suffix in enumerate(["n", "u", "m", "", *"kMGTPE"], -3)}
+BINARY = {f"{suffix}i": Fraction(1024) ** power for power, suffix in enumerate("KMGTPE", 1)}
+SUFFIXES = {**DECIMAL, **BINARY}
+QUANTITY = re.compile(
+    r"([+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30}))(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?\d{1,2}))?", re.ASCII
+)
 
 
 def without_devices(container: Mapping[str, Any]) -> dict[str, Any]:
@@ -21,3 +30,13 @@ def without_devices(container: Mapping[str, Any]) -> dict[str, Any]:
     }
     asked = {kind: amounts for kind, amounts in named.items() if amounts}
     return {"resources": asked} if asked else {}
+
+
+def amount_of(text: str) -> Fraction | None:
+    """A quantity, such as `4`, `500m`, `1e3` or `16Gi`; None if it is none."""
+    found = QUANTITY.fullmatch(text)
+    if found is None:
+        return None
+    number, suffix, exponent = found.groups()
+    factor = Fraction(10) ** int(exponent) if exponent else SUFFIXES[suffix or ""]
+    return Fraction(number) * factor

@@ -42,12 +42,13 @@ from .kubernetes_nodes import KubernetesNodes
 from .kueue import Flavors
 from .line import Place, WaitingLines
 from .recorder import EventRecorder
+from .refusals import Refused
 from .serve.log import about
 from .serve.metrics import IN_VAIN
 from .store import Key, Store, StoredJob, of_owner
 from .supervisors import Supervisors
 from .workqueue import WorkQueue
-from .writer import UNMARKED, Refused, Writer, described, is_ending
+from .writer import UNMARKED, Writer, described, is_ending
 
 MINOR_SECONDS = 3.0
 """How long a status write that can wait is delayed: usually an important change follows, and one write does for both.
@@ -124,7 +125,8 @@ class _Memory:
         """Notes a refusal and when to try again: later each time, with jitter."""
         seconds = min(2.0**self.refusals, LONGEST_RETRY_SECONDS) * random.uniform(1.0, 1.2)  # noqa: S311
         self.refusals += 1
-        self.refusal = Refusal(refused.reason, refused.message, now + timedelta(seconds=seconds))
+        retry_at = now + timedelta(seconds=seconds)
+        self.refusal = Refusal(refused.reason, refused.message, retry_at, refused.fits)
         self.refused_with = there
 
     def in_vain(self, now: datetime, wanted: object, words: str, there: object) -> float:

@@ -6,7 +6,6 @@ import math
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -45,6 +44,7 @@ from .kube.api_client import (
 )
 from .kube.objects import KueueWorkloadObject, Object, read
 from .kueue import changed, with_priority
+from .refusals import Refused, is_refused, refusal, refusal_of_pod
 from .store import Cache, Children, Key, O, Store
 
 SECRET_BYTES = 32
@@ -65,31 +65,7 @@ ANOTHER = "metadata.uid: Invalid value"
 
 UNMARKED = "finished jobs are not marked, all else goes on:"
 
-DEAD_WEBHOOK = "failed calling webhook"
-"""Part of the API server's message if an admission webhook does not answer. The server reports an internal error, but
-somebody else has to fix it."""
-
-SAID = {
-    "exceeded quota": Reason.QUOTA_EXCEEDED,
-    "violates PodSecurity": Reason.POD_SECURITY_VIOLATION,
-    "denied the request": Reason.FORBIDDEN,
-    DEAD_WEBHOOK: Reason.WEBHOOK_FAILED,
-}
-"""Parts of the API server's messages, with the reason that each stands for. The HTTP status does not distinguish
-them: an exceeded quota and a violation of Pod Security are both Forbidden, and a webhook chooses its own status."""
-UNFIT = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
-
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Refused(Exception):  # noqa: N818  It is a finding, not a fault.
-    """An object of the job cannot be created or changed until something outside the job changes."""
-
-    reason: str
-    """One CamelCase word."""
-    message: str
-    """In the API server's own words, if it was the server that refused."""
 
 
 class Writer:
@@ -181,7 +157,7 @@ class Writer:
         try:
             return await with_priority(self._api, manifest)
         except ApiError as error:
-            raise _refusal(error) from error
+            raise refusal(error) from error
 
     async def _change_queued(self, key: Key, action: Patch, owner: JobRef) -> None:
         """Changes a Workload of Kueue's, read just before: most of its status is Kueue's and is not in the store."""
@@ -196,7 +172,7 @@ class Writer:
         try:
             answer = await self._api.patch(WHOLE_KUEUE_WORKLOADS, key[0], f"{key[1]}{part}", version, changes)
         except ApiError as error:
-            raise _refusal(error) from error
+            raise refusal(error) from error
         cache.saw(read(answer, KueueWorkloadObject))
 
     async def _stop(self, key: Key, uid: str) -> None:
@@ -209,7 +185,7 @@ class Writer:
         try:
             await self._merge(PODS, self._store.pods, key, uid, body)
         except ApiError as error:
-            if not _is_refused(error):
+            if not is_refused(error):
                 raise
             await self._delete(PODS, self._store.pods, key, uid, None)
 
@@ -218,7 +194,7 @@ class Writer:
         try:
             await self._merge(PODS, self._store.pods, key, uid, body)
         except ApiError as error:
-            raise _refusal(error) from error
+            raise refusal(error) from error
 
     async def _merge(self, resource: Resource[O], cache: Cache[O, Any], key: Key, uid: str, body: Manifest) -> None:
         """Applies a merge patch to an object; if it no longer exists, the store forgets it."""
@@ -238,12 +214,12 @@ class Writer:
         try:
             await self._merge(DDPJOBS, self._store.jobs, (job.namespace, job.name), job.uid, body)
         except ApiError as error:
-            if not _is_refused(error):
+            if not is_refused(error):
                 raise
             if job.namespace not in self.unmarked:
                 logger.warning("namespace %s: %s %s", job.namespace, UNMARKED, error)
             self.unmarked[job.namespace] = error.message
-            raise _refusal(error) from error
+            raise refusal(error) from error
         else:
             self.unmarked.pop(job.namespace, None)
 
@@ -278,7 +254,7 @@ class Writer:
                 if cache.uid_of((namespace, name), owner) is None:
                     raise _taken(kind, there, owner) from None
                 return
-            raise _refusal(error) from error
+            raise (refusal_of_pod(error, manifest) if resource is PODS else refusal(error)) from error
 
     async def _create_secret(self, manifest: Manifest) -> None:
         """Creates a job's Secret with a random value, which this process does not keep.
@@ -292,7 +268,7 @@ class Writer:
             )
         except ApiError as error:
             if error.reason != "AlreadyExists":
-                raise _refusal(error) from error
+                raise refusal(error) from error
 
     async def _delete_known(self, kind: OwnedKind, key: Key, owner: JobRef) -> None:
         """Deletes the object of a job that the store has under this name, if the job owns it."""
@@ -350,16 +326,6 @@ def _is_gone(error: ApiError) -> bool:
     return error.status == HTTPStatus.NOT_FOUND or ANOTHER in error.message
 
 
-def _is_refused(error: ApiError) -> bool:
-    """Whether somebody else has to fix the error's reason; otherwise the action is simply tried again."""
-    return error.status != HTTPStatus.CONFLICT and (not error.passing or DEAD_WEBHOOK in error.message)
-
-
-def _refusal(error: ApiError) -> Exception:
-    """The error as Refused if somebody else has to fix its reason, otherwise as it is."""
-    return Refused(_reason(error), error.message) if _is_refused(error) else error
-
-
 def _taken(kind: str, there: Object, owner: JobRef) -> Refused:
     """The refusal to create an object because another one has its name.
 
@@ -386,9 +352,3 @@ def _gravity(failure: Exception) -> float:
             return failure.retry_after or 0.0
         case _:
             return math.inf
-
-
-def _reason(error: ApiError) -> Reason:
-    """The reason of a refusal, for the job's status."""
-    by_status = Reason.INVALID if error.status in UNFIT else Reason.FORBIDDEN
-    return next((reason for words, reason in SAID.items() if words in error.message), by_status)

@@ -251,6 +251,9 @@ class Refusal:
     """The cluster's own words."""
     retry_at: datetime
     """When to try again: no watch reports that the obstacle has gone."""
+    fits: int | None = None
+    """How many of the job's pods there can be at most while the obstacle is as it is, whatever else ends; None: any
+    number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from ddpjob_operator.cluster.conversion import Ref, kueue_workload_of, queue_of
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
 from ddpjob_operator.cluster.kube.objects import FlavorObject, KueueWorkloadObject, PriorityClassObject, read
 from ddpjob_operator.cluster.kueue import Flavors, changed, told, with_priority
+from ddpjob_operator.cluster.refusals import Refused
 from ddpjob_operator.cluster.store import Store
-from ddpjob_operator.cluster.writer import Refused, Writer
+from ddpjob_operator.cluster.writer import Writer
 from ddpjob_operator.engine import (
     KUEUE_WORKLOAD,
     Admission,

@@ -25,10 +25,10 @@ from ddpjob_operator.cluster.kube.objects import (
     read,
 )
 from ddpjob_operator.cluster.reconciler import MUCH, Granted, Reconciler, _at_rest, _Memory
+from ddpjob_operator.cluster.refusals import Refused
 from ddpjob_operator.cluster.serve.metrics import IN_VAIN
 from ddpjob_operator.cluster.store import Key, Store, StoredJob
 from ddpjob_operator.cluster.workqueue import WorkQueue
-from ddpjob_operator.cluster.writer import Refused
 from ddpjob_operator.engine import (
     NETWORK_POLICY,
     POD_GROUP,

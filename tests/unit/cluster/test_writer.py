@@ -13,8 +13,9 @@ from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError, FencedE
 from ddpjob_operator.cluster.kube.connection import Connection
 from ddpjob_operator.cluster.kube.objects import JobObject, PodGroupObject
 from ddpjob_operator.cluster.kube.objects import read as as_kept
+from ddpjob_operator.cluster.refusals import Refused
 from ddpjob_operator.cluster.store import Store
-from ddpjob_operator.cluster.writer import ENOUGH_FAILURES, Refused, Writer
+from ddpjob_operator.cluster.writer import ENOUGH_FAILURES, Writer
 from ddpjob_operator.engine import (
     NETWORK_POLICY,
     POD_GROUP,
@@ -210,7 +211,7 @@ class Refusing(Answering):
         (403, "Forbidden", "no PriorityClass with name high was found", "Forbidden"),
         (400, "400", 'admission webhook "a.b" denied the request: no', "Forbidden"),
         (422, "any word 2", 'admission webhook "a.b" denied the request: no', "Forbidden"),
-        (422, "Invalid", 'Pod "a" is invalid: spec.containers[0].image: Required value', "Invalid"),
+        (422, "Invalid", 'Pod "a" is invalid: spec.hostname: Invalid value', "Invalid"),
         (400, "BadRequest", "Pod in version v1 cannot be handled as a Pod", "Invalid"),
         (404, "NotFound", 'namespaces "team" not found', "Forbidden"),
         (500, "InternalError", 'Internal error occurred: failed calling webhook "a.b": refused', "WebhookFailed"),

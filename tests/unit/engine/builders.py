@@ -390,9 +390,9 @@ class Moment:
         """Other containers go on beside the trainer of these ranks, which has ended."""
         return self._each(ranks, lambda pod: replace(pod, lingering=True))
 
-    def refused(self, reason: str, message: str, retry_in: float = 5) -> "Moment":
-        """The cluster would not make what was missing."""
-        refusal = Refusal(reason, message, self.snapshot.now + timedelta(seconds=retry_in))
+    def refused(self, reason: str, message: str, retry_in: float = 5, fits: int | None = None) -> "Moment":
+        """The cluster would not make what was missing; `fits`: there can be so many pods at most."""
+        refusal = Refusal(reason, message, self.snapshot.now + timedelta(seconds=retry_in), fits)
         return Moment(replace(self.snapshot, refusal=refusal))
 
     def accepted(self) -> "Moment":

@@ -102,6 +102,25 @@ CONDITIONS: dict[str, tuple[Moment, str]] = {
         two.decided().vanishes(1).refused("QuotaExceeded", "no").decided(),
         "Blocked:QuotaExceeded",
     ),
+    "a job that is refused a pod for good": (
+        two.decided().vanishes(1).refused("LimitRangeViolation", "no", fits=0).decided(),
+        "Blocked:LimitRangeViolation",
+    ),
+    "until the next attempt gets its pods": (
+        two.decided().vanishes(1).refused("LimitRangeViolation", "no", fits=0).decided().accepted().gone().decided(),
+        "Blocked:LimitRangeViolation",
+    ),
+    "and no longer": (
+        two.decided()
+        .vanishes(1)
+        .refused("LimitRangeViolation", "no", fits=0)
+        .decided()
+        .accepted()
+        .ready_again()
+        .decided()
+        .decided(),
+        "Created:PodsCreated -Blocked:Unblocked",
+    ),
     "a job that runs with fewer nodes, and is refused the pod that would look out for room": (
         fewer.ready_again().settled().runs(0).settled().vanishes(1).refused("QuotaExceeded", "no").decided(),
         "Blocked:QuotaExceeded Created:PodsCreated Running:AllPodsRunning -Restarting:Restarted",

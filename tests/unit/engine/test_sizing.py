@@ -32,6 +32,13 @@ STUCK = (
 )
 SHORT = "1 of 2 pods could be scheduled within 100 s (scheduleTimeoutSeconds)"
 GIVEN_BACK = f"{SHORT}: stopping all pods, and trying again in 0.9 s"
+
+REFUSED = "pods is forbidden: minimum cpu usage per Container is 2, but request is 1 (container trainer)"
+AND_GIVES_BACK = "; the gang gives back what it holds, and tries again at growing intervals"
+half = gang.decided().vanishes(1).placed(0)
+unfit = half.refused("LimitRangeViolation", REFUSED, fits=0)
+elastic = three.decided().vanishes(2).placed(0, 1)
+
 TABLE: Table = {
     # another size
     "another number of nodes ends the gang with the time to save": (
@@ -392,6 +399,55 @@ TABLE: Table = {
         "Pending",
         GIVEN_BACK,
     ),
+    "at once, if no pod like the missing one is ever let in": (unfit, "-1.0/5", "Pending", REFUSED + AND_GIVES_BACK),
+    "also if it is not scheduled yet": (
+        gang.decided().vanishes(1).refused("LimitRangeViolation", REFUSED, fits=0),
+        "-1.0/5",
+        "Pending",
+        REFUSED + AND_GIVES_BACK,
+    ),
+    "or if a quota lets in fewer than the gang needs, whoever else ends": (
+        half.refused("QuotaExceeded", "limited: pods=1", fits=1),
+        "-1.0/5",
+        "Pending",
+        "limited: pods=1" + AND_GIVES_BACK,
+    ),
+    "not if it lets in enough once others end": (
+        half.refused("QuotaExceeded", "limited: pods=2", fits=2),
+        "",
+        "Pending",
+        "limited: pods=2",
+    ),
+    "nor if an elastic gang can do with those": (
+        elastic.refused("QuotaExceeded", "limited: pods=2", fits=2),
+        "",
+        "Pending",
+        "limited: pods=2",
+    ),
+    "if not even an elastic gang can, at once": (
+        elastic.refused("QuotaExceeded", "limited: pods=1", fits=1),
+        "-1.0/5 -1.1/5",
+        "Pending",
+        "limited: pods=1" + AND_GIVES_BACK,
+    ),
+    "a gang that is let nowhere holds nothing to give back": (
+        gang.decided().vanishes(0, 1).refused("LimitRangeViolation", REFUSED, fits=0),
+        "",
+        "Pending",
+        REFUSED,
+    ),
+    "it waits for its pods to end": (
+        unfit.decided().accepted().after(1),
+        "",
+        "Pending",
+        "Waiting for 1 pod of the last attempt to end",
+    ),
+    "and tries again after a while, still refused for all it knows": (
+        unfit.decided().accepted().ready_again(),
+        "+2.0 +2.1",
+        "Pending",
+        REFUSED + AND_GIVES_BACK,
+    ),
     "it tries again after a while": (
         given_back.gone(),
         "",
@@ -471,6 +527,7 @@ FREE: dict[str, Moment] = {
     "shrinking": small,
     "growing": small.placed(2).after(5).decided(),
     "giving nodes back": given_back,
+    "giving them back because the others are refused": unfit.decided(),
 }
 
 

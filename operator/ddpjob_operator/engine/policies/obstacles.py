@@ -43,9 +43,13 @@ def creation_obstacle(view: View) -> Obstacle | None:
 
     The status may hold a refusal that a former process of the operator got; it stands until this process has tried.
     """
-    refusal, blocked = view.snapshot.refusal, view.status.condition(ConditionType.BLOCKED)
-    if refusal is not None:
-        return Obstacle(refusal.reason, refusal.message)
+    refusal = view.snapshot.refusal
+    return known(view) if refusal is None else Obstacle(refusal.reason, refusal.message)
+
+
+def known(view: View) -> Obstacle | None:
+    """The obstacle that the status holds."""
+    blocked = view.status.condition(ConditionType.BLOCKED)
     return Obstacle(blocked.reason, blocked.message) if blocked is not None and blocked.status == "True" else None
 
 

@@ -1,5 +1,6 @@
 """How many nodes the gang has: what its user asks for, and what the cluster has room for."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Unpack
 
@@ -7,9 +8,11 @@ from ddpjob_operator.api import ConditionType
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.changes import StatusChanges
+from ddpjob_operator.engine.conditions import Obstacle
 from ddpjob_operator.engine.decision import Action, CreatePod
 from ddpjob_operator.engine.incidents.price import JITTER, in_a_row, share
 from ddpjob_operator.engine.manifests.init_containers import WAITING_FOR_MASTER
+from ddpjob_operator.engine.snapshot import Refusal
 from ddpjob_operator.engine.view import View, after
 
 from .hindsight import avoiding
@@ -24,6 +27,8 @@ the room may be reported before the pod's end is."""
 SLOWER = 3
 """All pods have to run within this many times scheduleTimeoutSeconds, because volumes and images take longer than
 scheduling."""
+
+GIVES_BACK = "the gang gives back what it holds, and tries again at growing intervals"
 
 
 def resized(view: View) -> Verdict | None:
@@ -71,7 +76,15 @@ def _grown(view: View) -> Verdict | None:
 
 
 def given_back(view: View) -> Verdict | None:
-    """A gang whose pods are not all scheduled, or do not all run, gives back what it holds and tries again later."""
+    """A gang whose pods are not all scheduled, or do not all run, gives back what it holds and tries again later.
+
+    At once if it can never be complete: what it holds would be held in vain for all of that time.
+    """
+    refusal = _refused_for_good(view)
+    if refusal is not None:
+        message = f"{refusal.message}; {GIVES_BACK}"
+        verdict = _give_back(view, refusal.message)
+        return replace(verdict, message=message, blocked=Obstacle(refusal.reason, message))
     if view.is_due(_gang_timeout(view)):
         said = f"{view.placed} of {counted(view.nodes, 'pod')} could be scheduled"
         return _give_back(view, f"{said} within {view.spec.schedule_timeout_seconds} s (scheduleTimeoutSeconds)")
@@ -88,6 +101,16 @@ def given_back(view: View) -> Verdict | None:
     said = f"{awaited(view)}; not all pods were running within {seconds} s ({SLOWER} times scheduleTimeoutSeconds)"
     kept_away: StatusChanges = {"avoided_node_names": avoided} if avoided else {}
     return _give_back(view, said, **kept_away)
+
+
+def _refused_for_good(view: View) -> Refusal | None:
+    """The refusal that leaves the gang incomplete, whatever else ends; None if it holds nothing meanwhile."""
+    refusal, elastic = view.snapshot.refusal, view.spec.elastic
+    if refusal is None or refusal.fits is None or not view.missing:
+        return None
+    fewest = elastic.min_nodes if elastic else view.nodes
+    holds = any(pod.active for pod in view.current.values())
+    return refusal if refusal.fits < fewest and holds else None
 
 
 def _give_back(view: View, why: str, **changes: Unpack[StatusChanges]) -> Verdict:

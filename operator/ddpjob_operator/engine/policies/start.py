@@ -20,7 +20,7 @@ from ddpjob_operator.engine.supervision import (
 from ddpjob_operator.engine.view import View
 
 from .drains import unprotected
-from .obstacles import creation_obstacle, no_image, running_message, starts_again, ungrouped
+from .obstacles import creation_obstacle, known, no_image, running_message, starts_again, ungrouped
 from .size import lacking, reconcile_reserves
 from .steps import creating, delete, ends_due, grace_between, short_grace, stop, waiting_to_end
 from .verdict import Times, Verdict
@@ -39,7 +39,8 @@ def between_attempts(view: View) -> Verdict | None:
     if not (actions or running or waiting):
         return None
     message = starts_again(view) or None if waiting else waiting_to_end(view, running)
-    return Verdict(view.status, message, actions)
+    # What has refused the last attempt its pods stands until the next one tries.
+    return Verdict(view.status, message, actions, blocked=known(view))
 
 
 def between_due(view: View) -> Times:
