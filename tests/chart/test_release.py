@@ -22,6 +22,9 @@ DIGITS = ROOT / "deploy" / "examples" / "digits.yaml"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ddpjobs.ddpjob.dev"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
 JOB = "/apis/ddpjob.dev/v1alpha2/namespaces/default/ddpjobs/digits"
+CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+USER_ROLES = ("ddpjob-edit", "ddpjob-view")
 OURS = f"app.kubernetes.io/instance={RELEASE}"
 KINDS = (
     "deployments,services,serviceaccounts,poddisruptionbudgets,networkpolicies,roles,rolebindings,clusterroles,"
@@ -42,7 +45,13 @@ def installed(plant: Plant, *values: str) -> Iterator[None]:
         yield
     finally:
         helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found", plant=plant)
-        plant.kubectl("delete", "crd", "ddpjobs.ddpjob.dev", "--ignore-not-found")
+        forget_the_type(plant)
+
+
+def forget_the_type(plant: Plant) -> None:
+    """Deletes what outlives a release: the type, with its jobs, and the roles of its users."""
+    plant.kubectl("delete", "crd", "ddpjobs.ddpjob.dev", "--ignore-not-found")
+    plant.kubectl("delete", "clusterrole", *USER_ROLES, "--ignore-not-found")
 
 
 def install(plant: Plant, *values: str) -> None:
@@ -53,24 +62,24 @@ def install(plant: Plant, *values: str) -> None:
 
 def bind(plant: Plant, user: str, role: str) -> None:
     """Gives a user one of Kubernetes' own roles in the namespace default, once it includes DDPJobs."""
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{role}"
+    path = f"{CLUSTER_ROLES}/{role}"
     plant.wait(f"DDPJobs in {role}", lambda: any("ddpjobs" in rule["resources"] for rule in plant.get(path)["rules"]))
     plant.kubectl("create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}", "--namespace=default")
 
 
 def left(plant: Plant) -> list[str]:
-    """What there is of the release, the type apart."""
-    return plant.kubectl("get", KINDS, "--all-namespaces", "--selector", OURS, "--output", "name").split()
+    """What there is of the release, apart from the type and its users' roles."""
+    names = plant.kubectl("get", KINDS, "--all-namespaces", "--selector", OURS, "--output", "name").split()
+    return [name for name in names if not name.endswith(USER_ROLES)]
 
 
 def test_an_upgrade_leaves_jobs_and_operators_and_an_uninstall_leaves_the_jobs(bare: Plant) -> None:
     with installed(bare):
         bare.kubectl("apply", "--filename", DIGITS)
         job, deployment = bare.get(JOB), bare.get(DEPLOYMENT)
-        install(bare, "rbac.userRoles=false", "replicas=2")
+        install(bare, "replicas=2")
         assert bare.get(JOB) == job
         assert bare.get(DEPLOYMENT)["metadata"]["generation"] == deployment["metadata"]["generation"]
-        assert not bare.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/ddpjob-edit")
 
         helm("uninstall", RELEASE, "--namespace", NAMESPACE, plant=bare)
         bare.wait("the release to be gone", lambda: not left(bare))
@@ -80,6 +89,24 @@ def test_an_upgrade_leaves_jobs_and_operators_and_an_uninstall_leaves_the_jobs(b
         assert bare.get(JOB) == job
         helm("uninstall", RELEASE, "--namespace", NAMESPACE, plant=bare)
         bare.wait("the type to be gone", lambda: not bare.get(CRD))
+        assert not any(bare.get(f"{CLUSTER_ROLES}/{role}") for role in USER_ROLES)
+
+
+def test_after_an_uninstall_those_whose_jobs_it_keeps_may_still_see_suspend_and_delete_them(bare: Plant) -> None:
+    with installed(bare):
+        owner, viewer = (bare.kubeconfig_for(name) for name in ("owner", "onlooker"))
+        bind(bare, "owner", "edit")
+        bind(bare, "onlooker", "view")
+        bare.kubectl("create", "--filename", DIGITS, kubeconfig=owner)
+        helm("uninstall", RELEASE, "--namespace", NAMESPACE, plant=bare)
+        bare.wait("the release to be gone", lambda: not left(bare))
+        assert "digits" in bare.kubectl("get", "ddp", kubeconfig=viewer)
+        bare.kubectl("patch", "ddp", "digits", "--type=merge", '--patch={"spec":{"suspend":true}}', kubeconfig=owner)
+        bare.kubectl("delete", "ddp", "digits", kubeconfig=owner)
+
+        install(bare)
+        owners = {bare.get(f"{CLUSTER_ROLES}/{role}")["metadata"]["labels"][MANAGED_BY] for role in USER_ROLES}
+        assert owners == {"Helm"}, "a second install adopts them"
 
 
 def test_plain_kubectl_installs_it_and_finds_nothing_to_change_afterwards(bare: Plant) -> None:

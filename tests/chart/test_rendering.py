@@ -89,10 +89,28 @@ def test_the_chart_has_the_version_of_the_project() -> None:
     assert project == f'version = "{chart["appVersion"]}"' == f'version = "{chart["version"]}"'
 
 
-@pytest.mark.parametrize(("keep", "annotations"), [("true", {"helm.sh/resource-policy": "keep"}), ("false", None)])
-def test_the_type_outlives_the_release_if_it_is_to(keep: str, annotations: object) -> None:
-    metadata = named(render(f"crds.keep={keep}"))["CustomResourceDefinition", "ddpjobs.ddpjob.dev"]["metadata"]
-    assert metadata.get("annotations") == annotations
+OF_THE_TYPE = (
+    ("CustomResourceDefinition", "ddpjobs.ddpjob.dev"),
+    ("ClusterRole", "ddpjob-edit"),
+    ("ClusterRole", "ddpjob-view"),
+)
+
+
+@pytest.mark.parametrize(("keep", "kept"), [("true", {*OF_THE_TYPE}), ("false", set[tuple[str, str]]())])
+def test_the_type_and_the_roles_of_its_users_outlive_the_release_if_they_are_to_and_nothing_else_does(
+    keep: str, kept: set[tuple[str, str]]
+) -> None:
+    policies = {
+        name: one["metadata"].get("annotations", {}).get("helm.sh/resource-policy")
+        for name, one in named(render(f"crds.keep={keep}")).items()
+    }
+    assert {name for name, policy in policies.items() if policy == "keep"} == kept
+
+
+def test_the_roles_also_outlive_a_release_that_did_not_bring_the_type() -> None:
+    objects = named(render("crds.install=false", "crds.keep=false"))
+    policy = {"helm.sh/resource-policy": "keep"}
+    assert [objects[name]["metadata"].get("annotations") for name in OF_THE_TYPE[1:]] == [policy, policy]
 
 
 def test_the_type_and_the_roles_of_users_can_be_left_out() -> None:

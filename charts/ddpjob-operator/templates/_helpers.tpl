@@ -58,6 +58,15 @@ changed. */}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end -}}
 
+{{/* For objects that outlive the release if the type does: without the users' roles, nobody could see or delete the jobs
+that are kept. */}}
+{{- define "ddpjob-operator.kept" -}}
+{{- if or .Values.crds.keep (not .Values.crds.install) -}}
+annotations:
+  helm.sh/resource-policy: keep
+{{- end -}}
+{{- end -}}
+
 {{/* The rights that the operator needs wherever it runs jobs. */}}
 {{- define "ddpjob-operator.rules" -}}
 - apiGroups: [ddpjob.dev]
