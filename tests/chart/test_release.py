@@ -14,7 +14,7 @@ from ddpjob_operator.cli.cluster.life import UNNOTICED
 
 from tests.plant import Plant, PlantError
 from tests.support.crd import wait_until_served
-from tests.support.helm import CHART, NAMESPACE, RELEASE, ROOT, helm, named, render, settings
+from tests.support.helm import CHART, NAMESPACE, RELEASE, ROOT, HelmError, helm, named, render, settings
 from tests.support.operators import an_operator
 
 INSTALL = ROOT / "deploy" / "install.yaml"
@@ -119,6 +119,27 @@ def test_plain_kubectl_installs_it_and_finds_nothing_to_change_afterwards(bare: 
         bare.wait("pods, which restricted Pod Security has to admit", lambda: len(bare.get(pods)["items"]) == 2)
     finally:
         bare.kubectl("delete", "--ignore-not-found", "--filename", INSTALL)
+
+
+def test_helm_takes_over_what_kubectl_has_installed_and_restarts_no_operator(bare: Plant) -> None:
+    with installed(bare):
+        helm("uninstall", RELEASE, "--namespace", NAMESPACE, plant=bare)
+        forget_the_type(bare)
+        bare.kubectl("apply", "--filename", INSTALL)
+        wait_until_served(bare)
+        bare.kubectl("rollout", "status", f"deployment/{RELEASE}", f"--namespace={NAMESPACE}")
+        pods = names_of_pods(bare)
+        with pytest.raises(HelmError, match="invalid ownership metadata"):
+            helm("install", RELEASE, CHART, "--namespace", NAMESPACE, plant=bare)
+        words = ["--namespace", NAMESPACE, "--take-ownership", "--force-conflicts"]
+        helm("install", RELEASE, CHART, *words, plant=bare)
+        bare.kubectl("rollout", "status", f"deployment/{RELEASE}", f"--namespace={NAMESPACE}")
+        assert names_of_pods(bare) == pods
+
+
+def names_of_pods(plant: Plant) -> list[str]:
+    """The operator's pods."""
+    return plant.kubectl("get", "pods", f"--namespace={NAMESPACE}", "--selector", OURS, "--output", "name").split()
 
 
 def test_who_may_edit_may_run_jobs_and_who_may_view_may_see_them(bare: Plant) -> None:

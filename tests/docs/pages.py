@@ -13,6 +13,7 @@ Blocks are fenced. Their info strings, and an HTML comment on the line before th
     <!-- on a cluster -->              before bash: run by tests/e2e, on nodes with the operator and our images
     <!-- with kueue -->              before bash: run by tests/scheduling, on a cluster with Kueue
     <!-- with pod groups -->         before bash: run by tests/scheduling, on a cluster whose scheduler places groups
+    <!-- with helm -->             before bash: run by tests/chart, on a cluster whose nodes are simulated
     <!-- on kind -->                 before bash: run by tests/kind, with the cluster that it makes itself
     <!-- in a project -->            before bash: run by tests/wheel, in a project beside a clone
     <!-- not valid: REASON -->         before yaml: a DDPJob with mistakes
@@ -42,7 +43,8 @@ IN_A_PROJECT = "in a project"
 ON_KIND = "on kind"
 WITH_POD_GROUPS = "with pod groups"
 WITH_KUEUE = "with kueue"
-PLACES = (ON_A_CLUSTER, ON_KIND, IN_A_PROJECT, WITH_POD_GROUPS, WITH_KUEUE)
+WITH_HELM = "with helm"
+PLACES = (ON_A_CLUSTER, ON_KIND, IN_A_PROJECT, WITH_POD_GROUPS, WITH_KUEUE, WITH_HELM)
 FIRST_TERMINAL = "first terminal"
 CTRL_C = "first terminal: Ctrl-C"
 AS_PRINTED = ": as printed"

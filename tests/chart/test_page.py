@@ -1,0 +1,23 @@
+"""The pages on installs are true: their commands run, and print what is shown."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import WITH_HELM, pages_that_run
+from tests.docs.reader import OF_THE_CLONE, Reader, read
+from tests.plant import Plant, build
+
+from .test_release import INSTALL, forget_the_type
+
+
+@pytest.mark.parametrize("name", pages_that_run(WITH_HELM))
+def test_the_commands_of_a_page_do_with_helm_what_it_shows(name: str, bare: Plant, tmp_path: Path) -> None:
+    programs = (build.path(program).parent for program in ("helm", "kubectl"))
+    environment = bare.environment() | {"PATH": ":".join([*map(str, programs), os.environ["PATH"]])}
+    try:
+        read(name, Reader(tmp_path / "ddpjob", WITH_HELM, environment, (*OF_THE_CLONE, "charts")))
+    finally:
+        bare.kubectl("delete", "--ignore-not-found", "--filename", INSTALL)
+        forget_the_type(bare)
