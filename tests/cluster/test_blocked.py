@@ -38,6 +38,24 @@ def test_a_quota_that_is_met_half_way(team: Team) -> None:
     goes_on(team)
 
 
+def test_a_limit_range_whose_minimum_the_trainer_does_not_meet(team: Team) -> None:
+    least = {"type": "Container", "min": {"cpu": "200m", "memory": "1Gi"}}
+    kind = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "least"}, "spec": {"limits": [least]}}
+    team.create(kind)
+    job = a_job()
+    room = job["spec"]["template"]["spec"]["containers"][0]["resources"] = {
+        "requests": {"cpu": "0.1", "memory": "2Gi"}
+    }
+    team.apply(job)
+    said = blocked(team)
+    assert said["reason"] == "LimitRangeViolation", said
+    assert "minimum cpu usage per Container is 200m, but request is 100m (container trainer" in said["message"]
+    room["requests"]["cpu"] = "0.2"
+    team.change(suspend=True)
+    team.apply(job | {"spec": job["spec"] | {"suspend": False}})
+    goes_on(team)
+
+
 def enforce(team: Team, standard: str | None) -> None:
     """The namespace admits only pods of this standard of Pod Security, or all."""
     labels = {"pod-security.kubernetes.io/enforce": standard}
