@@ -34,7 +34,7 @@ SHORT = "1 of 2 pods could be scheduled within 100 s (scheduleTimeoutSeconds)"
 GIVEN_BACK = f"{SHORT}: stopping all pods, and trying again in 0.9 s"
 
 REFUSED = "pods is forbidden: minimum cpu usage per Container is 2, but request is 1 (container trainer)"
-AND_GIVES_BACK = "; the gang gives back what it holds, and tries again at growing intervals"
+AND_GIVES_BACK = "; the gang gives up its pods, and tries again at growing intervals"
 half = gang.decided().vanishes(1).placed(0)
 unfit = half.refused("LimitRangeViolation", REFUSED, fits=0)
 elastic = three.decided().vanishes(2).placed(0, 1)

@@ -28,7 +28,7 @@ SLOWER = 3
 """All pods have to run within this many times scheduleTimeoutSeconds, because volumes and images take longer than
 scheduling."""
 
-GIVES_BACK = "the gang gives back what it holds, and tries again at growing intervals"
+GIVES_BACK = "the gang gives up its pods, and tries again at growing intervals"
 
 
 def resized(view: View) -> Verdict | None:
