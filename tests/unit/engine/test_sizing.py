@@ -440,7 +440,7 @@ TABLE: Table = {
         unfit.decided().accepted().after(1),
         "",
         "Pending",
-        "Waiting for 1 pod of the last attempt to end",
+        "Waiting for 1 pod of the previous attempt to stop",
     ),
     "and tries again after a while, still refused for all it knows": (
         unfit.decided().accepted().ready_again(),
