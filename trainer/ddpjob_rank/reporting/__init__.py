@@ -1,1 +1,1 @@
-"""What a program tells its supervisor: by calls of its own, or by what is seen of its steps and bars."""
+"""Progress reports to the supervisor: by the program's own calls, or from its observed steps and progress bars."""

@@ -1,9 +1,9 @@
-"""Learns the total number of steps from a program's tqdm bars, if the program does not report it.
+"""Reads the total number of steps from a program's tqdm bars, if the program does not report it.
 
-A bar is trusted once it moves along with counted steps, so that no bar of a download or an evaluation is taken for
-training. The number of steps in one of its units is measured: one for a bar over steps, many for one over epochs. A
-bar over anything other than numbers, such as a loader, is one pass over the data, and says nothing about the end. Nor
-does one over numbers, once another one has followed it.
+A bar is trusted once it moves along with the counted steps, so that the bar of a download or an evaluation is not
+mistaken for training. The number of steps per unit of the bar is measured: 1 for a bar over steps, more for a bar
+over epochs. A bar over anything but numbers, such as a loader, is one pass over the data, and does not show when
+training ends; nor does a bar over numbers that is followed by another bar over steps.
 """
 
 import math
@@ -21,17 +21,17 @@ from .report import counted_steps, see_bar
 BARS = "tqdm.std"
 LOSS = re.compile(r"(?:^|[\s,])loss=([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf))(?:,|\s|$)")
 COARSE = 1.5
-"""Steps for one unit of a bar that is not over steps."""
+"""From this many steps per unit on, the unit of a bar is an epoch, not a step."""
 
 
 def install() -> None:
-    """Watches bars from now on, if this process has a supervisor that wants to know."""
+    """Watches progress bars from now on, if this process has a supervisor."""
     if Env.HEARTBEAT in os.environ:
         once_imported(BARS, _watch)
 
 
 def _watch(tqdm: ModuleType) -> None:
-    """Looks at each bar when it is drawn, which is at most ten times a second."""
+    """Reads each bar when it is drawn, which happens at most ten times a second."""
     bars, refresh = Bars(), tqdm.tqdm.refresh
 
     def watched(bar: Any, *arguments: Any, **options: Any) -> Any:
@@ -43,19 +43,19 @@ def _watch(tqdm: ModuleType) -> None:
 
 
 class Bars:
-    """Follows the bars of a process; the oldest one that moves along with the steps is trusted."""
+    """Follows the bars of a process. The oldest bar that moves along with the steps is trusted."""
 
     def __init__(self) -> None:
         self._seen: weakref.WeakKeyDictionary[Any, _Seen] = weakref.WeakKeyDictionary()
         self._believed: weakref.ref[Any] | None = None
         self._passes = 0
-        """How many bars over steps there have been."""
+        """The number of bars over steps that were trusted so far."""
 
     def look(self, bar: Any) -> None:
-        """Takes note of how far a bar is. Whatever happens, it must not stop the program."""
+        """Reads the position of a bar. An error here must not stop the program."""
         try:
             self._look(bar)
-        except Exception:  # noqa: BLE001  What a bar has inside is its own, and it is in the midst of the user's step.
+        except Exception:  # noqa: BLE001  (a bar's attributes may hold anything, and the user's step must not fail)
             return
 
     def _look(self, bar: Any) -> None:
@@ -79,7 +79,7 @@ class Bars:
         see_bar(round(bar.n * per_unit), *self._told(bar, per_unit), _loss(bar))
 
     def _told(self, bar: Any, per_unit: float) -> tuple[int | None, int | None]:
-        """The remaining steps, and the present epoch."""
+        """The number of remaining steps and the number of the present epoch; None: unknown."""
         epoch = math.floor(bar.n) + 1 if per_unit >= COARSE else None
         is_one_pass = per_unit < COARSE and (self._passes > 1 or not isinstance(bar.iterable, range | NoneType))
         if not bar.total or is_one_pass:
@@ -90,7 +90,7 @@ class Bars:
 
 
 class _Seen:
-    """How far a bar and the steps were when it began; and how far it was last."""
+    """The position of a bar and the number of counted steps when the bar began, and the bar's last position."""
 
     def __init__(self, n: float, steps: float) -> None:
         self.n = self.last = n
@@ -98,6 +98,6 @@ class _Seen:
 
 
 def _loss(bar: Any) -> float | None:
-    """What is written behind it, if that is a loss: `set_postfix(loss=…)`."""
+    """The loss that is shown behind a bar, as by `set_postfix(loss=…)`."""
     found = LOSS.search(str(getattr(bar, "postfix", None) or ""))
     return float(found[1]) if found else None

@@ -1,7 +1,7 @@
-"""Reports where Hugging Face's Trainer is: each Trainer of this process gets a callback, by no line of the program's.
+"""Reports the progress of Hugging Face's Trainer by a callback, which the program does not have to add.
 
-It is added to the Trainer's default callbacks, a list that transformers has had from 4.41 to 5.24 at least. A release
-without it is trained with as any program is: its steps are counted.
+The callback is added to the Trainer's default callbacks, a list that transformers has had from 4.41 to 5.24 at least.
+With a release that lacks the list, steps are counted as for any other program.
 """
 
 import math
@@ -18,11 +18,11 @@ from .teller import EVALUATION, TRAINING
 TRAINER = "transformers.trainer"
 
 ROUNDING = 1e-6
-"""Of an epoch, which is a share of steps added up."""
+"""The tolerance for `state.epoch`, in epochs: the Trainer computes it as a sum of fractions."""
 
 
 def install() -> None:
-    """Adds the callback once transformers is imported, if this process has a supervisor that wants to know."""
+    """Adds the callback once transformers is imported, if this process has a supervisor."""
     if Env.HEARTBEAT in os.environ:
         once_imported(TRAINER, _add_callback)
 
@@ -33,30 +33,30 @@ def _add_callback(trainer: Any) -> None:
 
 
 def _callback(base: type[Any]) -> type[Any]:
-    class DDPJobCallback(base):  # type: ignore[misc]  # It is known only once it is imported.
-        """Reports steps, their number, the epoch, what is logged, and that an evaluation runs."""
+    class DDPJobCallback(base):  # type: ignore[misc]  # The base class is unknown until transformers is imported.
+        """Reports the step, the epoch, the number of steps, logged numbers, and evaluations."""
 
         def on_train_begin(self, _args: object, state: Any, _control: object, **_: object) -> None:
-            """From here on the number of the last step is known."""
+            """Reports the number of the last step, which is known from here on."""
             report(total=state.max_steps if state.max_steps > 0 else None)
 
         def on_step_end(self, _args: object, state: Any, _control: object, **_: object) -> None:
-            """Of 1.2 epochs that are done, the present one is the second."""
+            """Reports the step and the number of the present epoch: after 1.2 epochs it is the second."""
             epoch = None if state.epoch is None else max(1, math.ceil(state.epoch - ROUNDING))
             report(step=state.global_step, epoch=epoch)
 
         def on_log(self, _args: object, _state: object, _control: object, logs: Any = None, **_: object) -> None:
-            """Numbers, by their names."""
+            """Reports the logged numbers."""
             numbers = {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
             own: dict[str, Any] = {name: value for name, value in numbers.items() if name not in FIELDS}
             report(loss=numbers.get("loss"), **own)
 
         def on_prediction_step(self, *_: object, **__: object) -> None:
-            """An evaluation may take longer than a step."""
+            """Reports that an evaluation runs, because it may take longer than a step."""
             report(activity=EVALUATION)
 
         def on_evaluate(self, *_: object, **__: object) -> None:
-            """Training goes on."""
+            """Reports that training goes on."""
             report(activity=TRAINING)
 
     return DDPJobCallback

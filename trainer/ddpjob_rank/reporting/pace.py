@@ -1,23 +1,23 @@
-"""The recent pace of a process, from the moments when its steps are finished. Pure: time is an argument."""
+"""The recent pace of a process, computed from the times at which its steps finished. Pure: time is an argument."""
 
 import math
 
 WINDOW_SECONDS = 1.0
-"""How far back the recent pace reaches."""
+"""The least training time over which the mean is taken."""
 
 
 class Pace:
-    """The mean time of a step. It excludes what is not training, and the first step, which takes much longer."""
+    """The mean time of a step. Times without training are excluded, as is the first step, which takes much longer."""
 
     def __init__(self) -> None:
         self.mean = math.nan
-        """Seconds per step over the last window of at least a second; until there is one, over what there is."""
+        """Seconds per step over the last full window; until a window is full, over all steps so far."""
         self._since: float | None = None
         self._seconds, self._steps = 0.0, 0.0
         self._window_full = False
 
     def step(self, steps: float, now: float) -> None:
-        """This many more steps are finished; not positive if the count begins, or began again."""
+        """Adds `steps` finished steps. A number that is not positive means that counting begins, or begins again."""
         if self._since is not None and steps > 0:
             self._seconds += now - self._since
             self._steps += steps
@@ -25,12 +25,12 @@ class Pace:
         self._since = now
 
     def pause(self, now: float) -> None:
-        """Training stops for something else, perhaps in the middle of a step."""
+        """Notes that training pauses for another activity, perhaps in the middle of a step."""
         if self._since is not None:
             self._seconds += now - self._since
 
     def resume(self, now: float) -> None:
-        """Training goes on."""
+        """Notes that training goes on."""
         self._since = now
 
     def _look(self) -> None:

@@ -1,8 +1,8 @@
-"""How training code reports where it is: `report` and `activity`, for any program that a supervisor runs.
+"""The functions by which a program reports its progress: `report`, `activity` and others.
 
-What is reported goes into the rank's heartbeat file, from which the supervisor reads it when it likes: neither waits
-for the other. Without a supervisor all of this does nothing. It never stops a program: what cannot be reported is
-left out, and stderr says so once. It never waits for a GPU: it takes no loss that has not been read already.
+A report goes into the rank's heartbeat file, which the supervisor reads when it needs to: neither waits for the
+other. Without a supervisor these functions do nothing. They never stop a program: a value that cannot be reported is
+left out, with one warning on stderr. They never wait for a GPU: a loss that is still on the GPU is left out.
 """
 
 import math
@@ -18,10 +18,10 @@ from .heartbeat import AS_ASKED, COUNTED, COUNTED_ANEW, FROM_CHECKPOINT, LARGEST
 from .teller import ENDING, Teller, warn_once
 
 FIELDS = frozenset({"step", "epoch", "total", "loss", "samples", "activity", "checkpoint", "resumed"})
-"""What has a meaning of its own here. Other numbers of these names would be taken for it."""
+"""Names of report's own parameters, which a metric must not have."""
 
 TAKE_OVER_SECONDS = 5.0
-"""How often a process checks whether the one that has written so far is gone."""
+"""How often a process checks whether the process that writes the heartbeat file is gone."""
 
 
 def report(
@@ -36,20 +36,23 @@ def report(
     resumed: int | None = None,
     **metrics: SupportsFloat,
 ) -> None:
-    """Reports where training is. What is not given stays as it was. A call takes a few microseconds.
+    """Reports the progress of training. Values that are not passed stay the same. A call takes a few microseconds.
 
     Args:
-        step: The number of the step that is now finished. Counts from 1, and goes on counting after a restart.
-        epoch: The present epoch; counts from 1.
-        total: The number of the last step.
-        loss: A number, or a tensor with one number on the CPU. One on a GPU is left out, since the program would have
-            to wait to read it: give `loss.item()` where the program reads the loss anyway.
-        samples: How many samples a step takes, of all processes together.
-        activity: What begins now: `training`, `saving`, `evaluation`, or another word. A finished step means
-            `training`; before the first one, all training is `starting`.
-        checkpoint: The number of the step whose checkpoint is complete now.
-        resumed: The number of the step whose checkpoint was loaded; 0 if there is none. Give it only if every
-            checkpoint is reported: where none was, nothing is lost by beginning again.
+        step: The number of the step that has just finished. The first step has the number 1, and the numbers go on
+            after a restart.
+        epoch: The number of the present epoch, from 1.
+        total: The number of the last step of the training.
+        loss: A number, or a tensor on the CPU that holds one number. A tensor on a GPU is left out, because the
+            program would have to wait until it can be read: pass `loss.item()` where the program reads the loss
+            anyway.
+        samples: The number of samples per step, of all processes together.
+        activity: The activity that begins now: `training`, `saving`, `evaluation`, or another word. A finished step
+            sets it to `training`; until the first step has finished, `training` is shown as `starting`.
+        checkpoint: The number of the step whose checkpoint is now complete.
+        resumed: The number of the step whose checkpoint was loaded; 0 if there was no checkpoint. Pass it only if
+            the program reports every checkpoint: if it has reported none, a start from the beginning counts as no
+            loss.
         metrics: Other numbers, by name.
     """
     teller = _current or _look()
@@ -57,7 +60,7 @@ def report(
         return
     record, now = teller.record, time.monotonic()
     if step is not None and (number := _whole("step", step)) is not None:
-        if record.counted != 0:  # The steps that were counted until now had other numbers.
+        if record.counted != 0:  # The steps counted until now may have had other numbers.
             record.counted, record.first_step = 0, number
         teller.finish(number, now)
     if activity is not None:
@@ -73,9 +76,9 @@ def report(
     if resumed is not None and (number := _whole("resumed", resumed)) is not None:
         record.begins = FROM_CHECKPOINT if number > 0 else NOTHING_SAVED
     if loss is not None:
-        told = _number("loss", loss)
-        record.loss = math.nan if told is None else told
-        record.loss_is_nan = 1 if told is not None and math.isnan(told) else math.nan
+        loss_value = _number("loss", loss)
+        record.loss = math.nan if loss_value is None else loss_value
+        record.loss_is_nan = 1 if loss_value is not None and math.isnan(loss_value) else math.nan
     for name, value in metrics.items():
         teller.measure(name, _number(name, value))
     teller.write(now)
@@ -83,7 +86,10 @@ def report(
 
 @contextmanager
 def activity(name: str) -> Iterator[None]:
-    """What happens inside is this activity: `saving`, `evaluation`, or another word. It is not part of a step."""
+    """Reports an activity for the duration of a block: `saving`, `evaluation`, or another word.
+
+    The time that the block takes does not count as part of a step.
+    """
     teller = _current or _look()
     before = teller.record.activity if teller else None
     report(activity=name)
@@ -94,7 +100,7 @@ def activity(name: str) -> Iterator[None]:
 
 
 def report_parts(parts: Mapping[str, float]) -> None:
-    """Reports what recent steps consist of: mean seconds, by names from heartbeat.PARTS."""
+    """Reports the mean seconds that each part of recent steps took, by names from heartbeat.PARTS."""
     if teller := _current or _look():
         for part, seconds in parts.items():
             setattr(teller.record, part, seconds)
@@ -102,29 +108,30 @@ def report_parts(parts: Mapping[str, float]) -> None:
 
 
 def reports_steps() -> None:
-    """This program will report its steps, so they need not be counted for it."""
+    """Announces that this program will report its steps, so they need not be counted for it."""
     if teller := _current or _look():
         teller.record.counted = 0
         teller.write(time.monotonic())
 
 
 def starts_over() -> None:
-    """This program begins at the beginning because it was told to, whatever it has saved before."""
+    """Reports that this program begins at the first step because it was asked to, even if there are checkpoints."""
     if teller := _current or _look():
         teller.record.begins = AS_ASKED
         teller.write(time.monotonic())
 
 
 def announces_activities() -> None:
-    """This program is going to tell of all that takes long between two steps, if there ever is anything."""
+    """Announces that this program reports an activity whenever it does something long between two steps."""
     if teller := _current or _look():
         teller.record.announces = 1
 
 
 def count_step(before: int | None = None) -> None:
-    """One more step is finished, of a program that does not report steps itself.
+    """Counts a finished step for a program that does not report its steps.
 
-    `before`: how many were finished in former attempts, used at the first one; None: unknown.
+    `before` is the number of steps that were finished in earlier attempts, None if it is unknown. It is used for the
+    first counted step only.
     """
     teller = _current or _look()
     if teller and teller.record.counted != 0:
@@ -137,7 +144,7 @@ def count_step(before: int | None = None) -> None:
 
 
 def counted_steps() -> float | None:
-    """How many steps this program has made, as counted; None if it reports them itself, or no supervisor asks."""
+    """The number of steps counted in this attempt; None if the program reports its steps, or has no supervisor."""
     teller = _current or _look()
     if teller is None or teller.record.counted == 0:
         return None
@@ -145,18 +152,17 @@ def counted_steps() -> float | None:
 
 
 def see_bar(position: int, left: int | None, epoch: int | None, loss: float | None) -> None:
-    """What a bar that moves along with counted steps shows.
+    """Reports the values of a progress bar that moves along with the counted steps.
 
-    `left`: steps that are still to come; None: unknown, and no total is trusted any more. If steps are counted from
-    the start again after a restart, a bar that knows how many are left knows at which one, `position`, the program
-    is.
+    `left` is the number of steps that remain; None: unknown, so the total is removed as well. After a restart, when
+    the number of the present step may be unknown, a bar with a known `left` supplies it: `position`.
     """
     if not (teller := _current):
         return
     record = teller.record
     if left is not None and record.counted == COUNTED_ANEW:
         teller.origin += position - record.step
-        record.first_step = math.nan  # A bar over what is left begins at 0, wherever the program went on.
+        record.first_step = math.nan  # Unknown: a bar over the remaining steps begins at 0 after every restart.
         record.step, record.counted = position, COUNTED
     record.total_steps = math.nan if left is None else min(record.step + left, LARGEST)
     if epoch is not None:
@@ -167,7 +173,7 @@ def see_bar(position: int, left: int | None, epoch: int | None, loss: float | No
 
 
 def tell_end() -> None:
-    """The program has ended, and finishes no more steps; its process may still take seconds to end."""
+    """Reports that the program has ended and finishes no more steps; its process may still take seconds to end."""
     if _current:
         now = time.monotonic()
         _current.begin(ENDING, now)
@@ -176,12 +182,12 @@ def tell_end() -> None:
 
 _current: Teller | None = None
 _look_at = 0.0
-"""When to look for the file, by the monotonic clock; infinity: never again."""
+"""When to try to open the file again, by the monotonic clock; infinity: never again."""
 
 
 def _look() -> Teller | None:
-    """Opens the file that the environment names, unless there is none or another process writes into it."""
-    global _current, _look_at  # noqa: PLW0603  (there is one heartbeat in a process)
+    """Opens the heartbeat file, unless the environment names none or another process writes into it."""
+    global _current, _look_at  # noqa: PLW0603  (a process has one heartbeat)
     if _look_at == math.inf or time.monotonic() < _look_at:
         return None
     _look_at = math.inf
@@ -196,7 +202,7 @@ def _look() -> Teller | None:
 
 
 def _forget() -> None:
-    """A forked process is a new one."""
+    """Makes a forked child try to open the file for itself."""
     global _current, _look_at
     _current, _look_at = None, 0.0
 
@@ -205,7 +211,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def _whole(name: str, value: int) -> int | None:
-    """A count as a plain number; None if it is not one."""
+    """A count as a plain number; None, with a warning, if it is not a count."""
     if type(value) is int and 0 <= value <= LARGEST:
         return value
     try:
@@ -224,7 +230,7 @@ def is_at_hand(value: object) -> bool:
 
 
 def _number(name: str, value: SupportsFloat) -> float | None:
-    """A number as a plain one, which may be NaN or infinite; None if there is none that can be reported."""
+    """A number as a float, which may be NaN or infinite; None, with a warning, if it cannot be reported."""
     if not is_at_hand(value):
         warn_once(
             name,
@@ -232,7 +238,7 @@ def _number(name: str, value: SupportsFloat) -> float | None:
         )
         return None
     try:
-        # A tensor that is part of a graph warns when it becomes a float.
+        # float() of a tensor that requires a gradient prints a warning; item() does not.
         return float(value.item() if hasattr(value, "item") else value)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         warn_once(name, f"report({name}=…): left out, because it is not a number: {error}")

@@ -1,7 +1,7 @@
-"""Whether the job was told to stop, for a program that has a loop of its own.
+"""Lets a program with its own training loop find out whether the job was told to stop.
 
-A signal may reach one rank a step before another; if one stopped by itself, the others would wait for it in their
-next collective. So all ranks agree in each call, which makes a call a collective.
+A signal may reach one rank a step before the others. If that rank stopped at once, the others would wait for it in
+their next collective. So all ranks agree in each call, which is therefore a collective itself.
 """
 
 import os
@@ -18,13 +18,14 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def stop_requested() -> bool:
-    """Whether the job was told to stop: then save, and end.
+    """Whether the job was told to stop: if so, save and exit.
 
-    From the first call on, which must be in the main thread, SIGTERM and SIGINT do not end this process; a second one
-    does. In a process group all get the same answer, so that they stop after the same step: each process has to call
-    this as often as the others, for example after each step. Outside a job it is always False, and changes nothing.
+    After the first call, which must be in the main thread, a first SIGTERM or SIGINT no longer ends this process; a
+    second signal does. All ranks of a process group get the same answer, so that they stop after the same step. So
+    all of them have to call this function equally often, for example after each step. Outside a job the function
+    always returns False, and leaves signals as they are.
     """
-    global _heeded  # noqa: PLW0603  (a process is asked once)
+    global _heeded  # noqa: PLW0603  (a process stops once)
     if not {Env.NAME, Env.HEARTBEAT} & os.environ.keys():
         return False
     if not _before and not _heeded:
@@ -34,13 +35,13 @@ def stop_requested() -> bool:
 
 
 def heeded() -> bool:
-    """Whether this process knows that it was asked: if it ends successfully after that, it is not done."""
+    """Whether `stop_requested` has returned True: a program that exits with 0 after that has not finished."""
     return _heeded
 
 
 _asked = _heeded = False
 _before: dict[signal.Signals, Any] = {}
-"""What the signals did before."""
+"""The handlers of the signals before the first call."""
 
 
 def _listen() -> None:
@@ -52,22 +53,22 @@ def _listen() -> None:
 
 
 def _note(number: int, frame: FrameType | None) -> None:
-    """Notes the first signal; a second one does what it did before."""
+    """Notes the first signal, and restores the former handlers for a second one."""
     global _asked  # noqa: PLW0603  (as above)
     _asked = True
-    for one, before in _before.items():
-        signal.signal(one, before)
-    own = _before[signal.Signals(number)]
-    if callable(own) and own is not signal.default_int_handler:
-        own(number, frame)
+    for caught, handler in _before.items():
+        signal.signal(caught, handler)
+    former = _before[signal.Signals(number)]
+    if callable(former) and former is not signal.default_int_handler:
+        former(number, frame)
 
 
 def _anybodys(*, asked: bool) -> bool:
-    """Whether any process of the group was asked."""
+    """Whether any rank of the process group was told to stop."""
     dist: Any = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return asked
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    told = sys.modules["torch"].tensor(int(asked), device=device)
-    dist.all_reduce(told, op=dist.ReduceOp.MAX)
-    return bool(told.item())
+    ranks_asked = sys.modules["torch"].tensor(int(asked), device=device)
+    dist.all_reduce(ranks_asked, op=dist.ReduceOp.MAX)
+    return bool(ranks_asked.item())

@@ -1,6 +1,7 @@
-"""Sees the steps and bars of processes that a program spawns, as `torch.multiprocessing.spawn` does.
+"""Observes steps and progress bars in processes that a program spawns, for example by `torch.multiprocessing.spawn`.
 
-A forked process has all that was installed in its parent. A spawned one is a new interpreter, which begins here.
+A forked process inherits what is installed in its parent. A spawned process is a new interpreter, so its command line
+is changed to call `begin` first.
 """
 
 import os
@@ -19,17 +20,18 @@ try:
 except Exception:
     pass
 """
-"""Another Python (`multiprocessing.set_executable`) may have nothing of ours: its steps are not counted then."""
+"""Code for the spawned interpreter. If it is another Python (`multiprocessing.set_executable`) without DDPJob, the
+import fails, and steps are not counted."""
 
 
 def install() -> None:
-    """Makes spawned processes begin here from now on, if this process has a supervisor that wants to know."""
+    """Makes processes that are spawned from now on call `begin` first, if this process has a supervisor."""
     if Env.HEARTBEAT in os.environ:
         once_imported(SPAWN, _let_begin_here)
 
 
 def begin() -> None:
-    """What a spawned process does first."""
+    """Installs everything that observes the program; a spawned process calls this first."""
     steps_seen.install()
     bars_seen.install()
     hugging_face.install()
@@ -41,7 +43,7 @@ def _let_begin_here(spawn: Any) -> None:
 
     def beginning_here(**known: Any) -> list[str]:
         words: list[str] = command(**known)
-        program = words.index("-c") + 1 if "-c" in words else 0  # It does not exist in a frozen executable.
+        program = words.index("-c") + 1 if "-c" in words else 0  # A frozen executable has no `-c`.
         return [f"{BEGIN}{word}" if program and index == program else word for index, word in enumerate(words)]
 
     spawn.get_command_line = beginning_here

@@ -1,7 +1,7 @@
-"""Counts the steps of a program that does not report them: by the first of its optimizers that makes one.
+"""Counts the steps of a program that does not report them: the steps of the first optimizer that makes one.
 
-The supervisor's ranks have this installed before their program runs. PyTorch may be imported by then, or it comes
-with the program's own imports; a program without it must not wait for it.
+A rank installs this before its program runs. PyTorch may already be imported by then, or the program imports it
+later; a program without PyTorch must not have to wait for the import.
 """
 
 import functools
@@ -26,7 +26,7 @@ DISTRIBUTED = "torch.distributed"
 
 
 def install() -> None:
-    """Counts from now on, if this process has a supervisor that wants to know."""
+    """Counts steps from now on, if this process has a supervisor."""
     if Env.HEARTBEAT in os.environ:
         once_imported(OPTIMIZERS, _register)
         once_imported(MODULES, _watch_loading)
@@ -39,7 +39,7 @@ def _register(optimizers: ModuleType) -> None:
 
 
 _has_loaded = False
-"""Whether a model of this process has been given weights: they may be of any step, whatever its optimizer knows."""
+"""Whether a model in this process has loaded weights. They may come from any step, even if the optimizer is new."""
 
 
 def _watch_loading(modules: ModuleType) -> None:
@@ -47,7 +47,7 @@ def _watch_loading(modules: ModuleType) -> None:
 
     @functools.wraps(load)
     def watched(*arguments: Any, **options: Any) -> Any:
-        global _has_loaded  # noqa: PLW0603  (of this process)
+        global _has_loaded  # noqa: PLW0603  (a process has one value of it)
         _has_loaded = True
         return load(*arguments, **options)
 
@@ -55,16 +55,16 @@ def _watch_loading(modules: ModuleType) -> None:
 
 
 class _Counter:
-    """Only one of several optimizers counts: a step may need them all."""
+    """Counts the steps of one optimizer only: a program with several optimizers may use all of them in each step."""
 
     def __init__(self) -> None:
         self._first: weakref.ref[object] | None = None
         self._is_new = False
         self.forget_start: Callable[[], None] = lambda: None
-        """Has `note_start` called no more."""
+        """Removes the hook that calls `note_start`."""
 
     def note_start(self, optimizer: Any, _args: object, _kwargs: object) -> None:
-        """The first step of all is about to be made; whether its optimizer keeps anything from an earlier one."""
+        """Notes, before the first step of any optimizer, whether the optimizer has state from an earlier step."""
         if self._first is None:
             self._is_new = not getattr(optimizer, "state", True)
 
@@ -72,7 +72,7 @@ class _Counter:
         first = self._first() if self._first else None
         if first is None:
             self._first = weakref.ref(optimizer)
-            self.forget_start()  # Not while it is called: PyTorch goes through these hooks.
+            self.forget_start()  # Not in note_start itself: PyTorch iterates over the hooks at that moment.
             count_step(_made_before(optimizer, is_new=self._is_new))
             _look_for_others()
         elif first is optimizer:
@@ -80,7 +80,7 @@ class _Counter:
 
 
 def _look_for_others() -> None:
-    """Warns if this process trains without the others of its job: then each trains, and all seems to be well."""
+    """Warns if this process trains without the other processes of its job: nothing else would show the mistake."""
     processes = os.environ.get(Env.WORLD_SIZE, "")
     distributed = sys.modules.get(DISTRIBUTED)
     together = distributed.get_world_size() if distributed and _has_group(distributed) else 1
@@ -100,15 +100,16 @@ def _has_group(distributed: ModuleType) -> bool:
 
 
 def _made_before(optimizer: Any, *, is_new: bool) -> int | None:
-    """The steps before its present one: Adam and similar ones keep their number, and a checkpoint brings it back.
+    """The number of steps that an optimizer made before its present step; None: unknown.
 
-    None for others, such as SGD, which do not, and for a new one whose model goes on from somewhere. A number on a
-    GPU is not worth waiting for: it is only known of an optimizer that `is_new`.
+    Adam and similar optimizers keep the number, and restore it from a checkpoint. It is unknown for optimizers that
+    keep none, such as SGD, and for a new optimizer if weights were loaded. A number that is on a GPU is not read,
+    because that would mean to wait; it is known only for an optimizer that `is_new`.
     """
     try:
         steps = next(state["step"] for state in optimizer.state.values() if "step" in state)
         if not is_at_hand(steps) and not is_new:
             return None
         return (max(0, int(steps) - 1) if is_at_hand(steps) else 0) or (None if _has_loaded else 0)
-    except Exception:  # noqa: BLE001  What an optimizer keeps is its own, and it is in the midst of the user's step.
+    except Exception:  # noqa: BLE001  (an optimizer's state may hold anything, and the user's step must not fail)
         return None

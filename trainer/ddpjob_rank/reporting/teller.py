@@ -1,4 +1,4 @@
-"""What a process tells its supervisor, and the file into which it writes it."""
+"""Writes a process's reports into its heartbeat file."""
 
 import fcntl
 import math
@@ -19,44 +19,44 @@ ACTIVITY_BYTES = 32
 METRICS_BYTES = TEXT_BYTES - ACTIVITY_BYTES
 
 MEMORY_SECONDS = 1.0
-"""How old the memory size may be: reading it costs more than all the rest."""
+"""How old the reported memory size may be: to read it costs more than the rest of a report."""
 
 
 class Teller:
-    """Holds the record and writes it. There is one per process, and one that writes into a file: the first."""
+    """Holds the record of this process and writes it into a heartbeat file. Only one process at a time can do so."""
 
     def __init__(self, path: str) -> None:
-        """Opens the file and locks it, for as long as this process lives.
+        """Opens the file and locks it for as long as this process lives.
 
         Raises:
-            BlockingIOError: Another process writes into it.
-            OSError: It cannot be opened, or is of another version.
-            ValueError: It is too short.
+            BlockingIOError: Another process holds the lock.
+            OSError: The file cannot be opened, or has another version.
+            ValueError: The file is too short.
         """
         self._page = _locked_page(path)
         self.record = Record(rank=_variable(Env.RANK), attempt=_variable(Env.ATTEMPT))
         self._pace = Pace()
         self._number = newest_number(self._page[:])
         self.origin = 0.0
-        """How many steps were finished before the first one that this program counted."""
+        """The number of steps that were finished before the first counted step."""
         self._metrics = b""
         self._measured = False
         """Whether metrics have changed since they were encoded."""
         self._memory_due = 0.0
 
     def finish(self, step: float, now: float) -> None:
-        """This step is finished."""
+        """Notes that a step has finished."""
         record = self.record
         if record.activity == TRAINING:
             self._pace.step(step - record.step, now)
         else:
-            self._do(TRAINING, now)  # It is unknown how long the step took.
+            self._do(TRAINING, now)  # When the step began is unknown, so the pace leaves it out.
         if math.isnan(record.step):
             record.first_step = step
         record.step, record.step_at, record.step_seconds = step, now, self._pace.mean
 
     def begin(self, activity: str, now: float) -> None:
-        """From now on the process does this; before the first step is finished, all training counts as starting."""
+        """Notes that an activity begins. Until the first step has finished, training counts as starting."""
         if activity == TRAINING and math.isnan(self.record.step):
             activity = STARTING
         if activity == EVALUATION:
@@ -66,7 +66,7 @@ class Teller:
             self._do(activity, now)
 
     def measure(self, name: str, value: float | None) -> None:
-        """A number of the program's own; None: it is no longer known."""
+        """Sets a metric of the program; None removes it."""
         if value is None:
             self.record.metrics.pop(name, None)
         else:
@@ -74,7 +74,7 @@ class Teller:
         self._measured = True
 
     def write(self, now: float) -> None:
-        """Makes the record visible, all of it at once."""
+        """Writes the whole record into the file, so that a reader sees all of it or nothing."""
         if now >= self._memory_due:
             self._memory_due = now + MEMORY_SECONDS
             self.record.memory_bytes = _memory_bytes()
@@ -94,23 +94,23 @@ class Teller:
 
 
 def _fitting(metrics: dict[str, float]) -> bytes:
-    """Metrics as they are stored in the file; the newest ones without room there are removed."""
+    """The encoded metrics. If they do not fit into the file, the newest are removed, with a warning."""
     encoded = encode_metrics(metrics)
     excess = len(encoded) - METRICS_BYTES
     if excess <= 0:
         return encoded
     while excess > 0:
         name, value = metrics.popitem()
-        excess -= len(encode_metrics({name: value})) - 1  # Without the braces, and with a comma.
+        excess -= len(encode_metrics({name: value})) - 1  # Minus two braces, plus a comma.
         warn_once("metrics", f"report({name}=…): left out, because all metrics must fit into {METRICS_BYTES} bytes")
     return encode_metrics(metrics)
 
 
 def _locked_page(path: str) -> mmap.mmap:
-    # It stays open: closing any descriptor that this process has of the file would release the lock.
+    # The descriptor stays open: to close any descriptor of the file in this process would release the lock.
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        # A lock of the process, not of the open file: a forked child does not share it.
+        # The lock belongs to the process, not to the open file: a forked child does not share it.
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         page = mmap.mmap(descriptor, FILE_BYTES)
     except (OSError, ValueError):
@@ -126,7 +126,7 @@ _warned: set[str] = set()
 
 
 def warn_once(about: str, message: str) -> None:
-    """One warning about one thing, however often it happens: it may happen in every step."""
+    """Warns about a subject the first time only, because the cause may recur in every step."""
     if about not in _warned:
         _warned.add(about)
         warn(message)
@@ -138,7 +138,7 @@ def _variable(name: str) -> int:
 
 
 def _memory_bytes() -> float:
-    """What PyTorch holds on the GPU; without one, what this process holds in memory; NaN if unknown."""
+    """Bytes that PyTorch holds on the GPU or, without a GPU, resident bytes of this process; NaN if unknown."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return int(torch.cuda.memory_allocated())

@@ -1,1 +1,1 @@
-"""Becoming a rank: a process that runs somebody's program as Python would, and can be asked what it does."""
+"""The rank's own process: it runs the user's program as Python would, and answers the supervisor's questions."""

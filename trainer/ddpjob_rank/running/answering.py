@@ -1,15 +1,15 @@
-"""The part of a rank that reports to its supervisor what the rank is doing while the rank itself is stuck.
+"""Reports to the supervisor what this rank is doing, even while its program is stuck.
 
-There are two parts, since neither can tell everything. A signal handler of faulthandler writes the stacks: it is C,
-does not need Python's lock, and so works while a thread is stuck in C code. A thread that sleeps in a read reports
-collectives: that takes Python, and so works unless Python's lock is held. It costs nothing while nobody asks, and a
-fork is as safe as before: the thread holds no lock while it waits, and does not exist in the child. A forked child,
-such as a worker of a DataLoader, keeps the handler, and so can be asked for its stack as well; a spawned one has
-neither.
+There are two mechanisms, because neither works in every case. A signal handler of faulthandler writes the stacks: it
+is C code that does not need the GIL, and so works while a thread is stuck in C code. A thread that sleeps in a read
+reports the collectives: it runs Python code, and so works unless another thread holds the GIL. The thread costs
+nothing until the supervisor asks, and does not make forks less safe: it holds no lock while it waits, and does not
+exist in the child. A forked child, such as a worker of a DataLoader, inherits the handler, so it can be asked for its
+stacks as well; a spawned child has neither mechanism.
 
-The files' names are that of the heartbeat file, whose path the supervisor gives, with a suffix: `.stack`, to which
-the handler appends; `.ask`, a pipe into which the supervisor writes; and `.told`, a JSON object in a line for each
-thing that the thread tells.
+The files have the path of the heartbeat file, which the supervisor sets, with a suffix: the handler appends to
+`.stack`; the supervisor writes its questions into the pipe `.ask`; and the thread writes its answer to `.told`, as
+one JSON object per line.
 """
 
 import contextlib
@@ -26,27 +26,28 @@ from typing import Any
 from ddpjob_rank.environment import Env
 
 SIGNAL = signal.SIGRTMIN + 9 if sys.platform == "linux" else None
-"""A real-time signal that no training program is known to use: SIGUSR1 and 2 are taken by schedulers."""
+"""A real-time signal that no training program is known to use: schedulers use SIGUSR1 and SIGUSR2."""
 
 STACK, ASK, TOLD = ".stack", ".ask", ".told"
-"""Suffixes of the files' names."""
+"""The suffixes of the files."""
 
 QUESTION, STACKS_TOO = b"?", b"s"
-"""What is written into the pipe. The thread can write the stacks as well, and does so if the handler does not run
-because the main thread is stuck in the kernel, for example in a read from a server that is gone."""
+"""The bytes that the supervisor writes into the pipe. STACKS_TOO asks the thread for the stacks as well: the handler
+cannot run while the main thread is stuck in the kernel, for example in a read from a server that is gone."""
 
 END: dict[str, Any] = {"end": True}
-"""What is reported last."""
+"""The last line of an answer."""
 
 RECORDERS = {"gloo": "_dump_fr_trace_json", "nccl": "_dump_nccl_trace_json"}
-"""PyTorch's flight recorders. Releases before 2.5 have none of these, and some later ones none for gloo."""
+"""The functions that dump PyTorch's flight recorders. Releases before 2.5 have neither function, and some later
+releases have none for gloo."""
 
 COLLECTIVES_TOLD = 32
-"""How many of the last entries of each of PyTorch's flight recorders."""
+"""The number of entries to report from the end of each flight recorder."""
 
 
 def install() -> None:
-    """Makes this process able to answer, if it is the rank of a supervisor. If that fails, it runs without."""
+    """Makes this process answer its supervisor, if it has one. If this fails, the program runs all the same."""
     heartbeat = os.environ.get(Env.HEARTBEAT)
     if not heartbeat or SIGNAL is None:
         return
@@ -56,9 +57,10 @@ def install() -> None:
         pipe = Path(f"{heartbeat}{ASK}")
         pipe.unlink(missing_ok=True)
         os.mkfifo(pipe, 0o600)
-        asked = os.open(pipe, os.O_RDWR)  # Also for writing: then it never ends, even without a writer.
-        told = Path(f"{heartbeat}{TOLD}")
-        threading.Thread(target=_answer, args=(asked, stack, told), name="answering", daemon=True).start()
+        # Opened for writing as well: otherwise each read would return at once while no supervisor writes.
+        questions = os.open(pipe, os.O_RDWR)
+        answer = Path(f"{heartbeat}{TOLD}")
+        threading.Thread(target=_answer, args=(questions, stack, answer), name="answering", daemon=True).start()
 
 
 def _answer(asked: int, stack: int, told: Path) -> None:
@@ -66,8 +68,8 @@ def _answer(asked: int, stack: int, told: Path) -> None:
         if STACKS_TOO in question:
             faulthandler.dump_traceback(stack, all_threads=True)
         with contextlib.suppress(OSError), told.open("w", encoding="utf-8") as file:
-            for said in (*_collectives_told(), END):
-                file.write(json.dumps(said) + "\n")
+            for part in (*_collectives_told(), END):
+                file.write(json.dumps(part) + "\n")
                 file.flush()
 
 
@@ -76,31 +78,31 @@ def _collectives_told() -> Iterator[dict[str, Any]]:
     if c10d is None or not c10d.is_initialized():
         return
     try:
-        groups = c10d._world.pg_map  # noqa: SLF001  As below.
+        groups = c10d._world.pg_map  # noqa: SLF001  (private names, as below)
         numbers = {group: group._get_sequence_number_for_group() for group in groups}  # noqa: SLF001
         yield {"sequences": {f"{group.group_name} {groups[group][0]}": number for group, number in numbers.items()}}
         for backend in sorted({name for names, _ in groups.values() for name in _names(names)}):
             yield {"backend": backend, **_recorded(backend)}
-    except Exception as error:  # noqa: BLE001  These are PyTorch's own names, which any release may change.
+    except Exception as error:  # noqa: BLE001  (these names are private to PyTorch: any release may change them)
         yield {"error": f"{type(error).__name__}: {error}"}
 
 
 def _names(backends: str) -> list[str]:
-    """Of `cpu:gloo,cuda:nccl` gloo and nccl."""
+    """The names of the backends: gloo and nccl for `cpu:gloo,cuda:nccl`."""
     return [name.rpartition(":")[2] for name in backends.split(",")]
 
 
 def _recorded(backend: str) -> dict[str, Any]:
-    """What PyTorch's flight recorder has for a backend: how many collectives of each group, and the last ones."""
+    """The content of a backend's flight recorder: the number of collectives of each group, and the last entries."""
     dump = getattr(sys.modules["torch._C._distributed_c10d"], RECORDERS.get(backend, ""), None)
     if dump is None:
         return {}
     entries = json.loads(dump(includeCollectives=True, onlyActive=False)).get("entries", [])
-    ours = [entry for entry in entries if not entry["is_p2p"]]
+    collectives = [entry for entry in entries if not entry["is_p2p"]]
     return {
-        "sequences": {f"{entry['process_group'][0]} {backend}": entry["collective_seq_id"] for entry in ours},
+        "sequences": {f"{entry['process_group'][0]} {backend}": entry["collective_seq_id"] for entry in collectives},
         "collectives": [_collective(entry) for entry in entries[-COLLECTIVES_TOLD:]],
-        "unfinished": [_collective(entry) for entry in ours if _waits(entry)][:1],
+        "unfinished": [_collective(entry) for entry in collectives if _waits(entry)][:1],
     }
 
 
@@ -115,5 +117,5 @@ def _collective(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _waits(entry: dict[str, Any]) -> bool:
-    """Finished entries are retired; gloo's state stays as it was at first."""
+    """Whether a collective is unfinished. gloo marks finished entries as retired, but does not update their state."""
     return not entry["retired"] and entry["state"] != "completed"

@@ -1,4 +1,4 @@
-"""A training program in the form that `python` takes, run in this process as if it had been started by itself."""
+"""A training program as on Python's command line, run in this process as if Python had been started for it."""
 
 import builtins
 import runpy
@@ -16,7 +16,7 @@ TRAINER = "ddpjob_trainer"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run: a script with its arguments, or a module with its own."""
+    """A script or a module, and its arguments."""
 
     module: bool
     name: str
@@ -24,32 +24,32 @@ class Program:
 
     @property
     def is_trainer(self) -> bool:
-        """Whether it is `ddpjob-train`, which can do more than any program."""
+        """Whether the program is `ddpjob-train`, for which a supervisor can do more than for other programs."""
         return self.module and self.name == TRAINER
 
     @property
     def words(self) -> list[str]:
-        """Its command line, in the form that `program_of` takes."""
+        """The command line of the program, which `program_of` parses."""
         return [*(["-m"] if self.module else []), self.name, *self.arguments]
 
     @property
     def directory(self) -> str:
-        """The directory in which Python first looks for what it imports."""
+        """The directory that Python searches first when the program imports a module."""
         return str(Path.cwd() if self.module else Path(self.name).resolve().parent)
 
     def check(self) -> None:
-        """Checks what can be wrong with it before anything runs.
+        """Checks that the program can be started.
 
         Raises:
-            ConfigError: There is no such script.
+            ConfigError: The script does not exist.
         """
         if not self.module and not Path(self.name).is_file():
             raise ConfigError(f"there is no script {self.name} in {Path.cwd()}")
 
     def run(self) -> None:
-        """Becomes the program: its `__main__`, its arguments, its place in the search path."""
+        """Runs the program in this process as `__main__`, with its arguments and its directory on `sys.path`."""
         if self.module:
-            sys.argv = ["-m", *self.arguments]  # runpy puts the module's file in the first place.
+            sys.argv = ["-m", *self.arguments]  # runpy replaces `-m` with the module's file.
             sys.path[0] = self.directory
             runpy.run_module(self.name, run_name="__main__", alter_sys=True)
         else:
@@ -59,10 +59,10 @@ class Program:
 
 
 def program_of(words: Sequence[str]) -> Program:
-    """The program that the words of a command line name: `train.py --lr 0.1`, or `-m package.train --lr 0.1`.
+    """Parses a command line, such as `train.py --lr 0.1` or `-m package.train --lr 0.1`.
 
     Raises:
-        ConfigError: They name none.
+        ConfigError: The command line names no program.
     """
     if not words or words == ["-m"]:
         raise ConfigError("no program is given: name a script, or a module after -m")
@@ -72,10 +72,10 @@ def program_of(words: Sequence[str]) -> Program:
 
 
 def _run_as_main(script: Path) -> None:
-    """Runs a script in a `__main__` of its own, which stays: what multiprocessing spawns looks for its file."""
+    """Runs a script in a new `__main__`, which stays afterwards: multiprocessing takes the script's file from it."""
     main = types.ModuleType("__main__")
     main.__file__ = str(script)
     main.__builtins__ = builtins  # type: ignore[attr-defined]
     sys.modules["__main__"] = main
     code = compile(script.read_bytes(), str(script), "exec", dont_inherit=True)
-    exec(code, main.__dict__)  # noqa: S102  It is what was asked for.
+    exec(code, main.__dict__)  # noqa: S102  (running the user's script is the purpose)

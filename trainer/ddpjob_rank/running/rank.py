@@ -1,4 +1,4 @@
-"""Becomes a rank: what a process does with the program that it was started, or forked, to run."""
+"""Runs a program as a rank, in a process that was started or forked for it, up to its exit code."""
 
 import atexit
 import contextlib
@@ -28,11 +28,11 @@ from . import answering, stderr
 from .program import Program, program_of
 
 TELLING = frozenset({*range(SIGNAL_BASE + 1, SIGNAL_BASE + 65), *filter(ExitCode.BAD_INPUT.__lt__, ExitCode)})
-"""Exit codes that say enough: of signals, and those with a meaning for DDPJob."""
+"""Exit codes that need no explanation: those of signals, and those with a meaning for DDPJob."""
 
 
 def main() -> None:
-    """`python -m ddpjob_rank.running.rank SUPERVISOR'S_PID PROGRAM`, the way to start a rank cold."""
+    """Starts a rank in a new process: `python -m ddpjob_rank.running.rank SUPERVISOR'S_PID PROGRAM`."""
     die_with(int(sys.argv[1]))
     program = program_of(sys.argv[2:])
     sys.path.insert(0, program.directory)
@@ -40,7 +40,10 @@ def main() -> None:
 
 
 def become(program: Program) -> NoReturn:
-    """Runs a program in this process, and ends it. The failure report tells of the exception or sentence that did."""
+    """Runs a program in this process, then ends the process.
+
+    If the program raises an exception, or exits with a message, the failure report contains it.
+    """
     stderr.redirect()
     sys.excepthook = _report
     run_as_batch(os.environ.get(Env.BACKEND))
@@ -53,12 +56,12 @@ def become(program: Program) -> NoReturn:
         code = _exit_code_of(program)
     finally:
         reporting.tell_end()
-    # What stops because it was told to has to resume later, though it ends as successfully as what is done.
+    # A program that stopped because it was told to must be resumed later, although it exits with 0 as a finished one.
     _end(ExitCode.SAVED_AND_STOPPED if code == ExitCode.DONE and request.heeded() else code)
 
 
 def _exit_code_of(program: Program) -> int:
-    """Runs it as the interpreter would, to its exit code."""
+    """Runs the program as the interpreter would, and returns its exit code."""
     try:
         try:
             program.run()
@@ -66,17 +69,17 @@ def _exit_code_of(program: Program) -> int:
             _let_handlers_raise_nothing()
     except SystemExit as leaving:
         return _exit_code_by(leaving)
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (it is the interpreter's part that is played here)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (the interpreter catches every error, too)
         sys.excepthook(type(error), error, error.__traceback__)
         return SIGNAL_BASE + signal.SIGINT if isinstance(error, KeyboardInterrupt) else ExitCode.APPLICATION_ERROR
     return 0
 
 
 def _let_handlers_raise_nothing() -> None:
-    """From now on: how the program has ended is decided, whatever comes while that is told and threads end.
+    """Suppresses exceptions of signal handlers from now on, because the program's exit code is already decided.
 
-    Threads that are no daemons are waited for, and may go on for long. A handler that leaves by raising does not end
-    that wait any more; SIGKILL does.
+    Threads that are not daemons may still run for long, and this process waits for them. A handler that raises can no
+    longer end this wait; SIGKILL can.
     """
     for number in signal.valid_signals():
         handler = signal.getsignal(number)
@@ -90,12 +93,12 @@ def _quietly(handler: Callable[..., Any], number: int, frame: FrameType | None) 
 
 
 def _exit_code_by(leaving: SystemExit) -> int:
-    """The exit code that a program has chosen. Its reason is reported, which may be the error that it handles."""
+    """The exit code of a program that exits by itself. The reason is reported: a message, or the error it handled."""
     if leaving.code is None or isinstance(leaving.code, int):
         code = (leaving.code or 0) & 0xFF
-        why = traps.wrong_arguments(leaving) or _handled(leaving)
-        if why is not None and code and code not in TELLING:
-            _leave_report(known_failure(why) or why, code)
+        reason = traps.wrong_arguments(leaving) or _handled(leaving)
+        if reason is not None and code and code not in TELLING:
+            _leave_report(known_failure(reason) or reason, code)
         return code
     sys.stderr.write(f"{leaving.code}\n")
     _leave_report(leaving)
@@ -103,17 +106,17 @@ def _exit_code_by(leaving: SystemExit) -> int:
 
 
 def _handled(leaving: SystemExit) -> Exception | None:
-    """The error that a program was handling when it left, unless it hides it. A known one is no verdict here."""
+    """The error that a program was handling when it exited, unless the program suppressed it (`from None`)."""
     error = leaving.__cause__ or (None if leaving.__suppress_context__ else leaving.__context__)
     return error if isinstance(error, Exception) and str(error) else None
 
 
 def _end(code: int) -> NoReturn:
-    """Does all that a program may rely on at its end, and spares it the interpreter's shutdown.
+    """Ends the process: waits for threads and runs exit handlers, but skips the rest of the interpreter's shutdown.
 
-    A PyTorch thread that wants the lock of an interpreter that is shutting down is unwound through C++ that does not
-    allow it, and a program that had done its work aborts (SIGABRT, "terminate called without an active exception").
-    The children that multiprocessing forks end in the same way as here.
+    If a PyTorch thread requests the GIL while the interpreter shuts down, Python ends the thread by unwinding its C++
+    frames, which do not allow it: a program that has done its work aborts (SIGABRT, "terminate called without an
+    active exception"). multiprocessing ends its forked children in the same way as this function.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
     atexit._run_exitfuncs()  # noqa: SLF001
@@ -121,26 +124,26 @@ def _end(code: int) -> NoReturn:
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Prints what Python prints, without our frames, and leaves a report."""
-    ours_left_out = _without_ours(trace)
-    sys.__excepthook__(kind, error.with_traceback(ours_left_out), ours_left_out)
+    """Prints the traceback as Python does, but without DDPJob's frames, and writes the failure report."""
+    program_frames = _without_ours(trace)
+    sys.__excepthook__(kind, error.with_traceback(program_frames), program_frames)
     if not isinstance(error, Exception):
         return
-    told = known_failure(error) or traps.known(error)
-    if told:
-        complain(str(told))
-    _leave_report(told or error)
+    explained = known_failure(error) or traps.known(error)
+    if explained:
+        complain(str(explained))
+    _leave_report(explained or error)
 
 
 def _leave_report(error: BaseException, code: int = ExitCode.APPLICATION_ERROR) -> None:
-    """Whatever the cause, the exit code is the program's own or, if an error ended it, the interpreter's."""
+    """Writes the failure report. `code` is the program's exit code or, after an exception, the interpreter's."""
     rank = os.environ.get(Env.RANK, "0")
     report = report_of(error, int(rank) if rank.isdecimal() else 0, None)
     leave(dataclasses.replace(report, exit_code=code), report_path(os.environ))
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from where the program itself begins."""
+    """The traceback from the program's first frame on."""
     while trace is not None and trace.tb_next is not None and _is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace

@@ -1,4 +1,4 @@
-"""The rank's part in having its stderr heard: it writes into a pipe of its supervisor, which passes everything on."""
+"""Redirects the rank's stderr into a pipe of its supervisor, which reads it and passes everything on."""
 
 import contextlib
 import os
@@ -7,15 +7,15 @@ import sys
 from ddpjob_rank.environment import Env
 
 SUFFIX = ".stderr"
-"""Of the pipe, after the heartbeat file's path. Without a pipe, stderr stays as it is."""
+"""The suffix of the pipe's path, after the path of the heartbeat file."""
 
 
 def redirect() -> None:
-    """Lets this process, and what it starts, write its stderr into the pipe, if there is one that somebody reads."""
+    """Redirects stderr of this process and its children into the pipe; without a pipe that is read, does nothing."""
     if not (heartbeat := os.environ.get(Env.HEARTBEAT)):
         return
     with contextlib.suppress(OSError):
-        # To open a pipe that nobody reads would otherwise wait for ever.
+        # Without O_NONBLOCK, opening a pipe that nobody reads would wait forever.
         pipe = os.open(f"{heartbeat}{SUFFIX}", os.O_WRONLY | os.O_NONBLOCK)
         os.set_blocking(pipe, True)
         with contextlib.suppress(ValueError):

@@ -1,1 +1,1 @@
-"""What is peculiar to GPUs: how NCCL and CUDA tell of failures, and what the hardware shows. Never imports torch."""
+"""GPUs: the failures that NCCL and CUDA report, and the state of the hardware. Nothing here imports torch."""

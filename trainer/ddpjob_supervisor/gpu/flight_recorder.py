@@ -1,7 +1,7 @@
-"""PyTorch's flight recorder: what makes it record, and its dump, which tells what a process had begun. Pure.
+"""PyTorch's flight recorder: the settings that turn it on, and its dump, which lists a rank's collectives. Pure.
 
-NCCL's watchdog writes the dump before it ends the process, into a file of its own for each rank. Its format is a
-pickle of plain dicts, lists, strings and numbers.
+PyTorch's NCCL watchdog writes the dump before it ends the process, into one file per rank. The dump is a pickle of
+plain dicts, lists, strings and numbers.
 (PyTorch 2.4 to 2.15: torch/csrc/distributed/c10d/FlightRecorder.hpp.)
 """
 
@@ -13,26 +13,28 @@ from typing import Any, NoReturn
 
 BUFFER, FILE = "TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE"
 OLD_NAMES = {BUFFER: "TORCH_NCCL_TRACE_BUFFER_SIZE", FILE: "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}
-"""The only ones that PyTorch read before 2.8 (https://github.com/pytorch/pytorch/pull/152563). It still reads them,
-and warns of each that is set, even beside the new one."""
+"""PyTorch before 2.8 reads only these names (https://github.com/pytorch/pytorch/pull/152563). Later releases still
+read them, but print a warning for each that is set, even if the new name is set as well."""
 
 DUMPS = "TORCH_NCCL_DUMP_ON_TIMEOUT"
 
 READS_OLD_NAMES = re.compile(r"2\.[4-7]\.|2\.8\.0(a|\.dev)")
-"""Releases of PyTorch; of those on the way to 2.8, as in NVIDIA's images, some do and some do not."""
+"""The releases of PyTorch that may need the old names: some prereleases of 2.8, as in NVIDIA's images, do."""
 
 DUMPS_IF_TOLD = re.compile(r"2\.6\.")
-"""Later ones dump by default (https://github.com/pytorch/pytorch/pull/143446). Earlier ones must not be told: their
-watchdog would then sleep for TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC, 8 minutes or more, before it ends the process."""
+"""The releases of PyTorch that dump only if this variable is set. Later releases dump by default
+(https://github.com/pytorch/pytorch/pull/143446). It must not be set for earlier releases: their watchdog would then
+sleep for TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC, 8 minutes or more, before it ends the process."""
 
 ENTRIES = "2000"
-"""How many collectives are kept: the default, which was 0 once, still in PyTorch 2.8."""
+"""The number of collectives to keep. This is PyTorch's default, but up to 2.8 the default was 0."""
 
 
 def settings(prefix: str | None, env: Mapping[str, str], torch: str = "") -> dict[str, str]:
-    """The variables that make a rank record, and leave a dump at `prefix` and its number if its backend does that.
+    """The variables that turn on a rank's flight recorder.
 
-    `torch` is its version, if it is known. What somebody has set is left out, whatever its name is.
+    If the rank's backend writes dumps, their path is `prefix` and the rank's number. `torch` is the version of
+    PyTorch, empty if it is unknown. A variable is left out if `env` has it by its old or its new name.
     """
     new = {BUFFER: ENTRIES} if prefix is None else {BUFFER: ENTRIES, FILE: prefix}
     wanted = {name: value for name, value in new.items() if not {name, OLD_NAMES[name]} & env.keys()}
@@ -44,23 +46,23 @@ def settings(prefix: str | None, env: Mapping[str, str], torch: str = "") -> dic
 
 
 class _Plain(pickle.Unpickler):
-    """Reads data, and makes no objects of any class: what a rank wrote is not to run in its supervisor."""
+    """Reads plain data only, and refuses every class: a file of a rank must not run code in the supervisor."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"a flight recorder's dump has no {module}.{name}")
 
 
 def entries_of(dump: bytes) -> list[Mapping[str, Any]]:
-    """Its entries, the oldest first; none if it is not a whole dump."""
+    """The entries of a dump, the oldest first; none if the dump is incomplete."""
     try:
-        said = _Plain(io.BytesIO(dump)).load()
-        return [entry for entry in said["entries"] if isinstance(entry, Mapping)]
-    except Exception:  # noqa: BLE001  A pickle that is cut off, or none, may raise anything.
+        content = _Plain(io.BytesIO(dump)).load()
+        return [entry for entry in content["entries"] if isinstance(entry, Mapping)]
+    except Exception:  # noqa: BLE001  (a pickle that is cut off, or no pickle at all, may raise any error)
         return []
 
 
 def begun(entries: list[Mapping[str, Any]], backend: str) -> dict[str, int]:
-    """How many collectives had begun, by group and backend."""
+    """The number of collectives that had begun, by group and backend, such as `0 nccl`."""
     counts: dict[str, int] = {}
     for entry in entries:
         number, group = entry.get("collective_seq_id"), entry.get("process_group")

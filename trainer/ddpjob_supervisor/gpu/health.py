@@ -1,4 +1,4 @@
-"""The health of this container's GPUs: what the driver tells of them, and what of it keeps training from starting."""
+"""The state of this container's GPUs as the driver reports it, and the states in which training must not start."""
 
 from dataclasses import dataclass
 
@@ -8,35 +8,35 @@ class Gpu:
     """One GPU, as the driver describes it."""
 
     index: int
-    """Its number on the machine's bus."""
+    """The driver's number of the GPU, in the order of the PCI bus."""
     uuid: str = ""
     pci: str = ""
-    """As in /sys: `0000:17:00.0`."""
+    """The PCI address as in /sys, such as `0000:17:00.0`."""
     lost: str = ""
-    """Why the driver cannot reach it, in its words; empty: it can."""
+    """The driver's error if it cannot reach the GPU; otherwise empty."""
     uncorrected: int = 0
-    """ECC errors that could not be corrected, since the driver was loaded."""
+    """The number of ECC errors that could not be corrected, since the driver was loaded."""
     worn_out: bool = False
-    """A broken row of its memory could not be replaced any more."""
+    """Whether a broken row of memory could not be replaced because no spare rows are left."""
     to_reset: bool = False
-    """A broken row is replaced at the next reset."""
+    """Whether a broken row of memory will be replaced at the next reset."""
     slowed: tuple[str, ...] = ()
-    """Why its clocks are held down: heat, or its power supply."""
+    """The reasons why the driver keeps the clocks low: heat, or the power supply."""
 
 
 def problem_now(gpu: Gpu) -> str | None:
-    """Why no training should begin on it, in a sentence."""
+    """A sentence that says why training must not start on the GPU; None: it may start."""
     if gpu.lost:
         return f"GPU {gpu.index} does not answer: {gpu.lost}"
     return f"GPU {gpu.index} has broken memory that can no longer be replaced" if gpu.worn_out else None
 
 
 def warning_now(gpu: Gpu) -> str | None:
-    """What is not well with it, in a sentence, though training can begin."""
+    """A sentence about a problem that does not keep training from starting; None: there is no problem."""
     signs = [
         f"has had {gpu.uncorrected} ECC errors that could not be corrected" if gpu.uncorrected else "",
         "has broken memory that is replaced at its next reset" if gpu.to_reset else "",
         f"is slowed down: {', '.join(gpu.slowed)}" if gpu.slowed else "",
     ]
-    told = " and ".join(filter(None, signs))
-    return f"GPU {gpu.index} {told}: have the machine looked at" if told else None
+    problems = " and ".join(filter(None, signs))
+    return f"GPU {gpu.index} {problems}: have the machine looked at" if problems else None

@@ -1,7 +1,7 @@
-"""What PyTorch's NCCL backend and NCCL itself say on stderr. Pure.
+"""Parses the lines that PyTorch's NCCL backend and NCCL itself write to stderr. Pure.
 
-The backend's watchdog is a thread in C++. When a collective fails or takes too long, it logs some lines and ends the
-process by SIGABRT: no exception reaches Python, and these lines are all that tells why.
+The backend's watchdog is a C++ thread. When a collective fails or takes too long, it logs some lines and ends the
+process by SIGABRT: no exception reaches Python, so only these lines give the reason.
 (PyTorch 2.0 to 2.15: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp.)
 """
 
@@ -14,17 +14,17 @@ from ddpjob_rank.errors import DeviceFailedError, PeerLostError, TrainerError
 from ddpjob_rank.failure.device_words import broken_device
 
 LINE = re.compile(r"ProcessGroupNCCL|[Ww]atchdog|NCCL|nccl[A-Z]\w+|CUDA error|Cuda failure")
-"""Lines without any of these words are not about NCCL: a program may write a thousand lines a second."""
+"""A quick test that skips lines which are not about NCCL: a program may write a thousand lines per second."""
 
 GROUP = re.compile(r"\[PG (?:ID \d+ PG GUID )?(?P<group>\w+) ?(?:\([^()]{0,200}+\))? Rank \d+\]")
-"""The process group that a line is about, since 2.4; before that, it is about the default one."""
+"""The process group of a line. Releases before 2.4 do not print it, and then the default group is assumed."""
 
 TIMED_OUT = re.compile(
     r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<operation>\w++)"
     r".{0,200}?\) ran for (?P<milliseconds>\d+) milliseconds"
 )
 GAVE_UP = re.compile(r"Watchdog caught collective operation timeout: NCCL operation timed out")
-"""Of the backend `nccl2` of PyTorch 2.15."""
+"""The line of PyTorch 2.15's backend `nccl2`."""
 
 STATUS = re.compile(
     r"[Ll]ast enqueued (?:NCCL )?work: (?P<begun>-?\d+)"
@@ -35,7 +35,8 @@ SIGNALLED = re.compile(
     r"|Received a dump signal due to a collective timeout from +rank -?\d+"
     r"|(?:Received a global|detected a) dump signal from rank -?\d+"
 )
-"""It is ended 8 minutes later, if nothing else ends it before. The last two are PyTorch 2.4's words."""
+"""After this line the watchdog ends the process 8 minutes later, unless it ends before. The last two alternatives are
+lines of PyTorch 2.4."""
 
 ENDED = re.compile(r"Terminating the process after attempting to dump debug info, due to (?P<why>.+)")
 HUNG = re.compile(r"ProcessGroupNCCL's watchdog got stuck for (?P<seconds>\d+) seconds")
@@ -45,51 +46,52 @@ REMOTE = re.compile(
 )
 NCCL_ERROR = re.compile(r"(?P<said>nccl(?:System|UnhandledCuda|Internal)Error: .*|ncclInvalid\w{1,32}: .*)")
 LAST_ERROR = "Last error:"
-"""The next line is NCCL's own explanation."""
+"""NCCL's own explanation follows, in the same line or the next."""
 
 VIA = re.compile(r"NCCL INFO (?:Channel|CollNet) \S+ ?: .{0,200}? via (?P<way>P2P|SHM|(?:NET|COLLNET)/[^/]+)")
 NETWORK = re.compile(r"NCCL INFO Using network (?P<network>.+)")
 PREFIX = re.compile(r"^\[rank\d+\]:\s?")
-"""PyTorch puts it before each line of a rank that is in a group."""
+"""PyTorch prints this before each line of a rank that belongs to a process group."""
 
 DEFAULT_GROUP = "0"
 
 
 class Ending(StrEnum):
-    """Why NCCL's watchdog, or CUDA, ended a process."""
+    """The reason why the NCCL watchdog, or CUDA, ended a process."""
 
     DEVICE = "device"
-    """Its GPU is broken."""
+    """The GPU of the process is broken."""
     TIMEOUT = "timeout"
-    """It waited in a collective for too long."""
+    """The process waited in a collective for too long."""
     PEER = "peer"
-    """Another process, or the connection to it, is gone."""
+    """Another process, or the connection to it, was lost."""
     SIGNALLED = "signalled"
-    """Another rank has given up, or failed, and told it so."""
+    """Another rank failed, or its watchdog gave up, and it signalled this process."""
     OTHER = "other"
-    """Another error of CUDA or NCCL, which may be the program's."""
+    """Another error of CUDA or NCCL, for which the program may be to blame."""
 
 
 @dataclass(slots=True)
 class NcclWords:
-    """What one process has said, as far as it matters. Lines are heard one by one, without their ends."""
+    """The relevant content of one process's log, which is passed line by line, without line ends."""
 
     ending: Ending | None = None
     said: str = ""
-    """A sentence about it."""
+    """A sentence that explains the ending."""
     begun: dict[str, int] = field(default_factory=dict)
-    """How many collectives it had begun, by group and backend (`0 nccl`), where it says so."""
+    """The number of collectives that the process had begun, by group and backend (`0 nccl`), if it is logged."""
     done: dict[str, int] = field(default_factory=dict)
+    """The number of collectives that were completed, in the same form."""
     waited: str = ""
-    """The collective in which it waited until it gave up: `NCCL's ALLREDUCE number 5`."""
+    """The collective in which the process waited until its timeout, such as `NCCL's ALLREDUCE number 5`."""
     network: str = ""
-    """Which network NCCL uses between machines: `IB`, `Socket`, or a plugin's name."""
+    """The network that NCCL uses between machines: `IB`, `Socket`, or a plugin's name."""
     ways: Counter[str] = field(default_factory=Counter)
-    """How many of its channels go which way: `P2P`, `SHM`, `NET/IB`."""
+    """The number of channels per transport: `P2P`, `SHM`, `NET/IB`."""
     _explains: bool = False
 
     def hear(self, line: str) -> None:
-        """Takes one line."""
+        """Parses the next line."""
         if self._explains:
             self._explains = False
             self._explain(PREFIX.sub("", line).strip())
@@ -122,8 +124,8 @@ class NcclWords:
         elif match := HUNG.search(line):
             self._end(Ending.TIMEOUT, f"NCCL's watchdog was stuck for {match['seconds']} s")
         elif match := CUDA_ERROR.search(line):
-            said = (match["said"] or match["failure"]).strip()
-            self._end(Ending.DEVICE if broken_device(said) else Ending.OTHER, f"CUDA error: {said}")
+            error = (match["said"] or match["failure"]).strip()
+            self._end(Ending.DEVICE if broken_device(error) else Ending.OTHER, f"CUDA error: {error}")
         elif match := SIGNALLED.search(line):
             self._end(Ending.SIGNALLED, "another rank's NCCL watchdog gave up, and told it so")
         elif self.ending is None and (match := ENDED.search(line)):
@@ -134,15 +136,16 @@ class NcclWords:
             self._end(Ending.OTHER, match["said"].strip())
 
     def _end(self, ending: Ending, said: str) -> None:
-        """The first one counts: what follows are its consequences. But nothing explains away a broken device.
+        """Sets the reason. The first reason counts, because later ones are its consequences, with two exceptions.
 
-        What another rank has told it says least: it may find out the same for itself.
+        A broken device replaces any other reason. Any other reason replaces SIGNALLED, which only says that another
+        rank failed.
         """
         if self.ending in {None, Ending.SIGNALLED} or (ending is Ending.DEVICE and self.ending is not Ending.DEVICE):
             self.ending, self.said = ending, said
 
     def _explain(self, words: str) -> None:
-        """NCCL's own explanation of what it has just said."""
+        """Adds NCCL's own explanation of the last error."""
         if not words or self.ending not in {Ending.PEER, Ending.OTHER}:
             return
         if broken_device(words):
@@ -158,4 +161,4 @@ CAUSES = {
     Ending.SIGNALLED: PeerLostError.cause,
     Ending.OTHER: TrainerError.cause,
 }
-"""What each is in a failure report."""
+"""The cause that a failure report gives for each reason."""

@@ -1,6 +1,6 @@
-"""Asks NVIDIA's driver about this container's GPUs, where it is: by NVML, which needs no CUDA context and no torch.
+"""Asks NVIDIA's driver about this container's GPUs by NVML, which needs neither a CUDA context nor torch.
 
-A broken GPU may keep its driver from answering: call these in a thread that nobody has to wait for.
+A broken GPU may keep its driver from answering: call these functions in a thread that nobody has to wait for.
 """
 
 import ctypes
@@ -16,23 +16,23 @@ from .signs import Counter, Fact, happened
 T = TypeVar("T")
 
 LIBRARY = "libnvidia-ml.so.1"
-"""Part of the driver: where it does not load, there is no GPU of NVIDIA's in this container."""
+"""A part of the driver. If it cannot be loaded, this container has no NVIDIA GPU."""
 
 HOT = "it is too hot"
 
 
 class Nvml:
-    """The driver's library, and what has happened to the GPUs since an attempt began. For one thread at a time."""
+    """Reads the GPUs from the driver, and notes what happens to them in an attempt. For one thread at a time."""
 
     def __init__(self, library: Any) -> None:
-        """`library` is the module `pynvml`, ready to be asked.
+        """`library` is the module `pynvml` after `nvmlInit`.
 
         Raises:
             NVMLError: The driver does not answer.
         """
         self._library = library
         self._gone = {library.NVML_ERROR_GPU_IS_LOST, library.NVML_ERROR_RESET_REQUIRED}
-        """The only errors that say that a GPU is of no use: others are about the question, or who asks it."""
+        """The only errors that mean that a GPU is unusable. After other errors only the query is not possible."""
         self._xids: list[tuple[int | None, int]] = []
         self._events: Any = None
         self.before = self.look()
@@ -40,7 +40,7 @@ class Nvml:
         self._listen()
 
     def look(self) -> list[Gpu]:
-        """All GPUs of this container, as they are now.
+        """The present state of all GPUs of this container.
 
         Raises:
             NVMLError: The driver does not answer.
@@ -48,7 +48,7 @@ class Nvml:
         return [self._gpu(index) for index in range(self._library.nvmlDeviceGetCount())]
 
     def begin(self) -> list[Gpu]:
-        """Begins an attempt: what has happened before is none of its. Returns the GPUs as they are."""
+        """Begins an attempt, which forgets all that has happened before. Returns the present state of the GPUs."""
         self._hear()
         self._xids = []
         with suppress(self._library.NVMLError):
@@ -56,13 +56,13 @@ class Nvml:
         return self.before
 
     def facts(self) -> list[Fact]:
-        """What has happened to the GPUs in this attempt, the gravest first; the same for all who ask."""
+        """What has happened to the GPUs in this attempt, the gravest first. Repeated calls repeat the facts."""
         self._hear()
         try:
             return happened(self.before, self.look(), self._xids)
         except self._library.NVMLError as error:
-            broken = Fact(None, Counter.LOST, f"the driver of the GPUs does not answer: {error}")
-            return [*([broken] if error.value in self._gone else []), *happened((), (), self._xids)]
+            lost = Fact(None, Counter.LOST, f"the driver of the GPUs does not answer: {error}")
+            return [*([lost] if error.value in self._gone else []), *happened((), (), self._xids)]
 
     def _gpu(self, index: int) -> Gpu:
         nvml = self._library
@@ -86,11 +86,11 @@ class Nvml:
             uncorrected=self._asked(nvml.nvmlDeviceGetTotalEccErrors, 0, handle, *kinds),
             worn_out=bool(failure),
             to_reset=bool(pending),
-            slowed=tuple(dict.fromkeys(words for bit, words in slow.items() if reasons & bit)),
+            slowed=tuple(dict.fromkeys(reason for bit, reason in slow.items() if reasons & bit)),
         )
 
     def _asked(self, question: Callable[..., T], unknown: T, *arguments: object) -> T:
-        """Not every GPU can answer every question."""
+        """The answer to a query; `unknown` if this GPU does not support the query."""
         try:
             return question(*arguments)
         except self._library.NVMLError:
@@ -101,17 +101,17 @@ class Nvml:
         with suppress(nvml.NVMLError):
             self._events = nvml.nvmlEventSetCreate()
         for gpu in self.before if self._events is not None else ():
-            with suppress(nvml.NVMLError):  # Some GPUs, and parts of GPUs, report no events; others beside them do.
+            with suppress(nvml.NVMLError):  # A MIG instance or an old GPU reports no events, but the next one may.
                 handle = nvml.nvmlDeviceGetHandleByIndex(gpu.index)
                 nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
 
     def _hear(self) -> None:
-        """Notes the errors that the driver has reported: it tells each only once."""
+        """Notes the errors that the driver has reported. It reports each error only once."""
         nvml = self._library
-        with suppress(nvml.NVMLError):  # No more of them: a timeout.
+        with suppress(nvml.NVMLError):  # A timeout ends the loop when no events are left.
             while self._events is not None:
                 event = nvml.nvmlEventSetWait_v2(self._events, 0)
-                index = self._asked(nvml.nvmlDeviceGetIndex, None, event.device)  # One that is lost may not know it.
+                index = self._asked(nvml.nvmlDeviceGetIndex, None, event.device)  # Unknown for a GPU that is lost.
                 self._xids.append((index, event.eventData))
 
 
@@ -121,7 +121,7 @@ def _text(value: str | bytes) -> str:
 
 @cache
 def nvml() -> Nvml | None:
-    """The driver's library of this process, from the first call on; None: there is none, or it does not work."""
+    """Access to the driver, which the first call opens for this process; None: no driver, or it does not work."""
     try:
         ctypes.CDLL(LIBRARY)
         library: Any = importlib.import_module("pynvml")

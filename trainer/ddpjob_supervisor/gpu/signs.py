@@ -1,4 +1,7 @@
-"""What the driver's errors and counters say of a GPU: whose fault they are, and whether the GPU can go on. Pure."""
+"""What the driver's errors and counters mean: whether the program or the GPU is at fault, and whether the GPU works.
+
+Pure.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,18 +11,18 @@ from .health import Gpu
 
 
 class Meaning(IntEnum):
-    """What a sign means, the gravest last."""
+    """The meaning of a sign, the gravest last."""
 
     APPLICATION = 0
-    """Nothing is wrong with the GPU: most often the program did it."""
+    """The GPU works: most often the program is at fault."""
     CONTAINED = 1
-    """The process that met the error ends, and the GPU goes on as before."""
+    """The process that hit the error ends, and the GPU works as before."""
     BROKEN = 2
-    """The GPU is of no use before it is reset, or at all."""
+    """The GPU is unusable until it is reset, or for good."""
 
 
 class Counter(Enum):
-    """What is seen when the driver is asked; an Xid is what it reports by itself."""
+    """A sign that is found by asking the driver. The other signs are Xids, which the driver reports by itself."""
 
     LOST = "lost"
     GONE = "gone"
@@ -29,7 +32,7 @@ class Counter(Enum):
 
 
 Sign = int | Counter
-"""The number of an Xid, or what a counter shows."""
+"""The number of an Xid, or a counter."""
 
 SIGNS: Mapping[Sign, tuple[Meaning, str]] = {
     11: (Meaning.APPLICATION, "invalid or corrupted push buffer stream"),
@@ -63,14 +66,14 @@ SIGNS: Mapping[Sign, tuple[Meaning, str]] = {
     Counter.GONE: (Meaning.BROKEN, "is gone"),
     Counter.WORN_OUT: (Meaning.BROKEN, "has broken memory that can no longer be replaced"),
 }
-"""After NVIDIA's catalog, by what it asks for at once ("Resolution Bucket, Immediate Action"): to reset the GPU or
-restart its machine (RESET_GPU, RESTART_BM, and the workflows of 48 and 74, which come to that) is BROKEN; to restart
-the program (RESTART_APP), or to ignore it, is not. 94 is the catalog's only memory error after which programs may be
-run as before. A contained error is also counted as one that could not be corrected, so that the count alone does not
-condemn a GPU: where it is worse, 48, 64, 95 or 140 comes with it.
+"""From NVIDIA's catalog, by its column "Resolution Bucket, Immediate Action". An error is BROKEN if the GPU must be
+reset or its machine restarted (RESET_GPU, RESTART_BM, and the workflows of 48 and 74, which end so). It is not BROKEN
+if only the program must be restarted (RESTART_APP), or if it may be ignored. 94 is the catalog's only memory error
+after which programs may run as before. A contained error also raises the count of uncorrected errors, so the count
+alone does not condemn a GPU: a worse error also reports 48, 64, 95 or 140.
 
-Xids that are not listed say nothing here. Those of NVLink 5 (144 to 150) have to be decoded from their message, which
-NVML does not pass on.
+Xids that are not listed are ignored. Those of NVLink 5 (144 to 150) have to be decoded from their message, which NVML
+does not pass on.
 (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, 2026)
 """
 
@@ -80,27 +83,27 @@ class Fact:
     """Something that has happened to a GPU."""
 
     gpu: int | None
-    """The index that it had before; None: it is not known which it was, or it was all of them."""
+    """The GPU's index at the beginning of the attempt; None: it is unknown, or all GPUs are concerned."""
     sign: Sign
     message: str
-    """A sentence, which names the GPU."""
+    """A sentence that names the GPU."""
 
     @property
     def meaning(self) -> Meaning:
-        """What it means."""
+        """The meaning of the sign."""
         return SIGNS[self.sign][0]
 
 
 def happened(before: Sequence[Gpu], now: Sequence[Gpu], xids: Iterable[tuple[int | None, int]] = ()) -> list[Fact]:
-    """What has happened to these GPUs since then, the gravest first.
+    """What has happened to the GPUs between the states `before` and `now`, the gravest first.
 
-    `xids`: errors that the driver has reported meanwhile, each with the index of its GPU.
+    `xids` are the errors that the driver has reported meanwhile, each with the index of its GPU.
     """
     facts = [_fact(xid, index) for index, xid in xids if xid in SIGNS]
     known = {gpu.uuid: gpu for gpu in before if gpu.uuid}
     lost = {gpu.index for gpu in before if gpu.lost}
     for gpu in now:
-        then = known.get(gpu.uuid, gpu)  # One that is new here has not changed.
+        then = known.get(gpu.uuid, gpu)  # A GPU that was not there before has not changed.
         if gpu.lost and gpu.index not in lost:
             facts.append(_fact(Counter.LOST, gpu.index, gpu.lost))
         if gpu.worn_out and not then.worn_out:
@@ -109,14 +112,14 @@ def happened(before: Sequence[Gpu], now: Sequence[Gpu], xids: Iterable[tuple[int
             facts.append(_fact(Counter.UNCORRECTED, then.index))
         if gpu.slowed:
             facts.append(_fact(Counter.SLOWED, then.index, ", ".join(gpu.slowed)))
-    if len(now) < len(before):  # Otherwise it may be one of which the driver says nothing at the moment.
+    if len(now) < len(before):  # Otherwise the GPU is there, but the driver does not report its UUID at the moment.
         present = {gpu.uuid for gpu in now}
         facts += [_fact(Counter.GONE, gpu.index) for uuid, gpu in known.items() if uuid not in present]
     return sorted(facts, key=lambda fact: -fact.meaning)
 
 
 def _fact(sign: Sign, index: int | None, detail: str = "") -> Fact:
-    words = SIGNS[sign][1]
-    who = "a GPU" if index is None else f"GPU {index}"
-    told = f"{who} {words}" if isinstance(sign, Counter) else f"{who}: Xid {sign}, {words}"
-    return Fact(index, sign, f"{told}: {detail}" if detail else told)
+    description = SIGNS[sign][1]
+    gpu = "a GPU" if index is None else f"GPU {index}"
+    message = f"{gpu} {description}" if isinstance(sign, Counter) else f"{gpu}: Xid {sign}, {description}"
+    return Fact(index, sign, f"{message}: {detail}" if detail else message)

@@ -1,4 +1,4 @@
-"""Which GPUs the processes of a node use, and where these are. Pure, but for a look at /sys."""
+"""The GPUs that the processes of a node use, and their NUMA nodes. Pure, except that it reads /sys."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,13 +8,13 @@ from ddpjob_rank.machine.devices import VISIBLE
 from .health import Gpu
 
 Shown = Sequence[Gpu | None]
-"""What a process counts from 0; None: a part of a GPU (MIG), which is left alone."""
+"""The GPUs as a process numbers them, from 0; None: a MIG instance, which is not monitored."""
 
 
 def visible(gpus: Sequence[Gpu], env: Mapping[str, str]) -> Shown:
     """The GPUs that CUDA shows to processes with this environment.
 
-    As with CUDA, names are indexes or the beginnings of UUIDs, and the list ends at the first that names nothing.
+    As in CUDA, names are indexes or beginnings of UUIDs, and the list ends before the first name without a GPU.
     (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables)
     """
     if VISIBLE not in env:
@@ -29,15 +29,15 @@ def visible(gpus: Sequence[Gpu], env: Mapping[str, str]) -> Shown:
 
 
 def of_rank(shown: Shown, local_rank: int, processes: int) -> list[Gpu]:
-    """The GPUs of one of these processes: the one with its local rank, or all if it is the only process."""
+    """The GPUs of one process: the GPU with the number of its local rank, or all GPUs if it is the only process."""
     own = shown if processes == 1 else shown[local_rank : local_rank + 1]
     return [gpu for gpu in own if gpu is not None]
 
 
 def nodes_of(shown: Shown, processes: int, root: Path = Path("/")) -> list[int | None]:
-    """The NUMA node of each process's GPUs; None: it is not known, or they are of several nodes."""
-    nodes = ({_node(gpu, root) for gpu in of_rank(shown, local, processes)} for local in range(processes))
-    return [of_one.pop() if len(of_one) == 1 else None for of_one in nodes]
+    """The NUMA node of each process's GPUs; None: it is unknown, or they belong to several nodes."""
+    each = ({_node(gpu, root) for gpu in of_rank(shown, local, processes)} for local in range(processes))
+    return [nodes.pop() if len(nodes) == 1 else None for nodes in each]
 
 
 def _node(gpu: Gpu, root: Path) -> int | None:
@@ -45,4 +45,4 @@ def _node(gpu: Gpu, root: Path) -> int | None:
         node = int((root / "sys/bus/pci/devices" / (gpu.pci or "none") / "numa_node").read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
-    return node if node >= 0 else None  # -1: the firmware does not say.
+    return node if node >= 0 else None  # -1: the firmware does not report it.

@@ -1,1 +1,1 @@
-"""Watching ranks: what they report, and what happens to those that report nothing."""
+"""Watches ranks: reads their reports, and finds out what a rank without reports is doing."""

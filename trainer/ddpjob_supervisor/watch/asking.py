@@ -1,4 +1,4 @@
-"""Asks a stuck rank what it is doing: the other end of its answering thread (ddpjob_rank/running/answering.py)."""
+"""Asks a stuck rank what it is doing. The rank's side is ddpjob_rank/running/answering.py."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from ddpjob_rank.running.answering import ASK, END, QUESTION, SIGNAL, STACK, STA
 from .procfs import handles, is_handling
 
 HANDLER_SECONDS = 0.5
-"""How long to wait for the signal's handler, which runs at once unless the main thread is stuck in the kernel."""
+"""How long to wait for the signal handler, which runs at once unless the main thread is stuck in the kernel."""
 
 THREAD_SECONDS = 0.5
 LOOK_SECONDS = 0.01
@@ -22,23 +22,23 @@ LOOK_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a rank, or a part of it, has answered."""
+    """The answer of a rank or one of its child processes."""
 
     asked: bool
-    """Whether it could be asked at all: it may have no handler."""
+    """Whether the process could be asked: it may have neither a handler nor a thread that answers."""
     stacks: str = ""
     told: tuple[Mapping[str, Any], ...] = field(default=())
-    """What the thread has said, in its order."""
+    """The JSON objects that the answering thread has written, in order."""
 
     @property
     def sequences(self) -> dict[str, int]:
-        """How many collectives it has started, by group."""
-        return {group: number for said in self.told for group, number in said.get("sequences", {}).items()}
+        """The number of collectives that the rank has started, by group."""
+        return {group: number for part in self.told for group, number in part.get("sequences", {}).items()}
 
     @property
     def unfinished(self) -> str | None:
-        """The name of a collective that it has started and not finished: the oldest of the first such backend."""
-        return next((waits["name"] for said in self.told for waits in said.get("unfinished", [])), None)
+        """The name of the oldest unfinished collective, of the first backend that has any."""
+        return next((waits["name"] for part in self.told for waits in part.get("unfinished", [])), None)
 
 
 async def ask_rank(pid: int, heartbeat: Path) -> Answer:
@@ -56,7 +56,7 @@ async def ask_rank(pid: int, heartbeat: Path) -> Answer:
 
 
 async def ask_for_stacks(pid: int, heartbeat: Path) -> Answer:
-    """Makes a rank, or a process that it has forked, write its stacks, if it can; takes at most half a second."""
+    """Asks a rank or a forked child of a rank for its stacks, if it has the handler. Takes at most 0.5 seconds."""
     if SIGNAL is None or not handles(pid, SIGNAL):
         return Answer(asked=False)
     begin, number = _size(heartbeat), SIGNAL
@@ -67,14 +67,14 @@ async def ask_for_stacks(pid: int, heartbeat: Path) -> Answer:
 
 
 def _none_told(heartbeat: Path) -> Path:
-    """The file for the thread's answers, which does not exist yet."""
+    """The path of the thread's answer, after an old answer is deleted."""
     told = Path(f"{heartbeat}{TOLD}")
     told.unlink(missing_ok=True)
     return told
 
 
 def _write(heartbeat: Path, question: bytes) -> bool:
-    """Whether there is anything to ask."""
+    """Writes a question into the rank's pipe; returns whether somebody reads the pipe."""
     try:
         pipe = os.open(f"{heartbeat}{ASK}", os.O_WRONLY | os.O_NONBLOCK)
     except OSError:
@@ -99,15 +99,15 @@ def _text(heartbeat: Path, begin: int) -> str:
 
 
 def _lines(told: Path) -> list[dict[str, Any]]:
-    """What has been answered so far, in whole lines."""
+    """The complete lines of the answer so far."""
     with contextlib.suppress(OSError, ValueError):
         return [json.loads(line) for line in told.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
     return []
 
 
 async def _until(happens: Callable[[], bool], seconds: float) -> None:
-    """Waits until something has happened in files, or for this long: a stalled gang has nothing else to do."""
+    """Waits until `happens` returns true, but at most `seconds` seconds. It polls: a stalled gang can afford that."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
-    while not happens() and loop.time() < deadline:  # noqa: ASYNC110  No event tells of another's signal mask.
+    while not happens() and loop.time() < deadline:  # noqa: ASYNC110  (no event reports another's signal mask)
         await asyncio.sleep(LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""What a rank reports, as supervisors pass it on."""
+"""The report of a rank, as supervisors pass it on."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One that is complete."""
+    """A complete checkpoint."""
 
     step: int
     time: str
@@ -20,49 +20,50 @@ class Checkpoint:
 
 
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What a rank reports. What it has not reported, or is not known yet, is None."""
+    """The report of a rank. None: not reported, or not known yet."""
 
     rank: int
     attempt: int
     activity: str
-    """`starting` until the first step is finished; then `training`, `saving`, `evaluation`, or the program's word."""
+    """`starting` until the first step has finished; then `training`, `saving`, `evaluation` or the program's word."""
     step: int | None = None
-    """The last step that it finished in this attempt."""
+    """The last step that the rank finished in this attempt."""
     step_age: float | None = None
     """Seconds since that step finished."""
     counted: bool = False
     """Whether steps are counted for a program that does not report them."""
     anew: bool = False
-    """Whether counting started again after a restart, since it is unknown at which step the program went on."""
+    """Whether counting began again after a restart, because the step at which the program went on is unknown."""
     reports: bool = False
-    """Whether the program has promised to report its steps: like ddpjob-train, before it has any."""
+    """Whether the program reports its steps. ddpjob-train announces this before its first step."""
     announces: bool = False
-    """Whether the program announces what takes long between two steps: it has announced an evaluation, or says so."""
+    """Whether the program is known to announce activities that take long between two steps."""
     epoch: int | None = None
     total_steps: int | None = None
     loss: float | None = None
     samples: int | None = None
-    """Of a step, of all processes together."""
+    """The number of samples per step, of all processes together."""
     step_seconds: float | None = None
-    """Recent mean, of training alone."""
+    """The recent mean time of a step, without pauses such as evaluations."""
     seconds: Mapping[str, float] = {}
-    """Its parts: those of heartbeat.PARTS that are known. Backward includes communication."""
+    """The mean times of the parts of a step that are known, by names from heartbeat.PARTS. Backward includes
+    communication."""
     memory_bytes: int | None = None
     checkpoint: Checkpoint | None = None
-    """The newest."""
+    """The newest checkpoint."""
     metrics: Mapping[str, float] = {}
-    """The program's own numbers."""
+    """Other numbers that the program reports."""
     transport: str | None = None
-    """How NCCL passes data, where it says so: `P2P, NET/IB`. Heard by its supervisor, not reported."""
+    """How NCCL passes data, such as `P2P, NET/IB`. The supervisor reads this from NCCL's log."""
     slowed: str | None = None
-    """Why the clocks of its GPU are held down, as its supervisor was told by the driver."""
+    """Why the driver keeps the clocks of the rank's GPU low. The supervisor asks the driver."""
     first_step: int | None = None
-    """The first one that it finished in this attempt; None: unknown."""
+    """The first step that the rank finished in this attempt; None: unknown."""
     begins: str | None = None
-    """Where it begins, by its own account: `FromCheckpoint`, `AsAsked`, or `NothingSaved` and so at the beginning."""
+    """Where the program says that it begins: `FromCheckpoint`, or `AsAsked` or `NothingSaved` for the first step."""
 
     def to_dict(self) -> "BeatFields":
-        """As it is sent: without None, and without what is empty."""
+        """The report as it is sent: without None and without empty values."""
         sent = replace(
             self,
             step_age=finite(self.step_age),
@@ -75,7 +76,7 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
-"""One that is worth showing even if it is not finite, as `in_json` writes it; `float` reads it."""
+"""A number that is shown even if it is not finite. `in_json` writes it, and `float` reads it."""
 
 
 class CheckpointFields(TypedDict):
@@ -117,5 +118,5 @@ class BeatFields(TypedDict, total=False):
 
 
 def finite(number: float | None) -> float | None:
-    """A number, or None if it says nothing unless it is finite."""
+    """The number, or None if it is not finite."""
     return number if number is not None and math.isfinite(number) else None

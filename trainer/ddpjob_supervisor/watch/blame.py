@@ -1,9 +1,10 @@
-"""Which process stalls a gang, by what each of its processes was found doing. Pure.
+"""Finds the process that stalls a gang, from an observation of each process. Pure.
 
-In DDP all processes call the same collectives in the same order, and each waits for the last one to come. The
-questions are in a table, the strongest evidence first. The first one that is true of some processes and not of others
-names them; one that is true of all that live says nothing. For a process about which nothing is known, only the last
-one is true: usually its supervisor is slow, since one that is gone would have lost its connection by then.
+In DDP all processes call the same collectives in the same order, and each waits for the last process to come. A table
+holds the questions, the strongest evidence first. The first question that is true of some processes but not of others
+names the culprits; a question that is true of all living processes says nothing. For a process that was not observed,
+only the last question is true: usually its supervisor is slow, because a supervisor that is gone would have lost its
+connection by then.
 """
 
 from collections import Counter
@@ -19,7 +20,7 @@ STATES = {
     "Z": "ended",
     "X": "ended",
 }
-"""States of a process, as in proc(5)."""
+"""The states of a process, as in proc(5)."""
 
 ENDED = "X"
 HELD = {
@@ -33,87 +34,93 @@ OVER = frozenset({"Z", ENDED})
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one process was found doing."""
+    """What one process of a stalled gang was found doing."""
 
     rank: int
     state: str | None = None
-    """One of STATES; None: nothing is known."""
+    """A key of STATES; None: the process was not observed."""
     silent: bool = False
-    """Whether it was asked for its stack and did not answer."""
+    """Whether the process was asked for its stack and did not answer."""
     where: str | None = None
-    """The place in the program: `load_batch (train.py:42)`."""
+    """The place in the program, such as `load_batch (train.py:42)`."""
     communicates: bool = False
-    """Whether it waits in a collective."""
+    """Whether the process waits in a collective."""
     collective: str | None = None
-    """The oldest that it has started and not finished: `gloo:all_reduce`."""
+    """The oldest collective that has started and not finished, such as `gloo:all_reduce`."""
     sequences: Mapping[str, int] = field(default_factory=dict)
-    """How many collectives it has started, by the name of the group."""
+    """The number of collectives that the process has started, by the name of the group."""
     step: int | None = None
-    """The last finished one, if it reports steps."""
+    """The last finished step, if steps are known."""
     counted: bool = False
-    """Whether these are counted for it, from 1 in each attempt: not comparable with what others report."""
+    """Whether steps are counted for the program, from 1 in each attempt: not comparable with reported steps."""
     activity: str | None = None
 
 
 Observations = Mapping[int, Observation]
 Kept = dict[int, str]
-"""What is wrong with each process to which a question applies."""
+"""The processes for which a question is true, by rank, and what is wrong with each."""
 
 SHOWN = 3
-"""How many processes are shown if nothing distinguishes them."""
+"""The number of processes to show if nothing distinguishes them."""
 
 
 def blame(
     observations: Mapping[int, Observation], world_size: int, named: Callable[[int], str] = "rank {}".format
 ) -> tuple[int | None, str]:
-    """The rank that the others wait for, or None if it is no particular one; and a sentence for people.
+    """The rank that the others wait for, None if no particular rank stands out; and a sentence that explains it.
 
     Args:
-        observations: By rank; those left out did not answer.
-        world_size: How many processes the gang has.
-        named: What the sentence calls a rank.
+        observations: By rank; a rank that did not answer is left out.
+        world_size: The number of processes in the gang.
+        named: Returns the name of a rank for the sentence.
     """
     gang = {rank: observations.get(rank, Observation(rank)) for rank in range(world_size)}
-    lives = {rank for rank, one in gang.items() if one.state not in OVER}
+    living = {rank for rank, process in gang.items() if process.state not in OVER}
     for question in QUESTIONS:
-        kept = question(gang)
-        if kept and kept.keys() != lives:
-            first = min(kept)
-            if len(kept) == 1:
-                return first, f"{named(first)} did not enter the collective: {kept[first]}"
-            return first, f"{len(kept)} ranks did not enter the collective; {named(first)}: {kept[first]}"
-    if len(lives) == 1:
-        (alone,) = lives
+        culprits = question(gang)
+        if culprits and culprits.keys() != living:
+            first = min(culprits)
+            if len(culprits) == 1:
+                return first, f"{named(first)} did not enter the collective: {culprits[first]}"
+            return first, f"{len(culprits)} ranks did not enter the collective; {named(first)}: {culprits[first]}"
+    if len(living) == 1:
+        (alone,) = living
         return alone, f"{named(alone)} does not go on: {_standing(gang[alone])}"
     return None, _nobody(gang, named)
 
 
 def _known(gang: Observations) -> Observations:
-    """Those that exist and were examined."""
-    return {rank: one for rank, one in gang.items() if one.state is not None and one.state not in OVER}
+    """The processes that exist and were observed."""
+    return {
+        rank: process for rank, process in gang.items() if process.state is not None and process.state not in OVER
+    }
 
 
 def _held(gang: Observations) -> Kept:
-    return {rank: _standing(one) for rank, one in _known(gang).items() if one.state in HELD}
+    """The processes that are stopped."""
+    return {rank: _standing(process) for rank, process in _known(gang).items() if process.state in HELD}
 
 
 def _ended(gang: Observations) -> Kept:
-    """Those that have ended, if all others wait for them: otherwise they were finished, and others are still busy."""
+    """The processes that have ended, if all others wait in a collective: otherwise they were simply done first."""
     known = _known(gang).values()
-    if not known or not all(one.communicates for one in known):
+    if not known or not all(process.communicates for process in known):
         return {}
-    return {rank: _standing(one) for rank, one in gang.items() if one.state in OVER}
+    return {rank: _standing(process) for rank, process in gang.items() if process.state in OVER}
 
 
 def _silent(gang: Observations) -> Kept:
-    return {rank: _standing(one) for rank, one in gang.items() if one.silent}
+    """The processes that did not answer."""
+    return {rank: _standing(process) for rank, process in gang.items() if process.silent}
 
 
 def _late(gang: Observations) -> Kept:
-    """Those that report steps, and have finished fewer than others."""
-    tell = any(one.step is not None and not one.counted for one in gang.values())
+    """The processes that have finished fewer steps than others."""
+    reported = any(process.step is not None and not process.counted for process in gang.values())
     steps = {
-        rank: one.step for rank, one in _known(gang).items() if one.step is not None and not (tell and one.counted)
+        rank: process.step
+        for rank, process in _known(gang).items()
+        if process.step is not None and not (reported and process.counted)
     }
     last = max(steps.values(), default=0)
     return {
@@ -124,37 +131,38 @@ def _late(gang: Observations) -> Kept:
 
 
 def _behind(gang: Observations) -> Kept:
-    """Those that have started fewer collectives than others of the same group."""
+    """The processes that have started fewer collectives than others of the same group."""
     last: Counter[str] = Counter()
-    for one in gang.values():
-        last |= Counter(one.sequences)
+    for process in gang.values():
+        last |= Counter(process.sequences)
     return {
-        rank: _standing(one)
-        for rank, one in gang.items()
-        if any(sequence < last[group] for group, sequence in one.sequences.items())
+        rank: _standing(process)
+        for rank, process in gang.items()
+        if any(sequence < last[group] for group, sequence in process.sequences.items())
     }
 
 
 def _elsewhere(gang: Observations) -> Kept:
-    return {rank: _standing(one) for rank, one in _known(gang).items() if not one.communicates}
+    """The processes that do not wait in a collective."""
+    return {rank: _standing(process) for rank, process in _known(gang).items() if not process.communicates}
 
 
 def _in_another(gang: Observations) -> Kept:
-    """Those that wait in a different collective than most."""
+    """The processes that wait in another collective than most."""
     known = _known(gang)
-    (most, count), *others = Counter(one.collective for one in known.values()).most_common() or [(None, 0)]
+    (most, count), *others = Counter(process.collective for process in known.values()).most_common() or [(None, 0)]
     if not others or others[0][1] == count:
         return {}
     return {
-        rank: f"it waits in {one.collective}, others in {most}"
-        for rank, one in known.items()
-        if one.collective is not None and most is not None and one.collective != most
+        rank: f"it waits in {process.collective}, others in {most}"
+        for rank, process in known.items()
+        if process.collective is not None and most is not None and process.collective != most
     }
 
 
 def _unknown(gang: Observations) -> Kept:
-    """Those that nothing is known of, where all others wait."""
-    return {rank: _standing(one) for rank, one in gang.items() if one.state is None}
+    """The processes that were not observed."""
+    return {rank: _standing(process) for rank, process in gang.items() if process.state is None}
 
 
 QUESTIONS: tuple[Callable[[Observations], Kept], ...] = (
@@ -164,20 +172,20 @@ QUESTIONS: tuple[Callable[[Observations], Kept], ...] = (
 
 
 def _nobody(gang: Observations, named: Callable[[int], str]) -> str:
-    """What can be said if nothing distinguishes the processes."""
-    collectives = {one.collective for one in gang.values()}
-    if all(one.communicates and one.state not in HELD for one in gang.values()) and len(collectives) == 1:
+    """The explanation if no question distinguishes the processes."""
+    collectives = {process.collective for process in gang.values()}
+    if all(process.communicates and process.state not in HELD for process in gang.values()) and len(collectives) == 1:
         name = f" ({gang[0].collective})" if gang[0].collective else ""
         return f"all ranks wait in the same collective{name}: look at the network"
-    standing = {rank: _standing(one) for rank, one in gang.items()}
+    standing = {rank: _standing(process) for rank, process in gang.items()}
     if len(set(standing.values())) == 1:
         return f"no rank goes on; for every rank: {standing[0]}"
-    shown = "; ".join(f"{named(rank)}: {said}" for rank, said in list(standing.items())[:SHOWN])
+    shown = "; ".join(f"{named(rank)}: {state}" for rank, state in list(standing.items())[:SHOWN])
     return f"no rank goes on; {shown}" + ("; …" if len(gang) > SHOWN else "")
 
 
 def _standing(one: Observation) -> str:
-    """What is wrong with a process, or else where it is."""
+    """What is wrong with a process or, if nothing is known to be wrong, where it is."""
     if one.state is None:
         return "its supervisor does not answer"
     if one.state in HELD:

@@ -1,4 +1,4 @@
-"""Where the evidence of stalls is kept: beside the checkpoints, since these outlive the pod."""
+"""Keeps the evidence of stalls in files beside the checkpoints, which outlive the pod."""
 
 import asyncio
 import contextlib
@@ -19,29 +19,29 @@ WRITE_SECONDS = 0.25
 
 
 async def keep(story: str, attempt: int, rank: int) -> None:
-    """Writes what a rank was doing to `attempt-N/rank-R.txt`, and says where that is."""
+    """Writes what a rank was doing to `attempt-N/rank-R.txt`, and logs the path."""
     await _keep(story.encode(errors="replace"), attempt, f"rank-{rank}.txt", f"what rank {rank} was doing")
 
 
 async def keep_ras(said: str, attempt: int) -> None:
-    """Writes what NCCL's RAS has said to `attempt-N/ras.txt`, and says where that is."""
+    """Writes the answer of NCCL's RAS to `attempt-N/ras.txt`, and logs the path."""
     await _keep(f"{said}\n".encode(), attempt, "ras.txt", "what NCCL's RAS said of all ranks")
 
 
 async def keep_recording(dump: bytes, attempt: int, rank: int) -> None:
-    """Writes a dump of PyTorch's flight recorder to `attempt-N/trace-R`, a name that PyTorch's own analyzer takes."""
+    """Writes a dump of PyTorch's flight recorder to `attempt-N/trace-R`, the name that PyTorch's analyzer expects."""
     await _keep(dump, attempt, f"trace-{rank}", f"the flight recorder's dump of rank {rank}")
 
 
 async def _keep(content: bytes, attempt: int, name: str, what: str) -> None:
-    """Writes a file. If that takes long, nothing waits for it: it may be on the server that made the gang hang."""
+    """Writes a file, but does not wait for it long: the file server may be the reason why the gang hangs."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(WRITE_SECONDS):
             await in_thread(_write, content, attempt, name, what)
 
 
 def directories(env: Mapping[str, str]) -> Iterator[Path]:
-    """The possible directories, the best first."""
+    """The directories in which evidence can be kept, the best first."""
     if checkpoints := env.get(Env.CHECKPOINT_DIR):
         yield Path(checkpoints) / "stalls"
     if run := env.get(Env.RUN_DIR):
@@ -52,13 +52,13 @@ def directories(env: Mapping[str, str]) -> Iterator[Path]:
 
 @cache
 def _own(parent: str) -> Path:
-    """A directory of this supervisor alone: on a shared machine others write to the same parent."""
+    """A directory that only this supervisor uses: on a shared machine other users write to the same parent."""
     return Path(tempfile.mkdtemp(prefix="ddpjob-stalls-", dir=parent))
 
 
 def _write(content: bytes, attempt: int, name: str, what: str) -> None:
     for directory in directories(os.environ):
-        if directory.is_symlink():  # Where it leads, others' files would be removed as old ones.
+        if directory.is_symlink():  # _drop_old would remove files from wherever the link leads.
             continue
         file = directory / f"attempt-{attempt}" / name
         try:
@@ -74,7 +74,7 @@ def _write(content: bytes, attempt: int, name: str, what: str) -> None:
 
 
 def _drop_old(directory: Path) -> None:
-    """Keeps the attempts that stalled last. Another node may do the same at the same time."""
+    """Removes all but the last attempts that stalled. Another node may do so at the same time."""
     with contextlib.suppress(OSError):
         attempts = sorted(directory.glob("attempt-*"), key=lambda attempt: attempt.stat().st_mtime)
         for old in attempts[:-ATTEMPTS_KEPT]:

@@ -1,4 +1,4 @@
-"""What faulthandler's stacks show: where a main thread is, and whether it waits for others. Pure."""
+"""Parses faulthandler's stacks: where the main thread is, and whether it waits for other ranks. Pure."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,19 +14,19 @@ FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>
 ANSWERING = "/ddpjob_rank/running/answering.py"
 
 COMMUNICATION = "/torch/distributed/"
-"""A thread in one of its functions, and in none of the program's that it has called, waits for others."""
+"""A thread waits for other ranks if it is in a function of this directory that has not called back the program."""
 
 WAITS = {
     ("/torch/nn/parallel/distributed.py", "_distributed_broadcast_coalesced"),
     ("/torch/autograd/graph.py", "_engine_run_backward"),
     ("/torch/cuda/__init__.py", "synchronize"),
 }
-"""Innermost frames, file and function, of a thread that waits in a collective begun by native code."""
+"""The innermost frames (file and function) of threads that wait in a collective which native code has begun."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One call of a stack."""
+    """A frame of a stack."""
 
     file: str
     line: int
@@ -34,35 +34,35 @@ class Frame:
 
     @property
     def of_a_library(self) -> bool:
-        """Whether it is neither the program's nor ours."""
+        """Whether the file belongs neither to the program nor to DDPJob."""
         return is_of_a_library(self.file)
 
     def __str__(self) -> str:
-        place = f"{PurePosixPath(self.file).name}:{self.line}"
-        return place if self.function == "<module>" else f"{self.function} ({place})"
+        position = f"{PurePosixPath(self.file).name}:{self.line}"
+        return position if self.function == "<module>" else f"{self.function} ({position})"
 
 
 def main_thread(stacks: str) -> tuple[Frame, ...]:
-    """The frames of the main thread, the innermost first; none if it is missing."""
+    """The frames of the main thread, the innermost first; empty if the stacks lack the thread."""
     thread = _main(_threads(stacks))
     return tuple(Frame(match["file"], int(match["line"]), match["function"]) for match in FRAME.finditer(thread))
 
 
 def main_first(stacks: str) -> str:
-    """The stacks with the main thread's first: it is the one that a reader looks for."""
+    """The stacks with the main thread's first, because readers look for it."""
     return "\n\n".join(thread.rstrip() for thread in _main_first(stacks))
 
 
 def _main_first(stacks: str) -> list[str]:
     threads = _threads(stacks)
     main = _main(threads)
-    return [main, *(one for one in threads if one is not main)]
+    return [main, *(thread for thread in threads if thread is not main)]
 
 
 def without_ours(stacks: str) -> str:
-    """The same without the thread that wrote them and the calls that started the program."""
-    left = (_without_start(thread) for thread in _main_first(stacks) if ANSWERING not in thread)
-    return "\n\n".join(thread for thread in left if FRAME.search(thread)) or main_first(stacks)
+    """The same, but without the thread that wrote the stacks and the calls that started the program."""
+    threads = (_without_start(thread) for thread in _main_first(stacks) if ANSWERING not in thread)
+    return "\n\n".join(thread for thread in threads if FRAME.search(thread)) or main_first(stacks)
 
 
 def _without_start(thread: str) -> str:
@@ -80,24 +80,24 @@ def _threads(stacks: str) -> list[str]:
 
 
 def _main(threads: Sequence[str]) -> str:
-    """The main thread's part.
+    """The stack of the main thread.
 
-    Usually it is the current one, since the kernel lets it handle the signal. If it cannot, our own thread writes the
-    stacks, and the main thread is the last, being the oldest.
+    Usually it is marked as current, because the kernel lets the main thread handle the signal. If it cannot handle
+    the signal, DDPJob's own thread writes the stacks, and the main thread comes last because it is the oldest.
     """
     current = (thread for thread in threads if thread.startswith("Current") and ANSWERING not in thread)
     return next(current, threads[-1] if threads else "")
 
 
 def communicates(frames: Sequence[Frame]) -> bool:
-    """Whether a thread with these frames waits for others, as far as Python's frames show it."""
+    """Whether a thread with these frames waits for other ranks, as far as Python's frames show it."""
     if any(frames[0].file.endswith(file) and frames[0].function == function for file, function in WAITS if frames):
         return True
     return any(COMMUNICATION in frame.file for frame in takewhile(lambda frame: frame.of_a_library, frames))
 
 
 def place(frames: Sequence[Frame]) -> str | None:
-    """Where a thread is: in the program's own code, and what it has called there; None if it has no frames."""
+    """Where a thread is: the program's innermost frame, and the innermost of all; None if there are no frames."""
     if not frames:
         return None
     own = next(_own(frames), frames[0])
@@ -105,6 +105,6 @@ def place(frames: Sequence[Frame]) -> str | None:
 
 
 def _own(frames: Sequence[Frame]) -> Iterator[Frame]:
-    """The program's frames, then ours: a workload may be ours as well."""
+    """The program's frames, then DDPJob's: the program may be `ddpjob-train`, or an example of ours."""
     yield from (frame for frame in frames if not frame.of_a_library and not is_ours(frame.file))
     yield from (frame for frame in frames if is_ours(frame.file) and not starts_programs(frame.file))

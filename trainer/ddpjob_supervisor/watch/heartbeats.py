@@ -22,7 +22,8 @@ from ddpjob_rank.reporting.heartbeat import (
 from .beat import Beat, Checkpoint
 
 TRIES = 3
-"""How often a file that is not whole is read. It takes two writes during a read; what was known stays known."""
+"""How often to read a file in which neither slot is intact, which takes two writes during a read. After that, the
+last record remains valid."""
 
 BEGINS = {FROM_CHECKPOINT: "FromCheckpoint", AS_ASKED: "AsAsked", NOTHING_SAVED: "NothingSaved"}
 
@@ -30,13 +31,13 @@ _NO_FILE = -1
 
 
 class Heartbeats:
-    """Creates a file for each rank of this node, and reads what the ranks write into them."""
+    """Creates a heartbeat file for each rank of this node, and reads what the ranks write into it."""
 
     def __init__(self, directory: Path, count: int) -> None:
-        """Creates the files in a directory, which nobody else may write into.
+        """Creates the files in a directory that nobody else may write to.
 
         Raises:
-            OSError: They cannot be made.
+            OSError: The files cannot be created.
         """
         self._directory = directory
         self._files = [_NO_FILE] * count
@@ -45,11 +46,11 @@ class Heartbeats:
             self.reset(local_rank)
 
     def path(self, local_rank: int) -> Path:
-        """The file of a rank, for its environment; the same in all attempts."""
+        """The path of a rank's file, for the rank's environment. It is the same in all attempts."""
         return self._directory / str(local_rank)
 
     def reset(self, local_rank: int) -> None:
-        """A new file, before a rank is started: leftovers of an earlier attempt write into the old one."""
+        """Creates a new file before a rank is started: processes of an earlier attempt may still write to the old."""
         self._forget(local_rank)
         path = self.path(local_rank)
         new = path.with_suffix(".new")
@@ -58,7 +59,7 @@ class Heartbeats:
         new.replace(path)
 
     def read(self) -> list[Beat | None]:
-        """What each rank of this node last reported, by local rank; None: nothing since the reset, or all is over."""
+        """The last report of each rank of this node, by local rank; None: it has reported nothing since the reset."""
         now = time.monotonic()
         return [_beat(record, now) if record else None for record in map(self._record, range(len(self._files)))]
 
@@ -68,7 +69,7 @@ class Heartbeats:
             self._forget(local_rank)
 
     def _record(self, local_rank: int) -> Record | None:
-        """The rank's last record. Read, not mapped: whatever happens to the file, this process lives on."""
+        """The rank's last record. The file is not mapped: a rank that truncates it must not crash this process."""
         file = self._files[local_rank]
         for _ in range(TRIES if file != _NO_FILE else 0):
             if record := decode(os.pread(file, FILE_BYTES, 0)):

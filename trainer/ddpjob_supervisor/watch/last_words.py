@@ -1,4 +1,4 @@
-"""What a rank says of NCCL and its GPU, and leaves behind when NCCL's watchdog ends it by SIGABRT."""
+"""Collects what one rank logs about NCCL and its GPU, and its flight recorder's dump if the NCCL watchdog ends it."""
 
 import asyncio
 import contextlib
@@ -18,25 +18,25 @@ from . import evidence, ras
 from .relay import Relay, write
 
 DUMP = ".trace-"
-"""Of the flight recorder's dump, after the heartbeat file's path; the rank's number completes the name."""
+"""The flight recorder's dump has the heartbeat file's path with this suffix and the rank's number."""
 
 NCCLS_OWN = ".nccl"
-"""Of the pipe for NCCL's lines, after the heartbeat file's path."""
+"""The pipe for NCCL's log has the heartbeat file's path with this suffix."""
 
 INFO = " NCCL INFO "
 
 DEVICE = Path("/dev/nvidiactl")
-"""Where it is, a program that does not say so beforehand may communicate by NCCL."""
+"""If this device exists, a program may use NCCL even if its backend was not given."""
 
 
 class LastWords:
-    """Listens to one rank, from before its start until it has ended."""
+    """Reads one rank's stderr and NCCL's log, from before the rank's start until it has ended."""
 
     def __init__(self, env: Mapping[str, str], told: set[str] | None = None) -> None:
-        """`env` is the rank's; `told`: the transports that ranks of this node have logged in this attempt."""
+        """`env` is the rank's environment. `told` holds the transports that this node has logged in this attempt."""
         self.words = NcclWords()
         self.env: dict[str, str] = {}
-        """What the rank's environment has to have besides."""
+        """Variables to add to the rank's environment."""
         self._env = env
         self._rank, self._attempt = (int(env.get(name, "0")) for name in (Env.RANK, Env.ATTEMPT))
         self._transport: str | None = None
@@ -66,13 +66,13 @@ class LastWords:
         quiet = transport.settings(f"{heartbeat}{NCCLS_OWN}", env)
         if not quiet:
             return
-        # Words of its own: another thread hears stderr.
+        # A separate object, because another thread reads stderr.
         words = NcclWords()
 
         def hear(line: str) -> None:
             words.hear(line)
             if INFO not in line and line:
-                write(f"{line}\n".encode())  # A warning, which nobody has asked to be kept back.
+                write(f"{line}\n".encode())  # Only the INFO lines are ours: without them NCCL would log warnings.
 
         self._nccl = Relay.aside(heartbeat, hear, NCCLS_OWN)
         if self._nccl is not None:
@@ -81,13 +81,13 @@ class LastWords:
 
     @property
     def ras_address(self) -> str | None:
-        """Where its NCCL's RAS listens, as it was told; None if it was not."""
+        """The address at which the RAS of the rank's NCCL listens; None: it was not set."""
         return self.env.get(ras.ADDRESS) or self._env.get(ras.ADDRESS)
 
     def transport(self) -> str | None:
-        """How NCCL passes data, if it says so.
+        """How NCCL passes data; None: unknown.
 
-        It is logged once it says no more, by the first rank of this node; a better way is worth a warning.
+        The first rank of the node whose value no longer changes logs it, with a warning if NCCL could do better.
         """
         way = transport.transport_of(self._hears_of_transport)
         if way != self._transport:
@@ -100,8 +100,8 @@ class LastWords:
         return way
 
     async def finish(self) -> NcclWords:
-        """All that was said, once the rank has ended."""
-        # Gloo says nothing that is not in the rank's own report, and a restart in place has no time to lose.
+        """Everything that the rank has logged. Call this when the rank has ended."""
+        # Gloo logs nothing that is not in the rank's own report, and a restart in place has no time to lose.
         relays = (relay for relay in (self._relay, self._nccl) if relay is not None)
         await asyncio.gather(*(relay.finish(waits=not self._says_nothing) for relay in relays))
         if self.words.ending in {Ending.TIMEOUT, Ending.SIGNALLED} and (dump := self._dumped()):
@@ -118,7 +118,7 @@ class LastWords:
 
 @cache
 def _torch() -> str:
-    """The version of the PyTorch that ranks import, by the Python that they share; empty if that is unknown."""
+    """The version of the PyTorch that ranks import, because they run the same Python; empty if it is unknown."""
     with contextlib.suppress(PackageNotFoundError):
         return version("torch")
     return ""

@@ -1,4 +1,4 @@
-"""Asks the driver about this node's GPUs without waiting for it for long: a broken one may keep it from answering."""
+"""Asks the driver about this node's GPUs, with a timeout: a broken GPU may keep the driver from answering."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -19,19 +19,19 @@ from .threads import in_thread
 T = TypeVar("T")
 
 ASKING = Lock()
-"""Held by the thread that asks. If the driver never answers it, no others get stuck behind it."""
+"""Held by the thread that asks, so that no further threads get stuck if the driver never answers."""
 
 SECONDS = 5.0
-"""The driver usually answers within a tenth of a second; where it has to wake up, within two."""
+"""The timeout. The driver usually answers within 0.1 seconds, or within 2 seconds if it has to be loaded first."""
 
 
 async def present(env: Mapping[str, str]) -> list[Gpu]:
-    """The GPUs that processes with this environment see, as they are now; none if there are none."""
+    """The present state of the GPUs that processes with this environment see."""
     return await _asked(env, lambda driver: [gpu for gpu in visible(driver.begin(), env) if gpu is not None], [])
 
 
 async def begin(env: Mapping[str, str], processes: int) -> list[int | None]:
-    """An attempt begins: what happens to GPUs from now on is its. Returns the NUMA node of each process's GPU."""
+    """Begins an attempt: `facts` counts from here on. Returns the NUMA node of each process's GPU."""
     return await _asked(env, lambda driver: nodes_of(visible(driver.begin(), env), processes), [])
 
 
@@ -53,13 +53,13 @@ async def _asked(env: Mapping[str, str], question: Callable[[Nvml], T], unknown:
         try:
             driver = nvml()
             return unknown if driver is None else question(driver)
-        except Exception as error:  # noqa: BLE001  (whatever a driver says is not to end the supervisor)
+        except Exception as error:  # noqa: BLE001  (no error of the driver may end the supervisor)
             warn(f"cannot ask the driver about GPUs: {type(error).__name__}: {error}")
             return unknown
         finally:
             ASKING.release()
 
-    if env.get(Env.BACKEND) == GLOO:  # It trains on CPUs.
+    if env.get(Env.BACKEND) == GLOO:  # The job trains on CPUs.
         return unknown
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):

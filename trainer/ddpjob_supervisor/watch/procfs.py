@@ -1,4 +1,4 @@
-"""What the kernel says about a process: proc(5). Without /proc nothing is known."""
+"""Reads from /proc what the kernel reports about a process: proc(5). Without /proc nothing is known."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,20 +10,20 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process, as it was a moment ago."""
+    """The state of a process at the time of the call."""
 
     pid: int
     name: str
     state: str
-    """One letter; X if it is gone."""
+    """A letter as in proc(5); X if the process is gone."""
     waits_in: str
-    """The kernel function in which its main thread waits; empty if it does not wait, or the kernel does not say."""
+    """The kernel function in which the main thread waits; empty if it does not wait, or the function is unknown."""
 
     @classmethod
     def of(cls, pid: int) -> "Process":
-        """The process with this number."""
+        """The process with this process ID."""
         stat, wchan = _read(pid, "stat"), _read(pid, "wchan")
-        # The name is in parentheses, and may contain some.
+        # The name is in parentheses, and may itself contain parentheses.
         head, _, rest = stat.rpartition(")")
         return cls(pid, head.partition("(")[2], rest.split()[0] if rest else "X", "" if wchan == "0" else wchan)
 
@@ -34,30 +34,30 @@ def handles(pid: int, number: int) -> bool:
 
 
 def is_handling(pid: int, number: int) -> bool:
-    """Whether a signal that was sent has not arrived yet, or its handler, which blocks its kind, still runs."""
+    """Whether a signal is still pending, or its handler still runs: the signal is blocked while it does."""
     return _in_mask(pid, number, "SigPnd", "ShdPnd", "SigBlk")
 
 
 def children(pid: int) -> Iterator[int]:
-    """The children of a process, whichever of its threads started them."""
+    """The children of a process, started by any of its threads."""
     for task in sorted((PROC / str(pid) / "task").glob("*/children")):
         with contextlib.suppress(OSError):
             yield from map(int, task.read_text(encoding="ascii").split())
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """The descendants of a process."""
+    """The children of a process, their children, and so on."""
     for child in children(pid):
         yield child
         yield from descendants(child)
 
 
 def proportional_set_size(pid: int, proc: Path = PROC) -> int | None:
-    """Bytes of a process, counting each page by its share among those that hold it; None: it cannot be read.
+    """The proportional set size of a process in bytes: shared pages are divided among the processes that share them.
 
-    For processes forked from one another this is what adds up. The kernel walks all pages of the process for it, tens
-    of milliseconds with PyTorch in it: ask only once in a while, from a thread.
-    (https://docs.kernel.org/filesystems/proc.html, smaps_rollup)
+    This is the size to add up for forked processes. The kernel walks all pages of the process to compute it, which
+    takes tens of milliseconds for a process that has imported PyTorch: call this rarely, and in a thread. None: the
+    size cannot be read. (https://docs.kernel.org/filesystems/proc.html, smaps_rollup)
     """
     try:
         lines = (proc / str(pid) / "smaps_rollup").read_text(encoding="ascii").splitlines()

@@ -1,8 +1,8 @@
-"""Asks NCCL's RAS what it knows of all ranks: a thread of NCCL's in each of them answers, whatever the program does.
+"""Asks NCCL's RAS for the state of all ranks. A thread of NCCL in each rank answers, even if the program is stuck.
 
-Its protocol is lines of text, since NCCL 2.24 (src/ras/client.cc, and
-https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html). The form of its answers changes
-from release to release, so they are for people to read.
+Since NCCL 2.24 the protocol consists of lines of text (src/ras/client.cc, and
+https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html). The format of the answers changes
+from release to release, so they are shown to people and not parsed.
 """
 
 import asyncio
@@ -17,53 +17,58 @@ ADDRESS, ENABLE = "NCCL_RAS_ADDR", "NCCL_RAS_ENABLE"
 
 GREETING, GREETED = b"CLIENT PROTOCOL 2\n", b"SERVER PROTOCOL "
 QUESTION = b"TIMEOUT 2\nVERBOSE STATUS\n"
-"""For how many seconds it waits for ranks that do not answer, and what is asked."""
+"""Asks for the state of all ranks, with a timeout of 2 seconds for ranks that do not answer."""
 
 OK = b"OK\n"
 
 GREETING_SECONDS = 0.5
-"""A thread greets at once. All ranks of a node listen at one address; one that is stopped never does."""
+"""How long to wait for a greeting, which comes at once. All ranks of a node listen at the same address, and a rank
+that is stopped never greets: then another one is tried."""
 
 SECONDS = 3.5
-"""For the whole answer; what has come by then counts. A stalled gang is examined for little longer."""
+"""How long to wait for the whole answer. A part that has arrived by then is used. The examination of a stalled gang
+takes little longer."""
 
 LONGEST = 64 << 10
-"""In bytes: it tells of each communicator."""
+"""The longest answer in bytes. An answer describes each communicator, so it may be long."""
 
 
 def settings(env: Mapping[str, str]) -> dict[str, str]:
-    """Makes the ranks of this node listen where others on this machine do not; nothing if somebody has set it."""
+    """The variable for the address of this node's RAS, which no other node on this machine uses.
+
+    Empty if `env` has set the address, or turned RAS off.
+    """
     return {} if ADDRESS in env or env.get(ENABLE) == "0" else {ADDRESS: _reserved()}
 
 
 @cache
 def _reserved() -> str:
-    """An address for the ranks of this supervisor, which share it with each other as NCCL does."""
+    """An address that this supervisor reserves for its ranks, which share it because NCCL sets SO_REUSEPORT."""
     with socket.socket() as reserved:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         reserved.bind(("127.0.0.1", 0))
         host, port = reserved.getsockname()
-        reserved.detach()  # It stays bound, so that nobody else gets it, until this process ends.
+        reserved.detach()  # The socket stays bound until this process ends, so that nobody else gets the port.
     return f"{host}:{port}"
 
 
 async def ask(address: str) -> str:
-    """What the ranks that listen there say of all; empty if none does. It takes no longer than SECONDS."""
+    """The answer of RAS at an address; empty if nobody answers. Takes at most SECONDS."""
     host, _, port = address.rpartition(":")
-    said = bytearray()
+    answer = bytearray()
     with contextlib.suppress(OSError, ValueError, TimeoutError):
         async with asyncio.timeout(SECONDS):
-            while not await _asked(host.strip("[]"), int(port), said):
+            while not await _asked(host.strip("[]"), int(port), answer):
                 pass
-    text = said.removeprefix(OK).decode(errors="replace").strip()
+    text = answer.removeprefix(OK).decode(errors="replace").strip()
     return "\n".join(map(printable, text.split("\n")))
 
 
 async def _asked(host: str, port: int, said: bytearray) -> bool:
-    """Asks one rank and adds its answer; returns whether one has answered.
+    """Asks a rank and appends its answer to `said`; returns False if the rank did not greet.
 
     Raises:
-        OSError: Nobody listens.
+        OSError: Nobody listens at the address.
     """
     reader, writer = await asyncio.open_connection(host, port)
     try:

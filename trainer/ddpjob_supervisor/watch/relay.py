@@ -1,9 +1,9 @@
-"""Passes on what a rank writes to stderr, and hears it: some failures are told nowhere else.
+"""Reads a rank's stderr through a pipe and passes it on: some failures are reported only there.
 
-Or it hears what a rank writes for its supervisor alone.
+A relay can also read a file that a rank writes for its supervisor alone.
 
-A thread does it, which waits in reads and writes alone: whoever reads the log slowly makes the rank wait, as without
-a relay, and not the supervisor.
+The work is done in a thread that only reads and writes: if the log is read slowly, the rank has to wait, as it would
+without a relay, but the supervisor does not.
 """
 
 import asyncio
@@ -21,32 +21,32 @@ from ddpjob_rank.running.stderr import SUFFIX
 STDERR = 2
 CHUNK_BYTES = 1 << 16
 WHOLE_BYTES = 4096
-"""POSIX's PIPE_BUF on Linux: a write of at most so many bytes is not mixed with another process's."""
+"""PIPE_BUF on Linux: a write of at most this many bytes is not mixed with the writes of other processes."""
 LONGEST_LINE = 4096
-"""In characters; what is longer is heard in parts."""
+"""In characters; longer lines are split."""
 
 LAST_WORDS_SECONDS = 0.25
-"""How long to wait for a rank's last words once it has ended. They are in the pipe by then, and usually read; what
-it has started may hold the pipe open."""
+"""How long to wait for the end of the pipe after a rank has ended. Its last lines are in the pipe by then, and most
+often read, but processes that it has started may keep the pipe open."""
 
 
 class Relay:
-    """One rank's stderr, or another file of its, from before its start until it has ended."""
+    """Reads one rank's stderr, or another file of the rank, from before its start until it has ended."""
 
     def __init__(
         self, heartbeat: str, hear: Callable[[str], None], suffix: str = SUFFIX, *, shown: bool = True
     ) -> None:
-        """`hear` is called with each line, in a thread; `shown`: they are passed on.
+        """`hear` is called with each line, in a thread. If `shown`, the content is also passed on to stderr.
 
         Raises:
-            OSError: The pipe cannot be made.
+            OSError: The pipe cannot be created.
         """
         self.path = Path(f"{heartbeat}{suffix}")
         self._hear, self._shown = hear, shown
         self._rest = ""
         self.path.unlink(missing_ok=True)
         os.mkfifo(self.path, 0o600)
-        # Without waiting for the rank: it finds a reader, or no pipe.
+        # Opened before the rank starts, without waiting for it, so that the rank always finds a reader.
         self._pipe = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
@@ -54,9 +54,9 @@ class Relay:
 
     @classmethod
     def of(cls, heartbeat: str | None, hear: Callable[[str], None]) -> Self | None:
-        """A relay for the rank with this heartbeat file; None if its stderr is to stay what it is.
+        """A relay for the stderr of the rank with this heartbeat file; None if the rank is to keep its stderr.
 
-        On a terminal it stays: programs draw there, and ask how wide it is.
+        It keeps a terminal, because programs draw progress bars there and query the terminal's width.
         """
         if heartbeat is None or sys.platform != "linux" or os.isatty(STDERR):
             return None
@@ -66,14 +66,14 @@ class Relay:
 
     @classmethod
     def aside(cls, heartbeat: str, hear: Callable[[str], None], suffix: str) -> Self | None:
-        """One for a file that nobody else reads; None if it cannot be made."""
+        """A relay for a file that only the supervisor reads; None if it cannot be created."""
         with contextlib.suppress(OSError):
             return cls(heartbeat, hear, suffix, shown=False) if sys.platform == "linux" else None
         return None
 
     async def finish(self, *, waits: bool = True) -> None:
-        """The rank has ended; waits for its last words, or leaves it to the thread to pass them on."""
-        # One that has never written has not opened it either, so the end is shown.
+        """Call this when the rank has ended. If `waits`, returns once its last lines are read, if that is soon."""
+        # A rank that never opened the pipe leaves the thread waiting in poll: opening and closing the pipe ends that.
         with contextlib.suppress(OSError):
             os.close(os.open(self.path, os.O_WRONLY | os.O_NONBLOCK))
         with contextlib.suppress(OSError):
@@ -91,11 +91,11 @@ class Relay:
         if self._rest:
             self._hear(self._rest)
         os.close(self._pipe)
-        with contextlib.suppress(RuntimeError):  # Nobody waits any more.
+        with contextlib.suppress(RuntimeError):  # The loop is closed, so nobody waits.
             self._loop.call_soon_threadsafe(self._over.set)
 
     def _listen(self, text: str) -> None:
-        # A progress bar goes back to the start of its line, and does not end it.
+        # A progress bar returns to the start of its line instead of ending it.
         *lines, self._rest = (self._rest + text).replace("\r", "\n").split("\n")
         for line in lines:
             self._hear(line[:LONGEST_LINE])
@@ -105,11 +105,11 @@ class Relay:
 
 
 def _chunks(pipe: int) -> Iterator[bytes]:
-    """What comes through the pipe until all who could write into it have closed it."""
+    """The content of the pipe, until all writers have closed it."""
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     while True:
-        poll.poll()  # Before anybody has opened the pipe, a read would return its end.
+        poll.poll()  # Until a writer has opened the pipe, a read would report its end.
         try:
             chunk = os.read(pipe, CHUNK_BYTES)
         except BlockingIOError:
@@ -120,8 +120,8 @@ def _chunks(pipe: int) -> Iterator[bytes]:
 
 
 def write(chunk: bytes) -> None:
-    """Writes to the log, in parts that stay whole, and are whole lines if possible."""
-    with contextlib.suppress(OSError):  # Nobody reads it.
+    """Writes to stderr, in parts that other processes cannot interrupt, each ending with a line if possible."""
+    with contextlib.suppress(OSError):  # Nobody reads stderr.
         while chunk:
             end = len(chunk) if len(chunk) <= WHOLE_BYTES else chunk.rfind(b"\n", 0, WHOLE_BYTES) + 1 or WHOLE_BYTES
             part, chunk = chunk[:end], chunk[end:]

@@ -1,4 +1,4 @@
-"""The evidence of a stall: what each stuck rank of this node is doing, in the log and in a file."""
+"""Collects the evidence of a stall: what each rank of this node is doing, for the log and for a file."""
 
 import asyncio
 import contextlib
@@ -21,19 +21,18 @@ LOG_CHARACTERS = 64 << 10
 
 
 async def collect(pid: int, rank: int, beats: Path, attempt: int) -> Observation:
-    """Examines what a rank is doing; writes what a reader needs most to stderr, and all of it to a file.
+    """Finds out what a rank is doing. Writes the most useful part to stderr, and all of it to a file.
+
+    Takes at most 1.5 seconds, whatever the rank does.
 
     Args:
-        pid: Its process number.
-        rank: Its RANK.
-        beats: Its heartbeat file.
-        attempt: The present one.
-
-    Returns:
-        What was found, within 1.5 seconds whatever the rank does.
+        pid: The process ID of the rank.
+        rank: The rank's RANK.
+        beats: The rank's heartbeat file.
+        attempt: The number of the present attempt.
 
     Raises:
-        msgspec.ValidationError: What it has told is of no use.
+        msgspec.ValidationError: The rank's answer is not valid.
     """
     present = Process.of(pid)
     answer = Answer(asked=False) if present.state in HELD else await ask_rank(pid, beats)
@@ -43,15 +42,15 @@ async def collect(pid: int, rank: int, beats: Path, attempt: int) -> Observation
     _log(_story(*head, frames.without_ours(answer.stacks), *children, *_collectives(answer, done=False)))
     story = _story(*head, frames.main_first(answer.stacks), *children, *_collectives(answer))
     await evidence.keep(f"{story}\n", attempt, rank)
-    # What a rank tells is a file of its own, which may hold anything; the caller deals with what is none of this.
+    # The rank's answer comes from a file that the rank writes, so it may hold anything: check the types.
     return msgspec.convert(msgspec.to_builtins(observation), Observation)
 
 
 async def collect_from_ras(address: str, attempt: int) -> None:
-    """Writes what NCCL's RAS says of all ranks to stderr and a file, if it says anything; takes 4 seconds at most."""
-    if said := await ras.ask(address):
-        _log(f"what NCCL's RAS says of all ranks:\n{said}")
-        await evidence.keep_ras(said, attempt)
+    """Writes the report of NCCL's RAS on all ranks to stderr and a file, if there is one. Takes at most 4 seconds."""
+    if report := await ras.ask(address):
+        _log(f"what NCCL's RAS says of all ranks:\n{report}")
+        await evidence.keep_ras(report, attempt)
 
 
 def _story(*parts: str) -> str:
@@ -82,7 +81,7 @@ def _record(beats: Path) -> heartbeat.Record | None:
 
 
 async def _children(pid: int, beats: Path) -> list[str]:
-    """What the processes that the rank has started are doing. Those that it forked can be asked for their stacks."""
+    """What the child processes of the rank are doing. Forked children can be asked for their stacks."""
     lines = []
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CHILDREN_SECONDS):
@@ -103,20 +102,20 @@ def _head(observation: Observation, present: Process, answer: Answer) -> Iterato
         waits = f"; it waits in {observation.collective}" if observation.collective else ""
         yield f"collectives begun: {begun}{waits}"
     yield from (
-        f"PyTorch does not report its collectives: {said['error']}" for said in answer.told if "error" in said
+        f"PyTorch does not report its collectives: {part['error']}" for part in answer.told if "error" in part
     )
     if not answer.asked and present.state not in HELD:
         yield "it cannot be asked for its stack"
 
 
 def _collectives(answer: Answer, *, done: bool = True) -> Iterator[str]:
-    """The last entries of each flight recorder; including those that are `done`, or only what is waited for."""
-    for said in answer.told:
-        if entries := [one for one in said.get("collectives", ()) if done or one["state"] != "done"]:
+    """The last entries of each flight recorder: all of them, or without `done` only the unfinished ones."""
+    for part in answer.told:
+        if entries := [op for op in part.get("collectives", ()) if done or op["state"] != "done"]:
             which = f"the last {len(entries)}" if done else "those that are not done"
-            yield f"collectives of {said['backend']}, as its flight recorder has them; {which}:"
-            for one in entries:
-                yield f"  group {one['group']}, number {one['number']}: {one['name']} {one['sizes']}, {one['state']}"
+            yield f"collectives of {part['backend']}, as its flight recorder has them; {which}:"
+            for op in entries:
+                yield f"  group {op['group']}, number {op['number']}: {op['name']} {op['sizes']}, {op['state']}"
 
 
 def _state(present: Process) -> str:
@@ -126,6 +125,6 @@ def _state(present: Process) -> str:
 
 def _log(story: str) -> None:
     rest = len(story) - LOG_CHARACTERS
-    with contextlib.suppress(OSError):  # Nobody reads it: the file is left.
+    with contextlib.suppress(OSError):  # Nobody reads stderr; the file remains.
         sys.stderr.write(f"{story}\n" if rest <= 0 else f"{story[:LOG_CHARACTERS]}\n({rest} more characters)\n")
         sys.stderr.flush()

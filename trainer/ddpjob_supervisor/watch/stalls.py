@@ -1,8 +1,8 @@
-"""Whether a gang has stalled, from the beats of its processes. Pure: time is an argument.
+"""Decides from the beats of a gang's processes whether the gang has stalled. Pure: time is an argument.
 
-A stall needs evidence: a supervisor that answers, and says that no step was finished for longer than the limit for
-what the gang is doing. One that does not answer may be doing anything; a program that never reports a step never
-counts as stalled.
+A stall needs evidence: a supervisor that answers, and reports that no step has finished for longer than the limit of
+the gang's present activity. Without an answer, the ranks may be doing anything. A program that never reports a step
+never counts as stalled.
 """
 
 import math
@@ -15,13 +15,14 @@ from ddpjob_rank.reporting.teller import ENDING, EVALUATION, STARTING, TRAINING
 from .beat import BeatDocument
 
 OLD_SECONDS = 5.0
-"""A process that has said nothing new for so long is not heard any more."""
+"""A process counts as not answering if its last beat is older than this."""
 
 PAUSE_SECONDS = 5.0
-"""If nobody has looked for this long, this process was frozen, and perhaps all others too: all times start again."""
+"""After a pause between two calls of `look` that is longer than this, all times start again: this process was frozen,
+and perhaps all others were, too."""
 
 LATE_SECONDS = 2.0
-"""How late a beat may be: what it says about the same step moves by less, unless the program reports it twice."""
+"""How late a beat may arrive. If the time of the same step moves by more, the program has reported the step twice."""
 
 ACTIVITIES = {
     STARTING: Activity.STARTING,
@@ -37,7 +38,7 @@ class _Process:
     beat: BeatDocument
     heard: float
     finished: float | None
-    """When it finished its last step, by our clock; None: it has finished none in this attempt."""
+    """When the process finished its last step, by this supervisor's clock; None: it has finished none."""
 
     @property
     def step(self) -> int:
@@ -65,10 +66,10 @@ class Stalls:
         self._stalled: float | None = None
 
     def look(self, now: float, beats: Mapping[int, BeatDocument]) -> float | None:
-        """Takes the last beat of each process, new or not. Returns for how many seconds the gang had stalled, if so.
+        """Takes the last beat of each process, and returns how many seconds a stall has lasted; None: no stall.
 
-        Call it about once a second while an attempt runs; `now` is a monotonic time in seconds. It repeats what it
-        has found until the next attempt, which begins with its first beat.
+        Call this about once a second while an attempt runs, also with beats that are not new. `now` is a monotonic
+        time in seconds. A stall that was found is returned again until the first beat of the next attempt.
         """
         if now - self._looked > PAUSE_SECONDS:
             self._since = now
@@ -90,7 +91,7 @@ class Stalls:
     def _hear(self, rank: int, beat: BeatDocument, now: float, *, learn: bool) -> None:
         known, age = self._processes.get(rank), beat.get("stepAge")
         if known is not None and known.beat == beat and age is not None:
-            return  # Its age would have changed: the process was not asked since.
+            return  # The age of the step would have changed, so this is the old beat.
         heard = _Process(beat, now, None if age is None else now - age)
         if known is not None and known.finished is not None:
             heard = self._compared(known, heard, learn=learn)
@@ -99,14 +100,14 @@ class Stalls:
         self._processes[rank] = heard
 
     def _compared(self, known: _Process, heard: _Process, *, learn: bool) -> _Process:
-        """What it now says about a step, or about the next one, compared with what it said before."""
+        """The new state of a process that has finished steps before: corrects the time at which its step finished."""
         assert known.finished is not None, "the caller has seen to it"
         if heard.finished is None:
             return replace(heard, finished=known.finished)
         pause = heard.finished - known.finished
         if heard.step == known.step and pause < LATE_SECONDS:
             return replace(heard, finished=min(heard.finished, known.finished))
-        # All go in step: one is enough to learn from, and its wait for a save is not part of a step.
+        # All ranks advance together, so one rank is enough to learn from. A pause for a save is not part of a step.
         if learn and known.finished > self._announced:
             self._patience.note_pause(pause)
         return heard
@@ -117,7 +118,7 @@ class Stalls:
             self._announced = now
         if any(process.beat.get("announces") for process in processes):
             self._patience.note_announcements()
-        # A program that says how many steps there will be will report them.
+        # A program that reports its total number of steps will report the steps as well.
         self._reports_steps |= any(
             process.finished is not None or process.beat.get("totalSteps") or process.beat.get("reports")
             for process in processes
@@ -126,13 +127,13 @@ class Stalls:
     def _judge(self, now: float) -> float | None:
         stepped = [process for process in self._processes.values() if process.finished is not None]
         answer = [process for process in stepped or self._processes.values() if now - process.heard < OLD_SECONDS]
-        # If one saves, the others wait.
+        # If one rank saves, the others wait for it.
         doing = max((process.doing for process in stepped), key=self._patience.seconds, default=Activity.STARTING)
         if doing is not self._doing:
             self._doing, self._since = doing, now
         if not answer or not self._reports_steps:
             return None
-        # What has not been reported yet is unknown: so this is not about now, but about the last report of them all.
+        # The time ends at the oldest of the last reports, not now: what has happened since then is unknown.
         seconds = min(process.heard for process in answer) - max(
             self._since, *(process.finished or 0.0 for process in answer)
         )

@@ -1,4 +1,4 @@
-"""Waiting for what cannot be interrupted."""
+"""Runs functions that block and cannot be interrupted in threads."""
 
 import asyncio
 import contextlib
@@ -11,22 +11,22 @@ Arguments = TypeVarTuple("Arguments")
 
 
 async def in_thread(function: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
-    """Calls a function that may block for long, without keeping the program from ending meanwhile.
+    """Calls a function that may block for long in a thread that does not keep the program from ending.
 
-    asyncio's own threads are waited for at the end of a program; one that is stuck because a file system or a name
-    server does not answer would hold it up.
+    A program waits at its end for asyncio's own threads, and so would hang if one of them is stuck because a file
+    system or a name server does not answer.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
     def finish(deliver: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # Nobody waits any more: the loop is closed.
+        with contextlib.suppress(RuntimeError):  # The loop is closed, so nobody waits for the result.
             loop.call_soon_threadsafe(lambda: None if future.done() else deliver())
 
     def work() -> None:
         try:
             result = function(*arguments)
-        except Exception as error:  # noqa: BLE001  (it is the caller's)
+        except Exception as error:  # noqa: BLE001  (every error is passed on to the caller)
             raised = error
             finish(lambda: future.set_exception(raised))
         else:
