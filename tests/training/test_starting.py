@@ -103,7 +103,7 @@ def test_a_rank_that_is_asked_to_stop_just_after_its_start_has_heard_it(scene: S
     async def asked() -> None:
         for _ in range(TIMES):
             rank = await scene.starter.start(scene.launch)
-            rank.tell(signal.SIGTERM)
+            rank.send_signal(signal.SIGTERM)
             assert await rank.ended == 128 + signal.SIGTERM
 
     scene.play(asked)
@@ -130,7 +130,7 @@ def test_whoever_asks_for_the_end_waits_for_no_imports(importing: Scene, request
         if request_ == "stop":
             local_ranks.stop()
         else:
-            local_ranks.tell(signal.SIGTERM)
+            local_ranks.send_signal(signal.SIGTERM)
         assert [end.exit_code for end in await running] == [137 if request_ == "stop" else 143] * 2
 
     importing.play(asked)
@@ -240,7 +240,7 @@ def test_a_rank_that_has_said_why_it_failed_is_believed_though_it_was_ended_then
         if request_ == "stop":
             local_ranks.stop()
         else:
-            local_ranks.tell(signal.SIGTERM)
+            local_ranks.send_signal(signal.SIGTERM)
         ends = [(end.cause, end.message, end.exit_code) for end in await running]
         assert ends == [("", "", 137 if request_ == "stop" else 143), ("Application", "the cause", 1)]
 

@@ -77,7 +77,7 @@ def test_a_known_mistake_is_told_in_one_line_with_its_place_and_what_to_do(
 ) -> None:
     with pytest.raises(Exception) as caught:  # noqa: PT011  (whatever torch raises)
         mistake()
-    told = traps.known(caught.value)
+    told = traps.known_mistake(caught.value)
     assert told, repr(caught.value)
     assert advice in str(told)
     assert f"{__file__}:" in str(told)
@@ -89,7 +89,7 @@ def test_a_module_that_an_image_lacks_is_told_with_how_to_have_it_there(monkeypa
     monkeypatch.delenv("DDPJOB_RUN_DIR", raising=False)
     with pytest.raises(ModuleNotFoundError) as caught:
         import ddpjob_no_such  # type: ignore[import-not-found]  # noqa: F401, PLC0415
-    told = str(traps.known(caught.value))
+    told = str(traps.known_mistake(caught.value))
     assert told.startswith("No module named 'ddpjob_no_such', in ")
     assert "ddpjob submit --pip ddpjob_no_such" in told
 
@@ -97,13 +97,13 @@ def test_a_module_that_an_image_lacks_is_told_with_how_to_have_it_there(monkeypa
 def test_a_part_that_a_package_has_not_is_none_of_them() -> None:
     with pytest.raises(ModuleNotFoundError) as caught:
         import json.no_such  # type: ignore[import-not-found]  # noqa: F401, PLC0415
-    assert traps.known(caught.value) is None
+    assert traps.known_mistake(caught.value) is None
 
 
 def test_what_is_none_of_them_stays_as_it_is() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.zeros(2, 3) @ torch.zeros(2, 3)
-    assert traps.known(caught.value) is None
+    assert traps.known_mistake(caught.value) is None
 
 
 def test_a_sampler_over_a_smaller_data_set_leaves_the_rest_out_without_a_word() -> None:

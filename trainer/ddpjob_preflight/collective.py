@@ -18,7 +18,7 @@ from ddpjob_rank.console import complain
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import TrainerError
 from ddpjob_rank.exit_codes import ExitCode
-from ddpjob_rank.failure.failure_report import leave, report_of, report_path
+from ddpjob_rank.failure.failure_report import report_of, report_path, write_report
 from ddpjob_rank.parsing import Parser
 from ddpjob_rank.stopping import leave_at_once
 from ddpjob_rank.world import Node, World, read_world
@@ -53,7 +53,7 @@ def main() -> None:
         Trials(world, os.environ.get(Env.BACKEND) or _fitting_backend(world), seconds).run()
     except TrainerError as error:
         complain(str(error))
-        leave(report_of(error, world.rank, None), report_path(os.environ))
+        write_report(report_of(error, world.rank, None), report_path(os.environ))
         leave_at_once(error.exit_code)
     leave_at_once(ExitCode.DONE)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from ddpjob_rank.failure.failure_report import last_line
-from ddpjob_supervisor.preflight.gpus import Seen
+from ddpjob_supervisor.preflight.gpus import VisibleGpus
 
 
 def main() -> None:
@@ -18,15 +18,17 @@ def main() -> None:
     Path(sys.argv[1]).write_text(json.dumps(dataclasses.asdict(_look())), encoding="utf-8")
 
 
-def _look() -> Seen:
+def _look() -> VisibleGpus:
     count = torch.cuda.device_count()
     if count:
-        return Seen(count)
+        return VisibleGpus(count)
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
     except (RuntimeError, AssertionError) as error:
-        return Seen(0, str(error).partition(". ")[0] if len(str(error).splitlines()) == 1 else last_line(error))
-    return Seen(0)
+        return VisibleGpus(
+            0, str(error).partition(". ")[0] if len(str(error).splitlines()) == 1 else last_line(error)
+        )
+    return VisibleGpus(0)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class Activity(Enum):
     OTHER = "other"
 
 
-class Patience:
+class StallLimits:
     """The limits of one job. What they have learned from its pauses stays valid through restarts."""
 
     def __init__(self, timeout: float | None) -> None:
@@ -102,8 +102,8 @@ def longest(timeout: float | None) -> float:
 
     `timeout` is stallTimeoutSeconds; if it is None, the result is the limit before anything is learned.
     """
-    patience = Patience(timeout)
-    return max(patience.seconds(doing) for doing in Activity)
+    limits = StallLimits(timeout)
+    return max(limits.seconds(doing) for doing in Activity)
 
 
 def _between(least: float, seconds: float, most: float) -> float:

@@ -144,7 +144,7 @@ def add_options(parser: argparse.ArgumentParser, title: str, config: type[Any], 
             exclusive[word].add_argument(*_flags(setting), **setting.metadata["argument"])
 
 
-def chosen(config: type[T], flags: argparse.Namespace, **others: Any) -> T:
+def config_from_flags(config: type[T], flags: argparse.Namespace, **others: Any) -> T:
     """A dataclass with the values of the parsed flags. `others` are fields that flags do not set, or not alone."""
     values = {item.name: getattr(flags, _dest(item)) for item in _options(config) if item.name not in others}
     return config(**values, **others)

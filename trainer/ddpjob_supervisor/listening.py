@@ -62,7 +62,7 @@ def free_port(address: str | None) -> int:
             return port
 
 
-def plain(host: str) -> str:
+def unmapped_address(host: str) -> str:
     """`host` without the prefix that a socket for both IP versions puts before the address of an IPv4 client."""
     return host.removeprefix("::ffff:")
 
@@ -164,7 +164,7 @@ class Door:
                     self._loop.call_later(FULL_SECONDS, self._open)
                 return  # Any other error: the client has already closed the connection.
             connection.setblocking(False)
-            self._attend(connection, plain(host))
+            self._attend(connection, unmapped_address(host))
 
     def _attend(self, connection: socket.socket, host: str) -> None:
         if pushed_out := self._silent.enter(host, connection):

@@ -13,7 +13,7 @@ from typing import NoReturn
 from ddpjob_rank.console import complain
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError, TrainerError
-from ddpjob_rank.failure.failure_report import clear, leave, report_of, report_path
+from ddpjob_rank.failure.failure_report import clear, report_of, report_path, write_report
 from ddpjob_rank.machine.storage import check_temporary
 from ddpjob_rank.parsing import Parser, unpack_variables
 from ddpjob_rank.places.flags import PROOF
@@ -42,7 +42,7 @@ def main() -> NoReturn:
         leave_at_once(supervise(program, flags.start_method, flags.max_restarts, flags.preload))
     except TrainerError as error:
         complain(str(error))
-        leave(report_of(error, 0, None), report_path(os.environ))
+        write_report(report_of(error, 0, None), report_path(os.environ))
         sys.exit(error.exit_code)
 
 
@@ -51,12 +51,12 @@ def supervise(
     start_method: str = "warm",
     max_restarts: int | None = None,
     preload: Sequence[str] = (),
-    patience: float | None = None,
+    joining_seconds: float | None = None,
 ) -> int:
     """Runs a program once for each process of this node, and returns the exit code for all.
 
-    `preload` names modules, besides PyTorch, that are already imported when the ranks are forked. `patience` is how
-    many seconds to wait for the other nodes if no operator starts them.
+    `preload` names modules, besides PyTorch, that are imported before the ranks are forked. `joining_seconds` is
+    how long to wait for the other nodes if no operator starts them.
 
     Raises:
         ConfigError: The environment does not describe a node of a gang, or the coordinator does not accept this node.
@@ -74,7 +74,8 @@ def supervise(
         from .taking_part import settings_of, take_part  # noqa: PLC0415
 
         starter = Cold() if zygote is None else Warm(preloaded, program.directory, zygote)
-        return asyncio.run(take_part(settings_of(os.environ, max_restarts, patience), program, starter, os.environ))
+        settings = settings_of(os.environ, max_restarts, joining_seconds)
+        return asyncio.run(take_part(settings, program, starter, os.environ))
     finally:
         if zygote is not None:
             zygote.kill()

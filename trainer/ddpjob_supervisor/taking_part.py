@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from ddpjob_rank.exit_codes import ExitCode
-from ddpjob_rank.failure.failure_report import leave_final_status, report_path
+from ddpjob_rank.failure.failure_report import report_path, write_final_status
 from ddpjob_rank.running.program import Program
 
 from .gang.control import control_port
@@ -43,21 +43,23 @@ REAPING_SECONDS = 1.0
 WELL = frozenset({ExitCode.DONE, ExitCode.SAVED_AND_STOPPED})
 
 
-def settings_of(env: Mapping[str, str], max_restarts: int | None, patience: float | None) -> Settings:
+def settings_of(env: Mapping[str, str], max_restarts: int | None, joining_seconds: float | None) -> Settings:
     """This supervisor's settings, from the environment and from arguments that are not None, which override it.
 
-    `patience` applies only where no operator starts the nodes.
+    `joining_seconds` applies only where no operator starts the nodes.
 
     Raises:
         ConfigError: The environment does not describe a node of a gang.
     """
     settings = with_secret(read_settings(env, max_restarts), env)
-    return settings if None in (patience, settings.patience) else replace(settings, patience=patience)
+    if None in (joining_seconds, settings.joining_seconds):
+        return settings
+    return replace(settings, joining_seconds=joining_seconds)
 
 
 async def take_part(settings: Settings, program: Program, starter: Starter, env: Mapping[str, str]) -> int:
     """Runs this node's ranks as a part of its gang, and returns the exit code for all."""
-    open_files.take_all()
+    open_files.raise_limit()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(starter)  # First, because the zygote's imports take longest.
         directory = stack.enter_context(private_directory())
@@ -83,7 +85,7 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         code = await _lead(settings, service, follower, port)
         status.finish(over=code == ExitCode.DONE)
         if settings.in_a_job and code in WELL:
-            leave_final_status(status.document(), report_path(env))
+            write_final_status(status.document(), report_path(env))
         return code
 
 

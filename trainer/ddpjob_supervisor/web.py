@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from .listening import Door, Places, plain
+from .listening import Door, Places, unmapped_address
 
 CLOSING_SECONDS = 1.0
 
@@ -40,7 +40,7 @@ class FairServer(web.Server):
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         """Counts a new connection, and aborts the one that has to make room for it."""
         super().connection_made(handler, transport)
-        host = plain(str((transport.get_extra_info("peername") or ("",))[0]))
+        host = unmapped_address(str((transport.get_extra_info("peername") or ("",))[0]))
         self._of[handler] = host, transport
         if pushed_out := self._places.enter(host, transport):
             pushed_out[1].abort()  # close() would wait until the client has read the answer.

@@ -6,7 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddpjob_rank.environment import Env
-from ddpjob_rank.parsing import Parser, add_options, chosen, counting_from, natural, option, positive, positive_float
+from ddpjob_rank.parsing import (
+    Parser,
+    add_options,
+    config_from_flags,
+    counting_from,
+    natural,
+    option,
+    positive,
+    positive_float,
+)
 from ddpjob_rank.places.flags import PlaceConfig, read_place
 
 from . import options
@@ -82,18 +91,18 @@ def read_config(argv: Sequence[str], env: Mapping[str, str], former: Sequence[st
     """
     parser = train_parser()
     flags = parser.parse_args(argv, parser.parse_args(former))
-    return chosen(
+    return config_from_flags(
         TrainConfig,
         flags,
         place=read_place(flags),
         group=options.read_group(flags, env),
         mode=options.read_mode(flags),
         checkpoint=options.read_checkpoint(flags, env),
-        images=chosen(ImagesConfig, flags),
-        loading=chosen(LoadingConfig, flags),
+        images=config_from_flags(ImagesConfig, flags),
+        loading=config_from_flags(LoadingConfig, flags),
         recording=options.read_recording(flags, env),
-        computing=chosen(ComputingConfig, flags),
-        optimisation=chosen(OptimisationConfig, flags),
+        computing=config_from_flags(ComputingConfig, flags),
+        optimisation=config_from_flags(OptimisationConfig, flags),
         communication=options.read_communication(flags),
         uid=env.get(Env.UID, ""),
         incarnation=counting_from(0, env.get(Env.INCARNATION, "0"), Env.INCARNATION),

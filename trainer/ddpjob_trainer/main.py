@@ -12,13 +12,13 @@ from ddpjob_rank.environment import TORCHRUN, Env
 from ddpjob_rank.errors import ConfigError, TrainerError
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.failure import traps
-from ddpjob_rank.failure.failure_report import clear, known_failure, leave, report_of, report_path
+from ddpjob_rank.failure.failure_report import clear, known_failure, report_of, report_path, write_report
 from ddpjob_rank.importing import uncollected
 from ddpjob_rank.machine import memory
 from ddpjob_rank.machine.scheduling import run_as_batch
 from ddpjob_rank.machine.storage import check_temporary
 from ddpjob_rank.parsing import unpack_variables
-from ddpjob_rank.places.variables import place_variables, presumed
+from ddpjob_rank.places.variables import place_variables, rank_and_world_size
 from ddpjob_rank.running.program import TRAINER, Program
 from ddpjob_rank.stopping import StoppedOnRequest, StopRequest, leave_at_once
 from ddpjob_rank.world import Node, World, read_world
@@ -59,7 +59,7 @@ def main() -> None:
             from ddpjob_supervisor.main import supervise  # noqa: PLC0415
 
             program = Program(module=True, name=TRAINER, arguments=tuple(argv))
-            leave_at_once(supervise(program, patience=config.group.joining_seconds))
+            leave_at_once(supervise(program, joining_seconds=config.group.joining_seconds))
         world = place
         _train(config, world, position)
         leave_at_once(ExitCode.DONE)  # PyTorch's threads may crash when the interpreter shuts down.
@@ -72,7 +72,7 @@ def main() -> None:
 
 def _explain_shards(config: TrainConfig, steps: int) -> None:
     """Prints the shards of all ranks once, however many processes were started."""
-    rank, world_size = presumed(config.place, os.environ)
+    rank, world_size = rank_and_world_size(config.place, os.environ)
     if rank == 0:
         # Imported here, because it imports torch, as below.
         from .data.explaining import explain_shards  # noqa: PLC0415
@@ -113,11 +113,11 @@ def _explain(
         )
     if not isinstance(error, TrainerError):
         traceback.print_exception(error)
-        error = traps.known(error) or error
+        error = traps.known_mistake(error) or error
     if isinstance(error, TrainerError):
         complain(str(error))
     report = report_of(error, world.rank, position.step or None)
     if memory.lost_a_process(error) and memory.kills() > killed_before:
         report = dataclasses.replace(report, cause=memory.CAUSE)
-    leave(report, report_file)
+    write_report(report, report_file)
     return ExitCode(report.exit_code)

@@ -15,7 +15,7 @@ from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.limits import JOINING_SECONDS, longest
 from ddpjob_rank.parsing import (
     below_one,
-    chosen,
+    config_from_flags,
     count_of,
     counting_from,
     natural,
@@ -130,7 +130,7 @@ def read_mode(flags: argparse.Namespace) -> ModeConfig:
             "--device-ids and --output-device belong to --mode data-parallel; in the other modes each process has one"
             " GPU, the first of those that CUDA_VISIBLE_DEVICES shows it, or the one of its local rank"
         )
-    return chosen(ModeConfig, flags)
+    return config_from_flags(ModeConfig, flags)
 
 
 DEFAULT_ARCH, DEFAULT_SIZE = "resnet18", 224
@@ -242,7 +242,9 @@ def read_group(flags: argparse.Namespace, env: Environment) -> GroupConfig:
         raise ConfigError(f"{Env.BACKEND} is {backend!r}: it must be one of {', '.join(BACKENDS)}")
     stall = counting_from(0, env.get(Env.STALL_TIMEOUT_SECONDS, "0"), Env.STALL_TIMEOUT_SECONDS)
     verdict = longest(stall or None) if Env.HEARTBEAT in env else None
-    return chosen(GroupConfig, flags, backend=None if backend == AUTO else backend, verdict_seconds=verdict)
+    return config_from_flags(
+        GroupConfig, flags, backend=None if backend == AUTO else backend, verdict_seconds=verdict
+    )
 
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -302,7 +304,7 @@ def read_communication(flags: argparse.Namespace) -> CommunicationConfig:
             "--comm-hook powersgd keeps what it left out of one step for the next, and would keep the infinities of a"
             f" step that {skipping} skips: use {other}"
         )
-    return chosen(CommunicationConfig, flags, powersgd_rank=flags.powersgd_rank or 1)
+    return config_from_flags(CommunicationConfig, flags, powersgd_rank=flags.powersgd_rank or 1)
 
 
 def _skips(flags: argparse.Namespace) -> tuple[str, str] | None:
@@ -380,7 +382,7 @@ def read_checkpoint(flags: argparse.Namespace, env: Environment) -> CheckpointCo
     if every_steps is None and every_seconds is None:
         every_steps = count_of(env, Env.CHECKPOINT_EVERY_STEPS)
         every_seconds = _seconds(env, Env.CHECKPOINT_EVERY_SECONDS)
-    return chosen(
+    return config_from_flags(
         CheckpointConfig,
         flags,
         directory=Path(directory),

@@ -10,11 +10,11 @@ from ddpjob_rank.failure.failure_report import (
     Report,
     clear,
     is_peer_lost,
-    leave,
-    leave_final_status,
     peer_lost_words,
     report_of,
     report_path,
+    write_final_status,
+    write_report,
 )
 
 GLOO = "[../third_party/gloo/gloo/transport/tcp/pair.cc:544] Connection closed by peer [10.0.0.7]:4711"
@@ -63,7 +63,7 @@ def test_a_collective_that_fails_for_the_network_has_lost_a_peer(error: Exceptio
 
 
 def test_a_report_is_one_json_object_with_the_last_line_of_the_error(tmp_path: Path) -> None:
-    leave(report_of(ValueError("while reading\n  shard 3 is empty\n\n"), rank=2, step=7), tmp_path / "log")
+    write_report(report_of(ValueError("while reading\n  shard 3 is empty\n\n"), rank=2, step=7), tmp_path / "log")
     written = json.loads((tmp_path / "log").read_text())
     assert datetime.fromisoformat(written.pop("time")).tzinfo == UTC
     assert written == {
@@ -139,7 +139,7 @@ def test_the_loss_of_a_peer_is_told_in_one_short_sentence(text: str, words: str)
 
 def test_a_report_fits_into_a_termination_message_whatever_the_error_says(tmp_path: Path) -> None:
     error = type("E" * 5000, (Exception,), {})('"\\€' * 5000)
-    leave(report_of(error, rank=2, step=None), tmp_path / "log")
+    write_report(report_of(error, rank=2, step=None), tmp_path / "log")
     assert (tmp_path / "log").stat().st_size <= 4096
     assert len(json.loads((tmp_path / "log").read_text())["message"].encode()) <= 512
 
@@ -152,20 +152,20 @@ def test_a_report_fits_into_a_termination_message_whatever_the_error_says(tmp_pa
 def test_processes_that_share_a_file_leave_the_failure_that_explains(
     tmp_path: Path, first: Report, second: Report, stays: Report
 ) -> None:
-    leave(first, tmp_path / "log")
-    leave(second, tmp_path / "log")
+    write_report(first, tmp_path / "log")
+    write_report(second, tmp_path / "log")
     assert json.loads((tmp_path / "log").read_text())["cause"] == stays.cause
 
 
 def test_an_earlier_runs_report_is_cleared_and_its_rest_does_not_show(tmp_path: Path) -> None:
     (tmp_path / "log").write_text('{"cause": "Application"' + " " * 1000 + "}")
     clear(tmp_path / "log")
-    leave(CONSEQUENCE, tmp_path / "log")
+    write_report(CONSEQUENCE, tmp_path / "log")
     assert json.loads((tmp_path / "log").read_text())["cause"] == "PeerLost"
 
 
 def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    leave(OWN, tmp_path / "missing" / "log")
+    write_report(OWN, tmp_path / "missing" / "log")
     assert capsys.readouterr().err.startswith(f"warning: cannot write the failure report to {tmp_path}/missing/log:")
 
 
@@ -176,8 +176,8 @@ def test_the_environment_names_the_file(tmp_path: Path) -> None:
 def test_last_words_tell_how_far_training_came_unless_the_file_tells_of_a_failure(tmp_path: Path) -> None:
     left = {"version": 2, "progress": {"step": 400}, "checkpoint": None}
     status = {**left, "phase": "Done"}
-    leave_final_status(status, tmp_path / "empty")
+    write_final_status(status, tmp_path / "empty")
     assert json.loads((tmp_path / "empty").read_text()) == left
-    leave(OWN, tmp_path / "failed")
-    leave_final_status(status, tmp_path / "failed")
+    write_report(OWN, tmp_path / "failed")
+    write_final_status(status, tmp_path / "failed")
     assert json.loads((tmp_path / "failed").read_text())["exception"] == "ValueError"

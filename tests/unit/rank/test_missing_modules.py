@@ -48,7 +48,7 @@ def test_all_that_is_missing_is_named_with_how_to_have_it(script: Path, text: st
     script.write_text(text)
     with pytest.raises(ModuleNotFoundError) as error:
         Program(module=False, name=str(script)).run()
-    known = traps.known(error.value)
+    known = traps.known_mistake(error.value)
     assert isinstance(known, ConfigError)
     where = " or ".join(f"'{name}', in {script}:{line}" for name, line in missing.items())
     assert str(known).startswith(f"No module named {where}: if ")

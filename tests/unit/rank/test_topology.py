@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from ddpjob_rank.machine.topology import divide, parsed, read
+from ddpjob_rank.machine.topology import divide, parse_cpu_list, read
 
 
 def machine(root: Path, cores: Iterable[tuple[int, int, str]], *, nodes: bool = True) -> Path:
@@ -13,7 +13,7 @@ def machine(root: Path, cores: Iterable[tuple[int, int, str]], *, nodes: bool = 
     by_node: dict[int, list[str]] = {}
     for socket, node, cpus in cores:
         by_node.setdefault(node, []).append(cpus)
-        for cpu in parsed(cpus):
+        for cpu in parse_cpu_list(cpus):
             directory = system / "cpu" / f"cpu{cpu}" / "topology"
             directory.mkdir(parents=True)
             (directory / "thread_siblings_list").write_text(f"{cpus}\n")

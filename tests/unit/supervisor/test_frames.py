@@ -62,7 +62,7 @@ def test_a_stack_tells_where_the_program_is_and_whether_it_waits_for_others(
     calls: list[tuple[str, int, str]], place: str | None, *, waits: bool
 ) -> None:
     found = frames.main_thread(stack(*calls))
-    assert (frames.place(found), frames.communicates(found)) == (place, waits)
+    assert (frames.location(found), frames.communicates(found)) == (place, waits)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_stack_tells_where_the_program_is_and_whether_it_waits_for_others(
     ids=["it writes them itself", "with names", "our thread writes them", "nobody's thread writes them"],
 )
 def test_the_main_thread_is_found_among_others_and_shown_first(stacks: str) -> None:
-    assert frames.place(frames.main_thread(stacks)) == "load_batch (data set.py:42)"
+    assert frames.location(frames.main_thread(stacks)) == "load_batch (data set.py:42)"
     shown = frames.main_first(stacks).splitlines()
     assert LOAD[0] in shown[1]
     assert sorted(shown) == sorted(stacks.rstrip().splitlines())

@@ -13,12 +13,12 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))
 from ddpjob_supervisor.node import open_files
 
 shell = [sys.executable, "-c", "import resource; input(); print(resource.getrlimit(resource.RLIMIT_NOFILE))"]
-open_files.take_all()
+open_files.raise_limit()
 print(resource.getrlimit(resource.RLIMIT_NOFILE))
 with subprocess.Popen(shell, stdin=subprocess.PIPE, text=True) as child:
-    open_files.give_back(child.pid)
+    open_files.restore_limit(child.pid)
     child.communicate("\\n")
-open_files.give_back(child.pid)
+open_files.restore_limit(child.pid)
 """
 
 

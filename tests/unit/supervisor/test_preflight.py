@@ -17,12 +17,12 @@ from ddpjob_supervisor.gpu.nvml import Nvml
 from ddpjob_supervisor.node import open_files
 from ddpjob_supervisor.node.cold import Cold
 from ddpjob_supervisor.preflight import names, running
-from ddpjob_supervisor.preflight.clocks import Skew, clocks, skew
-from ddpjob_supervisor.preflight.facts import Directory, Facts, directory, look
-from ddpjob_supervisor.preflight.fast import GIB, MIB, fast
+from ddpjob_supervisor.preflight.clocks import Skew, check_clocks, skew
+from ddpjob_supervisor.preflight.facts import Directory, Facts, directory, inspect_machine
+from ddpjob_supervisor.preflight.fast import GIB, MIB, check_machine
 from ddpjob_supervisor.preflight.findings import Finding, Level, log, verdict
-from ddpjob_supervisor.preflight.gpus import Seen, gpus, health
-from ddpjob_supervisor.preflight.names import name
+from ddpjob_supervisor.preflight.gpus import VisibleGpus, check_gpus, check_health
+from ddpjob_supervisor.preflight.names import check_name
 from ddpjob_supervisor.watch import nvidia_driver
 from ddpjob_supervisor.watch.threads import in_thread
 
@@ -121,7 +121,7 @@ def broken(number: int) -> Directory:
 def test_what_is_amiss_on_a_machine_is_said_with_what_to_do(
     facts: Facts, env: dict[str, str], level: str, said: str, *, retry: bool | None
 ) -> None:
-    findings = fast(env, facts)
+    findings = check_machine(env, facts)
     assert [finding.level for finding in findings] == [level], findings
     assert said in findings[0].message
     assert retry in {None, findings[0].retry}
@@ -138,11 +138,11 @@ def test_what_is_amiss_on_a_machine_is_said_with_what_to_do(
     ids=["nothing to be seen", "plenty", "small checkpoints", "a node that writes none has no room for them"],
 )
 def test_nothing_is_said_of_a_machine_that_will_do(facts: Facts, env: dict[str, str]) -> None:
-    assert fast(env, facts) == []
+    assert check_machine(env, facts) == []
 
 
 def test_a_look_leaves_nothing_but_the_checkpoint_directory(tmp_path: Path) -> None:
-    facts = look({"DDPJOB_CHECKPOINT_DIR": str(tmp_path / "new" / "checkpoints")})
+    facts = inspect_machine({"DDPJOB_CHECKPOINT_DIR": str(tmp_path / "new" / "checkpoints")})
     assert [path.name for path in tmp_path.rglob("*")] == ["new", "checkpoints"]
     assert facts.checkpoints is not None
     assert facts.checkpoints.error == 0
@@ -152,12 +152,12 @@ def test_a_look_leaves_nothing_but_the_checkpoint_directory(tmp_path: Path) -> N
 
 def test_the_open_files_that_are_looked_at_are_the_ranks_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_files, "FOUND", (256, 4096))
-    assert look({}).open_files == 256, "and not what the supervisor has taken for itself"
+    assert inspect_machine({}).open_files == 256, "and not what the supervisor has taken for itself"
 
 
 def test_the_newest_checkpoint_as_a_resume_finds_it_tells_how_much_room_one_takes(tmp_path: Path) -> None:
     def newest() -> int | None:
-        return look({"DDPJOB_CHECKPOINT_DIR": str(tmp_path)}).newest_checkpoint
+        return inspect_machine({"DDPJOB_CHECKPOINT_DIR": str(tmp_path)}).newest_checkpoint
 
     for theirs in ("step-00000001", "step-99999999", "stalls"):
         (tmp_path / theirs).mkdir()
@@ -205,7 +205,7 @@ def test_clocks_are_compared_as_ntp_does(times: tuple[float, float, float, float
     ids=["close", "nobody can tell", "behind", "ahead"],
 )
 def test_a_clock_that_is_certainly_off_is_warned_of_and_never_more(seen: Skew, said: str | None) -> None:
-    findings = list(clocks(seen, 3))
+    findings = list(check_clocks(seen, 3))
     assert len(findings) == (said is not None)
     for finding in findings:
         assert finding.level is Level.WARN
@@ -222,17 +222,22 @@ SHARED = {"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-1"}
     [
         (
             {},
-            Seen(0, NO_DRIVER),
+            VisibleGpus(0, NO_DRIVER),
             False,
             "needs 1 GPU on each node, one for each process, and PyTorch sees 0 (Found no",
         ),
-        ({}, Seen(0, "Torch not compiled with CUDA enabled"), False, "request as many in the template"),
-        ({}, Seen(0, "CUDA unknown error - this may be due to"), True, "have the node looked at"),
-        ({"NPROC_PER_NODE": "4"}, Seen(2), False, "needs 4 GPUs on each node"),
-        ({"NPROC_PER_NODE": "4", "NVIDIA_VISIBLE_DEVICES": "all"}, Seen(2), False, "or backend gloo"),
-        ({"NPROC_PER_NODE": "8", **LISTED}, Seen(4), False, "use fewer processes per node"),
-        ({"NPROC_PER_NODE": "4", **LISTED}, Seen(3), True, "this container was given 4: have the node looked at"),
-        ({"NPROC_PER_NODE": "2", **SHARED}, Seen(1), False, "use fewer processes per node, or backend gloo"),
+        ({}, VisibleGpus(0, "Torch not compiled with CUDA enabled"), False, "request as many in the template"),
+        ({}, VisibleGpus(0, "CUDA unknown error - this may be due to"), True, "have the node looked at"),
+        ({"NPROC_PER_NODE": "4"}, VisibleGpus(2), False, "needs 4 GPUs on each node"),
+        ({"NPROC_PER_NODE": "4", "NVIDIA_VISIBLE_DEVICES": "all"}, VisibleGpus(2), False, "or backend gloo"),
+        ({"NPROC_PER_NODE": "8", **LISTED}, VisibleGpus(4), False, "use fewer processes per node"),
+        (
+            {"NPROC_PER_NODE": "4", **LISTED},
+            VisibleGpus(3),
+            True,
+            "this container was given 4: have the node looked at",
+        ),
+        ({"NPROC_PER_NODE": "2", **SHARED}, VisibleGpus(1), False, "use fewer processes per node, or backend gloo"),
     ],
     ids=[
         "no driver",
@@ -245,14 +250,16 @@ SHARED = {"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-1"}
         "two shares of one",
     ],
 )
-def test_a_node_needs_a_gpu_for_each_process(env: dict[str, str], seen: Seen, said: str, *, retry: bool) -> None:
-    finding = next(gpus(env, seen))
+def test_a_node_needs_a_gpu_for_each_process(
+    env: dict[str, str], seen: VisibleGpus, said: str, *, retry: bool
+) -> None:
+    finding = next(check_gpus(env, seen))
     assert (finding.level, finding.retry) == (Level.FAIL, retry)
     assert said in finding.message
 
 
 def test_more_gpus_than_processes_are_well() -> None:
-    assert list(gpus({"NPROC_PER_NODE": "2"}, Seen(8))) == []
+    assert list(check_gpus({"NPROC_PER_NODE": "2"}, VisibleGpus(8))) == []
 
 
 def raising(*errors: Exception) -> Callable[[str, None], object]:
@@ -273,7 +280,7 @@ SILENT = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution
 
 def test_a_name_that_appears_late_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "FIRST_PAUSE", 0.01)
-    assert asyncio.run(name("job-0.job.default.svc", 30, raising(UNKNOWN, SILENT))) == []
+    assert asyncio.run(check_name("job-0.job.default.svc", 30, raising(UNKNOWN, SILENT))) == []
 
 
 def test_a_name_is_asked_for_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +290,7 @@ def test_a_name_is_asked_for_less_and_less_often(monkeypatch: pytest.MonkeyPatch
         pauses.append(pause)
 
     monkeypatch.setattr(asyncio, "sleep", note)
-    asyncio.run(name("job-0.job.default.svc", 30, raising(*[UNKNOWN] * 6)))
+    asyncio.run(check_name("job-0.job.default.svc", 30, raising(*[UNKNOWN] * 6)))
     assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.6, 2.0, 2.0])
 
 
@@ -303,14 +310,14 @@ def test_a_name_that_never_appears_is_a_failure(
         return look(*words)  # On a busy machine a thread may begin only when it is too late.
 
     monkeypatch.setattr(names, "in_thread", at_once)
-    (finding,) = asyncio.run(name("job-0.job", 0.1, raising(error)))
+    (finding,) = asyncio.run(check_name("job-0.job", 0.1, raising(error)))
     assert (finding.level, finding.retry, finding.nodes) == (Level.FAIL, retry, (0,))
     assert said in finding.message
 
 
 def test_a_name_server_that_says_nothing_holds_nobody() -> None:
     never = threading.Event()
-    (finding,) = asyncio.run(name("job-0.job", 0.05, lambda *_: never.wait()))
+    (finding,) = asyncio.run(check_name("job-0.job", 0.05, lambda *_: never.wait()))
     assert finding.retry
     assert "(no answer)" in finding.message
 
@@ -322,7 +329,7 @@ def test_what_a_thread_raises_is_its_callers() -> None:
 
 def test_a_broken_gpu_is_no_fault_of_the_job_and_a_hot_one_a_warning() -> None:
     broken, hot = Gpu(0, lost="GPU is lost"), Gpu(1, slowed=("it is too hot",))
-    findings = [*health([broken, hot, Gpu(2)])]
+    findings = [*check_health([broken, hot, Gpu(2)])]
     assert [finding.level for finding in findings] == [Level.FAIL, Level.WARN]
     error = verdict(findings)
     assert error is not None

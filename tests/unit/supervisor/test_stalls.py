@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ddpjob_rank.limits import Activity, Patience
+from ddpjob_rank.limits import Activity, StallLimits
 from ddpjob_supervisor.watch.stalls import Stalls
 
 Beats = dict[int, dict[str, Any]]
@@ -134,7 +134,7 @@ def test_without_a_set_time_it_is_learned_from_the_steps(every: float, seconds: 
         return both(beat(20, age))
 
     # Looks that are further apart than a few seconds would be pauses; they only make what is learned later.
-    stalls = Patience(None)
+    stalls = StallLimits(None)
     stalls.note_announcements()
     for _ in range(20):
         stalls.note_pause(every)
@@ -187,7 +187,7 @@ def test_before_its_pace_is_known_such_a_program_has(first: float, seconds: floa
 def test_once_a_pace_is_known_a_stall_is_found_within_minutes(
     *, every: float, announces: bool, training: float, starting: float
 ) -> None:
-    known = Patience(None)
+    known = StallLimits(None)
     if announces:
         known.note_announcements()
     for _ in range(20):

@@ -71,7 +71,7 @@ def names(directory: Path) -> list[str]:
 
 
 def newest_step(directory: Path, *, start_over: bool = False) -> int | None:
-    found = Checkpoints(directory, keep=3).newest(Path.read_bytes, start_over=start_over, patience=0.0)
+    found = Checkpoints(directory, keep=3).newest(Path.read_bytes, start_over=start_over, retry_seconds=0.0)
     return found.manifest.step if found else None
 
 

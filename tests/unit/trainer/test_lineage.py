@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ddpjob_rank.errors import CheckpointUnusableError, SupersededError
-from ddpjob_rank.manifests.manifest import GREATEST, Manifest, extended, new_run, read_manifest
+from ddpjob_rank.manifests.manifest import GREATEST, Manifest, extended_lineage, new_run, read_manifest
 from ddpjob_trainer.checkpoint import checkpoint_directory as checkpoint
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 from ddpjob_trainer.checkpoint.content import Sink
@@ -107,7 +107,7 @@ LAST = GREATEST - 1
     ],
 )
 def test_a_lineage_ascends(lineage: tuple[int, ...], attempt: int, newest: int, extended_by: int) -> None:
-    assert extended(lineage, attempt, newest) == (*lineage, extended_by)
+    assert extended_lineage(lineage, attempt, newest) == (*lineage, extended_by)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ import sys
 from pathlib import Path
 from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 try:
-    found = Checkpoints(Path(sys.argv[1]), keep=3).newest(Path.read_bytes, patience=float(sys.argv[2]))
+    found = Checkpoints(Path(sys.argv[1]), keep=3).newest(Path.read_bytes, retry_seconds=float(sys.argv[2]))
     print(found and found.manifest.step)
 except Exception as error:
     print(error.cause, error)
@@ -114,7 +114,7 @@ def test_what_only_another_user_may_read_ends_the_job_says_whose_it_is_and_is_no
         os.setgid(65534)
         os.setuid(65534)
         try:
-            Checkpoints(anybodys, keep=1).newest(Path.read_bytes, start_over=True, patience=0.3)
+            Checkpoints(anybodys, keep=1).newest(Path.read_bytes, start_over=True, retry_seconds=0.3)
         except BaseException as error:  # noqa: BLE001  (whatever it is, the parent is told)
             os.write(writing, f"{type(error).__name__}: {error}".encode())
         os._exit(0)

@@ -150,7 +150,7 @@ def clear(path: Path | None) -> None:
         _write(path, b"")
 
 
-def leave(report: Report, path: Path | None) -> None:
+def write_report(report: Report, path: Path | None) -> None:
     """Writes a report, unless the file already holds the report of an earlier failure.
 
     The processes of one node share the file, and the first report explains the failure. Only the report of a lost
@@ -161,7 +161,7 @@ def leave(report: Report, path: Path | None) -> None:
     _write(path, report.to_json().encode(errors="replace"))
 
 
-def leave_final_status(status: Mapping[str, Any], path: Path | None) -> None:
+def write_final_status(status: Mapping[str, Any], path: Path | None) -> None:
     """Writes the final progress: the operator may have last read the status page some seconds before the end."""
     if path is not None and not (path.exists() and path.read_bytes()):
         _write(path, json.dumps({name: status[name] for name in ("version", "progress", "checkpoint")}).encode())

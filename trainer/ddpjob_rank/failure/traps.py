@@ -113,7 +113,7 @@ PACKAGES = {
 """Packages whose name differs from their module's. A package with the module's name may be anybody's."""
 
 
-def known(error: BaseException) -> TrainerError | None:
+def known_mistake(error: BaseException) -> TrainerError | None:
     """The error in one line, with its place and advice, if it is one of TRAPS or a missing module; None otherwise."""
     if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:
         # A name with a dot is a missing part of a package that is there.

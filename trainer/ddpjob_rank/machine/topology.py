@@ -31,14 +31,14 @@ def read(usable: set[int], root: Path = Path("/")) -> list[Core]:
     cores: dict[Cpus, Core] = {}
     for cpu in sorted(usable):
         topology = root / SYSTEM / "cpu" / f"cpu{cpu}" / "topology"
-        siblings = frozenset(parsed(_text(topology / "thread_siblings_list")) or {cpu}) & usable
+        siblings = frozenset(parse_cpu_list(_text(topology / "thread_siblings_list")) or {cpu}) & usable
         socket = _text(topology / "physical_package_id")
         socket_number = int(socket) if socket.isdecimal() else 0
         cores.setdefault(siblings, Core(socket_number, nodes.get(cpu, 0), cpu, siblings))
     return sorted(cores.values())
 
 
-def parsed(text: str) -> set[int]:
+def parse_cpu_list(text: str) -> set[int]:
     """The numbers of a list as the kernel writes it: `0-3,8`."""
     numbers: set[int] = set()
     for part in filter(None, text.strip().split(",")):
@@ -51,7 +51,7 @@ def _nodes(directory: Path) -> Iterator[tuple[int, int]]:
     """Each CPU with the number of its NUMA node."""
     for node in directory.glob("node[0-9]*"):
         number = int(node.name.removeprefix("node"))
-        yield from ((cpu, number) for cpu in parsed(_text(node / "cpulist")))
+        yield from ((cpu, number) for cpu in parse_cpu_list(_text(node / "cpulist")))
 
 
 def _text(file: Path) -> str:

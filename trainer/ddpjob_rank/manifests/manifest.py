@@ -164,7 +164,7 @@ def _ours(fields: object) -> TypeGuard[dict[str, Any]]:
     )
 
 
-def extended(lineage: Sequence[int], attempt: int, newest: int) -> tuple[int, ...]:
+def extended_lineage(lineage: Sequence[int], attempt: int, newest: int) -> tuple[int, ...]:
     """The lineage of a run that resumes from a checkpoint, or starts without one.
 
     The lineage ascends even if attempts are counted from the beginning again, as in a recreated job.

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ddpjob_rank.errors import ConfigError
-from ddpjob_rank.parsing import chosen, natural, option, positive
+from ddpjob_rank.parsing import config_from_flags, natural, option, positive
 from ddpjob_rank.world import MAX_PORT
 
 PROOF = (
@@ -72,7 +72,7 @@ def read_place(flags: argparse.Namespace) -> PlaceConfig:
         if None not in (given, url) and given != url:
             raise ConfigError(f"{flag} is {given}, but --init-method is {flags.init_method}: name the master once")
     addr, port = flags.master_addr or addr, flags.master_port or port
-    return chosen(PlaceConfig, flags, master_addr=addr, master_port=port, init_file=file)
+    return config_from_flags(PlaceConfig, flags, master_addr=addr, master_port=port, init_file=file)
 
 
 def _method(url: str) -> tuple[str | None, int | None, Path | None]:

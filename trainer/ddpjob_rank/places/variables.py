@@ -78,7 +78,7 @@ def place_variables(place: PlaceConfig, env: Mapping[str, str], *, needs_master:
     return found | master
 
 
-def presumed(place: PlaceConfig, env: Mapping[str, str]) -> tuple[int, int]:
+def rank_and_world_size(place: PlaceConfig, env: Mapping[str, str]) -> tuple[int, int]:
     """The rank of this process and the world size: the real ones, or those that the flags assume.
 
     Raises:

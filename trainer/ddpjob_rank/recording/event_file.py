@@ -21,17 +21,24 @@ MOST = 10_000
 class EventFile:
     """Writes events in order. An event for which `add` has waited stays in the file even if the process is killed."""
 
-    def __init__(self, path: Path, make: Callable[[], JsonLines], *, patience: float, closing: float) -> None:
+    def __init__(
+        self, path: Path, make: Callable[[], JsonLines], *, timeout_seconds: float, closing_seconds: float
+    ) -> None:
         """The file is created for the first event, if it does not exist.
 
         Args:
             path: The file's path, for messages.
             make: Opens the file; called in the thread.
-            patience: Seconds to wait for an event to be written, which usually takes microseconds. If an event takes
-                longer, `add` waits for no other until all have been written.
-            closing: Seconds that `close` waits for events that are not written yet.
+            timeout_seconds: How long `add` waits for its event to be written, which usually takes microseconds. After
+                an event that takes longer, it does not wait until all events have been written.
+            closing_seconds: How long `close` waits for events that are not written yet.
         """
-        self._path, self._make, self._patience, self._closing = path, make, patience, closing
+        self._path, self._make, self._timeout_seconds, self._closing_seconds = (
+            path,
+            make,
+            timeout_seconds,
+            closing_seconds,
+        )
         self._events: SimpleQueue[Event | None] = SimpleQueue()
         self._idle = threading.Event()
         self._idle.set()
@@ -58,12 +65,12 @@ class EventFile:
         self._events.put(event)
         if not behind:
             self._since = time.monotonic()
-            self._idle.wait(self._patience)
+            self._idle.wait(self._timeout_seconds)
 
     def close(self) -> None:
-        """Waits for queued events, for at most `closing` seconds, and warns if some are lost."""
+        """Waits for queued events, for at most `closing_seconds`, and warns if some are lost."""
         self._events.put(None)
-        self._thread.join(self._closing)
+        self._thread.join(self._closing_seconds)
         # The None at the end of the queue is counted for the event that is being written, which is no longer in it.
         if not self._broken and (lost := self._lost + self._events.qsize()):
             warn(f"{counted(lost, 'event')} of the metrics could not be written in time")

@@ -25,21 +25,21 @@ def stop_requested() -> bool:
     all of them have to call this function equally often, for example after each step. Outside a job the function
     always returns False, and leaves signals as they are.
     """
-    global _heeded  # noqa: PLW0603  (a process stops once)
+    global _noticed  # noqa: PLW0603  (a process stops once)
     if not {Env.NAME, Env.HEARTBEAT} & os.environ.keys():
         return False
-    if not _before and not _heeded:
+    if not _before and not _noticed:
         _listen()
-    _heeded = _heeded or _anybodys(asked=_asked)
-    return _heeded
+    _noticed = _noticed or _anybodys(asked=_asked)
+    return _noticed
 
 
-def heeded() -> bool:
+def stop_noticed() -> bool:
     """Whether `stop_requested` has returned True: a program that exits with 0 after that has not finished."""
-    return _heeded
+    return _noticed
 
 
-_asked = _heeded = False
+_asked = _noticed = False
 _before: dict[signal.Signals, Any] = {}
 """The handlers of the signals before the first call."""
 

@@ -16,7 +16,7 @@ from ddpjob_rank.console import complain
 from ddpjob_rank.environment import Env
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.failure import traps
-from ddpjob_rank.failure.failure_report import known_failure, leave, report_of, report_path
+from ddpjob_rank.failure.failure_report import known_failure, report_of, report_path, write_report
 from ddpjob_rank.failure.whose import starts_programs
 from ddpjob_rank.machine.parent_death import die_with
 from ddpjob_rank.machine.scheduling import run_as_batch
@@ -57,7 +57,7 @@ def become(program: Program) -> NoReturn:
     finally:
         reporting.tell_end()
     # A program that stopped because it was told to must be resumed later, although it exits with 0 as a finished one.
-    _end(ExitCode.SAVED_AND_STOPPED if code == ExitCode.DONE and request.heeded() else code)
+    _end(ExitCode.SAVED_AND_STOPPED if code == ExitCode.DONE and request.stop_noticed() else code)
 
 
 def _exit_code_of(program: Program) -> int:
@@ -129,7 +129,7 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
     sys.__excepthook__(kind, error.with_traceback(program_frames), program_frames)
     if not isinstance(error, Exception):
         return
-    explained = known_failure(error) or traps.known(error)
+    explained = known_failure(error) or traps.known_mistake(error)
     if explained:
         complain(str(explained))
     _leave_report(explained or error)
@@ -139,7 +139,7 @@ def _leave_report(error: BaseException, code: int = ExitCode.APPLICATION_ERROR) 
     """Writes the failure report. `code` is the program's exit code or, after an exception, the interpreter's."""
     rank = os.environ.get(Env.RANK, "0")
     report = report_of(error, int(rank) if rank.isdecimal() else 0, None)
-    leave(dataclasses.replace(report, exit_code=code), report_path(os.environ))
+    write_report(dataclasses.replace(report, exit_code=code), report_path(os.environ))
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:

@@ -99,9 +99,9 @@ class Coordinator:
         *,
         processes: int = 1,
         check_first: bool = False,
-        patience: float | None = None,
+        joining_seconds: float | None = None,
     ) -> None:
-        """`patience` is how many seconds to wait for missing nodes; None where an operator replaces them."""
+        """`joining_seconds` is how long to wait for missing nodes; None where an operator replaces them."""
         self.nodes = nodes
         self.members: dict[int, Member] = {}
         self.state: State = Gathering(now)
@@ -112,7 +112,7 @@ class Coordinator:
         self._ledger = Ledger(limits)
         self._check_first = check_first
         """Whether an attempt that tests the machines is still to run."""
-        self._patience = patience
+        self._joining_seconds = joining_seconds
         self._lowest = 1
         """The lowest number that the next attempt may have: lower ones may have been used."""
         self._newest: dict[int, int] = {}
@@ -303,8 +303,8 @@ class Coordinator:
     def next_moment(self) -> float | None:
         """The time at which `tick` has to be called, whatever else happens; None: no state has a time limit now."""
         match self.state:
-            case Gathering(since) if self._patience is not None:
-                return since + self._patience
+            case Gathering(since) if self._joining_seconds is not None:
+                return since + self._joining_seconds
             case Stalled(since):
                 return since + EXAMINING_SECONDS
             case Running(parting_since=float(since)):
@@ -325,9 +325,11 @@ class Coordinator:
             match state:
                 case Gathering() if self._is_complete:
                     self._start(state, now)
-                case Gathering(since) if self._patience is not None and now >= since + self._patience:
+                case Gathering(since) if self._joining_seconds is not None and now >= since + self._joining_seconds:
                     lost = self._lost(
-                        (*self.missing, *self._gone(), 0)[0], f"it has not joined within {self._patience:.0f} s", now
+                        (*self.missing, *self._gone(), 0)[0],
+                        f"it has not joined within {self._joining_seconds:.0f} s",
+                        now,
                     )
                     self._give_up(lost, now)
                 case Preflight() | Running() | Stalled() if not busy:
@@ -427,10 +429,10 @@ class Coordinator:
     def _go_on_without(self, node: int, now: float) -> None:
         """Continues after a node left and no rank failed by itself: with an operator, which brings the node back."""
         well = all(map(is_well, self.current.ends.values())) and not any(self.current.left.values())
-        if self._patience is not None and well:  # All nodes were told to stop, and did.
+        if self._joining_seconds is not None and well:  # All nodes were told to stop, and did.
             self.state = Done(now)
             self._tell_all(Farewell())
-        elif self._patience is not None:
+        elif self._joining_seconds is not None:
             self._give_up(self._lost(node, "it went away", now), now)
         elif self._someone_is_done:
             self._give_up(self._lost(node, "it left after others had finished", now), now)
@@ -439,7 +441,8 @@ class Coordinator:
 
     def _answer(self, incident: Incident, now: float) -> None:
         """Answers an incident with another attempt in place, or leaves it to the operator."""
-        lost = self._patience is not None and self._gone()  # Without an operator, nothing replaces a lost node.
+        # Without an operator, nothing replaces a lost node.
+        lost = self._joining_seconds is not None and self._gone()
         left = self._someone_is_done or self._check_first or lost or self._is_for_the_operator(incident)
         if left or not self._ledger.takes(incident, now, progressed=self._got_somewhere):
             self._give_up(incident, now)
@@ -452,7 +455,7 @@ class Coordinator:
         A rank that raised an error of its own before any progress needs a new pod: in the same pod it would raise the
         error again. Without an operator the answer is no: there are no new pods, and nothing ends the job.
         """
-        if self._patience is not None:
+        if self._joining_seconds is not None:
             return False
         raised = is_explained(incident) and not self._got_somewhere
         return raised or self._ledger.gets_no_further(incident)

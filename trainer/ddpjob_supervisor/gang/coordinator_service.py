@@ -51,7 +51,7 @@ class CoordinatorService:
             self._now(),
             processes=settings.processes,
             check_first=settings.preflight == "Full",
-            patience=settings.patience,
+            joining_seconds=settings.joining_seconds,
         )
         self._settings = settings
         self.on_beats: Callable[[int, Sequence[Mapping[str, Any]]], None] = lambda *_: None
@@ -148,7 +148,7 @@ class CoordinatorService:
             return Refused(f"a newer pod of node {hello.node} has joined before", for_good=False)
         if not 0 <= hello.node < self._settings.nodes:
             return Refused(f"there is no node {hello.node} among {self._settings.nodes} nodes", for_good=True)
-        if self._settings.patience is not None and hello.node in self._links:
+        if self._settings.joining_seconds is not None and hello.node in self._links:
             return Refused(
                 f"node {hello.node} has already joined: each node needs a number of its own", for_good=True
             )
@@ -205,7 +205,7 @@ class CoordinatorService:
         """Logs which nodes are missing, for people who start them by hand."""
         coordinator = self.coordinator
         waits = isinstance(coordinator.state, Gathering) and self._now() > coordinator.state.since + PATIENT_SECONDS
-        if waits and self._settings.patience is not None and coordinator.missing:
+        if waits and self._settings.joining_seconds is not None and coordinator.missing:
             missing = ", ".join(map(str, coordinator.missing))
             self._once.warn(f"waiting for node {missing} of {self._settings.nodes}")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ddpjob_rank.errors import PeerLostError
 from ddpjob_rank.exit_codes import ExitCode
-from ddpjob_rank.failure.failure_report import Report, leave
+from ddpjob_rank.failure.failure_report import Report, write_report
 
 from .judging import INTERRUPTED, PEER_LOST
 from .messages import End, Incident
@@ -42,7 +42,7 @@ class Verdict:
         if self.failure is not None:
             end, incident = self.failure, None if self.incident is None else self.incident.to_document()
             parts = (end.rank, end.exit_code, end.cause, end.exception, end.message, end.step)
-            leave(Report(*parts, attempt, incident, node), file)
+            write_report(Report(*parts, attempt, incident, node), file)
 
 
 def of_ranks(ends: Sequence[End]) -> Verdict:

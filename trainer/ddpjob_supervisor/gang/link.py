@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from ddpjob_supervisor.listening import plain
+from ddpjob_supervisor.listening import unmapped_address
 
 from .addresses import address_of, host_and_port
 from .messages import Announce, Challenge, Hello, Message, Refused, UnreadableError, from_line, to_line
@@ -68,7 +68,7 @@ class TcpLink:
 
     def _end(self, name: str) -> tuple[str, int]:
         host, port, *_ = self._writer.get_extra_info(name) or ("", 0)
-        return plain(str(host)), port
+        return unmapped_address(str(host)), port
 
     def send(self, message: Message, line: bytes = b"") -> None:
         """Sends a message. If the other side is gone, nothing happens here: `receive` raises.

@@ -120,7 +120,7 @@ class LocalRanks:
         if self._stopped:
             self._kill()
         for nth, number in enumerate(self._requests):
-            self._tell(number, gently=nth == 0)
+            self._send_all(number, gently=nth == 0)
         return tuple(
             await asyncio.gather(*(self._end_of(local, spec, killed_before) for local, spec in enumerate(specs)))
         )
@@ -161,7 +161,7 @@ class LocalRanks:
             raise errors[0]
         return ranks
 
-    def tell(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Tells all ranks to stop, even those that are still being started. A rank that hangs may not react.
 
         The first time, a rank that would end by the signal without cleaning up is interrupted instead, as by Ctrl-C.
@@ -171,7 +171,7 @@ class LocalRanks:
             asyncio.get_running_loop().call_later(HEEDING_SECONDS, self.stop)
         self._requests.append(number)
         self.unwanted.set()
-        self._tell(number, gently=not again)
+        self._send_all(number, gently=not again)
 
     def stop(self) -> None:
         """Kills all ranks: they have nothing to save."""
@@ -179,13 +179,13 @@ class LocalRanks:
         self.unwanted.set()
         self._kill()
 
-    def _tell(self, number: signal.Signals, *, gently: bool) -> None:
+    def _send_all(self, number: signal.Signals, *, gently: bool) -> None:
         for local, rank in enumerate(self._ranks):
             if gently and rank.only_interruptible:
                 self._interrupt(local, rank)
             else:
                 self._send(local, rank, number)
-            rank.tell(signal.SIGCONT)  # A suspended process would not react.
+            rank.send_signal(signal.SIGCONT)  # A suspended process would not react.
 
     def _interrupt(self, local: int, rank: Rank) -> None:
         """Sends SIGINT to a rank, and SIGTERM before the grace period is over, in case the rank does not react.
@@ -199,7 +199,7 @@ class LocalRanks:
 
     def _send(self, local: int, rank: Rank, number: signal.Signals) -> None:
         self._note(local, rank, number)
-        rank.tell(number)
+        rank.send_signal(number)
 
     def _note(self, local: int, rank: Rank, number: signal.Signals) -> None:
         if rank.runs:

@@ -137,7 +137,7 @@ class Follower:
             self._membership = Membership.LEAVING
         self._send(Leaving())
         if (attempt := self._running) is not None and self._node.fit.done():
-            attempt.ranks.tell(number)
+            attempt.ranks.send_signal(number)
         elif attempt is None and is_well(self._ends):
             self._leave(Verdict(ExitCode.SAVED_AND_STOPPED))
         else:
@@ -180,7 +180,7 @@ class Follower:
                 # Effective only if all ranks are done: otherwise `_report_ends` has set the exit code by now.
                 self._leave(Verdict(ExitCode.SAVED_AND_STOPPED))
                 continue
-            if self._settings.patience is not None:
+            if self._settings.joining_seconds is not None:
                 self._leave_without_coordinator()
             self._stop()
             await self._ended()
@@ -310,7 +310,7 @@ class Follower:
 
     def _leave_with(self, incident: Incident) -> None:
         """Exits, so that the operator deals with the incident. Without an operator, logs it: nothing else does."""
-        if incident.node != self._settings.node and self._settings.patience is not None:
+        if incident.node != self._settings.node and self._settings.joining_seconds is not None:
             complain(f"node {incident.node} failed: {incident.end.words}")
         rank = self._ring.first_rank(self._settings.node)
         self._leave(exit_verdict.of_incident(incident, self._settings.node, rank, self._in_words(incident)))

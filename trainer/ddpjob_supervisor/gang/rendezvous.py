@@ -9,7 +9,7 @@ from ddpjob_rank.console import say
 from ddpjob_rank.errors import PeerLostError
 from msgspec.structs import replace
 
-from ddpjob_supervisor.preflight.clocks import clocks, skew
+from ddpjob_supervisor.preflight.clocks import check_clocks, skew
 from ddpjob_supervisor.preflight.findings import PreflightError, log
 
 from .addresses import address_of, host_and_port
@@ -96,8 +96,8 @@ class Rendezvous:
                     f"the other supervisors refuse this one: {self._stranger[1]}; this one's secret is in "
                     f"{self._settings.secret_file}"
                 )
-            if self._settings.patience is not None and loop.time() - began > self._settings.patience:
-                waited = f"{self._settings.patience:.0f} s"
+            if self._settings.joining_seconds is not None and loop.time() - began > self._settings.joining_seconds:
+                waited = f"{self._settings.joining_seconds:.0f} s"
                 raise PeerLostError(f"waited {waited} for rank 0's supervisor at {address}: {self._problem}")
             if loop.time() - began > PATIENT_SECONDS:
                 self._once.warn(f"waiting for rank 0's supervisor at {address}: {self._problem}")
@@ -123,7 +123,7 @@ class Rendezvous:
         self._stranger = None
         if isinstance(answer, Welcome) and answer.at == link.there:
             if self._in_preflight:
-                log(clocks(skew(hello.sent, answer.heard, answer.heard, time.time()), hello.node))
+                log(check_clocks(skew(hello.sent, answer.heard, answer.heard, time.time()), hello.node))
             if answer.incarnation > self._incarnation:
                 self._note_coordinator(address, answer.incarnation)
             return link

@@ -46,7 +46,7 @@ class Settings:
     status_port: int = STATUS_PORT
     in_a_job: bool = False
     """Whether an operator created this pod. The operator reads the status port, and replaces lost pods."""
-    patience: float | None = None
+    joining_seconds: float | None = None
     """Seconds to wait for the other nodes; None: without limit, because an operator starts them."""
     listen: str | None = None
     """The address to listen on; None: all addresses."""
@@ -120,7 +120,7 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
         control_port=control,
         status_port=_number(env, Env.STATUS_PORT, STATUS_PORT),
         in_a_job=in_a_job,
-        patience=None if in_a_job else JOINING_SECONDS,
+        joining_seconds=None if in_a_job else JOINING_SECONDS,
         # If the master's address is a loopback address, all nodes run on this machine.
         listen=env.get(Env.LISTEN_ADDR) or (master if is_loopback(master) else None),
         peers=_peers(env) or ((f"{master}:{control}",) if master else ()),

@@ -36,7 +36,7 @@ class Cold:
             )
         except OSError as error:
             raise StartError(f"cannot start {launch.program.name}: {error.strerror}") from error
-        open_files.give_back(process.pid)
+        open_files.restore_limit(process.pid)
         rank = Rank(process.pid)
         self.pids.add(process.pid)
         task = asyncio.create_task(self._report_end(process, rank))

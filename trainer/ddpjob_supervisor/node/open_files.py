@@ -10,14 +10,14 @@ FOUND = resource.getrlimit(resource.RLIMIT_NOFILE)
 """The limits, soft and hard, that this process was started with."""
 
 
-def take_all() -> None:
+def raise_limit() -> None:
     """Raises this process's soft limit to its hard limit."""
     _, hard = FOUND
     with contextlib.suppress(OSError, ValueError):  # Some systems name a hard limit that they do not grant.
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def give_back(pid: int) -> None:
+def restore_limit(pid: int) -> None:
     """Gives a child process the limits that this process was started with."""
     if hasattr(resource, "prlimit"):
         with contextlib.suppress(OSError):  # The child may have ended already.

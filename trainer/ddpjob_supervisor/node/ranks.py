@@ -35,7 +35,7 @@ class Rank:
     ended: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Its exit code, 128+n for signal n, once it has ended."""
 
-    def tell(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Sends a signal, unless the rank has ended: its process ID may belong to another process by then."""
         if not self.ended.done():
             with contextlib.suppress(ProcessLookupError):

@@ -100,7 +100,7 @@ class _Zygote:
 
     @classmethod
     async def of(cls, process: ZygoteProcess) -> Self:
-        open_files.give_back(process.pid)
+        open_files.restore_limit(process.pid)
         return cls(process, *await asyncio.open_connection(sock=process.connection, limit=LINE_BYTES))
 
     async def ready(self) -> None:

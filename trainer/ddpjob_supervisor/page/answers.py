@@ -11,7 +11,7 @@ from http import HTTPStatus
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from ddpjob_supervisor.listening import Places, plain
+from ddpjob_supervisor.listening import Places, unmapped_address
 from ddpjob_supervisor.web import FairServer
 
 from .document import Document
@@ -88,7 +88,7 @@ class Answers:
     async def _status(self, request: web.BaseRequest) -> web.Response:
         document, seconds = self._document(), _wait_seconds(request)
         if seconds and any(tag.value == document["mark"] for tag in request.if_none_match or ()):
-            await self._wait_for_news(plain(request.remote or ""), seconds)
+            await self._wait_for_news(unmapped_address(request.remote or ""), seconds)
             document = self._document()
         content = json.dumps(document, separators=(",", ":"), allow_nan=False)
         headers = {"ETag": f'"{document["mark"]}"', "Cache-Control": "no-store"}

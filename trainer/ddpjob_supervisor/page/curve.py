@@ -91,7 +91,9 @@ def recording(directory: Path | None) -> Iterator[Curve]:
     if directory is None:
         yield Curve(lambda _: None)
         return
-    file = EventFile(directory / NAME, lambda: _opened(directory), patience=0.0, closing=CLOSING_SECONDS)
+    file = EventFile(
+        directory / NAME, lambda: _opened(directory), timeout_seconds=0.0, closing_seconds=CLOSING_SECONDS
+    )
     curve = Curve(file.add)
     yield curve
     curve.flush()

@@ -30,7 +30,7 @@ def skew(sent: float, heard: float, answered: float, received: float) -> Skew:
     return Skew(((heard - sent) + (answered - received)) / 2, max(0.0, travelled) / 2)
 
 
-def clocks(seen: Skew, node: int) -> Iterator[Finding]:
+def check_clocks(seen: Skew, node: int) -> Iterator[Finding]:
     """Warns if the clock of `node` certainly differs from rank 0's. `seen` is rank 0's skew, measured by `node`.
 
     It is never more than a warning: nothing in training compares two clocks.

@@ -45,7 +45,7 @@ class Facts:
     """Size, in bytes, of the newest checkpoint that `ddpjob-train` has written there."""
 
 
-def look(env: Mapping[str, str]) -> Facts:
+def inspect_machine(env: Mapping[str, str]) -> Facts:
     """Inspects this machine. May take as long as the file system of the checkpoints takes to answer."""
     checkpoints = env.get(Env.CHECKPOINT_DIR)
     return Facts(

@@ -1,4 +1,4 @@
-"""Derives findings from a machine's facts. Pure: `facts.look` gives the facts, `findings.verdict` sums up."""
+"""Derives findings from a machine's facts, which `facts.inspect_machine` collects. Pure."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ FILES_OF_A_PROCESS, FILES_FOR_A_PEER = 512, 2
 """Open files for a process's libraries, data and pipes; for gloo's connections to each peer, in up to two groups."""
 
 
-def fast(env: Mapping[str, str], facts: Facts) -> list[Finding]:
+def check_machine(env: Mapping[str, str], facts: Facts) -> list[Finding]:
     """The findings about this machine; none if all is well."""
     return [
         *_shared_memory(facts.shared_memory),

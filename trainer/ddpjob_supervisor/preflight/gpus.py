@@ -20,7 +20,7 @@ NOT_GIVEN = ("Found no NVIDIA driver", "not compiled with CUDA", "No CUDA GPUs a
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class VisibleGpus:
     """The GPUs that torch sees in a process of this node."""
 
     count: int
@@ -28,7 +28,7 @@ class Seen:
     """Torch's message if it sees none."""
 
 
-def gpus(env: Mapping[str, str], seen: Seen) -> Iterator[Finding]:
+def check_gpus(env: Mapping[str, str], seen: VisibleGpus) -> Iterator[Finding]:
     """A failure if this node has fewer GPUs than processes."""
     needed = int(env.get(Env.NPROC_PER_NODE) or env.get(Env.LOCAL_WORLD_SIZE) or 1)
     if seen.count >= needed:
@@ -50,7 +50,7 @@ def _given(env: Mapping[str, str]) -> int:
     return 0 if named in NOT_NAMED else len(set(named.split(",")))  # A shared GPU is named once for each share.
 
 
-def health(gpus: Sequence[Gpu]) -> Iterator[Finding]:
+def check_health(gpus: Sequence[Gpu]) -> Iterator[Finding]:
     """Failures and warnings about the GPUs of this node's processes, from what the driver reports."""
     for gpu in gpus:
         if problem := problem_now(gpu):

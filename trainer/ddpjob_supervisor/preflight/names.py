@@ -14,10 +14,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 2.0
 Look = Callable[[str, None], object]
 
 
-async def name(host: str, patience: float, look: Look = socket.getaddrinfo) -> list[Finding]:
-    """Waits until `host` can be resolved, for at most `patience` seconds; a failure if it still cannot."""
+async def check_name(host: str, timeout_seconds: float, look: Look = socket.getaddrinfo) -> list[Finding]:
+    """Waits until `host` can be resolved, for at most `timeout_seconds`; a failure if it still cannot."""
     loop = asyncio.get_running_loop()
-    deadline, pause = loop.time() + patience, FIRST_PAUSE
+    deadline, pause = loop.time() + timeout_seconds, FIRST_PAUSE
     last: Exception = TimeoutError("no answer")
     while loop.time() < deadline:
         try:
@@ -31,13 +31,13 @@ async def name(host: str, patience: float, look: Look = socket.getaddrinfo) -> l
             pause = min(2 * pause, LONGEST_PAUSE)
         else:
             return []
-    return [_unknown(host, patience, last)]
+    return [_unknown(host, timeout_seconds, last)]
 
 
-def _unknown(host: str, patience: float, error: Exception) -> Finding:
+def _unknown(host: str, timeout_seconds: float, error: Exception) -> Finding:
     why = getattr(error, "strerror", None) or str(error)
     message = (
-        f"this node's own name, {host}, is not known after {patience:.0f} s ({why}): "
+        f"this node's own name, {host}, is not known after {timeout_seconds:.0f} s ({why}): "
         "look whether the job's Service exists, and have the cluster's DNS looked at"
     )
     return Finding("name", Level.FAIL, message, retry=not isinstance(error, UnicodeError), nodes=(0,))

@@ -15,11 +15,11 @@ from ddpjob_supervisor.node.starters import Starter
 from ddpjob_supervisor.watch import nvidia_driver
 from ddpjob_supervisor.watch.threads import in_thread
 
-from .facts import look
-from .fast import fast
+from .facts import inspect_machine
+from .fast import check_machine
 from .findings import Finding, Level
-from .gpus import Seen, gpus, health
-from .names import name
+from .gpus import VisibleGpus, check_gpus, check_health
+from .names import check_name
 
 COLLECTIVE = Program(module=True, name="ddpjob_preflight.collective")
 """The program that a gang's ranks run to test machines and network together: the rest of the full preflight."""
@@ -34,18 +34,18 @@ GPU_SECONDS = 60.0
 
 
 async def preflight(
-    env: Mapping[str, str], starter: Starter, host_name: str | None, patience: float
+    env: Mapping[str, str], starter: Starter, host_name: str | None, resolving_seconds: float
 ) -> list[Finding]:
-    """Tests this node. `patience` is how many seconds to wait until the node's own name resolves.
+    """Tests this node. `resolving_seconds` is how long to wait until the node's own name resolves.
 
-    `env` is the environment of its supervisor.
+    `env` is the environment of the node's supervisor.
 
     Raises:
         StartError: No process could be started to count the GPUs.
     """
     found = await asyncio.gather(
         _machine(env),
-        name(host_name, patience) if host_name else _nothing(),
+        check_name(host_name, resolving_seconds) if host_name else _nothing(),
         *([_health(env), _count_gpus(env, starter)] if env.get(Env.BACKEND) == NCCL else []),
     )
     return [finding for findings in found for finding in findings]
@@ -58,7 +58,7 @@ async def _nothing() -> list[Finding]:
 async def _machine(env: Mapping[str, str]) -> list[Finding]:
     try:
         async with asyncio.timeout(LOOK_SECONDS):
-            return fast(env, await in_thread(look, env))
+            return check_machine(env, await in_thread(inspect_machine, env))
     except TimeoutError:
         directory = env.get(Env.CHECKPOINT_DIR, "")
         message = f"the file system of {directory} has not answered for {LOOK_SECONDS:.0f} s: have it looked at"
@@ -66,7 +66,7 @@ async def _machine(env: Mapping[str, str]) -> list[Finding]:
 
 
 async def _health(env: Mapping[str, str]) -> list[Finding]:
-    return list(health(await nvidia_driver.present(env)))
+    return list(check_health(await nvidia_driver.present(env)))
 
 
 async def _count_gpus(env: Mapping[str, str], starter: Starter) -> list[Finding]:
@@ -79,11 +79,11 @@ async def _count_gpus(env: Mapping[str, str], starter: Starter) -> list[Finding]
             async with asyncio.timeout(GPU_SECONDS):
                 code = await asyncio.shield(rank.ended)
         except TimeoutError:
-            rank.tell(signal.SIGKILL)
+            rank.send_signal(signal.SIGKILL)
             return [_mute(f"have not answered for {GPU_SECONDS:.0f} s")]
         if code or not answer.exists():
             return [_mute(f"could not be counted: the process that tried ended with exit code {code}")]
-        return list(gpus(env, Seen(**json.loads(answer.read_text(encoding="utf-8")))))
+        return list(check_gpus(env, VisibleGpus(**json.loads(answer.read_text(encoding="utf-8")))))
 
 
 def _mute(what: str) -> Finding:

@@ -96,7 +96,7 @@ def communicates(frames: Sequence[Frame]) -> bool:
     return any(COMMUNICATION in frame.file for frame in takewhile(lambda frame: frame.of_a_library, frames))
 
 
-def place(frames: Sequence[Frame]) -> str | None:
+def location(frames: Sequence[Frame]) -> str | None:
     """Where a thread is: the program's innermost frame, and the innermost of all; None if there are no frames."""
     if not frames:
         return None

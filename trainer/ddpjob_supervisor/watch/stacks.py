@@ -64,7 +64,7 @@ def _observation(rank: int, present: Process, answer: Answer, beats: Path) -> Ob
         rank=rank,
         state=present.state,
         silent=answer.asked and not answer.stacks and not answer.told,
-        where=frames.place(stack),
+        where=frames.location(stack),
         communicates=frames.communicates(stack) or answer.unfinished is not None,
         collective=answer.unfinished,
         sequences=answer.sequences,

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ddpjob_rank.limits import Activity, Patience
+from ddpjob_rank.limits import Activity, StallLimits
 from ddpjob_rank.reporting.teller import ENDING, EVALUATION, STARTING, TRAINING
 
 from .beat import BeatDocument
@@ -56,7 +56,7 @@ class Stalls:
     """Follows the steps of a gang through its attempts."""
 
     def __init__(self, timeout: float | None) -> None:
-        self._patience = Patience(timeout)
+        self._limits = StallLimits(timeout)
         self._reports_steps = False
         self._attempt = -1
         self._processes: dict[int, _Process] = {}
@@ -96,7 +96,7 @@ class Stalls:
         if known is not None and known.finished is not None:
             heard = self._compared(known, heard, learn=learn)
         elif heard.finished is not None:
-            self._patience.note_first_step(heard.finished - self._began)
+            self._limits.note_first_step(heard.finished - self._began)
         self._processes[rank] = heard
 
     def _compared(self, known: _Process, heard: _Process, *, learn: bool) -> _Process:
@@ -109,7 +109,7 @@ class Stalls:
             return replace(heard, finished=min(heard.finished, known.finished))
         # All ranks advance together, so one rank is enough to learn from. A pause for a save is not part of a step.
         if learn and known.finished > self._announced:
-            self._patience.note_pause(pause)
+            self._limits.note_pause(pause)
         return heard
 
     def _note_announcements(self, now: float) -> None:
@@ -117,7 +117,7 @@ class Stalls:
         if any(process.doing in {Activity.SAVING, Activity.EVALUATING, Activity.OTHER} for process in processes):
             self._announced = now
         if any(process.beat.get("announces") for process in processes):
-            self._patience.note_announcements()
+            self._limits.note_announcements()
         # A program that reports its total number of steps will report the steps as well.
         self._reports_steps |= any(
             process.finished is not None or process.beat.get("totalSteps") or process.beat.get("reports")
@@ -128,7 +128,7 @@ class Stalls:
         stepped = [process for process in self._processes.values() if process.finished is not None]
         answer = [process for process in stepped or self._processes.values() if now - process.heard < OLD_SECONDS]
         # If one rank saves, the others wait for it.
-        doing = max((process.doing for process in stepped), key=self._patience.seconds, default=Activity.STARTING)
+        doing = max((process.doing for process in stepped), key=self._limits.seconds, default=Activity.STARTING)
         if doing is not self._doing:
             self._doing, self._since = doing, now
         if not answer or not self._reports_steps:
@@ -137,7 +137,7 @@ class Stalls:
         seconds = min(process.heard for process in answer) - max(
             self._since, *(process.finished or 0.0 for process in answer)
         )
-        if seconds <= self._patience.seconds(doing):
+        if seconds <= self._limits.seconds(doing):
             return None
-        self._patience.note_stall()
+        self._limits.note_stall()
         return seconds

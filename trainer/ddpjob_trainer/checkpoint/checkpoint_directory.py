@@ -88,7 +88,7 @@ class Checkpoints:
             ) from error
 
     def newest(
-        self, decode: Decode[Decoded], *, start_over: bool = False, patience: float = PATIENCE_SECONDS
+        self, decode: Decode[Decoded], *, start_over: bool = False, retry_seconds: float = PATIENCE_SECONDS
     ) -> Found[Decoded] | None:
         """The newest checkpoint that can be used, to go on from it; None if there is none.
 
@@ -98,14 +98,14 @@ class Checkpoints:
             decode: Reads a state.
             start_over: Whether training may begin at step 0, or go on from an older checkpoint, although checkpoints
                 of this program cannot be used.
-            patience: Seconds for which a checkpoint that cannot be read is tried again.
+            retry_seconds: Seconds for which a checkpoint that cannot be read is tried again.
 
         Raises:
             CheckpointUnusableError: Checkpoints of this program cannot be used, and training may not start over. No
                 file has been changed.
             StorageUnavailableError: A checkpoint that may be the newest cannot be read.
         """
-        search = find_newest(self._paths, decode, patience).warn_passed_over()
+        search = find_newest(self._paths, decode, retry_seconds).warn_passed_over()
         broken = search.of_kind(BrokenError)
         if not start_over:
             search.refuse_newer(NEWER)

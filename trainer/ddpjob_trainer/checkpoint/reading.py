@@ -82,35 +82,35 @@ class Search(Generic[Decoded]):
 
 
 def find_newest(
-    paths: Callable[[], list[Path]], decode: Decode[Decoded], patience: float = PATIENCE_SECONDS
+    paths: Callable[[], list[Path]], decode: Decode[Decoded], retry_seconds: float = PATIENCE_SECONDS
 ) -> Search[Decoded]:
     """Finds the newest valid checkpoint. If a checkpoint cannot be read now, tries again for a while.
 
     Args:
         paths: Lists the checkpoints. Called again if one has vanished, as happens while a training writes there.
         decode: Reads a state.
-        patience: Seconds for which it is tried again.
+        retry_seconds: Seconds for which it is tried again.
 
     Raises:
         StorageUnavailableError: A checkpoint, maybe the newest, cannot be read. No older one is used in its place.
         ConfigError: It cannot be read because its owner and mode do not allow this user to.
         OSError: The directory does not exist.
     """
-    until, warned = time.monotonic() + patience, False
+    until, warned = time.monotonic() + retry_seconds, False
     while True:
         try:
             return _newest(_listed(paths), decode)
         except UnavailableError as error:
             if time.monotonic() >= until:
-                raise _given_up(error, patience) from error
+                raise _given_up(error, retry_seconds) from error
             if not warned and not isinstance(error, VanishedError):
                 warned = True
-                warn(f"{error}; retrying for {patience:g} s")
+                warn(f"{error}; retrying for {retry_seconds:g} s")
             time.sleep(PAUSE_SECONDS)
 
 
-def _given_up(error: UnavailableError, patience: float) -> TrainerError:
-    refusal = f"{error}. Retried for {patience:g} s. Training does not start over: "
+def _given_up(error: UnavailableError, retry_seconds: float) -> TrainerError:
+    refusal = f"{error}. Retried for {retry_seconds:g} s. Training does not start over: "
     cause = error.__cause__
     if isinstance(cause, PermissionError) and cause.filename and (why := forbids(Path(cause.filename))):
         return ConfigError(f"{refusal}{why}. {READABLE}")

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from ddpjob_rank.console import record, say, warn
 from ddpjob_rank.errors import ConfigError, DivergedError, StorageUnavailableError
-from ddpjob_rank.manifests.manifest import Manifest, extended, new_run
+from ddpjob_rank.manifests.manifest import Manifest, extended_lineage, new_run
 from ddpjob_rank.manifests.unusable import BrokenError
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.world import World
@@ -104,10 +104,10 @@ class Saver:
 
     def _find(self, files: Checkpoints) -> Found[state.StateDict] | None:
         # The other ranks wait in a collective. If it timed out, one of them would be taken for the rank that failed.
-        patience = min(PATIENCE_SECONDS, self._config.group.collective_seconds * PATIENCE_SHARE)
-        found = files.newest(self._decode, start_over=self._settings.start_over, patience=patience)
+        retry_seconds = min(PATIENCE_SECONDS, self._config.group.collective_seconds * PATIENCE_SHARE)
+        found = files.newest(self._decode, start_over=self._settings.start_over, retry_seconds=retry_seconds)
         before = found.manifest.lineage if found else ()
-        self._lineage = extended(before, self._config.attempt, files.newest_attempt())
+        self._lineage = extended_lineage(before, self._config.attempt, files.newest_attempt())
         if found:
             self._compare(found)
             led_here = dict.fromkeys((*found.manifest.ancestors, found.manifest.uid))

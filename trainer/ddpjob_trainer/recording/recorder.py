@@ -46,7 +46,9 @@ class Recorder:
                 f"the directory for metrics {self._directory} cannot be written: {error.strerror};"
                 " name another one with --log-dir"
             ) from error
-        self._file = EventFile(lines.path, lambda: lines, patience=PATIENCE_SECONDS, closing=CLOSING_SECONDS)
+        self._file = EventFile(
+            lines.path, lambda: lines, timeout_seconds=PATIENCE_SECONDS, closing_seconds=CLOSING_SECONDS
+        )
         self.add("started", step, **facts)
 
     def add(self, word: str, step: int, /, **values: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.places.slurm import gives_each_task_its_gpu
-from ddpjob_rank.places.variables import place_variables, presumed
+from ddpjob_rank.places.variables import place_variables, rank_and_world_size
 from ddpjob_rank.world import Node, World, read_world
 from ddpjob_trainer.config import read_config
 
@@ -218,7 +218,7 @@ def test_nodes_that_are_started_by_hand_have_the_same_port_whatever_their_shells
 def test_a_question_is_about_as_many_processes_as_there_are_or_flags_presume(
     words: str, env: dict[str, str], expected: tuple[int, int]
 ) -> None:
-    assert presumed(read_config(words.split(), {}).place, env) == expected
+    assert rank_and_world_size(read_config(words.split(), {}).place, env) == expected
 
 
 @pytest.mark.parametrize(

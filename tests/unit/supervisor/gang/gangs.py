@@ -61,7 +61,7 @@ class Gang:
     nodes: int = 2
     limits: Limits = field(default_factory=limits)
     check: bool = False
-    patience: float | None = None
+    joining_seconds: float | None = None
     processes: int = 1
     domains: str = ""
     """The topology domain of each node, as one letter; `?`: not known. Empty: ranks do not follow placement."""
@@ -76,7 +76,7 @@ class Gang:
             self.now,
             processes=self.processes,
             check_first=self.check,
-            patience=self.patience,
+            joining_seconds=self.joining_seconds,
         )
 
     @property

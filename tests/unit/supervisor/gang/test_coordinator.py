@@ -173,7 +173,7 @@ PARTING: dict[str, Row] = {
     "a failure is one all the same": (lambda: trains().leaving(1).fails(0), X, "Stop(1) to 0 1", []),
     "nobody was told to stop": (lambda: trains().fails(0, LOST), X, "Stop(1) to 0 1", []),
     "without an operator all leave": (
-        lambda: Gang(patience=60).starts().leaving(1).leaving(0).idle(1, INTERRUPTED).idle(0, INTERRUPTED),
+        lambda: Gang(joining_seconds=60).starts().leaving(1).leaving(0).idle(1, INTERRUPTED).idle(0, INTERRUPTED),
         *(D, "Farewell to 0 1", []),
     ),
 }
@@ -275,7 +275,7 @@ LEAVING_IT_TO_THE_OPERATOR: dict[str, Row] = {
         *(R, "Start(2) to 0 1", [KILL]),
     ),
     "nor where no operator brings a new pod": (
-        lambda: Gang(patience=60).starts().breaks(1, RAISED),
+        lambda: Gang(joining_seconds=60).starts().breaks(1, RAISED),
         *(R, "Start(2) to 0 1", [KILL]),
     ),
     "three incidents in a row at the same step, which may be the end of the job": (
@@ -283,7 +283,9 @@ LEAVING_IT_TO_THE_OPERATOR: dict[str, Row] = {
         *(D, "Leave(3: rank 1 Application) to 0 1", [KILL, "2: rank 1 Application"]),
     ),
     "not where no operator ends it": (
-        lambda: Gang(patience=60).starts().steps().breaks(1, AT_7).steps().breaks(1, AT_7).steps().breaks(1, AT_7),
+        lambda: (
+            Gang(joining_seconds=60).starts().steps().breaks(1, AT_7).steps().breaks(1, AT_7).steps().breaks(1, AT_7)
+        ),
         *(R, "Start(4) to 0 1", [KILL, "2: rank 1 Application", "3: rank 1 Application"]),
     ),
     "only the first failure counts": (
@@ -409,7 +411,7 @@ PATIENCE = 600.0
 
 def by_hand(nodes: int = 2, restarts: int = 0) -> Gang:
     """Without an operator."""
-    return Gang(nodes, limits(restarts), patience=PATIENCE)
+    return Gang(nodes, limits(restarts), joining_seconds=PATIENCE)
 
 
 WITHOUT_AN_OPERATOR: dict[str, Row] = {

@@ -48,7 +48,7 @@ class Puppet(Rank):
     def interrupt(self) -> None:
         self.told.append(signal.SIGINT)
 
-    def tell(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         self.told.append(number)
 
     def kill(self) -> None:
@@ -116,7 +116,7 @@ class Play:
 
         def ends(ranks: list[Puppet]) -> None:
             if asked:
-                self.local.tell(signal.SIGTERM)
+                self.local.send_signal(signal.SIGTERM)
             if report is not None:
                 (self.directory / "report-0.json").write_text(json.dumps(report))
             ranks[0].ended.set_result(code)
@@ -134,7 +134,7 @@ def words(end: End) -> tuple[int, str, str]:
 
 
 def test_a_signal_reaches_each_rank_also_one_that_is_stopped(play: Play) -> None:
-    play.run(lambda _: play.local.tell(signal.SIGTERM))
+    play.run(lambda _: play.local.send_signal(signal.SIGTERM))
     assert [rank.told for rank in play.starter.started] == [[signal.SIGTERM, signal.SIGCONT]] * 2
 
 
@@ -149,7 +149,7 @@ def test_a_rank_that_knows_of_no_signals_is_interrupted_and_only_in_the_end_told
             await asyncio.sleep(0)
         first, second = play.starter.started
         first.only_interruptible = True
-        play.local.tell(TERM)
+        play.local.send_signal(TERM)
         at_once = [first.told[:], second.told[:]]
         second.ended.set_result(205)
         while TERM not in first.told:  # noqa: ASYNC110  (as above)
@@ -165,8 +165,8 @@ def test_a_rank_that_knows_of_no_signals_is_interrupted_and_only_in_the_end_told
 def test_one_that_is_told_a_second_time_gets_that_signal(play: Play) -> None:
     def told_twice(ranks: list[Puppet]) -> None:
         ranks[0].only_interruptible = True
-        play.local.tell(TERM)
-        play.local.tell(TERM)
+        play.local.send_signal(TERM)
+        play.local.send_signal(TERM)
 
     play.run(told_twice)
     assert play.starter.started[0].told == [INT, CONT, TERM, CONT]
@@ -203,10 +203,10 @@ def test_what_counts_as_stopped(
     def ends(ranks: list[Puppet]) -> None:
         ranks[0].only_interruptible = bool(interrupted)
         if interrupted is not None:
-            play.local.tell(TERM)
+            play.local.send_signal(TERM)
         ranks[0].ended.set_result(code)
         if interrupted is None:
-            play.local.tell(TERM)
+            play.local.send_signal(TERM)
 
     assert words(play.run(ends)[0]) == said
 
@@ -219,10 +219,10 @@ def test_who_goes_on_after_a_second_request_is_ended_and_that_is_no_failure(
         running = asyncio.ensure_future(play.local.run(PROGRAM, rank_specs({}, 4, 2, play.directory)))
         while not play.local.pids:  # noqa: ASYNC110  (nothing tells that all have started)
             await asyncio.sleep(0)
-        play.local.tell(signal.SIGTERM)
+        play.local.send_signal(signal.SIGTERM)
         await asyncio.sleep(0.01)
         assert len(play.local.pids) == 2, "it may take its time to save"
-        play.local.tell(signal.SIGTERM)
+        play.local.send_signal(signal.SIGTERM)
         return await running
 
     assert [words(end) for end in asyncio.run(asked_twice())] == [(137, "", "")] * 2
@@ -234,8 +234,8 @@ def test_what_was_told_while_ranks_were_starting_they_hear_once_they_run(play: P
 
     async def told_meanwhile(launch: Launch) -> Rank:
         if not play.starter.started:
-            play.local.tell(signal.SIGUSR1)
-            play.local.tell(TERM)
+            play.local.send_signal(signal.SIGUSR1)
+            play.local.send_signal(TERM)
         rank = await start(launch)
         play.starter.started[-1].only_interruptible = len(play.starter.started) > 1
         return rank
@@ -470,8 +470,8 @@ def test_ranks_that_are_not_wanted_any_more_are_not_started(play: Play, code: in
     if stopped:
         play.local.stop()
     else:
-        play.local.tell(signal.SIGTERM)
-        play.local.tell(signal.SIGINT)
+        play.local.send_signal(signal.SIGTERM)
+        play.local.send_signal(signal.SIGINT)
     ends = play.run(lambda _: None)
     assert [(end.rank, *words(end)) for end in ends] == [(4, code, "", ""), (5, code, "", "")]
     assert play.starter.started == []

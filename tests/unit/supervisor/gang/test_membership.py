@@ -273,7 +273,7 @@ def test_one_that_is_to_go_goes_once_its_ranks_have_saved(follow: Follow) -> Non
 def test_ranks_that_clean_up_are_not_ended_because_others_are(
     follow: Follow, monkeypatch: pytest.MonkeyPatch, left: str
 ) -> None:
-    monkeypatch.setattr(Rank, "tell", lambda *_: None)  # These take their time.
+    monkeypatch.setattr(Rank, "send_signal", lambda *_: None)  # These take their time.
 
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         await first_attempt(follower)

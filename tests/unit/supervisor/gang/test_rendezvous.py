@@ -476,7 +476,7 @@ def test_who_is_not_there_is_tried_less_and_less_often_each_address_in_turn(monk
 
     monkeypatch.setattr("ddpjob_supervisor.gang.rendezvous.connect", refuse)
     peers = ("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1")
-    lonely = Rendezvous(Settings(uid="uid", node=1, nodes=4, peers=peers, patience=30.0))
+    lonely = Rendezvous(Settings(uid="uid", node=1, nodes=4, peers=peers, joining_seconds=30.0))
     with pytest.raises(PeerLostError):
         virtual_time.run(lonely.reach(HELLO))
     assert [address for _, address in tries] == [peers[turn % 3] for turn in range(len(tries))]
@@ -489,7 +489,7 @@ def test_who_is_not_there_is_tried_less_and_less_often_each_address_in_turn(monk
 def test_without_an_operator_the_coordinator_is_not_waited_for_for_ever() -> None:
     async def test() -> None:
         address = nobody()
-        lonely = Rendezvous(Settings(uid="uid", node=1, nodes=4, peers=(address,), patience=0.1))
+        lonely = Rendezvous(Settings(uid="uid", node=1, nodes=4, peers=(address,), joining_seconds=0.1))
         with pytest.raises(
             PeerLostError, match=f"waited 0 s for rank 0's supervisor at {address}: Connection refused"
         ):

@@ -92,4 +92,4 @@ def test_without_an_operator_supervisors_meet_beside_the_master(env: dict[str, s
     settings = read_settings(env)
     assert settings.control_port == port
     assert settings.peers == (f"job-0:{port}",)
-    assert (settings.patience is None) == settings.in_a_job == ("DDPJOB_STATUS_PORT" in env)
+    assert (settings.joining_seconds is None) == settings.in_a_job == ("DDPJOB_STATUS_PORT" in env)
