@@ -109,9 +109,9 @@ def test_how_nccl_passes_data_and_what_its_ras_knows_of_a_stall_stand_in_the_log
         gang.start("answers.py", lines("transport-infiniband"), lines("ras-nccl-2.26"))
         assert gang.ends() == [0, 0]
     log = gang.log(0)
-    assert "rank 0: NCCL goes by NET/IB, P2P" in log
+    assert "rank 0: NCCL uses NET/IB, P2P" in log
     assert "NCCL INFO" not in log, "it was asked for them by its supervisor alone"
-    assert "what NCCL's RAS says of all ranks:" in log
+    assert "NCCL's RAS reports on all ranks:" in log
     assert "  Communicator ranks have different AllGather operation counts\n" in log
-    assert "what NCCL's RAS says" not in gang.log(1), "one node asks"
+    assert "NCCL's RAS reports" not in gang.log(1), "one node asks"
     assert "stalled: rank 1 did not enter the collective: it is in load_batch (answers.py:" in log

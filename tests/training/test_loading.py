@@ -117,7 +117,7 @@ def test_too_little_shared_memory_is_told_with_what_to_do(runs: Runs) -> None:
         leave_out("left out: there is no right to make a mount namespace")
     assert code == [1], run.story()
     told = run.errors().splitlines()[-1]
-    assert "workers hand over their batches in /dev/shm, which is too small here" in told, run.errors()
+    assert "workers pass their batches through /dev/shm, which is too small here" in told, run.errors()
     assert told.startswith("error: RuntimeError: unable to allocate shared memory"), run.errors()
 
 

@@ -135,7 +135,7 @@ def test_on_a_machine_whose_own_name_leads_to_itself_gloo_takes_the_way_to_the_o
 def test_beyond_this_machine_nobody_trains_without_a_secret(shell: Type, rank: int) -> None:
     node = shell(*TRAIN, "--nodes", 2, "--master-addr", "10.77.0.10", "--node-rank", rank)
     assert node.end() == 2, node.said
-    assert "and add --secret-file FILE on each of them, or set DDPJOB_SECRET_FILE; if " in node.said
+    assert "and add --secret-file FILE on each node, or set DDPJOB_SECRET_FILE; if " in node.said
 
 
 @pytest.fixture
@@ -276,9 +276,7 @@ def test_the_file_of_an_earlier_run_is_known_by_whom_it_names_and_nobody_waits(
     again = runs.start(2, *words)
     assert again.end() == [2, 2], again.story()
     for rank in (0, 1):
-        assert f"rank {came} has come to {tmp_path / 'meeting'} already: an earlier run has left" in again.errors(
-            rank
-        )
+        assert f"rank {came} is already at {tmp_path / 'meeting'}: an earlier run has left" in again.errors(rank)
 
 
 @pytest.mark.parametrize(

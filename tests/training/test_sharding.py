@@ -74,5 +74,5 @@ def test_a_sampler_over_another_data_set_than_its_loaders_is_refused(sampler_of)
     check_sampler(DataLoader(data, sampler=sampler_of(data)))
     check_sampler(DataLoader(data))
     check_sampler([torch.zeros(1)])
-    with pytest.raises(ConfigError, match="data set has 10 samples, but its sampler is over another one of 8"):
+    with pytest.raises(ConfigError, match="data set has 10 samples, but its sampler is over another data set of 8"):
         check_sampler(DataLoader(data, sampler=sampler_of(other)))

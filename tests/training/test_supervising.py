@@ -112,7 +112,7 @@ def test_an_error_of_a_script_that_writes_no_report_is_reported(directory: Path)
         pytest.param(
             *(
                 ["--max-restarts", "3", "--preload", "nosuch", "train.py"],
-                "error: cannot import nosuch, with which the ranks",
+                "error: cannot import nosuch, which is imported before the ranks",
             ),
             marks=pytest.mark.full("test_starting.py has the message, without PyTorch before it"),
         ),

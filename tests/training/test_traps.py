@@ -65,11 +65,11 @@ def import_what_is_not_there() -> None:
     [
         (import_what_is_not_there, " -m pip install pyyaml"),
         (call_a_list, "let forward go through them"),
-        (mix_devices, "it must be assigned (x = x.to(device))"),
+        (mix_devices, "so assign it (x = x.to(device))"),
         (load_wrapped_weights, "save model.module.state_dict()"),
         (miss_a_class, "each must be below the number of outputs of the last layer"),
         (sample_another_data_set, "a sampler must be made over the data set of its loader"),
-        (import_a_package_for_python_2, "what argparse's parse_args() gives, and no package"),
+        (import_a_package_for_python_2, "the result of argparse's parse_args(), not a package"),
     ],
 )
 def test_a_known_mistake_is_told_in_one_line_with_its_place_and_what_to_do(

@@ -233,9 +233,9 @@ class Spent(Endless):
 @pytest.mark.parametrize(
     ("loader", "flags", "message"),
     [
-        ("empty", [], "train_loader gives no batch to rank 0: each needs at least one per epoch"),
-        ("iterator", [], "train_loader returns a list_iterator, which is used up after an epoch"),
-        ("endless", [], "the task's train_loader has no len(): say by --max-steps how long to train"),
+        ("empty", [], "train_loader has no batch for rank 0: each rank needs one in each epoch"),
+        ("iterator", [], "train_loader returns a list_iterator, which can be iterated only once"),
+        ("endless", [], "the task's train_loader has no len(): set the number of steps with --max-steps"),
         (
             "empty",
             ["--global-batch-size", 4],
@@ -246,7 +246,7 @@ class Spent(Endless):
             ["--explain-shards"],
             "--explain-shards needs train_data: a train_loader itself chooses",
         ),
-        ("spent", ["--max-steps", 9], "train_loader gives no process a batch in epoch 2: it must begin again"),
+        ("spent", ["--max-steps", 9], "train_loader has no batch for any process in epoch 2: it must start again"),
         ("single", [], "a batch is a tuple of 1: it must be a pair"),
         ("none", [], "Wrong has no data: define train_data or train_loader"),
     ],

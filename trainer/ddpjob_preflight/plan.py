@@ -151,7 +151,7 @@ def _silent(shape: Shape, outcomes: Outcomes, kind: Kind) -> Iterator[Finding]:
     if kind is Kind.ARRIVE:
         problem = "did not reach rank 0 in time: not started, or something blocks rank 0's port"
     else:
-        problem = "fell silent: a hang, or a network that is cut"
+        problem = "stopped answering: the process hangs, or the network is cut"
     yield Finding("ranks", Level.FAIL, f"{_ranks(ranks)} on {_named(nodes)} {problem}; {MACHINE_TODO}", nodes=nodes)
 
 
@@ -209,7 +209,7 @@ def _all_failed(shape: Shape, trouble: str) -> Finding:
     problem = f"the all_reduce over all {shape.ranks} ranks failed"
     if shape.nodes == 1:
         return _failed(
-            (0,), problem, trouble, "processes of one node fail each other: look at its /dev/shm and its GPUs"
+            (0,), problem, trouble, "processes of the node cannot exchange data: check its /dev/shm and its GPUs"
         )
     return _failed((), f"{problem}, although each pair of nodes that was tried works", trouble, NETWORK_TODO)
 

@@ -154,11 +154,11 @@ def _options(config: type[Any]) -> list[Field[Any]]:
     return [item for item in fields(config) if "flags" in item.metadata]
 
 
-def _flags(one: Field[Any]) -> tuple[str, ...]:
-    return one.metadata["flags"] or (f"--{one.name.replace('_', '-')}",)
+def _flags(item: Field[Any]) -> tuple[str, ...]:
+    return item.metadata["flags"] or (f"--{item.name.replace('_', '-')}",)
 
 
-def _dest(one: Field[Any]) -> str:
+def _dest(item: Field[Any]) -> str:
     """The name that argparse gives the flag's value, from its first long form."""
-    long = next(flag for flag in _flags(one) if flag.startswith("--"))
+    long = next(flag for flag in _flags(item) if flag.startswith("--"))
     return long.removeprefix("--").replace("-", "_")

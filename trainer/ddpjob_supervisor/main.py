@@ -106,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="MODULE",
-        help="a module of the program that is slow to import: ranks are forked with it imported (can be repeated)",
+        help="a module that is slow to import: it is imported once, before the ranks are forked (can be repeated)",
     )
     parser.add_argument("--secret-file", type=Path, metavar="FILE", help=PROOF)
     module = "a module to run, as `python -m` would, and its arguments"

@@ -37,17 +37,17 @@ WORKLOADS = "(default: the workload's)"
 class OptimisationConfig:
     """How the model learns: optimizer, learning rate schedule, and what is done with gradients."""
 
-    momentum: float | None = option(None, f"of SGD {WORKLOADS}", type=not_negative)
-    weight_decay: float | None = option(None, f"of SGD {WORKLOADS}", type=not_negative)
+    momentum: float | None = option(None, f"momentum of SGD {WORKLOADS}", type=not_negative)
+    weight_decay: float | None = option(None, f"weight decay of SGD {WORKLOADS}", type=not_negative)
     lr_scheduler: Schedule | None = option(
-        None, f"how the rate falls, step by step {WORKLOADS}", choices=get_args(Schedule)
+        None, f"how the learning rate changes from step to step {WORKLOADS}", choices=get_args(Schedule)
     )
     lr_step_size: int | None = option(
         None, f"epochs between two falls of steplr (default {LR_STEP_SIZE})", type=positive
     )
     lr_gamma: float | None = option(None, f"factor of each fall of steplr (default {LR_GAMMA})", type=positive_float)
-    lr_warmup_epochs: int = option(0, "epochs in which the rate rises first (default 0)", type=natural)
-    label_smoothing: float | None = option(None, f"of the cross entropy {WORKLOADS}", type=below_one)
+    lr_warmup_epochs: int = option(0, "warm-up epochs, in which the learning rate rises (default 0)", type=natural)
+    label_smoothing: float | None = option(None, f"label smoothing of the cross entropy {WORKLOADS}", type=below_one)
     gradient_accumulation_steps: int = option(
         1,
         "cut each process's share of a step into N parts and communicate once; --batch-size is a part's",
@@ -203,8 +203,8 @@ class GroupConfig:
     """In lower case; None: the one that fits the devices."""
     timeout_seconds: float | None = option(
         None,
-        f"how long to wait for other processes (default {JOINING_SECONDS:.0f}; under a supervisor a collective"
-        " waits until that has found out which rank holds it up)",
+        f"how long to wait for other processes (default {JOINING_SECONDS:.0f}; under a supervisor, a collective"
+        " waits until the supervisor has found the rank that holds it up)",
         type=positive,
         metavar="SECONDS",
     )
@@ -286,7 +286,9 @@ class CommunicationConfig:
     comm_hook: Hook = option(
         "none", "send gradients in 16 bits, or as matrices of low rank (default none)", choices=get_args(Hook)
     )
-    powersgd_rank: int = option(1, "of --comm-hook powersgd (default 1)", type=positive, metavar="RANK", default=None)
+    powersgd_rank: int = option(
+        1, "rank of the matrices of --comm-hook powersgd (default 1)", type=positive, metavar="RANK", default=None
+    )
     sync_bn: bool = option(False, "batch normalisation over all processes; on GPUs")
 
 
@@ -354,7 +356,7 @@ class CheckpointConfig:
     )
     """Older checkpoints are removed once a new one is in place."""
     start_over: bool = option(
-        False, "begin at step 0 if no checkpoint there can be used (default: fail); has no effect while one can be"
+        False, "begin at step 0 if no checkpoint there can be used (default: fail); otherwise without effect"
     )
     allow_other_data: bool = option(
         False, "go on from a checkpoint although --seed or the data has changed since it was saved (default: fail)"

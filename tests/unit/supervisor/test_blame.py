@@ -17,7 +17,7 @@ WAITS: dict[str, Any] = {
 LOADS = {**WAITS, "where": "load_batch (train.py:42)", "communicates": False, "collective": None}
 OVER = {"state": "X"}
 NOBODY = (
-    "no rank goes on; rank 0: it is in load_batch (train.py:42); rank 1: it has ended;"
+    "no rank makes progress; rank 0: it is in load_batch (train.py:42); rank 1: it has ended;"
     " rank 2: it is in load_batch (train.py:42)"
 )
 OTHERWISE = "rank 1 did not enter the collective: "
@@ -34,14 +34,14 @@ OTHERWISE = "rank 1 did not enter the collective: "
         ([None, LOADS, WAITS], 1, f"{OTHERWISE}it is in load_batch (train.py:42)"),
         ([WAITS, OVER, WAITS], 1, f"{OTHERWISE}it has ended"),
         ([None, OVER, WAITS], 1, f"{OTHERWISE}it has ended"),
-        ([LOADS, OVER], 0, "rank 0 does not go on: it is in load_batch (train.py:42)"),
+        ([LOADS, OVER], 0, "rank 0 makes no progress: it is in load_batch (train.py:42)"),
         (
             [WAITS, OVER, LOADS],
             2,
             "rank 2 did not enter the collective: it is in load_batch (train.py:42)",
         ),
         ([LOADS, OVER, LOADS], None, NOBODY),
-        ([None, OVER], 0, "rank 0 does not go on: its supervisor does not answer"),
+        ([None, OVER], 0, "rank 0 makes no progress: its supervisor does not answer"),
         ([{**WAITS, "step": 4}, {**WAITS, "state": "T"}], 1, f"{OTHERWISE}it is stopped (state T)"),
         (
             [WAITS, {"state": "D", "silent": True}],
@@ -63,7 +63,7 @@ OTHERWISE = "rank 1 did not enter the collective: "
         (
             [{**WAITS, "step": 5000}, {**WAITS, "step": 20, "counted": True}],
             None,
-            "all ranks wait in the same collective (gloo:all_reduce): look at the network",
+            "all ranks wait in the same collective (gloo:all_reduce): check the network",
         ),
         (
             [{**WAITS, "counted": True}, {**LOADS, "step": 4, "counted": True}],
@@ -76,7 +76,7 @@ OTHERWISE = "rank 1 did not enter the collective: "
             1,
             f"{OTHERWISE}it is in train (train.py:9), in all_reduce (distributed_c10d.py:3300)",
         ),
-        ([WAITS, {"state": "R"}], 1, f"{OTHERWISE}nothing shows what it does (state R: runs)"),
+        ([WAITS, {"state": "R"}], 1, f"{OTHERWISE}it is unknown what it is doing (state R: runs)"),
         (
             [WAITS, LOADS, WAITS, LOADS],
             1,
@@ -90,17 +90,17 @@ OTHERWISE = "rank 1 did not enter the collective: "
         (
             [WAITS, {**WAITS, "collective": "gloo:broadcast"}],
             None,
-            "no rank goes on; rank 0: it waits in gloo:all_reduce; rank 1: it waits in gloo:broadcast",
+            "no rank makes progress; rank 0: it waits in gloo:all_reduce; rank 1: it waits in gloo:broadcast",
         ),
-        ([WAITS, WAITS], None, "all ranks wait in the same collective (gloo:all_reduce): look at the network"),
+        ([WAITS, WAITS], None, "all ranks wait in the same collective (gloo:all_reduce): check the network"),
         (
             [{**WAITS, "collective": None}] * 2,
             None,
-            "all ranks wait in the same collective: look at the network",
+            "all ranks wait in the same collective: check the network",
         ),
-        ([LOADS, LOADS], None, "no rank goes on; for every rank: it is in load_batch (train.py:42)"),
-        ([{**WAITS, "state": "T"}] * 2, None, "no rank goes on; for every rank: it is stopped (state T)"),
-        ([LOADS], 0, "rank 0 does not go on: it is in load_batch (train.py:42)"),
+        ([LOADS, LOADS], None, "no rank makes progress; for every rank: it is in load_batch (train.py:42)"),
+        ([{**WAITS, "state": "T"}] * 2, None, "no rank makes progress; for every rank: it is stopped (state T)"),
+        ([LOADS], 0, "rank 0 makes no progress: it is in load_batch (train.py:42)"),
     ],
     ids=[
         "stopped",
@@ -150,4 +150,6 @@ def test_a_rank_is_named_as_its_gang_names_it() -> None:
     observations[2] = Observation(2, "X")
     observations[0] = Observation(0, **LOADS)
     _, sentence = blame(observations, 3, lambda rank: f"rank {rank} (node {9 - rank})")
-    assert sentence.startswith("no rank goes on; rank 0 (node 9): it is in load_batch (train.py:42); rank 1 (node 8)")
+    assert sentence.startswith(
+        "no rank makes progress; rank 0 (node 9): it is in load_batch (train.py:42); rank 1 (node 8)"
+    )

@@ -117,5 +117,5 @@ def test_a_transport_is_logged_once_on_each_node_when_it_is_known_and_sockets_be
 
     asyncio.run(play())
     said = capsys.readouterr()
-    assert said.out == "rank 3: NCCL goes by NET/Socket\n"
+    assert said.out == "rank 3: NCCL uses NET/Socket\n"
     assert said.err.startswith("warning: NCCL sends data over sockets, although this machine has mlx5_0:")

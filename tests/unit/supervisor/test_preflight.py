@@ -224,7 +224,7 @@ SHARED = {"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-1"}
             {},
             VisibleGpus(0, NO_DRIVER),
             False,
-            "needs 1 GPU on each node, one for each process, and PyTorch sees 0 (Found no",
+            "needs 1 GPU on each node, one for each process, but PyTorch sees 0 (Found no",
         ),
         ({}, VisibleGpus(0, "Torch not compiled with CUDA enabled"), False, "request as many in the template"),
         ({}, VisibleGpus(0, "CUDA unknown error - this may be due to"), True, "have the node looked at"),
@@ -297,7 +297,7 @@ def test_a_name_is_asked_for_less_and_less_often(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("error", "retry", "said"),
     [
-        (UNKNOWN, True, "job-0.job, is not known after 0 s (Name or service not known): look whether the job's"),
+        (UNKNOWN, True, "job-0.job, cannot be resolved after 0 s (Name or service not known): check that the job's"),
         (SILENT, True, "(Temporary failure in name resolution): "),
         (UnicodeError("label too long"), False, "(label too long)"),
     ],

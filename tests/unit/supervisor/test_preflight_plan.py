@@ -122,7 +122,7 @@ def test_who_is_to_blame_is_named(nodes: int, answer: Answer, accused: list[tupl
     [
         (
             Shape(4, 4),
-            "the all_reduce over all 4 ranks failed: no end within 20 s; processes of one node fail each other",
+            "the all_reduce over all 4 ranks failed: no end within 20 s; processes of the node cannot exchange data",
         ),
         (
             Shape(4, 2),
@@ -145,8 +145,8 @@ def test_processes_of_a_node_are_counted_to_it() -> None:
     ("kind", "said"),
     [
         (Kind.ARRIVE, "ranks 2 and 3 on node 1 did not reach rank 0 in time"),
-        (Kind.ALL, "ranks 2 and 3 on node 1 fell silent"),
-        (Kind.PAIRS, "ranks 2 and 3 on node 1 fell silent"),
+        (Kind.ALL, "ranks 2 and 3 on node 1 stopped answering"),
+        (Kind.PAIRS, "ranks 2 and 3 on node 1 stopped answering"),
     ],
 )
 def test_who_says_nothing_is_named_and_nothing_more_is_tried(kind: Kind, said: str) -> None:

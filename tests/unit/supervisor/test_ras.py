@@ -160,5 +160,5 @@ def test_its_words_stand_in_the_log_and_beside_the_stacks(
     file = tmp_path / "stalls" / "attempt-2" / "ras.txt"
     assert file.read_text() == f"{ANSWER}\n"
     assert capsys.readouterr().err.startswith(
-        f"what NCCL's RAS says of all ranks:\n{ANSWER}\nwarning: what NCCL's RAS"
+        f"NCCL's RAS reports on all ranks:\n{ANSWER}\nwarning: saved the report"
     )

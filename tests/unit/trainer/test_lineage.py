@@ -239,7 +239,7 @@ def test_a_late_process_whose_unfinished_file_is_cleaned_up_is_told_that_it_is_l
         Checkpoints(tmp_path, keep=1)
 
     late = Checkpoints(tmp_path, keep=1)
-    with pytest.raises(SupersededError, match="it has removed what this one was writing"):
+    with pytest.raises(SupersededError, match="it has removed the checkpoint that this run was writing"):
         late.write(manifest(1, 130), interrupted)
     assert list(tmp_path.iterdir()) == []
 

@@ -31,7 +31,7 @@ def test_each_attempt_and_each_restart_by_torchrun_meets_for_itself(monkeypatch:
         for restart in (0, 1, 2):
             monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(restart))
             InitMethod(World(), attempt, 1.0).join("gloo", "10.0.0.1")
-    with pytest.raises(ConfigError, match=r"rank 0 has come to .* already"):
+    with pytest.raises(ConfigError, match=r"rank 0 is already at .*"):
         InitMethod(World(), 3, 1.0).join("gloo", "10.0.0.1")
 
 

@@ -47,14 +47,14 @@ TRAPS = (
     Trap(
         RuntimeError,
         re.compile(r"Expected all tensors to be on the same device|is not on the expected device"),
-        "tensor.to(device) gives a new tensor, so it must be assigned (x = x.to(device)); make tensors inside forward"
-        " with device=x.device, and those that the model keeps with register_buffer",
+        "tensor.to(device) returns a new tensor, so assign it (x = x.to(device)); create tensors in forward"
+        " with device=x.device, and use register_buffer for tensors that the model keeps",
     ),
     Trap(
         RuntimeError,
         re.compile(r"\A(?>.*?Error\(s\) in loading state_dict).*\"module\.", re.DOTALL),
         "the weights were saved from a model that DistributedDataParallel or DataParallel had wrapped: save"
-        " model.module.state_dict(), or take the names' prefix off with"
+        " model.module.state_dict(), or remove the prefix from the names with"
         " torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(weights, 'module.')",
     ),
     Trap(
@@ -65,8 +65,8 @@ TRAPS = (
     Trap(
         RuntimeError,
         re.compile(r"device-side assert triggered"),
-        "most often a target that is not one of the model's classes, or an index beyond an embedding; on a "
-        "CPU (--backend gloo, no GPU visible) the same step names it",
+        "the usual cause is a target that is not one of the model's classes, or an index beyond the end of an"
+        " embedding; to see which, run the same step on a CPU (--backend gloo, no GPU visible)",
         for_certain=False,
     ),
     Trap(
@@ -82,15 +82,15 @@ TRAPS = (
         re.compile(
             r"unable to allocate shared memory|It is possible that dataloader's workers are out of shared memory"
         ),
-        "a loader's workers hand over their batches in /dev/shm, which is too small here: give the container more"
-        " (docker run --shm-size=1g; in a pod, an emptyDir with medium: Memory mounted on /dev/shm), or have fewer"
-        " workers (--workers; with 0 it is not used)",
+        "DataLoader workers pass their batches through /dev/shm, which is too small here: make it larger"
+        " (docker run --shm-size=1g; in a pod, an emptyDir with medium: Memory mounted on /dev/shm), or use fewer"
+        " workers (--workers; 0 does not need it)",
         for_certain=False,
     ),
     Trap(
         NameError,
         re.compile(r"name 'basestring' is not defined"),
-        "a package for Python 2; the args of DDP examples are what argparse's parse_args() gives, and no package",
+        "this package is for Python 2; args in DDP examples is the result of argparse's parse_args(), not a package",
     ),
 )
 
@@ -205,12 +205,12 @@ def _imports_from(file: str, line: int) -> Iterator[tuple[str, int]]:
 
 def _how_to_have(modules: Sequence[str]) -> str:
     packages = [PACKAGES.get(module, module) for module in modules]
-    they, are, them = ("it", "is", "it") if len(packages) == 1 else ("they", "are", "them")
+    they, are, them, their = ("it", "is", "it", "its") if len(packages) == 1 else ("they", "are", "them", "their")
     if "KUBERNETES_SERVICE_HOST" in os.environ and Env.RUN_DIR not in os.environ:
         asked = " ".join(f"--pip {package}" for package in packages)
         return (
-            f"the image lacks {them}: ddpjob submit {asked} has {them} installed or, if {they} {are} your own,"
-            f" --source sends the folder that {they} {are} in"
+            f"the image lacks {them}: install {them} with ddpjob submit {asked} or, if {they} {are} your own,"
+            f" send {their} folder with --source"
         )
     install = f"{sys.executable} -m pip install {' '.join(packages)}"
     return f"if {they} {are} not your own, install {them}: {install}"

@@ -110,7 +110,7 @@ def _tasks_of_nodes(env: Mapping[str, str], *names: str) -> list[int]:
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
         if match is None:
-            raise ConfigError(f"{name} is {text!r}: it must be as Slurm writes it, 2(x3),1 for example")
+            raise ConfigError(f"{name} is {text!r}: it must have Slurm's format, such as 2(x3),1")
         counts += [int(match[1])] * int(match[2] or 1)
     return counts
 

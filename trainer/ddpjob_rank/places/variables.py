@@ -48,27 +48,27 @@ def place_variables(place: PlaceConfig, env: Mapping[str, str], *, needs_master:
     Raises:
         ConfigError: The place is incomplete, or contradicts the environment.
     """
-    said = _said(place, env)
+    given = _given(place, env)
     if any(name in env for name in SETTLED):
-        return said
-    known = {**env, **said}
+        return given
+    known = {**env, **given}
     of_mpi = mpi.variables(env)
     task = _task(env)
     if place.rank is not None:
-        found = said | _process(place, known)
+        found = given | _process(place, known)
     elif of_mpi is not None:
-        _refuse_others(said, of_mpi, "MPI")
-        found = said | of_mpi
+        _refuse_others(given, of_mpi, "MPI")
+        found = given | of_mpi
     elif task is not None:
         found = _of_slurm(place, task)
-        _refuse_others(said, found | {Env.NNODES: str(task.nodes), Env.NODE_RANK: str(task.node)}, "Slurm")
+        _refuse_others(given, found | {Env.NNODES: str(task.nodes), Env.NODE_RANK: str(task.node)}, "Slurm")
     elif place.world_size is not None or place.local_rank is not None:
         raise ConfigError("--world-size and --local-rank need --rank: add it")
     elif (place.nodes, place.procs_per_node, place.node_rank) != (None, None, None):
         found = _node(place)
-    elif said or place.init_file is not None:
+    elif given or place.init_file is not None:
         raise ConfigError(
-            "how many processes are to meet there? Add --nodes and --procs-per-node, or --rank and --world-size"
+            "the number of processes is missing: add --nodes and --procs-per-node, or --rank and --world-size"
         )
     else:
         return {}
@@ -100,7 +100,7 @@ def _task(env: Mapping[str, str]) -> slurm.SlurmTask | None:
     return slurm.task(env) if mpi.variables(env) is None else None
 
 
-def _said(place: PlaceConfig, env: Mapping[str, str]) -> dict[str, str]:
+def _given(place: PlaceConfig, env: Mapping[str, str]) -> dict[str, str]:
     """The flags that were given, as variables.
 
     A supervisor's rank ignores the flags for the master: it has the supervisor's flags, but each attempt has another
@@ -116,19 +116,19 @@ def _said(place: PlaceConfig, env: Mapping[str, str]) -> dict[str, str]:
         Env.MASTER_ADDR: place.master_addr,
         Env.MASTER_PORT: place.master_port,
     }
-    said = {name: str(value) for name, value in values.items() if value is not None}
+    given = {name: str(value) for name, value in values.items() if value is not None}
     if Env.HEARTBEAT in env:
-        said = {name: value for name, value in said.items() if name not in MASTER}
-    for name, value in said.items():
+        given = {name: value for name, value in given.items() if name not in MASTER}
+    for name, value in given.items():
         if env.get(name, value) != value:
             raise ConfigError(f"{FLAGS[name]} is {value}, but {name} is {env[name]}: leave one of them out")
-    return said
+    return given
 
 
-def _refuse_others(said: Mapping[str, str], says: Mapping[str, str], launcher: str) -> None:
-    for name, value in says.items():
-        if said.get(name, value) != value:
-            raise ConfigError(f"{FLAGS[name]} is {said[name]}, but {launcher} says {value}: leave it out")
+def _refuse_others(given: Mapping[str, str], launched: Mapping[str, str], launcher: str) -> None:
+    for name, value in launched.items():
+        if given.get(name, value) != value:
+            raise ConfigError(f"{FLAGS[name]} is {given[name]}, but {launcher} says {value}: leave it out")
 
 
 def _process(place: PlaceConfig, known: Mapping[str, str]) -> dict[str, str]:
@@ -137,7 +137,9 @@ def _process(place: PlaceConfig, known: Mapping[str, str]) -> dict[str, str]:
     local_size = place.procs_per_node or 1
     size = known.get(Env.WORLD_SIZE) or (place.nodes and str(place.nodes * local_size))
     if not size:
-        raise ConfigError(f"--rank {place.rank} of how many processes? Add --world-size, the same for each of them")
+        raise ConfigError(
+            f"--rank {place.rank} needs the number of processes: add --world-size, the same for each of them"
+        )
     return {
         Env.RANK: str(place.rank),
         Env.WORLD_SIZE: size,

@@ -54,8 +54,8 @@ def _users(directory: Path) -> bytes:
         return users_secret(directory)
     except OSError as error:
         raise ConfigError(
-            f"the nodes of this machine cannot keep their secret in {directory}: {error.strerror}; have it removed,"
-            f" or make a secret with {HOW}, and add --secret-file FILE on each node"
+            f"the nodes of this machine cannot keep their secret in {directory}: {error.strerror}; remove the"
+            f" directory, or make a secret with {HOW}, and add --secret-file FILE on each node"
         ) from None
 
 
@@ -69,6 +69,6 @@ def _missing(settings: Settings) -> ConfigError:
     return ConfigError(
         "the supervisors are on several machines, and without a secret anyone who reaches port"
         f" {settings.control_port} of node 0 could take over the training: make one with {HOW} on a disk that all"
-        f" nodes share, and add --secret-file FILE on each of them, or set {Env.SECRET_FILE}; if all of them are on"
-        " one machine, name that 127.0.0.1 instead"
+        f" nodes share, and add --secret-file FILE on each node, or set {Env.SECRET_FILE}; if all nodes are on one"
+        f" machine, set {Env.MASTER_ADDR} to 127.0.0.1 instead"
     )

@@ -127,22 +127,22 @@ class NcclWords:
             error = (match["said"] or match["failure"]).strip()
             self._end(Ending.DEVICE if broken_device(error) else Ending.OTHER, f"CUDA error: {error}")
         elif match := SIGNALLED.search(line):
-            self._end(Ending.SIGNALLED, "another rank's NCCL watchdog gave up, and told it so")
+            self._end(Ending.SIGNALLED, "the NCCL watchdog of another rank gave up, and signalled this rank")
         elif self.ending is None and (match := ENDED.search(line)):
-            self._end(Ending.TIMEOUT, f"NCCL's watchdog ended it, due to {match['why'].removesuffix('.')}")
+            self._end(Ending.TIMEOUT, f"NCCL's watchdog ended the process, due to {match['why'].removesuffix('.')}")
         elif match := REMOTE.search(line):
             self._end(Ending.PEER, "NCCL lost a peer: remote process exited or there was a network error")
         elif match := NCCL_ERROR.search(line):
             self._end(Ending.OTHER, match["said"].strip())
 
-    def _end(self, ending: Ending, said: str) -> None:
+    def _end(self, ending: Ending, explanation: str) -> None:
         """Sets the reason. The first reason counts, because later ones are its consequences, with two exceptions.
 
         A broken device replaces any other reason. Any other reason replaces SIGNALLED, which only says that another
         rank failed.
         """
         if self.ending in {None, Ending.SIGNALLED} or (ending is Ending.DEVICE and self.ending is not Ending.DEVICE):
-            self.ending, self.said = ending, said
+            self.ending, self.said = ending, explanation
 
     def _explain(self, words: str) -> None:
         """Adds NCCL's own explanation of the last error."""

@@ -77,7 +77,7 @@ class Nvml:
         slow = {
             nvml.nvmlClocksThrottleReasonSwThermalSlowdown: HOT,
             nvml.nvmlClocksThrottleReasonHwThermalSlowdown: HOT,
-            nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "its power supply asks for it",
+            nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "its power supply requests it",
         }
         return Gpu(
             index,

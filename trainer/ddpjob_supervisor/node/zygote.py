@@ -58,7 +58,7 @@ def _import(name: str, connection: socket.socket) -> None:
     try:
         importlib.import_module(name)
     except ImportError as error:
-        _refuse(connection, f"cannot import {name}, with which the ranks are forked: {error}")
+        _refuse(connection, f"cannot import {name}, which is imported before the ranks are forked: {error}")
     if torch is not None and _threads() > threads and not _a_child_computes(torch):
         _refuse(
             connection,

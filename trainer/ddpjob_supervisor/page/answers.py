@@ -72,10 +72,10 @@ class Answers:
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         if request.path not in PATHS:
-            return _refusal(HTTPStatus.NOT_FOUND, f"there are {', '.join(PATHS)}")
+            return _refusal(HTTPStatus.NOT_FOUND, f"not found: the paths are {', '.join(PATHS)}")
         if request.method not in METHODS:
             allow = ", ".join(METHODS)
-            return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} knows {allow}", Allow=allow)
+            return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} accepts only {allow}", Allow=allow)
         match request.path:
             case "/status":
                 return await self._status(request)

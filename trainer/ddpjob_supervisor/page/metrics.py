@@ -19,11 +19,11 @@ PREFIX = "ddpjob_trainer_"
 
 PROGRESS = (
     ("step", "step", "Steps that all processes have finished"),
-    ("totalSteps", "steps_planned", "Steps that the program intends to train"),
+    ("totalSteps", "steps_planned", "Total number of steps that the program trains"),
     ("epoch", "epoch", "Present epoch"),
-    ("stepSeconds", "step_seconds", "Time of a step, the median of the recent ones"),
+    ("stepSeconds", "step_seconds", "Median time of the recent steps"),
     ("loss", "loss", "Training loss, from the lowest rank that reports it"),
-    ("samplesPerSecond", "samples_per_second", "Samples of all processes at the pace of the recent steps"),
+    ("samplesPerSecond", "samples_per_second", "Samples per second of all processes, over the recent steps"),
 )
 
 
@@ -60,9 +60,7 @@ class Metrics(Collector):
             yield from _processes(self._document)
 
     def _restarts(self, document: Document) -> Iterator[Metric]:
-        yield CounterMetricFamily(
-            f"{PREFIX}restarts_in_place", "Restarts by the supervisors alone", document["inPlaceRestarts"]
-        )
+        yield CounterMetricFamily(f"{PREFIX}restarts_in_place", "Restarts in place", document["inPlaceRestarts"])
         incidents = CounterMetricFamily(
             f"{PREFIX}incidents", "Failures that were answered by a restart in place, by cause", labels=["cause"]
         )
@@ -90,13 +88,15 @@ def _progress(document: Document) -> Iterator[Metric]:
         )
     if checkpoint:
         yield _gauge("checkpoint_step", "Steps in the last checkpoint", checkpoint["step"])
-        yield _gauge("checkpoint_timestamp_seconds", "When it was written", _epoch(checkpoint["time"]))
+        yield _gauge(
+            "checkpoint_timestamp_seconds", "When the last checkpoint was written", _epoch(checkpoint["time"])
+        )
 
 
 def _processes(document: Document) -> Iterator[Metric]:
     steps = GaugeMetricFamily(f"{PREFIX}rank_step", "Steps that a process has finished", labels=["rank", "node"])
     seconds = GaugeMetricFamily(
-        f"{PREFIX}rank_seconds", "Time in the parts of a step, recent means", labels=["rank", "part"]
+        f"{PREFIX}rank_seconds", "Mean time of each part of the recent steps", labels=["rank", "part"]
     )
     memory = GaugeMetricFamily(f"{PREFIX}memory_bytes", "Memory of a process, as it reports it", labels=["rank"])
     metrics = GaugeMetricFamily(

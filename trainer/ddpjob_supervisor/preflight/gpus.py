@@ -37,7 +37,7 @@ def check_gpus(env: Mapping[str, str], seen: VisibleGpus) -> Iterator[Finding]:
     broken = given >= needed or not (seen.count or any(words in seen.reason for words in NOT_GIVEN))
     why = f" ({seen.reason})" if seen.reason else ""
     each = f"{counted(needed, 'GPU')} on each node, one for each process"
-    problem = f"backend nccl needs {each}, and PyTorch sees {seen.count}{why}"
+    problem = f"backend nccl needs {each}, but PyTorch sees {seen.count}{why}"
     if broken:
         todo = f"this container was given {given}: have the node looked at" if given else "have the node looked at"
     else:

@@ -37,7 +37,7 @@ async def check_name(host: str, timeout_seconds: float, look: Look = socket.geta
 def _unknown(host: str, timeout_seconds: float, error: Exception) -> Finding:
     why = getattr(error, "strerror", None) or str(error)
     message = (
-        f"this node's own name, {host}, is not known after {timeout_seconds:.0f} s ({why}): "
-        "look whether the job's Service exists, and have the cluster's DNS looked at"
+        f"this node's own name, {host}, cannot be resolved after {timeout_seconds:.0f} s ({why}): "
+        "check that the job's Service exists, and that the cluster's DNS works"
     )
     return Finding("name", Level.FAIL, message, retry=not isinstance(error, UnicodeError), nodes=(0,))

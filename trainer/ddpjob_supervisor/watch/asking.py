@@ -43,16 +43,16 @@ class Answer:
 
 async def ask_rank(pid: int, heartbeat: Path) -> Answer:
     """Asks a rank for its stacks and its collectives; takes at most a second."""
-    told = _none_told(heartbeat)
+    reply = _new_reply(heartbeat)
     asked = _write(heartbeat, QUESTION)
     answer = await ask_for_stacks(pid, heartbeat)
     begin = _size(heartbeat)
     if not answer.stacks:
-        _none_told(heartbeat)
+        _new_reply(heartbeat)
         _write(heartbeat, STACKS_TOO)
-    await _until(lambda: END in _lines(told), THREAD_SECONDS if asked else 0.0)
+    await _until(lambda: END in _lines(reply), THREAD_SECONDS if asked else 0.0)
     stacks = answer.stacks or _text(heartbeat, begin)
-    return Answer(asked or answer.asked, stacks, tuple(line for line in _lines(told) if line != END))
+    return Answer(asked or answer.asked, stacks, tuple(line for line in _lines(reply) if line != END))
 
 
 async def ask_for_stacks(pid: int, heartbeat: Path) -> Answer:
@@ -66,11 +66,11 @@ async def ask_for_stacks(pid: int, heartbeat: Path) -> Answer:
     return Answer(asked=True, stacks=_text(heartbeat, begin))
 
 
-def _none_told(heartbeat: Path) -> Path:
+def _new_reply(heartbeat: Path) -> Path:
     """The path of the thread's answer, after an old answer is deleted."""
-    told = Path(f"{heartbeat}{TOLD}")
-    told.unlink(missing_ok=True)
-    return told
+    reply = Path(f"{heartbeat}{TOLD}")
+    reply.unlink(missing_ok=True)
+    return reply
 
 
 def _write(heartbeat: Path, question: bytes) -> bool:
@@ -98,10 +98,10 @@ def _text(heartbeat: Path, begin: int) -> str:
     return ""
 
 
-def _lines(told: Path) -> list[dict[str, Any]]:
+def _lines(reply: Path) -> list[dict[str, Any]]:
     """The complete lines of the answer so far."""
     with contextlib.suppress(OSError, ValueError):
-        return [json.loads(line) for line in told.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        return [json.loads(line) for line in reply.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
     return []
 
 

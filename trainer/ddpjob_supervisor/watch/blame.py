@@ -57,7 +57,7 @@ class Observation:
 
 
 Observations = Mapping[int, Observation]
-Kept = dict[int, str]
+Culprits = dict[int, str]
 """The processes for which a question is true, by rank, and what is wrong with each."""
 
 SHOWN = 3
@@ -85,7 +85,7 @@ def blame(
             return first, f"{len(culprits)} ranks did not enter the collective; {named(first)}: {culprits[first]}"
     if len(living) == 1:
         (alone,) = living
-        return alone, f"{named(alone)} does not go on: {_standing(gang[alone])}"
+        return alone, f"{named(alone)} makes no progress: {_standing(gang[alone])}"
     return None, _nobody(gang, named)
 
 
@@ -96,12 +96,12 @@ def _known(gang: Observations) -> Observations:
     }
 
 
-def _held(gang: Observations) -> Kept:
+def _held(gang: Observations) -> Culprits:
     """The processes that are stopped."""
     return {rank: _standing(process) for rank, process in _known(gang).items() if process.state in HELD}
 
 
-def _ended(gang: Observations) -> Kept:
+def _ended(gang: Observations) -> Culprits:
     """The processes that have ended, if all others wait in a collective: otherwise they were simply done first."""
     known = _known(gang).values()
     if not known or not all(process.communicates for process in known):
@@ -109,12 +109,12 @@ def _ended(gang: Observations) -> Kept:
     return {rank: _standing(process) for rank, process in gang.items() if process.state in OVER}
 
 
-def _silent(gang: Observations) -> Kept:
+def _silent(gang: Observations) -> Culprits:
     """The processes that did not answer."""
     return {rank: _standing(process) for rank, process in gang.items() if process.silent}
 
 
-def _late(gang: Observations) -> Kept:
+def _late(gang: Observations) -> Culprits:
     """The processes that have finished fewer steps than others."""
     reported = any(process.step is not None and not process.counted for process in gang.values())
     steps = {
@@ -130,7 +130,7 @@ def _late(gang: Observations) -> Kept:
     }
 
 
-def _behind(gang: Observations) -> Kept:
+def _behind(gang: Observations) -> Culprits:
     """The processes that have started fewer collectives than others of the same group."""
     last: Counter[str] = Counter()
     for process in gang.values():
@@ -142,12 +142,12 @@ def _behind(gang: Observations) -> Kept:
     }
 
 
-def _elsewhere(gang: Observations) -> Kept:
+def _elsewhere(gang: Observations) -> Culprits:
     """The processes that do not wait in a collective."""
     return {rank: _standing(process) for rank, process in _known(gang).items() if not process.communicates}
 
 
-def _in_another(gang: Observations) -> Kept:
+def _in_another(gang: Observations) -> Culprits:
     """The processes that wait in another collective than most."""
     known = _known(gang)
     (most, count), *others = Counter(process.collective for process in known.values()).most_common() or [(None, 0)]
@@ -160,12 +160,12 @@ def _in_another(gang: Observations) -> Kept:
     }
 
 
-def _unknown(gang: Observations) -> Kept:
+def _unknown(gang: Observations) -> Culprits:
     """The processes that were not observed."""
     return {rank: _standing(process) for rank, process in gang.items() if process.state is None}
 
 
-QUESTIONS: tuple[Callable[[Observations], Kept], ...] = (
+QUESTIONS: tuple[Callable[[Observations], Culprits], ...] = (
     *(_held, _ended, _silent, _late, _behind, _elsewhere, _in_another),
     _unknown,
 )
@@ -176,26 +176,26 @@ def _nobody(gang: Observations, named: Callable[[int], str]) -> str:
     collectives = {process.collective for process in gang.values()}
     if all(process.communicates and process.state not in HELD for process in gang.values()) and len(collectives) == 1:
         name = f" ({gang[0].collective})" if gang[0].collective else ""
-        return f"all ranks wait in the same collective{name}: look at the network"
+        return f"all ranks wait in the same collective{name}: check the network"
     standing = {rank: _standing(process) for rank, process in gang.items()}
     if len(set(standing.values())) == 1:
-        return f"no rank goes on; for every rank: {standing[0]}"
+        return f"no rank makes progress; for every rank: {standing[0]}"
     shown = "; ".join(f"{named(rank)}: {state}" for rank, state in list(standing.items())[:SHOWN])
-    return f"no rank goes on; {shown}" + ("; …" if len(gang) > SHOWN else "")
+    return f"no rank makes progress; {shown}" + ("; …" if len(gang) > SHOWN else "")
 
 
-def _standing(one: Observation) -> str:
+def _standing(process: Observation) -> str:
     """What is wrong with a process or, if nothing is known to be wrong, where it is."""
-    if one.state is None:
+    if process.state is None:
         return "its supervisor does not answer"
-    if one.state in HELD:
-        return HELD[one.state]
-    state = f"(state {one.state}: {STATES.get(one.state, 'unknown')})"
-    if one.silent:
+    if process.state in HELD:
+        return HELD[process.state]
+    state = f"(state {process.state}: {STATES.get(process.state, 'unknown')})"
+    if process.silent:
         return f"it does not answer {state}"
-    if one.communicates and one.collective:
-        return f"it waits in {one.collective}"
-    if one.where is None:
-        return f"nothing shows what it does {state}"
-    activity = f", {one.activity}" if one.activity not in {None, "training"} else ""
-    return f"it is in {one.where}{activity}" + (f" {state}" if one.state == "D" else "")
+    if process.communicates and process.collective:
+        return f"it waits in {process.collective}"
+    if process.where is None:
+        return f"it is unknown what it is doing {state}"
+    activity = f", {process.activity}" if process.activity not in {None, "training"} else ""
+    return f"it is in {process.where}{activity}" + (f" {state}" if process.state == "D" else "")

@@ -20,12 +20,12 @@ WRITE_SECONDS = 0.25
 
 async def keep(story: str, attempt: int, rank: int) -> None:
     """Writes what a rank was doing to `attempt-N/rank-R.txt`, and logs the path."""
-    await _keep(story.encode(errors="replace"), attempt, f"rank-{rank}.txt", f"what rank {rank} was doing")
+    await _keep(story.encode(errors="replace"), attempt, f"rank-{rank}.txt", f"the stacks of rank {rank}")
 
 
 async def keep_ras(said: str, attempt: int) -> None:
     """Writes the answer of NCCL's RAS to `attempt-N/ras.txt`, and logs the path."""
-    await _keep(f"{said}\n".encode(), attempt, "ras.txt", "what NCCL's RAS said of all ranks")
+    await _keep(f"{said}\n".encode(), attempt, "ras.txt", "the report of NCCL's RAS")
 
 
 async def keep_recording(dump: bytes, attempt: int, rank: int) -> None:
@@ -68,7 +68,7 @@ def _write(content: bytes, attempt: int, name: str, what: str) -> None:
             new.replace(file)
         except OSError:
             continue
-        warn(f"{what} is kept in {file}")
+        warn(f"saved {what} to {file}")
         _drop_old(directory)
         return
 

@@ -94,7 +94,7 @@ class LastWords:
             self._transport = way
         elif way is not None and way not in self._told:
             self._told.add(way)
-            say(f"rank {self._rank}: NCCL goes by {way}")
+            say(f"rank {self._rank}: NCCL uses {way}")
             if problem := transport.fell_back(self._hears_of_transport, fabric().infiniband):
                 warn(problem)
         return way

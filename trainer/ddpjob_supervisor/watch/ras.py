@@ -64,8 +64,8 @@ async def ask(address: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-async def _asked(host: str, port: int, said: bytearray) -> bool:
-    """Asks a rank and appends its answer to `said`; returns False if the rank did not greet.
+async def _asked(host: str, port: int, answer: bytearray) -> bool:
+    """Asks a rank and appends its answer to `answer`; returns False if the rank did not greet.
 
     Raises:
         OSError: Nobody listens at the address.
@@ -80,8 +80,8 @@ async def _asked(host: str, port: int, said: bytearray) -> bool:
             return False
         if greeting.startswith(GREETED):
             writer.write(QUESTION)
-            while len(said) < LONGEST and (part := await reader.read(LONGEST - len(said))):
-                said += part
+            while len(answer) < LONGEST and (part := await reader.read(LONGEST - len(answer))):
+                answer += part
         return True
     finally:
         writer.close()

@@ -49,7 +49,7 @@ async def collect(pid: int, rank: int, beats: Path, attempt: int) -> Observation
 async def collect_from_ras(address: str, attempt: int) -> None:
     """Writes the report of NCCL's RAS on all ranks to stderr and a file, if there is one. Takes at most 4 seconds."""
     if report := await ras.ask(address):
-        _log(f"what NCCL's RAS says of all ranks:\n{report}")
+        _log(f"NCCL's RAS reports on all ranks:\n{report}")
         await evidence.keep_ras(report, attempt)
 
 
@@ -87,7 +87,7 @@ async def _children(pid: int, beats: Path) -> list[str]:
         async with asyncio.timeout(CHILDREN_SECONDS):
             for child in islice(descendants(pid), CHILDREN_SHOWN):
                 present = Process.of(child)
-                lines.append(f"its process {child} ({present.name}): {_state(present)}")
+                lines.append(f"child process {child} ({present.name}): {_state(present)}")
                 if present.state not in HELD:
                     lines.append((await ask_for_stacks(child, beats)).stacks)
     return lines
@@ -112,8 +112,8 @@ def _collectives(answer: Answer, *, done: bool = True) -> Iterator[str]:
     """The last entries of each flight recorder: all of them, or without `done` only the unfinished ones."""
     for part in answer.told:
         if entries := [op for op in part.get("collectives", ()) if done or op["state"] != "done"]:
-            which = f"the last {len(entries)}" if done else "those that are not done"
-            yield f"collectives of {part['backend']}, as its flight recorder has them; {which}:"
+            which = f"the last {len(entries)}" if done else "only the unfinished ones"
+            yield f"collectives of {part['backend']} in its flight recorder, {which}:"
             for op in entries:
                 yield f"  group {op['group']}, number {op['number']}: {op['name']} {op['sizes']}, {op['state']}"
 

@@ -58,8 +58,8 @@ TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 """The errors of rename(2) for a directory if its new name is taken."""
 
 NOTHING_DONE = "Nothing was started or removed"
-START_OVER = "with --start-over training begins at step 0 if no other one can be used"
-NEWER = f"{NOTHING_DONE}. Take the version that wrote it, or name another --checkpoint-dir; {START_OVER}"
+START_OVER = "with --start-over training begins at step 0 if no other checkpoint can be used"
+NEWER = f"{NOTHING_DONE}. Use the version that wrote it, or name another --checkpoint-dir; {START_OVER}"
 NONE_IS_WHOLE = f"{NOTHING_DONE}. Name another --checkpoint-dir; {START_OVER}"
 
 
@@ -153,7 +153,7 @@ class Checkpoints:
             _sync(self.directory)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and self.directory.is_dir():
-                raise self._superseded(manifest, "it has removed what this one was writing") from error
+                raise self._superseded(manifest, "it has removed the checkpoint that this run was writing") from error
             raise self._not_written(self.directory / name, content.size, error) from error
         self._prune(path, manifest)
         return path

@@ -115,7 +115,9 @@ class Saver:
             if found.manifest.uid == self._config.uid:
                 files.tidy(self._manifest(Position(step=found.manifest.step)), found.path)
             else:
-                say(f"{found.path} is of another job (uid {found.manifest.uid or 'none'}): this one goes on from it")
+                say(
+                    f"{found.path} is from another job (uid {found.manifest.uid or 'none'}): this job resumes from it"
+                )
         return found
 
     def _compare(self, found: Found[state.StateDict]) -> None:

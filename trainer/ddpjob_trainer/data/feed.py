@@ -118,8 +118,8 @@ class Uneven:
     ) -> None:
         if iter(loader) is loader:
             raise ConfigError(
-                f"train_loader returns a {type(loader).__name__}, which is used up after an epoch: return "
-                "something that begins again whenever it is iterated"
+                f"train_loader returns a {type(loader).__name__}, which can be iterated only once: return "
+                "an object that starts again each time it is iterated"
             )
         self.batch_size = batch_size
         self.global_batch = batch_size * world.world_size
@@ -134,7 +134,7 @@ class Uneven:
             self._lengths = []  # If one length is unknown, the processes must ask each other in each step.
         spare = next(self._from(1, 0), None)
         if spare is None:
-            raise ConfigError(f"train_loader gives no batch to rank {world.rank}: each needs at least one per epoch")
+            raise ConfigError(f"train_loader has no batch for rank {world.rank}: each rank needs one in each epoch")
         self._spare = spare
 
     def data(self) -> DataIdentity:
@@ -159,8 +159,8 @@ class Uneven:
             if not having:
                 if number == 0:
                     raise ConfigError(
-                        f"train_loader gives no process a batch in epoch {epoch}: it must begin again "
-                        "whenever it is iterated"
+                        f"train_loader has no batch for any process in epoch {epoch}: it must start again "
+                        "each time it is iterated"
                     )
                 return
             weight = 0.0 if batch is None else self._world.world_size / having

@@ -69,7 +69,7 @@ def total_steps(position: Position, feed: Feed, epochs: int | None, most: int | 
         return position.step
     if epochs is None or left is None or whole is None:
         if most is None:
-            raise ConfigError("the task's train_loader has no len(): say by --max-steps how long to train")
+            raise ConfigError("the task's train_loader has no len(): set the number of steps with --max-steps")
         return max(position.step, most)
     total = position.step + left + (epochs - position.epoch) * whole
     return total if most is None else max(position.step, min(total, most))
@@ -97,6 +97,6 @@ def check_sampler(loader: object) -> None:
     sampled = getattr(sampler, "dataset", getattr(sampler, "data_source", None))
     if isinstance(data, Sized) and isinstance(sampled, Sized) and len(data) != len(sampled):
         raise ConfigError(
-            f"the loader's data set has {counted(len(data), 'sample')}, but its sampler is over another one"
-            f" of {len(sampled)}: make both over the same, as in DataLoader(data, sampler=DistributedSampler(data))"
+            f"the loader's data set has {counted(len(data), 'sample')}, but its sampler is over another data set"
+            f" of {len(sampled)}: both need the same one, as in DataLoader(data, sampler=DistributedSampler(data))"
         )

@@ -107,8 +107,8 @@ def sample_count(data: Dataset[Any]) -> int:
     """
     if isinstance(data, DataLoader):
         raise ConfigError(
-            f"{type(data).__name__} is not a data set: give the data set that it loads; batches, and each "
-            "process's part of them, are made from it"
+            f"{type(data).__name__} is not a data set: give the data set that it loads, because ddpjob-train makes "
+            "the batches of each process"
         )
     if isinstance(data, IterableDataset):
         raise ConfigError(
@@ -116,7 +116,7 @@ def sample_count(data: Dataset[Any]) -> int:
             "different ones for each process"
         )
     if not isinstance(data, Sized):
-        raise ConfigError(f"{type(data).__name__} has no length: a task's data must be indexed and have one")
+        raise ConfigError(f"{type(data).__name__} has no length: a task's data must have a length and be indexed")
     if len(data) == 0:
         raise ConfigError(f"{type(data).__name__} is empty: a task's data must have samples")
     return len(data)

@@ -52,9 +52,9 @@ class InitMethod:
         """What the user can do if a process came that was not expected."""
         if self.file:
             return (
-                "an earlier run has left this file: remove it, or name another one, because each run needs a new one"
+                "an earlier run has left this file: remove it, or name another file, because each run needs a new one"
             )
-        return "all processes of a run need the same numbers of nodes and processes, and each a rank of its own"
+        return "all processes of a run need the same numbers of nodes and processes, and each needs its own rank"
 
     def join(self, backend: str, address: str) -> Store:
         """Waits until all processes have come, and returns the store. Each process puts its address into it.
@@ -77,7 +77,7 @@ class InitMethod:
         sizes = int(store.compare_set(SIZE, "", str(size)))
         backends = store.compare_set(BACKEND, "", backend).decode()
         if store.add(f"{MARK}/{rank}", 1) > 1:
-            self._refuse(store, f"rank {rank} has come to {self.meeting_point} already: {self._told_apart}")
+            self._refuse(store, f"rank {rank} is already at {self.meeting_point}: {self._told_apart}")
         if sizes != size:
             theirs = f"{counted(sizes, 'process')} {'is' if sizes == 1 else 'are'}"
             expected = f"{theirs} to meet at {self.meeting_point}: {self._told_apart}"
@@ -174,10 +174,10 @@ def _file_store(method: InitMethod) -> Store:
         with os.fdopen(open_regular(method.file, os.O_RDWR | os.O_CREAT), "rb") as file:
             start = file.read(LENGTH.size)
     except NotRegularError:
-        raise ConfigError(f"{meeting}, is not a regular file: name one that is not there yet") from None
+        raise ConfigError(f"{meeting}, is not a regular file: name a file that does not exist yet") from None
     except OSError as error:
         raise ConfigError(f"cannot write {meeting}: {error.strerror}") from None
     # FileStore does not check its file: it would read the start of a text as a length, and hang.
     if len(start) == LENGTH.size and not 0 < LENGTH.unpack(start)[0] <= LONGEST_KEY:
-        raise ConfigError(f"{meeting}, holds something else: name one that is not there yet")
+        raise ConfigError(f"{meeting}, holds something else: name a file that does not exist yet")
     return dist.FileStore(str(method.file))  # type: ignore[attr-defined]

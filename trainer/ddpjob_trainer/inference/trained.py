@@ -39,8 +39,8 @@ class Trained:
         # A task is code: whoever can write a checkpoint must not decide which code its readers run.
         if config.workload not in {*BUILT_IN, train_parser().parse_args(flags).workload}:
             raise ConfigError(
-                f"{self.checkpoint} says that it was trained with --workload {config.workload}, but a "
-                "checkpoint may not choose which code runs: give the flag if that is what you want"
+                f"{self.checkpoint} was trained with --workload {config.workload}, but a checkpoint may not choose "
+                "which code runs: add the flag if you trust this code"
             )
         return config
 
@@ -86,7 +86,7 @@ def load(directory: Path) -> Trained:
         ).warn_passed_over()
     except OSError as error:
         raise ConfigError(f"{directory} has no checkpoints: {error.strerror}") from error
-    search.refuse_newer("Take the version that wrote it, or name one of the others by its own path")
+    search.refuse_newer("Use the version that wrote it, or name another checkpoint by its own path")
     found = search.found
     if found is None:
         raise ConfigError(f"{directory} has no valid checkpoint: name the --checkpoint-dir of a training")

@@ -27,7 +27,7 @@ def autocast(precision: Precision, device: torch.device) -> Autocast:
         return nullcontext
     if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         name = torch.cuda.get_device_name(device)
-        raise ConfigError(f"--precision bf16: {name} has no bf16; use --precision fp16, which it has")
+        raise ConfigError(f"--precision bf16: {name} does not support bf16; use --precision fp16")
     return partial(torch.autocast, device.type, DTYPES[precision])
 
 

@@ -27,8 +27,8 @@ from tests.unit.supervisor.gpu.transcripts import transcript
 PROGRAM = Program(module=True, name="any")
 ABORT = 128 + signal.SIGABRT
 WAITED = "it waited in NCCL's ALLREDUCE number 460631 for 600 s"
-ANOTHERS = "another rank's NCCL watchdog gave up, and told it so"
-ENDED = "NCCL's watchdog ended it, due to collective timeout or exception"
+ANOTHERS = "the NCCL watchdog of another rank gave up, and signalled this rank"
+ENDED = "NCCL's watchdog ended the process, due to collective timeout or exception"
 REPORT = {"exitCode": 3, "cause": "DataError", "message": "no shard 7", "exception": "KeyError", "step": 12}
 """As a rank leaves it."""
 

@@ -116,8 +116,10 @@ def test_a_user_s_that_others_could_have_put_there_is_not_taken(tmp_path: Path) 
     secret_of(env)
     (directory,) = tmp_path.iterdir()
     directory.chmod(0o755)
-    told = re.escape(f"the nodes of this machine cannot keep their secret in {directory}: others can reach it; have")
-    with pytest.raises(ConfigError, match=rf"^{told} it removed, .* add --secret-file FILE on each node$"):
+    told = re.escape(
+        f"the nodes of this machine cannot keep their secret in {directory}: others can reach it; remove"
+    )
+    with pytest.raises(ConfigError, match=rf"^{told} the directory, .* add --secret-file FILE on each node$"):
         secret_of(env)
 
 

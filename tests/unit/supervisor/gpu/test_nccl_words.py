@@ -44,7 +44,7 @@ def test_words_behind_a_progress_bar_are_heard() -> None:
     assert heard(bar + transcript("timeout-torch-2.7")[0]).waited == "NCCL's ALLREDUCE number 460631"
 
 
-ANOTHERS = "another rank's NCCL watchdog gave up, and told it so"
+ANOTHERS = "the NCCL watchdog of another rank gave up, and signalled this rank"
 
 WORDS_OF_2_4 = (
     "ProcessGroupNCCL.cpp [PG 0 Rank 1] Received a global dump signal from rank 0, and will start to dump the debug",
@@ -63,11 +63,15 @@ WORDS_OF_2_4 = (
         (WORDS_OF_2_4[1:], Ending.SIGNALLED, ANOTHERS, {}),
         (
             transcript("ended-after-its-own-signal"),
-            *(Ending.TIMEOUT, "NCCL's watchdog ended it, due to collective timeout or exception", {"0 nccl": 59998}),
+            *(
+                Ending.TIMEOUT,
+                "NCCL's watchdog ended the process, due to collective timeout or exception",
+                {"0 nccl": 59998},
+            ),
         ),
         (
             transcript("ended-as-hung-torch-2.5"),
-            *(Ending.TIMEOUT, "NCCL's watchdog ended it, due to ProcessGroupNCCL watchdog hang", {}),
+            *(Ending.TIMEOUT, "NCCL's watchdog ended the process, due to ProcessGroupNCCL watchdog hang", {}),
         ),
     ],
 )

@@ -231,7 +231,10 @@ def test_there_are_only_reads(method: str, path: str) -> None:
 def test_there_is_nothing_else(method: str, path: str) -> None:
     async def asking(served: Served, client: aiohttp.ClientSession) -> None:
         async with client.request(method, served.url(path)) as answer:
-            assert (answer.status, await answer.text()) == (404, "there are /status, /metrics, /healthz\n")
+            assert (answer.status, await answer.text()) == (
+                404,
+                "not found: the paths are /status, /metrics, /healthz\n",
+            )
 
     serve(asking)
 
