@@ -122,7 +122,7 @@ def test_a_job_that_has_changed_since_it_was_looked_at_is_not_deleted(scene: Cal
         seen = team.job()
         assert seen is not None
         store = Store(nobody)
-        store.jobs.saw(read(seen))
+        store.jobs.update(read(seen))
         team.change(ttlSecondsAfterFinished=3600)
         writer, key = Writer(an_api(), store, lambda: True), (team.namespace, "digits")
         await writer.carry_out((DeleteJob(),), ref_of(read(seen)))
@@ -147,7 +147,7 @@ def test_another_job_under_its_name_is_not_deleted(scene: Callable[[Play], None]
         team.delete("ddpjobs", "digits", wait=True)
         team.apply(a_job())
         store = Store(nobody)
-        store.jobs.saw(read(former))
+        store.jobs.update(read(former))
         await Writer(an_api(), store, lambda: True).carry_out((DeleteJob(),), ref_of(read(former)))
         known, there = store.jobs.get((team.namespace, "digits")), team.job()
         assert known is not None

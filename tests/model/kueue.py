@@ -8,7 +8,7 @@ from typing import Any
 
 from ddpjob_operator.cluster.conversion import kueue_workload_of
 from ddpjob_operator.cluster.kube.objects import KueueWorkloadObject, read
-from ddpjob_operator.cluster.kueue import changed
+from ddpjob_operator.cluster.kueue import patch_for
 from ddpjob_operator.engine import (
     KUEUE_WORKLOAD,
     Flavor,
@@ -82,7 +82,7 @@ class Place:
     def patched(self, wanted: Resize | Tell, now: datetime) -> "Place":
         """As the operator changes it."""
         document = self.document
-        for change in changed(document, wanted, now)[1]:
+        for change in patch_for(document, wanted, now)[1]:
             if change["path"] == "/status":
                 document = {**document, "status": change["value"]}
                 continue

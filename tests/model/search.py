@@ -17,7 +17,7 @@ from typing import Any
 
 from ddpjob_operator.api import ConditionType, DDPJobStatus
 from ddpjob_operator.api.ownership import name_beside
-from ddpjob_operator.cluster.writer import OF_PODS, described
+from ddpjob_operator.cluster.writer import OF_PODS, describe
 from ddpjob_operator.engine import Action, CreatePod, Decision, DeletePod, StopPod
 
 from tests.support.exit_codes import among
@@ -173,7 +173,7 @@ class Search:
             yield By.OPERATOR, "write", lambda then: then.operator.write()
         others = [index for index, action in enumerate(operator.to_do) if not isinstance(action, OF_PODS)]
         for index in others[:1] or range(len(operator.to_do)):
-            yield By.OPERATOR, described(operator.to_do[index]), _act(index)
+            yield By.OPERATOR, describe(operator.to_do[index]), _act(index)
         if not moment.idle:
             yield By.CRASH, "crash", lambda then: then.operator.die()
         elif not moment.world.deleted and not self._settled(moment.world):

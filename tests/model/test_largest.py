@@ -135,9 +135,9 @@ def an_operator(server: Server) -> tuple[Reconciler, WorkQueue, Store]:
     connection: Any = server
     keys = WorkQueue()
     store = Store(keys.mark)
-    store.jobs.saw(DDPJOBS.object.decode(server.job()))
+    store.jobs.update(DDPJOBS.object.decode(server.job()))
     for name in server.services:
-        store.owned[SERVICE].saw(RESOURCES[SERVICE].object.decode(server.service(name)))
+        store.owned[SERVICE].update(RESOURCES[SERVICE].object.decode(server.service(name)))
     api = ApiClient(connection, lambda: True)
     reconciler = Reconciler(
         api,

@@ -8,7 +8,7 @@ from asyncio.sslproto import SSLProtocol
 from .kube.connection import Connection, NoClusterError
 from .operator import Operator, StoppedError
 from .options import OperatorOptions, parse
-from .serve.fair_server import take_all_files
+from .serve.fair_server import raise_open_files_limit
 from .serve.log import set_up
 
 YOUNG_OBJECTS = 10_000
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the operator; exits with 1 and one line if it cannot run."""
     options = parse(arguments)
     set_up(options.log_format, options.log_level)
-    take_all_files()
+    raise_open_files_limit()
     gc.freeze()  # Imported modules are never garbage: the collector need not examine them.
     gc.set_threshold(YOUNG_OBJECTS)
     gc.enable()

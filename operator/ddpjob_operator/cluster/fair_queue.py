@@ -60,7 +60,7 @@ class FairQueue(Generic[T]):
 
 
 class Turns:
-    """Limits the writes that are in flight, and shares them fairly: put each into `async with turns.one(job)`."""
+    """Limits the writes that are in flight, and shares them fairly: put each into `async with turns.take(job)`."""
 
     def __init__(self, alone: Callable[[], bool]) -> None:
         """`alone` returns whether at most one job is worked on now; a job that does not write yet counts too."""
@@ -69,11 +69,11 @@ class Turns:
         self._under_way: Counter[Key] = Counter()
 
     @asynccontextmanager
-    async def one(self, job: Key) -> AsyncIterator[None]:
+    async def take(self, job: Key) -> AsyncIterator[None]:
         """Waits until a write of this job may begin; leaving the context ends its turn."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.put(job, (job, turn))
-        self._give()
+        self._give_turns()
         try:
             await turn
             yield
@@ -81,14 +81,14 @@ class Turns:
             # A waiter that was cancelled before its turn has no turn to give back.
             if not turn.cancelled():
                 self._under_way -= Counter((job,))  # Unlike `[job] -= 1`, this leaves no zeros behind.
-                self._give()
+                self._give_turns()
 
-    def _give(self) -> None:
-        while self._under_way.total() < AT_ONCE and (following := self._waiting.pop(self._may)):
+    def _give_turns(self) -> None:
+        while self._under_way.total() < AT_ONCE and (following := self._waiting.pop(self._may_begin)):
             job, turn = following
             if not turn.cancelled():
                 self._under_way[job] += 1
                 turn.set_result(None)
 
-    def _may(self, job: Key) -> bool:
+    def _may_begin(self, job: Key) -> bool:
         return self._under_way[job] < (ALONE if self._alone() else BESIDE_OTHERS)

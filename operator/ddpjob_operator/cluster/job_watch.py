@@ -45,7 +45,7 @@ class UninstalledError(Exception):
     """The cluster no longer serves DDPJobs, so there is nothing to watch."""
 
 
-class _OverError(Exception):
+class _LoopClosedError(Exception):
     """The operator's own event loop is closed, so nobody receives the events."""
 
 
@@ -60,31 +60,33 @@ async def watch(jobs: Cache[JobObject, StoredJob], choose: Choose) -> None:
     """
     loop, uninstalled = asyncio.get_running_loop(), asyncio.Event()
 
-    def here(call: Callable[..., None], *words: object) -> None:
+    def in_operator_loop(call: Callable[..., None], *words: object) -> None:
         with contextlib.suppress(RuntimeError):  # The event loop is closed: this process is about to end.
             loop.call_soon_threadsafe(call, *words)
 
-    async def choose_here(end: Callable[[], None]) -> list[str]:
+    async def choose_in_operator_loop(end: Callable[[], None]) -> list[str]:
         if loop.is_closed():
-            raise _OverError
+            raise _LoopClosedError
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(choose(end), loop))
 
     def watch_in_thread() -> None:
-        registry = _registry(lambda event: here(_take, jobs, event["type"], read(event["object"], JobObject)))
-        _watch(registry, choose_here)
-        here(uninstalled.set)
+        registry = _registry(
+            lambda event: in_operator_loop(_update, jobs, event["type"], read(event["object"], JobObject))
+        )
+        _watch(registry, choose_in_operator_loop)
+        in_operator_loop(uninstalled.set)
 
     threading.Thread(target=watch_in_thread, daemon=True, name="kopf").start()
     await uninstalled.wait()
     raise UninstalledError("404: the cluster has no DDPJobs any more; was their CRD removed?")
 
 
-def _take(jobs: Cache[JobObject, StoredJob], kind: str | None, job: JobObject) -> None:
+def _update(jobs: Cache[JobObject, StoredJob], kind: str | None, job: JobObject) -> None:
     metadata = job.metadata
     if kind == "DELETED":
         jobs.forget((metadata.namespace, metadata.name), metadata.uid, int(metadata.resource_version))
     else:
-        jobs.saw(job)
+        jobs.update(job)
 
 
 def _watch(registry: kopf.OperatorRegistry, choose: Choose) -> None:
@@ -94,7 +96,7 @@ def _watch(registry: kopf.OperatorRegistry, choose: Choose) -> None:
         began = time.monotonic()
         try:
             asyncio.run(_operator(registry, choose))
-        except _OverError:
+        except _LoopClosedError:
             return
         except Exception as error:  # noqa: BLE001  Of any kind: without a watch no new job is seen.
             if getattr(error, "status", None) == HTTPStatus.NOT_FOUND:  # kopf's error classes are private.
@@ -108,10 +110,10 @@ def _watch(registry: kopf.OperatorRegistry, choose: Choose) -> None:
 async def _operator(registry: kopf.OperatorRegistry, choose: Choose) -> None:
     loop, end = asyncio.get_running_loop(), asyncio.Event()
 
-    def end_here() -> None:
+    def end_watch() -> None:
         loop.call_soon_threadsafe(end.set)
 
-    namespaces = await choose(end_here)
+    namespaces = await choose(end_watch)
     settings = kopf.OperatorSettings()
     # kopf would write its own events even while this replica does not lead. Scanning needs rights to CRDs and
     # namespaces.
@@ -133,14 +135,14 @@ async def _operator(registry: kopf.OperatorRegistry, choose: Choose) -> None:
     )
 
 
-def _registry(tell: Callable[[kopf.RawEvent], None]) -> kopf.OperatorRegistry:
+def _registry(receive: Callable[[kopf.RawEvent], None]) -> kopf.OperatorRegistry:
     """A registry with one low-level handler: it receives every event, and kopf writes nothing to the objects."""
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(lambda **_: credentials())
 
     @kopf.on.event(GROUP, VERSION, "ddpjobs", registry=registry)
     async def seen(event: kopf.RawEvent, **_: object) -> None:
-        tell(event)
+        receive(event)
 
     return registry
 

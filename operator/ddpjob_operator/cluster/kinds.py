@@ -15,7 +15,7 @@ def _name_of(seen: Object) -> str:
     return seen.metadata.name
 
 
-def _name_of_staying(seen: Object) -> str | None:
+def _name_unless_deleting(seen: Object) -> str | None:
     """The name; None if the object is being deleted: a finalizer may keep it for long, but cannot prevent the end."""
     return None if seen.metadata.deletion_timestamp else seen.metadata.name
 
@@ -23,7 +23,7 @@ def _name_of_staying(seen: Object) -> str | None:
 @dataclass(frozen=True)
 class _Reading:
     struct: type[Object] = Object
-    kept: Callable[[Any], Any] = _name_of_staying
+    kept: Callable[[Any], Any] = _name_unless_deleting
 
 
 READING: Mapping[OwnedKind, _Reading] = {

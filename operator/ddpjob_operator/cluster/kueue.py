@@ -30,9 +30,9 @@ class Flavors:
         Raises:
             ApiError: the API server does not answer, or cannot now.
         """
-        return {name: await self._one(name) for name in names}
+        return {name: await self._flavor(name) for name in names}
 
-    async def _one(self, name: str) -> Flavor:
+    async def _flavor(self, name: str) -> Flavor:
         at, known = self._known.get(name, (-KEPT_SECONDS, Flavor()))
         if time.monotonic() - at < KEPT_SECONDS:
             return known
@@ -67,10 +67,10 @@ async def with_priority(api: ApiClient, workload: Manifest) -> Manifest:
     return workload | {"spec": workload["spec"] | {"priority": priority_class.value}}
 
 
-def changed(there: Mapping[str, Any], change: Resize | Tell, now: datetime) -> tuple[str, list[Manifest]]:
+def patch_for(there: Mapping[str, Any], change: Resize | Tell, now: datetime) -> tuple[str, list[Manifest]]:
     """The JSON patch for a change of a Workload, after the end of the path to send it to: `/status` or nothing."""
     if isinstance(change, Tell):
-        status = told(there.get("status", {}), change, there["metadata"].get("generation", 1), now)
+        status = _changed_status(there.get("status", {}), change, there["metadata"].get("generation", 1), now)
         return "/status", [{"op": "add", "path": "/status", "value": status}]
     pods, least = "/spec/podSets/0", change.least
     changes: list[Manifest] = [{"op": "add", "path": f"{pods}/count", "value": change.nodes}]
@@ -81,7 +81,7 @@ def changed(there: Mapping[str, Any], change: Resize | Tell, now: datetime) -> t
     return "", changes
 
 
-def told(status: Mapping[str, Any], change: Tell, generation: int, now: datetime) -> Manifest:
+def _changed_status(status: Mapping[str, Any], change: Tell, generation: int, now: datetime) -> Manifest:
     """The status of a Workload after a change of its conditions, which may also release its quota.
 
     A condition whose value stays the same keeps its lastTransitionTime.

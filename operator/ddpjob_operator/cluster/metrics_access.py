@@ -28,8 +28,8 @@ class MetricsAccess:
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
-        self._known: OrderedDict[bytes, tuple[float, HTTPStatus]] = OrderedDict()
-        self._asking = asyncio.Semaphore(AT_ONCE)
+        self._answers: OrderedDict[bytes, tuple[float, HTTPStatus]] = OrderedDict()
+        self._checks = asyncio.Semaphore(AT_ONCE)
         self._trouble = ""
 
     async def __call__(self, token: str) -> HTTPStatus:
@@ -37,40 +37,40 @@ class MetricsAccess:
         if not token:
             return HTTPStatus.UNAUTHORIZED
         key = hashlib.sha256(token.encode(errors="replace")).digest()
-        if status := self._remembered(key):
+        if status := self._cached(key):
             return status
         try:
-            async with asyncio.timeout(ANSWER_SECONDS), self._asking:
+            async with asyncio.timeout(ANSWER_SECONDS), self._checks:
                 # Another request with the same token may have been answered meanwhile.
-                return self._remembered(key) or await self._asked(key, token)
+                return self._cached(key) or await self._check(key, token)
         except ApiError as error:
-            self._say(error.message)
+            self._log_trouble(error.message)
         except TimeoutError:
             pass
         return HTTPStatus.SERVICE_UNAVAILABLE
 
-    def _remembered(self, key: bytes) -> HTTPStatus | None:
-        until, status = self._known.get(key, (0.0, None))
+    def _cached(self, key: bytes) -> HTTPStatus | None:
+        until, status = self._answers.get(key, (0.0, None))
         return status if time.monotonic() < until else None
 
-    async def _asked(self, key: bytes, token: str) -> HTTPStatus:
-        status = await self._reviewed(token)
+    async def _check(self, key: bytes, token: str) -> HTTPStatus:
+        status = await self._review(token)
         self._trouble = ""
-        self._known[key] = (time.monotonic() + KEPT_SECONDS, status)
-        self._known.move_to_end(key)
-        if len(self._known) > KEPT:
-            self._known.popitem(last=False)
+        self._answers[key] = (time.monotonic() + KEPT_SECONDS, status)
+        self._answers.move_to_end(key)
+        if len(self._answers) > KEPT:
+            self._answers.popitem(last=False)
         if status is not HTTPStatus.OK:
             await asyncio.sleep(REFUSAL_SECONDS)
         return status
 
-    async def _reviewed(self, token: str) -> HTTPStatus:
+    async def _review(self, token: str) -> HTTPStatus:
         user = await self._api.user_of(token)
         if user is None:
             return HTTPStatus.UNAUTHORIZED
         return HTTPStatus.OK if await self._api.may_get(user, "/metrics") else HTTPStatus.FORBIDDEN
 
-    def _say(self, trouble: str) -> None:
+    def _log_trouble(self, trouble: str) -> None:
         """Logs that no token can be checked: once until a check succeeds, because anybody can send many requests."""
         if not self._trouble:
             logger.warning("nobody may read the metrics, since the API server cannot be asked who may: %s", trouble)

@@ -23,7 +23,7 @@ from .store import Cache
 
 CLOSED_SECONDS = 10.0
 """How often a closed namespace is checked."""
-DOUBT_SECONDS = 5.0
+CHECK_SECONDS = 5.0
 """The least time between two checks of all named namespaces."""
 READ_AT_ONCE = 16
 """How many selected namespaces are listed at the same time."""
@@ -53,12 +53,12 @@ class Namespaces:
         self._served = set(named)
         self._closed: dict[str, str] = {}
         """The closed namespaces, each with the reason; only named ones can be closed."""
-        self._doubt = asyncio.Event()
+        self._check_due = asyncio.Event()
         """Set when the named namespaces should be checked, or when the selected ones have changed."""
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
         self._watched: list[str] = []
         self._end_watch: Callable[[], None] | None = None
-        self._selected: Cache[Object, str] = Cache(_name_of, lambda _: self._doubt.set())
+        self._selected: Cache[Object, str] = Cache(_name_of, lambda _: self._check_due.set())
         self._reflector = Reflector(api, NAMESPACES, None, self._selected, labels=selector) if selector else None
 
     def serves(self, namespace: str) -> bool:
@@ -66,24 +66,24 @@ class Namespaces:
         return namespace in self._served or not (self._named or self._reflector)
 
     @property
-    def wrong(self) -> str:
+    def why_not_ready(self) -> str:
         """Why the operator is not ready, if all named namespaces are closed; otherwise empty."""
         return "waiting for the namespaces" if self._named and not self._served else ""
 
     @property
-    def beside(self) -> str:
+    def problems(self) -> str:
         """A line for each closed namespace, with the reason."""
         return "\n".join(f"namespace {name}: {why}" for name, why in sorted(self._closed.items()))
 
-    def doubt(self) -> None:
+    def check_soon(self) -> None:
         """Requests a check of all named namespaces soon: one may be closed by now."""
-        self._doubt.set()
+        self._check_due.set()
 
     def close(self, name: str, why: str) -> None:
         """Closes a named namespace, whose jobs cannot be run now, for this reason."""
         if name not in self._closed:
             logger.warning("namespace %s: %s; the others go on", name, why)
-            self._doubt.set()  # This starts the repeated checks of closed namespaces.
+            self._check_due.set()  # This starts the repeated checks of closed namespaces.
         self._closed[name] = why
         self._drop(name)
         NAMESPACE_WATCHED.labels(name).set(0)
@@ -103,7 +103,7 @@ class Namespaces:
             return lacking
         lacking = []
         for name in self._named:
-            missing, why = await self._look(name)
+            missing, why = await self._check(name)
             lacking += missing
             if why:
                 self.close(name, why)
@@ -120,7 +120,7 @@ class Namespaces:
             return []
         if self._end_watch is not None:  # The last watch may have ended because a namespace is closed by now.
             with contextlib.suppress(ApiError):
-                await self._look_at(self._named)
+                await self._check_all(self._named)
         while not self._served:  # noqa: ASYNC110  An event would not do: the opened namespace may be closed again.
             await asyncio.sleep(1.0)
         self._watched, self._end_watch = sorted(self._served), end
@@ -139,21 +139,21 @@ class Namespaces:
         while True:
             names = self._named
             try:
-                async with asyncio.timeout(CLOSED_SECONDS - DOUBT_SECONDS if self._closed else None):
-                    await self._doubt.wait()
+                async with asyncio.timeout(CLOSED_SECONDS - CHECK_SECONDS if self._closed else None):
+                    await self._check_due.wait()
             except TimeoutError:
                 names = [*self._closed]
-            self._doubt.clear()
+            self._check_due.clear()
             with contextlib.suppress(ApiError):  # The API server does not answer, so nothing is closed or opened.
-                await self._look_at(names)
-            await asyncio.sleep(DOUBT_SECONDS)
+                await self._check_all(names)
+            await asyncio.sleep(CHECK_SECONDS)
 
     async def _follow_selected(self) -> None:
         opening: dict[str, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as tasks:
             while True:
-                await self._doubt.wait()
-                self._doubt.clear()
+                await self._check_due.wait()
+                self._check_due.clear()
                 selected = {name for (_, name), _ in self._selected.all()}
                 opening = {name: task for name, task in opening.items() if not task.done()}
                 for name in opening.keys() - selected:
@@ -163,9 +163,9 @@ class Namespaces:
                     self._drop(name)
                     NAMESPACE_WATCHED.remove(name)
                 for name in selected - self._served - opening.keys():
-                    opening[name] = tasks.create_task(self._open_in_the_end(name), name=f"opening {name}")
+                    opening[name] = tasks.create_task(self._open_with_retries(name), name=f"opening {name}")
 
-    async def _open_in_the_end(self, name: str) -> None:
+    async def _open_with_retries(self, name: str) -> None:
         """Opens a namespace, however many tries it takes; the other namespaces do not wait for it."""
         for failures in count(1):
             try:
@@ -177,9 +177,9 @@ class Namespaces:
             else:
                 return
 
-    async def _look_at(self, names: list[str]) -> None:
+    async def _check_all(self, names: list[str]) -> None:
         for name in names:
-            _, why = await self._look(name)
+            _, why = await self._check(name)
             if why:
                 self.close(name, why)
             elif name in self._closed:
@@ -188,7 +188,7 @@ class Namespaces:
                 except ApiError as error:
                     self.close(name, str(error))
 
-    async def _look(self, name: str) -> tuple[list[str], str]:
+    async def _check(self, name: str) -> tuple[list[str], str]:
         """The rights that the operator lacks in a namespace, and the reason to close it; empty if there is none."""
         missing, may_see = await rights.missing_in(self._api, name)
         if missing:

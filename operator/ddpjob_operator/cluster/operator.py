@@ -77,24 +77,28 @@ class Operator:
         self._options = options
         unfenced = ApiClient(connection, lambda: True)
         self._elector = LeaderElector(unfenced, *options.lease, options.identity) if options.lease else None
-        self._api = ApiClient(connection, self._leads)
+        self._api = ApiClient(connection, self._may_write)
         self._unfenced = unfenced
         self._server = connection.server
         self._queue = WorkQueue()
         self._namespaces = Namespaces(
-            unfenced, options.namespaces, options.namespace_selector, enter=self._enter, leave=self._leave
+            unfenced,
+            options.namespaces,
+            options.namespace_selector,
+            enter=self._enter_namespace,
+            leave=self._leave_namespace,
         )
         self._optional = tuple(OptionalApi(unfenced, feature) for feature in Feature)
         self._store = Store(self._queue.mark, self._namespaces.serves)
-        self._beside: list[tuple[Resource[Any], Cache[Any, Any]]] = [
+        self._children: list[tuple[Resource[Any], Cache[Any, Any]]] = [
             (PODS, self._store.pods),
             *((RESOURCES[kind], cache) for kind, cache in self._store.owned.items()),
         ]
         """The resources whose objects belong to jobs, each with its cache."""
         namespaces: list[str | None] = [*options.namespaces] or [None]
-        self._reflectors = {namespace: self._following(namespace) for namespace in namespaces}
+        self._reflectors = {namespace: self._reflectors_for(namespace) for namespace in namespaces}
         # An event reports what has happened already, so it is written even when rounds may no longer write.
-        self._recorder = EventRecorder(ApiClient(connection, self._elected))
+        self._recorder = EventRecorder(ApiClient(connection, self._is_leader))
         self._supervisors, self._witnesses = (Supervisors(self._queue, unfenced.now) for _ in range(2))
         self._reconciler = Reconciler(
             self._api,
@@ -133,8 +137,8 @@ class Operator:
                 port, probe_port = await serve(
                     stack,
                     (self._options.port, self._options.probe_port),
-                    ready=lambda: self._not_ready or self._namespaces.wrong,
-                    beside=lambda: "\n".join(filter(None, (self._namespaces.beside, self._reconciler.beside))),
+                    ready=lambda: self._not_ready or self._namespaces.why_not_ready,
+                    problems=lambda: "\n".join(filter(None, (self._namespaces.problems, self._reconciler.problems))),
                     states=self._store.states,
                     access=MetricsAccess(self._unfenced) if self._options.metrics_auth else None,
                 )
@@ -191,22 +195,22 @@ class Operator:
             "events": self._recorder.run(),
             "watching": watch(self._store.jobs, self._namespaces.choose),
             "following namespaces": self._namespaces.run(),
-            "rounds": self._rounds(),
+            "rounds": self._run_rounds(),
             **{
-                f"following {reflector}": self._follow(reflector)
+                f"following {reflector}": self._run_reflector(reflector)
                 for reflectors in self._reflectors.values()
                 for reflector in reflectors
             },
         }
         tasks = {name: asyncio.create_task(part, name=name) for name, part in parts.items()}
         try:
-            await self._first_end(tasks)
+            await self._until_a_part_ends(tasks)
         finally:
             for task in tasks.values():
                 task.cancel()
             await asyncio.wait(tasks.values(), timeout=2)
 
-    async def _first_end(self, tasks: dict[str, asyncio.Task[Any]]) -> None:
+    async def _until_a_part_ends(self, tasks: dict[str, asyncio.Task[Any]]) -> None:
         """Waits until the first task ends, which none does while all is well.
 
         Raises:
@@ -223,14 +227,14 @@ class Operator:
 
     async def _until_installed(self) -> None:
         """Waits for the API server and the CRD; /readyz and the log show what is missing."""
-        while wanting := await self._what_is_wanting():
-            if wanting != self._not_ready:
-                logger.warning("%s", wanting)
-            self._not_ready = wanting
+        while missing := await self._missing_prerequisite():
+            if missing != self._not_ready:
+                logger.warning("%s", missing)
+            self._not_ready = missing
             await asyncio.sleep(CRD_RETRY_SECONDS)
         self._not_ready = "starting"
 
-    async def _what_is_wanting(self) -> str:
+    async def _missing_prerequisite(self) -> str:
         """What has to exist before the operator can start but is missing, in words; empty if nothing is.
 
         Raises:
@@ -262,7 +266,7 @@ class Operator:
             self._not_ready = ""
             # These requests are made before the election because afterwards every second counts: a pod that is
             # evicted together with the leader may be gone a second later, and with it the reason for its end.
-            ahead = asyncio.create_task(self._look_ahead())
+            ahead = asyncio.create_task(self._check_optional_early())
             await self._elector.elected.wait()
             ahead.cancel()
         LEADER.set(1)
@@ -273,7 +277,7 @@ class Operator:
         self._not_ready = ""
         while True:
             await asyncio.sleep(self._options.resync_seconds)
-            self._namespaces.doubt()
+            self._namespaces.check_soon()
             await self._resync(min(SPREAD_SECONDS, SPREAD_SHARE * self._options.resync_seconds), anew=True)
 
     async def _resync(self, spread: float, *, anew: bool) -> None:
@@ -312,16 +316,16 @@ class Operator:
 
     async def _list_one(self, namespace: str | None, *, anew: bool) -> None:
         jobs, version = await self._api.list(DDPJOBS, namespace)
-        await self._store.jobs.listed(jobs, version, in_namespace(namespace))
+        await self._store.jobs.update_all(jobs, version, in_namespace(namespace))
         known = self._store.jobs.keys(namespace)
-        if anew or not all(api.knows(namespace) for api in self._optional):
-            await self._look_for_optional(namespace)
+        if anew or not all(api.was_checked(namespace) for api in self._optional):
+            await self._check_optional(namespace)
         for reflector in self._reflectors[namespace]:
             if reflector.wanted:
                 await reflector.list()
-        self._reconciler.know_all(known)  # Not jobs that came meanwhile: these lists may lack their pods.
+        self._reconciler.note_listed(known)  # Not jobs that came meanwhile: these lists may lack their pods.
 
-    async def _enter(self, namespace: str) -> None:
+    async def _enter_namespace(self, namespace: str) -> None:
         """Lists a namespace whose jobs are run from now on; a standby does not, as it lists everything once elected.
 
         Raises:
@@ -330,57 +334,59 @@ class Operator:
         if not self._leading:
             return
         if namespace in self._reflectors:  # Otherwise optional APIs are checked once for the whole cluster.
-            await self._look_for_optional(namespace)
-        kinds: list[tuple[Resource[Any], Cache[Any, Any]]] = [*self._beside, (DDPJOBS, self._store.jobs)]
+            await self._check_optional(namespace)
+        kinds: list[tuple[Resource[Any], Cache[Any, Any]]] = [*self._children, (DDPJOBS, self._store.jobs)]
         for resource, cache in kinds:  # Jobs come last: a job's first round then finds all that belongs to the job.
-            if not self._is_there(resource, namespace):
+            if not self._is_available(resource, namespace):
                 continue
             labels = "" if resource is DDPJOBS else OURS
             objects, version = await self._api.list(resource, namespace, labels)
-            await cache.listed(objects, version, in_namespace(namespace))
-        self._reconciler.know_all(self._store.jobs.keys(namespace))
+            await cache.update_all(objects, version, in_namespace(namespace))
+        self._reconciler.note_listed(self._store.jobs.keys(namespace))
 
-    def _leave(self, namespace: str) -> None:
+    def _leave_namespace(self, namespace: str) -> None:
         """Forgets a namespace. Its jobs are left as they are in the cluster; later rounds no longer find them."""
-        self._store.leave(namespace)
-        self._reconciler.leave(namespace)
+        self._store.drop_namespace(namespace)
+        self._reconciler.leave_namespace(namespace)
 
-    def _following(self, namespace: str | None) -> tuple[Reflector[Any, Any], ...]:
+    def _reflectors_for(self, namespace: str | None) -> tuple[Reflector[Any, Any], ...]:
         """The reflectors of the objects that belong to jobs, for one namespace or, with None, for all."""
 
-        def follower(resource: Resource[Any], cache: Cache[Any, Any]) -> Reflector[Any, Any]:
+        def reflector(resource: Resource[Any], cache: Cache[Any, Any]) -> Reflector[Any, Any]:
             def wanted() -> bool:
                 served = namespace is None or self._namespaces.serves(namespace)
-                return served and self._is_there(resource, namespace)
+                return served and self._is_available(resource, namespace)
 
-            return Reflector(self._api, resource, namespace, cache, wanted=wanted, refused=self._namespaces.doubt)
+            return Reflector(
+                self._api, resource, namespace, cache, wanted=wanted, refused=self._namespaces.check_soon
+            )
 
-        return tuple(follower(resource, cache) for resource, cache in self._beside)
+        return tuple(reflector(resource, cache) for resource, cache in self._children)
 
-    def _is_there(self, resource: Resource[Any], namespace: str | None) -> bool:
+    def _is_available(self, resource: Resource[Any], namespace: str | None) -> bool:
         """Whether the API server serves this kind of object, and lets the operator read it in the namespace."""
         optional = next((api for api in self._optional if resource in api.kinds), None)
         return optional is None or optional.granted(namespace)
 
-    async def _look_ahead(self) -> None:
+    async def _check_optional_early(self) -> None:
         """Checks the optional APIs while this replica stands by; a check that fails is repeated once it leads."""
         with contextlib.suppress(ApiError):
             for namespace in self._reflectors:
-                await self._look_for_optional(namespace)
+                await self._check_optional(namespace)
 
-    async def _look_for_optional(self, namespace: str | None) -> None:
-        async def look(one: OptionalApi) -> None:
-            if await one.look(namespace):
+    async def _check_optional(self, namespace: str | None) -> None:
+        async def check(optional: OptionalApi) -> None:
+            if await optional.check(namespace):
                 self._all_due = True  # Set here, so that it is kept even if the check of another API fails.
 
-        await asyncio.gather(*map(look, self._optional))
+        await asyncio.gather(*map(check, self._optional))
 
-    async def _follow(self, reflector: Reflector[Any, Any]) -> None:
+    async def _run_reflector(self, reflector: Reflector[Any, Any]) -> None:
         """Runs a reflector once this replica leads and has listed everything; a standby needs no reflectors."""
         await self._listed.wait()
         await reflector.run()
 
-    async def _rounds(self) -> None:
+    async def _run_rounds(self) -> None:
         async with asyncio.TaskGroup() as rounds:
             while True:
                 rounds.create_task(self._round(await self._queue.take()))
@@ -403,8 +409,8 @@ class Operator:
             ROUNDS.labels("ok").inc()
             self._queue.done(key, REST_SECONDS_PER_POD * pods)
 
-    def _leads(self) -> bool:
-        return not self._leaving and self._elected()
+    def _may_write(self) -> bool:
+        return not self._leaving and self._is_leader()
 
-    def _elected(self) -> bool:
+    def _is_leader(self) -> bool:
         return self._elector is None or self._elector.leads

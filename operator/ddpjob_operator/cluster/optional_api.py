@@ -24,32 +24,32 @@ class OptionalApi:
         self.feature = feature
         self.kinds = [RESOURCES[kind] for kind in OWNED if kind.feature is feature]
         """The resources of this feature."""
-        self._why_not: dict[str | None, str] = {}
+        self._obstacles: dict[str | None, str] = {}
         """By namespace, or None for all together, the obstacle that the last check found; empty if there is none."""
 
     def granted(self, namespace: str | None) -> bool:
         """Whether the objects can be created in the namespace (None: in all), as far as is known."""
-        return any(self._why_not.get(scope) == "" for scope in (namespace, None))
+        return any(self._obstacles.get(scope) == "" for scope in (namespace, None))
 
-    def knows(self, namespace: str | None) -> bool:
+    def was_checked(self, namespace: str | None) -> bool:
         """Whether the namespace (None: all together) was checked."""
-        return namespace in self._why_not
+        return namespace in self._obstacles
 
-    async def look(self, namespace: str | None) -> bool:
+    async def check(self, namespace: str | None) -> bool:
         """Checks a namespace or, with None, all together; returns whether the result has changed, and logs a change.
 
         Raises:
             ApiError: the API server does not answer, or cannot now.
         """
-        why_not = await self._obstacle(namespace)
-        changed = self._why_not.get(namespace) != why_not
+        obstacle = await self._find_obstacle(namespace)
+        changed = self._obstacles.get(namespace) != obstacle
         if changed:
             where = f"namespace {namespace}" if namespace else "all namespaces"
-            logger.info("%s (%s): %s", self.feature, where, why_not or EFFECTS[self.feature].available)
-        self._why_not[namespace] = why_not
+            logger.info("%s (%s): %s", self.feature, where, obstacle or EFFECTS[self.feature].available)
+        self._obstacles[namespace] = obstacle
         return changed
 
-    async def _obstacle(self, namespace: str | None) -> str:
+    async def _find_obstacle(self, namespace: str | None) -> str:
         try:
             served = await self._api.served(self.kinds[0].path)
         except ApiError as error:

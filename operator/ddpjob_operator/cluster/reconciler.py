@@ -48,7 +48,7 @@ from .serve.metrics import IN_VAIN
 from .store import Key, Store, StoredJob, of_owner
 from .supervisors import Supervisors
 from .workqueue import WorkQueue
-from .writer import UNMARKED, Writer, described, is_ending
+from .writer import UNMARKED, Writer, describe, is_ending
 
 MINOR_SECONDS = 3.0
 """How long a status write that can wait is delayed: usually an important change follows, and one write does for both.
@@ -60,11 +60,11 @@ LONGEST_RETRY_SECONDS = 30.0
 """A refused action is tried again after 1, 2, 4 s and so on, and at last this often, because nothing reports when it
 would succeed."""
 
-MUCH = 8
+LARGE_DECISION = 8
 """A decision with more actions than this is a large one: the large gangs of a namespace are created one after the
 other, and no other job's round waits for it."""
 
-NAMED = 3
+NAMED_ACTIONS = 3
 """How many of the actions without effect a message names."""
 
 FEW_PODS = 128
@@ -75,7 +75,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Unsaid:
+class _LateEvents:
     """The events of a status write that failed, perhaps only because the API server's answer was lost."""
 
     version: str
@@ -89,7 +89,7 @@ class _Memory:
     """What the reconciler remembers of a job between two rounds. If it is lost, that costs a request or a second."""
 
     uid: str
-    looked: bool
+    saw_pods: bool
     """Whether this process has seen all pods of the job."""
     at_rest: bool = False
     """Whether the last round left nothing to do."""
@@ -98,58 +98,58 @@ class _Memory:
     minor_due: float | None = None
     """When a delayed status must be written at the latest, by the monotonic clock."""
     minor_written: float = -math.inf
-    unsaid: _Unsaid | None = None
+    late_events: _LateEvents | None = None
     refusal: Refusal | None = None
     refusals: int = 0
-    refused_with: object = None
-    """The state of the job, as `Reconciler._there` gives it, when the action was refused."""
-    done: object = None
+    refused_in: object = None
+    """The state of the job, as `Reconciler._situation` gives it, when the action was refused."""
+    last_actions: object = None
     """The last actions, together with the state of the job before them."""
-    vain: bool = False
+    without_effect: bool = False
     """Whether these actions were found to have had no effect, and are not due again yet."""
 
-    def wait(self) -> float:
+    def minor_wait(self) -> float:
         """Seconds for which a status write that can wait is still delayed."""
         now = time.monotonic()
         if self.minor_due is None:
             self.minor_due = max(now + MINOR_SECONDS, self.minor_written + MINOR_INTERVAL_SECONDS)
         return self.minor_due - now
 
-    def wrote(self, *, minor: bool) -> None:
+    def note_written(self, *, minor: bool) -> None:
         """Notes that the status was written; `minor`: that it could have waited."""
         self.minor_due = None
         if minor:
             self.minor_written = time.monotonic()
 
-    def refused(self, refused: Refused, now: datetime, there: object) -> None:
+    def note_refusal(self, refused: Refused, now: datetime, situation: object) -> None:
         """Notes a refusal and when to try again: later each time, with jitter."""
         seconds = min(2.0**self.refusals, LONGEST_RETRY_SECONDS) * random.uniform(1.0, 1.2)  # noqa: S311
         self.refusals += 1
         retry_at = now + timedelta(seconds=seconds)
         self.refusal = Refusal(refused.reason, refused.message, retry_at, refused.fits)
-        self.refused_with = there
+        self.refused_in = situation
 
-    def in_vain(self, now: datetime, wanted: object, words: str, there: object) -> float:
+    def wait_without_effect(self, now: datetime, wanted: object, words: str, situation: object) -> float:
         """Seconds until actions without effect may be repeated; 0: they may be carried out now.
 
         `wanted` identifies the actions together with the state that they are to change: if the same is wanted again,
         the first time had no effect.
         """
-        if wanted != self.done:
-            self.done, self.vain = wanted, False
-        elif not self.vain:
-            self.vain = True
-            self.refused(Refused(Reason.NO_EFFECT, words), now, there)
+        if wanted != self.last_actions:
+            self.last_actions, self.without_effect = wanted, False
+        elif not self.without_effect:
+            self.without_effect = True
+            self.note_refusal(Refused(Reason.NO_EFFECT, words), now, situation)
         elif self.refusal is None or now >= self.refusal.retry_at:
-            self.vain = False
-        return (self.refusal.retry_at - now).total_seconds() if self.vain and self.refusal else 0.0
+            self.without_effect = False
+        return (self.refusal.retry_at - now).total_seconds() if self.without_effect and self.refusal else 0.0
 
-    def meets(self, there: object) -> None:
+    def drop_outdated_refusal(self, situation: object) -> None:
         """Drops a refusal if the state of the job is another one by now: other actions are needed then."""
-        if self.refusal is not None and self.refused_with != there:
+        if self.refusal is not None and self.refused_in != situation:
             self.forget_refusal()
 
-    def accepted(self) -> None:
+    def note_accepted(self) -> None:
         """Drops the refusal, because the API server accepted all actions, unless it is that they had no effect."""
         if self.refusal is None or self.refusal.reason != Reason.NO_EFFECT:
             self.forget_refusal()
@@ -186,34 +186,34 @@ class Reconciler:
         self._witnesses = witnesses
         self._settings = settings
         self._granted = granted
-        self._apart = ThreadPoolExecutor(1, "apart")
+        self._thread = ThreadPoolExecutor(1, "apart")
         """Only one thread: because of Python's GIL each would take as much CPU time as the event loop."""
-        self._writer = Writer(api, store, queue.alone, self._apart)
+        self._writer = Writer(api, store, queue.alone, self._thread)
         self._kubernetes_nodes = KubernetesNodes(api)
         self._flavors = Flavors(api)
         self._lines = WaitingLines(queue.mark)
         self._memories: dict[Key, _Memory] = {}
 
     @property
-    def beside(self) -> str:
+    def problems(self) -> str:
         """A line for each namespace in which finished jobs cannot be marked; everything else works there."""
         unmarked = self._writer.unmarked
         names = sorted(unmarked.keys() & {namespace for namespace, _ in self._memories})
         return "\n".join(f"namespace {name}: {UNMARKED} {unmarked[name]}" for name in names)
 
-    def know_all(self, keys: Iterable[Key]) -> None:
+    def note_listed(self, keys: Iterable[Key]) -> None:
         """Notes that everything that belongs to these jobs has just been listed."""
         for key in keys:
             stored = self._store.jobs.get(key)
             if stored is not None:
-                self._memory(key, stored).looked = True
+                self._memory(key, stored).saw_pods = True
 
-    def leave(self, namespace: str) -> None:
+    def leave_namespace(self, namespace: str) -> None:
         """Notes that a namespace is no longer watched."""
         self._writer.unmarked.pop(namespace, None)
         for key, memory in self._memories.items():
             if key[0] == namespace:
-                memory.looked = False
+                memory.saw_pods = False
 
     def at_rest(self, key: Key) -> bool:
         """Whether the job needs no round until a watch, a list or a timer requests one."""
@@ -229,29 +229,29 @@ class Reconciler:
         """
         stored = self._store.jobs.get(key)
         if stored is None or stored.deleting:
-            self._leave(key)
+            self._forget(key)
             return 0
         memory = self._memory(key, stored)
-        if not memory.looked:
-            await self._look(key, stored)
+        if not memory.saw_pods:
+            await self._read_again(key, stored)
             self._queue.mark(key)
             return 0
         memory.at_rest = False
         try:
             job = self._store.job(stored)
         except ValidationError as error:
-            self._complain(key, stored, error)
+            self._report_unreadable(key, stored, error)
             return 0
         if not job.spec.ours:
-            self._leave(key)
+            self._forget(key)
             return 0
-        self._say_late(key, stored, memory)
-        memory.meets(self._there(stored, job.status))
+        self._record_late_events(key, stored, memory)
+        memory.drop_outdated_refusal(self._situation(stored, job.status))
         snapshot, decision = await self._decision(key, stored, memory)
         memory.at_rest = decision is not None and _at_rest(snapshot, decision)
         if decision is not None:
-            self._queue_up(key, stored, snapshot, decision)
-            await self._heed(key, stored, memory, decision)
+            self._update_line(key, stored, snapshot, decision)
+            await self._apply(key, stored, memory, decision)
         return len(snapshot.pods)
 
     async def _decision(self, key: Key, stored: StoredJob, memory: _Memory) -> tuple[Snapshot, Decision | None]:
@@ -262,15 +262,15 @@ class Reconciler:
         snapshot = self._snapshot(key, stored, memory)
         while (decision := await self._decide(snapshot)).needs:
             if decision.needs.pods:
-                await self._look(key, stored)
+                await self._read_again(key, stored)
                 if self._store.jobs.get(key) is not stored:
                     self._queue.mark(key)
                     return snapshot, None
-            snapshot = await self._answered(key, stored, snapshot, decision.needs)
-        self._listen_no_more(key, snapshot)
+            snapshot = await self._with_answers(key, stored, snapshot, decision.needs)
+        self._stop_asking(key, snapshot)
         return snapshot, decision
 
-    def _queue_up(self, key: Key, stored: StoredJob, snapshot: Snapshot, decision: Decision) -> None:
+    def _update_line(self, key: Key, stored: StoredJob, snapshot: Snapshot, decision: Decision) -> None:
         if decision.in_line is None:
             self._lines.leave(key, snapshot.now)
         else:
@@ -287,90 +287,90 @@ class Reconciler:
         """Lets the engine decide; for many pods in a thread, so that the event loop goes on."""
         if len(snapshot.pods) <= FEW_PODS:
             return decide(snapshot)
-        return await asyncio.get_running_loop().run_in_executor(self._apart, decide, snapshot)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, decide, snapshot)
 
-    async def _heed(self, key: Key, stored: StoredJob, memory: _Memory, decision: Decision) -> None:
+    async def _apply(self, key: Key, stored: StoredJob, memory: _Memory, decision: Decision) -> None:
         if decision.wake_at is not None:
             self._queue.mark_in(key, (decision.wake_at - self._api.now()).total_seconds())
         if decision.empty:
             memory.minor_due = None
             return
-        if decision.can_wait and (wait := memory.wait()) > 0:
+        if decision.can_wait and (wait := memory.minor_wait()) > 0:
             self._queue.mark_in(key, wait)
             return
-        decision = self._in_turn(key, decision)
+        decision = self._limited_to_turn(key, decision)
         if decision.empty:
             return
-        if wait := self._in_vain(stored, memory, decision):
+        if wait := self._wait_without_effect(stored, memory, decision):
             self._queue.mark_in(key, wait)
             return
         self._queue.mark(key)
         if decision.actions and decision.status is None and not memory.current:
             # No status is written before these actions, so nothing has checked yet that they follow from the job's
             # present version.
-            await self._look(key, stored)
+            await self._read_again(key, stored)
             return
         seen = stored.seen
         if decision.status is not None:
             try:
                 written = await self._write(key, stored, decision.status)
             except ApiError:
-                memory.unsaid = _Unsaid(stored.metadata.resource_version, decision.status, decision.events)
+                memory.late_events = _LateEvents(stored.metadata.resource_version, decision.status, decision.events)
                 raise
             if written is None:
                 return
-            memory.unsaid, memory.current = None, True
-            memory.meets(self._there(stored, decision.status))
+            memory.late_events, memory.current = None, True
+            memory.drop_outdated_refusal(self._situation(stored, decision.status))
             seen = written
-            memory.wrote(minor=decision.can_wait)
-        self._announce(key, stored, decision.events)
+            memory.note_written(minor=decision.can_wait)
+        self._record_events(key, stored, decision.events)
         if decision.actions:
             await self._carry_out(key, stored, memory, decision, seen)
 
     async def _carry_out(
         self, key: Key, stored: StoredJob, memory: _Memory, decision: Decision, seen: JobObject
     ) -> None:
-        if len(decision.actions) > MUCH:
+        if len(decision.actions) > LARGE_DECISION:
             self._queue.set_aside(key)
         try:
             await self._writer.carry_out(decision.actions, ref_of(seen))
         except Refused as refused:
             status = decision.status or self._store.job(stored).status
-            memory.refused(refused, self._api.now(), self._there(stored, status))
+            memory.note_refusal(refused, self._api.now(), self._situation(stored, status))
         except ApiError:
-            memory.done = None  # Actions that failed cannot have had an effect.
+            memory.last_actions = None  # Actions that failed cannot have had an effect.
             raise
         else:
-            memory.accepted()
+            memory.note_accepted()
 
-    def _in_vain(self, stored: StoredJob, memory: _Memory, decision: Decision) -> float:
+    def _wait_without_effect(self, stored: StoredJob, memory: _Memory, decision: Decision) -> float:
         """Seconds to wait if the same actions were carried out before without effect; logs when it finds that."""
         if not decision.actions or decision.status is not None or not memory.current:
             return 0.0
-        there = self._there(stored, self._store.job(stored).status)
-        actions = tuple(map(described, decision.actions))
-        wanted = stored.metadata.generation, there, hash(self._store.pods.owned_by(stored.ref)), actions
+        situation = self._situation(stored, self._store.job(stored).status)
+        actions = tuple(map(describe, decision.actions))
+        wanted = stored.metadata.generation, situation, hash(self._store.pods.owned_by(stored.ref)), actions
         refusals_before = memory.refusals
-        message = f"{', '.join(actions[:NAMED])} had no effect; it is tried again later"
-        wait = memory.in_vain(self._api.now(), wanted, message, there)
+        message = f"{', '.join(actions[:NAMED_ACTIONS])} had no effect; it is tried again later"
+        wait = memory.wait_without_effect(self._api.now(), wanted, message, situation)
         if memory.refusals > refusals_before:
             IN_VAIN.inc()
             logger.warning("%s", message, extra=about(stored.ref[:2], stored.uid))
         return wait
 
-    def _in_turn(self, key: Key, decision: Decision) -> Decision:
+    def _limited_to_turn(self, key: Key, decision: Decision) -> Decision:
         """The decision; without creations if it creates many pods and it is another job's turn for that."""
-        many = sum(isinstance(action, CreatePod) for action in decision.actions) > MUCH
+        many = sum(isinstance(action, CreatePod) for action in decision.actions) > LARGE_DECISION
         if not many or self._queue.is_its_turn(key):
             return decision
         return replace(decision, actions=tuple(ending for ending in decision.actions if is_ending(ending)))
 
-    def _there(self, stored: StoredJob, status: DDPJobStatus) -> object:
+    def _situation(self, stored: StoredJob, status: DDPJobStatus) -> object:
         """The state of a job that decides which actions it needs: any change of it makes former refusals worthless.
 
         It holds whether the job is finished, the incarnations of its pods, and the other objects that belong to it.
         """
-        beside = (dict(map(_lasting, cache.owned_by(stored.ref))) for cache in self._store.owned.values())
+        beside = (dict(map(_comparable, cache.owned_by(stored.ref))) for cache in self._store.owned.values())
         return status.finished, status.bookkeeping.incarnations, *beside
 
     def _owned(self, stored: StoredJob) -> Mapping[OwnedKind, tuple[Any, ...]]:
@@ -394,24 +394,24 @@ class Reconciler:
         except ApiError as error:
             if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
                 raise
-            await self._look(key, stored)
+            await self._read_again(key, stored)
             if self._store.jobs.get(key) is stored:
                 raise
             return None
-        self._store.jobs.saw(answer)
+        self._store.jobs.update(answer)
         return answer
 
-    async def _look(self, key: Key, stored: StoredJob) -> None:
+    async def _read_again(self, key: Key, stored: StoredJob) -> None:
         """Reads the job and its pods from the API server rather than from the store."""
         job = await self._api.get(DDPJOBS, *key)
         if job is None:
             self._store.jobs.forget(key, stored.uid)
             return
-        self._store.jobs.saw(job)
+        self._store.jobs.update(job)
         pods, version = await self._api.list(PODS, key[0], f"{Label.JOB_UID}={stored.uid}")
-        await self._store.pods.listed(pods, version, of_owner(stored.ref))
+        await self._store.pods.update_all(pods, version, of_owner(stored.ref))
         memory = self._memory(key, stored)
-        memory.looked = memory.current = True
+        memory.saw_pods = memory.current = True
 
     def _snapshot(self, key: Key, stored: StoredJob, memory: _Memory) -> Snapshot:
         pods, asked = self._store.pods.owned_by(stored.ref), self._supervisors.asked(key, stored.uid)
@@ -435,7 +435,7 @@ class Reconciler:
             queue=queue_of(stored.metadata.labels),
         )
 
-    async def _answered(self, key: Key, stored: StoredJob, snapshot: Snapshot, needs: Needs) -> Snapshot:
+    async def _with_answers(self, key: Key, stored: StoredJob, snapshot: Snapshot, needs: Needs) -> Snapshot:
         """The snapshot with the answers to `needs`, as far as they can be found out.
 
         If pods are needed, they must have been listed again before.
@@ -459,7 +459,7 @@ class Reconciler:
             found = replace(found, scales_up=await adds_a_node(self._api, key[0], needs.scale_up))
         return found
 
-    def _listen_no_more(self, key: Key, snapshot: Snapshot) -> None:
+    def _stop_asking(self, key: Key, snapshot: Snapshot) -> None:
         """Stops asking supervisors that the engine no longer needs.
 
         The last report of rank 0's supervisor is kept until the job is finished.
@@ -471,10 +471,10 @@ class Reconciler:
         if snapshot.answered.witness is None:
             self._witnesses.forget(key)
 
-    def _leave(self, key: Key) -> None:
+    def _forget(self, key: Key) -> None:
         """Forgets a job for which there is nothing more to do."""
         self._memories.pop(key, None)
-        self._store.left(key)
+        self._store.drop_parsed(key)
         self._lines.leave(key, self._api.now())
         self._supervisors.forget(key)
         self._witnesses.forget(key)
@@ -483,28 +483,28 @@ class Reconciler:
     def _memory(self, key: Key, stored: StoredJob) -> _Memory:
         memory = self._memories.get(key)
         if memory is None or memory.uid != stored.uid:
-            memory = self._memories[key] = _Memory(stored.uid, looked=stored.unseen)
+            memory = self._memories[key] = _Memory(stored.uid, saw_pods=stored.is_new)
         return memory
 
-    def _announce(self, key: Key, stored: StoredJob, events: tuple[Event, ...]) -> None:
+    def _record_events(self, key: Key, stored: StoredJob, events: tuple[Event, ...]) -> None:
         for event in events:
             logger.info("%s: %s", event.reason, event.message, extra=about(key, stored.uid))
             self._recorder.record(stored.metadata, event)
 
-    def _say_late(self, key: Key, stored: StoredJob, memory: _Memory) -> None:
+    def _record_late_events(self, key: Key, stored: StoredJob, memory: _Memory) -> None:
         """Records the events of a status write that seemed to fail but took effect."""
-        unsaid = memory.unsaid
-        if unsaid is not None and stored.metadata.resource_version != unsaid.version:
-            memory.unsaid = None
-            if _gist(self._store.job(stored).status) == _gist(unsaid.status):
-                self._announce(key, stored, unsaid.events)
+        late_events = memory.late_events
+        if late_events is not None and stored.metadata.resource_version != late_events.version:
+            memory.late_events = None
+            if _news(self._store.job(stored).status) == _news(late_events.status):
+                self._record_events(key, stored, late_events.events)
 
-    def _complain(self, key: Key, stored: StoredJob, error: ValidationError) -> None:
+    def _report_unreadable(self, key: Key, stored: StoredJob, error: ValidationError) -> None:
         """Reports a job that the API server accepted but the operator cannot read: their versions differ."""
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         message = f"This version of the operator cannot read the job: {where}: {first['msg']}"
-        self._announce(key, stored, (Event(warning=True, reason="Unreadable", message=message),))
+        self._record_events(key, stored, (Event(warning=True, reason="Unreadable", message=message),))
 
 
 def _at_rest(snapshot: Snapshot, decision: Decision) -> bool:
@@ -515,12 +515,12 @@ def _at_rest(snapshot: Snapshot, decision: Decision) -> bool:
     return idle and decision.empty and snapshot.refusal is None and not snapshot.answered
 
 
-def _gist(status: DDPJobStatus) -> tuple[object, ...]:
+def _news(status: DDPJobStatus) -> tuple[object, ...]:
     """The part of a status by which two writes of the same news are equal, whatever their times."""
     return status.attempt, *((condition.type, condition.status, condition.reason) for condition in status.conditions)
 
 
-def _lasting(seen: Any) -> tuple[str, Any]:
+def _comparable(seen: Any) -> tuple[str, Any]:
     """An object's name and content, as far as they show the effect of an action.
 
     A PodGroup counts by its name alone, because its scheduler changes the reason for which it waits.

@@ -78,7 +78,7 @@ class Reflector(Generic[O, T]):
             ApiError: the objects cannot be listed now.
         """
         objects, version = await self._api.list(self._resource, self._namespace, self._labels)
-        await self._cache.listed(objects, version, in_namespace(self._namespace))
+        await self._cache.update_all(objects, version, in_namespace(self._namespace))
         self._version = version
 
     async def run(self) -> None:
@@ -121,5 +121,5 @@ class Reflector(Generic[O, T]):
         if kind == "DELETED":
             self._cache.forget((metadata.namespace, metadata.name), metadata.uid, version)
         elif kind != "BOOKMARK" and not isinstance(seen, Unreadable):
-            self._cache.saw(seen)
+            self._cache.update(seen)
         self._version = version

@@ -40,7 +40,7 @@ class Answer:
     """The answer's ETag, which changes with important news only; empty if the supervisor sends none."""
 
 
-def a_session() -> aiohttp.ClientSession:
+def new_session() -> aiohttp.ClientSession:
     """A session for requests to pods. Each has a new connection, because an address may soon be another pod's."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, force_close=True),

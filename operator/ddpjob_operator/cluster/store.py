@@ -40,11 +40,11 @@ Serves = Callable[[str], bool]
 LATE_SECONDS = 300.0
 """For at least this long the store remembers that an object is gone: no outdated view of it can arrive later."""
 
-AT_A_STRETCH = 250
+OBJECTS_PER_TURN = 250
 """How many objects of a list are stored before other tasks get a turn: this takes some milliseconds."""
-UNDERSTOOD_BYTES = 8 << 20
+PARSED_BYTES = 8 << 20
 """Parsed jobs are kept up to this much JSON in total. As objects they take several times as much memory."""
-UNDERSTOOD_JOBS = 1_000
+PARSED_JOBS = 1_000
 """How many parsed jobs are kept at most. A small job is parsed again in 0.03 ms, but each parsed one has some twenty
 objects that the garbage collector examines: with 10,000 jobs it stopped everything for a sixth of a second."""
 
@@ -73,7 +73,7 @@ class StoredJob:
     @property
     def ref(self) -> JobRef:
         """A reference to the job."""
-        return _itself(self.seen)
+        return _ref_of_job(self.seen)
 
     @property
     def deleting(self) -> bool:
@@ -86,7 +86,7 @@ class StoredJob:
         return str((self.seen.status.read() or {}).get("state", "Pending"))
 
     @property
-    def unseen(self) -> bool:
+    def is_new(self) -> bool:
         """Whether no operator has ever written its status."""
         return bool((self.seen.status.read() or {}).get("observedGeneration", 0) < 1)
 
@@ -95,7 +95,7 @@ class StoredJob:
         """Bytes of its spec and status as JSON."""
         return self.seen.spec.size + self.seen.status.size
 
-    def understood(self) -> DDPJob:
+    def parsed(self) -> DDPJob:
         """The job, parsed for the engine.
 
         Raises:
@@ -115,11 +115,11 @@ class StoredJob:
         )
 
 
-class _Understood:
+class _ParsedJobs:
     """A cache of parsed jobs that drops those whose last round is the longest ago.
 
     A job at rest, such as a suspended or finished one, has no rounds: it is dropped first, and only its packed form
-    stays. The cache holds at most UNDERSTOOD_JOBS, of at most UNDERSTOOD_BYTES unless there is only one.
+    stays. The cache holds at most PARSED_JOBS, of at most PARSED_BYTES unless there is only one.
     """
 
     def __init__(self) -> None:
@@ -134,10 +134,10 @@ class _Understood:
             self._jobs.move_to_end(key)
             return known[1]
         self.forget(key)
-        job = stored.understood()
+        job = stored.parsed()
         self._jobs[key] = stored, job
         self._size += stored.size
-        while len(self._jobs) > 1 and (self._size > UNDERSTOOD_BYTES or len(self._jobs) > UNDERSTOOD_JOBS):
+        while len(self._jobs) > 1 and (self._size > PARSED_BYTES or len(self._jobs) > PARSED_JOBS):
             self.forget(next(iter(self._jobs)))
         return job
 
@@ -210,13 +210,13 @@ class Cache(Generic[O, T]):
 
     def owner_of(self, seen: O) -> JobRef | None:
         """The job to which an object belongs; None if it belongs to no job."""
-        return _itself(seen)
+        return _ref_of_job(seen)
 
     def all(self) -> list[tuple[Key, T]]:
         """All objects with their names."""
         return [(key, entry.value) for key, entry in self._entries.items()]
 
-    def saw(self, seen: O) -> None:
+    def update(self, seen: O) -> None:
         """Stores an object, unless a newer version of it is known, or its deletion.
 
         An answer or a list may arrive after a watch has reported the deletion. An object that cannot be processed is
@@ -261,12 +261,12 @@ class Cache(Generic[O, T]):
         """The keys of the known objects in a namespace or, with None, in all."""
         return [key for key in self._entries if namespace in {None, key[0]}]
 
-    def leave(self, namespace: str) -> None:
+    def drop_namespace(self, namespace: str) -> None:
         """Drops all objects of a namespace. They are not noted as gone, so the next list brings them back."""
         for key in self.keys(namespace):
             self._drop(key)
 
-    async def listed(
+    async def update_all(
         self, objects: Iterable[O | Unreadable], version: int, covers: Callable[[_Entry[T]], bool]
     ) -> None:
         """Stores a whole list of the resource version `version`.
@@ -277,9 +277,9 @@ class Cache(Generic[O, T]):
         listed: set[Key] = set()
         for number, seen in enumerate(objects, start=1):
             if not isinstance(seen, Unreadable):
-                self.saw(seen)
+                self.update(seen)
             listed.add((seen.metadata.namespace, seen.metadata.name))
-            if number % AT_A_STRETCH == 0:
+            if number % OBJECTS_PER_TURN == 0:
                 await asyncio.sleep(0)
         for key, entry in list(self._entries.items()):
             if key not in listed and entry.ref.version <= version and covers(entry):
@@ -349,7 +349,7 @@ class Store:
             kind: Children(reading(kind).kept, kind.named, mark, serves) for kind in OWNED if kind.named
         }
         """The objects that belong to jobs beside their pods, by kind."""
-        self._understood = _Understood()
+        self._parsed = _ParsedJobs()
 
     def job(self, stored: StoredJob) -> DDPJob:
         """A job, parsed for the engine.
@@ -357,17 +357,17 @@ class Store:
         Raises:
             pydantic.ValidationError: this version of the operator cannot parse it.
         """
-        return self._understood.job(stored)
+        return self._parsed.job(stored)
 
-    def left(self, key: Key) -> None:
+    def drop_parsed(self, key: Key) -> None:
         """Drops the parsed form of a job for which there is nothing more to do."""
-        self._understood.forget(key)
+        self._parsed.forget(key)
 
-    def leave(self, namespace: str) -> None:
+    def drop_namespace(self, namespace: str) -> None:
         """Drops all objects of a namespace; in the cluster they are left as they are."""
         caches: list[Cache[Any, Any]] = [self.jobs, self.pods, *self.owned.values()]
         for cache in caches:
-            cache.leave(namespace)
+            cache.drop_namespace(namespace)
 
     def states(self) -> Counter[str]:
         """The number of jobs in each state."""
@@ -375,15 +375,15 @@ class Store:
 
 
 def in_namespace(namespace: str | None) -> Callable[[_Entry[T]], bool]:
-    """For `listed`: the list covers this namespace or, with None, all."""
+    """For `update_all`: the list covers this namespace or, with None, all."""
     return lambda entry: namespace is None or entry.ref.namespace == namespace
 
 
 def of_owner(job: JobRef) -> Callable[[_Entry[T]], bool]:
-    """For `listed`: the list covers the objects of one job."""
+    """For `update_all`: the list covers the objects of one job."""
     return lambda entry: entry.owner == job
 
 
-def _itself(seen: Object) -> JobRef:
+def _ref_of_job(seen: Object) -> JobRef:
     metadata = seen.metadata
     return JobRef(metadata.namespace, metadata.name, metadata.uid)

@@ -15,7 +15,7 @@ from ddpjob_operator.engine import Asked, SupervisorReport, is_news, parse_repor
 
 from .serve.log import about
 from .serve.metrics import STATUS_READS
-from .status_client import UnheardError, a_session, ask, where
+from .status_client import UnheardError, ask, new_session, where
 from .store import Key
 from .workqueue import WorkQueue
 
@@ -89,7 +89,7 @@ class Supervisors:
         self._time = time
         self._supervisors: dict[Key, _Supervisor] = {}
         self._turns = asyncio.Semaphore(OPEN_QUESTIONS)
-        self._session = a_session()
+        self._session = new_session()
 
     def heard(self, key: Key, job_uid: str) -> SupervisorReport | None:
         """The last report about a job, None if there is none."""
@@ -119,7 +119,9 @@ class Supervisors:
         if supervisor is None:
             supervisor = self._supervisors[key] = _Supervisor(job_uid, asked)
         if supervisor.task is None:
-            supervisor.task = asyncio.create_task(self._listen(key, supervisor), name=f"supervisor of {asked.pod}")
+            supervisor.task = asyncio.create_task(
+                self._keep_asking(key, supervisor), name=f"supervisor of {asked.pod}"
+            )
         return supervisor.heard
 
     def forget(self, key: Key) -> None:
@@ -136,17 +138,17 @@ class Supervisors:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._session.close()
 
-    async def _listen(self, key: Key, supervisor: _Supervisor) -> None:
+    async def _keep_asking(self, key: Key, supervisor: _Supervisor) -> None:
         while True:
             pause = LONGEST_RETRY_SECONDS
             try:
-                pause = await self._hear(key, supervisor)
+                pause = await self._ask_once(key, supervisor)
             except Exception:
                 STATUS_READS.labels("bug").inc()
                 logger.exception("this is a bug; again in %.0f s", pause, extra=about(key, supervisor.job_uid))
             await asyncio.sleep(pause)
 
-    async def _hear(self, key: Key, supervisor: _Supervisor) -> float:
+    async def _ask_once(self, key: Key, supervisor: _Supervisor) -> float:
         """Asks once; returns the seconds until the next request."""
         began = _now()
         pod = supervisor.asked.pod

@@ -43,7 +43,7 @@ from .kube.api_client import (
     Resource,
 )
 from .kube.objects import KueueWorkloadObject, Object, read
-from .kueue import changed, with_priority
+from .kueue import patch_for, with_priority
 from .refusals import Refused, is_refused, refusal, refusal_of_pod
 from .store import Cache, Children, Key, O, Store
 
@@ -60,7 +60,7 @@ ENOUGH_FAILURES = 32
 """After this many failures a round creates no more pods. The pods of a gang are alike: a quota that refuses this many
 refuses the next thousands too, and a server that does not answer is better left alone for a while."""
 
-ANOTHER = "metadata.uid: Invalid value"
+UID_MISMATCH = "metadata.uid: Invalid value"
 """Part of the API server's message if a change names the uid of a former object, and the name is another's now."""
 
 UNMARKED = "finished jobs are not marked, all else goes on:"
@@ -79,7 +79,7 @@ class Writer:
         self._store = store
         self._apart = apart
         # Deletions do not wait for creations: another job may be waiting for the resources that a deletion frees.
-        self._making, self._ending = Turns(alone), Turns(alone)
+        self._creations, self._endings = Turns(alone), Turns(alone)
         self.unmarked: dict[str, str] = {}
         """Namespaces in which finished jobs cannot be marked, each with the API server's words."""
 
@@ -95,19 +95,19 @@ class Writer:
             ApiError: the server did not answer, or cannot now; the failed actions are still to do.
             FencedError: this process may no longer write.
         """
-        for turn in range(3):
-            await self._do_all([action for action in actions if _turn(action) == turn], job)
+        for step in range(3):
+            await self._do_all([action for action in actions if _step(action) == step], job)
 
     async def _do_all(self, actions: Sequence[Action], job: Ref) -> None:
         """Carries out all actions at the same time, then raises the gravest failure, if any."""
         rest, failures = iter(enumerate(actions)), dict[int, Exception]()
 
-        async def some() -> None:
+        async def worker() -> None:
             for number, action in rest:
                 if isinstance(action, CreatePod) and len(failures) >= ENOUGH_FAILURES:
                     continue
-                turns = self._ending if is_ending(action) else self._making
-                async with turns.one((job.namespace, job.name)):
+                turns = self._endings if is_ending(action) else self._creations
+                async with turns.take((job.namespace, job.name)):
                     try:
                         await self._do(action, job)
                     except FencedError as error:
@@ -116,11 +116,11 @@ class Writer:
                     except Exception as error:  # noqa: BLE001  It is raised below.
                         failures[number] = error
 
-        await asyncio.gather(*(some() for _ in actions[:ALONE]))
+        await asyncio.gather(*(worker() for _ in actions[:ALONE]))
         if failures:
             # Of equally grave failures that of the first action, whichever failed first in time: otherwise the job's
             # message would change from round to round.
-            raise max((failures[number] for number in sorted(failures)), key=_gravity)
+            raise max((failures[number] for number in sorted(failures)), key=_severity)
 
     async def _do(self, action: Action, job: Ref) -> None:
         namespace, owner = job.namespace, job.job
@@ -128,14 +128,14 @@ class Writer:
             case Create(kind, manifest) if kind is SECRET:
                 await self._create_secret(manifest)
             case Create(kind, manifest):
-                made = await self._prioritized(manifest) if kind is KUEUE_WORKLOAD else manifest
+                made = await self._with_priority(manifest) if kind is KUEUE_WORKLOAD else manifest
                 await self._create(RESOURCES[kind], self._store.owned[kind], made, owner)
             case Patch():
                 await self._change_queued((namespace, action.name), action, owner)
             case Delete(kind, name):
                 await self._delete_known(kind, (namespace, name), owner)
             case CreatePod():
-                await self._create(PODS, self._store.pods, await self._built(action, job), owner)
+                await self._create(PODS, self._store.pods, await self._build_pod(action, job), owner)
             case DeletePod(name, uid, grace):
                 await self._delete(PODS, self._store.pods, (namespace, name), uid, grace)
             case StopPod(name, uid):
@@ -147,13 +147,13 @@ class Writer:
             case DeleteJob():
                 await self._delete_job(job)
 
-    async def _built(self, action: CreatePod, job: Ref) -> Manifest:
+    async def _build_pod(self, action: CreatePod, job: Ref) -> Manifest:
         stored = self._store.jobs.get((job.namespace, job.name))
         if stored is None or stored.size <= LARGE_BYTES:
             return action.build()
         return await asyncio.get_running_loop().run_in_executor(self._apart, action.build)
 
-    async def _prioritized(self, manifest: Manifest) -> Manifest:
+    async def _with_priority(self, manifest: Manifest) -> Manifest:
         try:
             return await with_priority(self._api, manifest)
         except ApiError as error:
@@ -167,13 +167,13 @@ class Writer:
             if uid is not None:
                 cache.forget(key, uid)
             return
-        part, changes = changed(workload, action.change, self._api.now())
+        part, changes = patch_for(workload, action.change, self._api.now())
         version = workload["metadata"]["resourceVersion"]
         try:
             answer = await self._api.patch(WHOLE_KUEUE_WORKLOADS, key[0], f"{key[1]}{part}", version, changes)
         except ApiError as error:
             raise refusal(error) from error
-        cache.saw(read(answer, KueueWorkloadObject))
+        cache.update(read(answer, KueueWorkloadObject))
 
     async def _stop(self, key: Key, uid: str) -> None:
         """Stops a pod by an activeDeadlineSeconds that is over, so that the kubelet ends it but keeps its logs.
@@ -199,7 +199,7 @@ class Writer:
     async def _merge(self, resource: Resource[O], cache: Cache[O, Any], key: Key, uid: str, body: Manifest) -> None:
         """Applies a merge patch to an object; if it no longer exists, the store forgets it."""
         try:
-            cache.saw(await self._api.merge(resource, *key, body))
+            cache.update(await self._api.merge(resource, *key, body))
         except ApiError as error:
             if not _is_gone(error):
                 raise
@@ -235,7 +235,7 @@ class Writer:
         # deleted, the next round would delete it again.
         answer = await self._api.get(DDPJOBS, *key)
         if answer is not None:
-            self._store.jobs.saw(answer)
+            self._store.jobs.update(answer)
         if answer is None or answer.metadata.uid != job.uid:
             self._store.jobs.forget(key, job.uid)
 
@@ -244,15 +244,15 @@ class Writer:
     ) -> None:
         namespace, name, kind = manifest["metadata"]["namespace"], manifest["metadata"]["name"], manifest["kind"]
         try:
-            cache.saw(await self._api.create(resource, namespace, manifest))
+            cache.update(await self._api.create(resource, namespace, manifest))
         except ApiError as error:
             if error.reason == "AlreadyExists":
                 there = await self._api.get(resource, namespace, name)
                 if there is None:
                     return
-                cache.saw(there)
+                cache.update(there)
                 if cache.uid_of((namespace, name), owner) is None:
-                    raise _taken(kind, there, owner) from None
+                    raise _name_taken(kind, there, owner) from None
                 return
             raise (refusal_of_pod(error, manifest) if resource is PODS else refusal(error)) from error
 
@@ -287,16 +287,16 @@ class Writer:
                 raise
             # A conflict usually means that another object has the name by now, which must stay. Only if the object
             # itself still exists was it a failure.
-            if error.status == HTTPStatus.CONFLICT and await self._is_there(resource, key, uid):
+            if error.status == HTTPStatus.CONFLICT and await self._exists(resource, key, uid):
                 raise
             cache.forget(key, uid)
         else:
             if left is not None:
-                cache.saw(left)
+                cache.update(left)
             else:
                 cache.forget(key, uid)
 
-    async def _is_there(self, resource: Resource[O], key: Key, uid: str) -> bool:
+    async def _exists(self, resource: Resource[O], key: Key, uid: str) -> bool:
         """Whether the object still exists; if the store forgot it by mistake, nothing would ever delete it."""
         there = await self._api.get(resource, *key)
         return there is not None and there.metadata.uid == uid
@@ -309,13 +309,13 @@ def is_ending(action: Action) -> bool:
     )
 
 
-def _turn(action: Action) -> int:
+def _step(action: Action) -> int:
     if isinstance(action, LAST):
         return 2
     return 0 if isinstance(action, Create) and action.kind.first else 1
 
 
-def described(action: Action) -> str:
+def describe(action: Action) -> str:
     """An action in words, such as `DeletePod digits-0-x2k4m` or `Create Service digits-x2k4m`."""
     kind = action.kind.kind if isinstance(action, Create | Delete | Patch) else ""
     return " ".join(filter(None, (type(action).__name__, kind, getattr(action, "name", ""))))
@@ -323,10 +323,10 @@ def described(action: Action) -> str:
 
 def _is_gone(error: ApiError) -> bool:
     """Whether the error means that the object to change no longer exists."""
-    return error.status == HTTPStatus.NOT_FOUND or ANOTHER in error.message
+    return error.status == HTTPStatus.NOT_FOUND or UID_MISMATCH in error.message
 
 
-def _taken(kind: str, there: Object, owner: JobRef) -> Refused:
+def _name_taken(kind: str, there: Object, owner: JobRef) -> Refused:
     """The refusal to create an object because another one has its name.
 
     That belongs to somebody else, or is being deleted, or is the job's own with changed labels.
@@ -340,7 +340,7 @@ def _taken(kind: str, there: Object, owner: JobRef) -> Refused:
     return Refused(f"{kind}Taken", f"{subject} {why}: delete it{alternative}")
 
 
-def _gravity(failure: Exception) -> float:
+def _severity(failure: Exception) -> float:
     """The rank of a failure; the highest is reported.
 
     The order from the lowest: refusals, then API errors by the wait that they demand, then all other exceptions.

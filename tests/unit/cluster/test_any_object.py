@@ -91,7 +91,7 @@ def test_an_object_of_any_kind_is_taken_in_or_set_aside(
         if isinstance(seen, NodeObject):
             conversion.node_problem(seen)
         if isinstance(seen, Object) and str(resource) in CACHES:
-            getattr(store, CACHES[str(resource)]).saw(seen)
+            getattr(store, CACHES[str(resource)]).update(seen)
 
     caplog.set_level("CRITICAL", "ddpjob_operator.cluster.kube.api_client")
     holds()

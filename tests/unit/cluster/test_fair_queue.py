@@ -61,7 +61,7 @@ class Hall:
         return len(self._ends.get(job, ()))
 
     async def _write(self, job: Key) -> None:
-        async with self.turns.one(job):
+        async with self.turns.take(job):
             end = asyncio.Event()
             self.begun.append(job)
             self._ends.setdefault(job, []).append(end)

@@ -9,7 +9,7 @@ from ddpjob_operator.api.ownership import name_in_queue
 from ddpjob_operator.cluster.conversion import Ref, kueue_workload_of, queue_of
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
 from ddpjob_operator.cluster.kube.objects import FlavorObject, KueueWorkloadObject, PriorityClassObject, read
-from ddpjob_operator.cluster.kueue import Flavors, changed, told, with_priority
+from ddpjob_operator.cluster.kueue import Flavors, _changed_status, patch_for, with_priority
 from ddpjob_operator.cluster.refusals import Refused
 from ddpjob_operator.cluster.store import Store
 from ddpjob_operator.cluster.writer import Writer
@@ -159,7 +159,7 @@ def test_of_a_status_only_what_is_told_changes() -> None:
         ],
     }
     change = Tell((("Admitted", False, "NoReservation", "none"),), releases=True)
-    after = told(before, change, 3, NOW)
+    after = _changed_status(before, change, 3, NOW)
     assert after == {
         "requeueState": {"count": 1},
         "conditions": [
@@ -171,7 +171,7 @@ def test_of_a_status_only_what_is_told_changes() -> None:
             condition("Evicted", "True", "Preempted"),
         ],
     }
-    assert told(after, Tell(change.conditions), 3, NOW.replace(hour=13)) == after, "it is true since then"
+    assert _changed_status(after, Tell(change.conditions), 3, NOW.replace(hour=13)) == after, "it is true since then"
 
 
 class Server(ApiClient):
@@ -247,7 +247,7 @@ def test_a_priority_class_that_does_not_exist_is_a_refusal_that_says_so() -> Non
 
 def in_the_store() -> Store:
     store = Store(nobody)
-    store.owned[KUEUE_WORKLOAD].saw(read(a_workload(), KueueWorkloadObject))
+    store.owned[KUEUE_WORKLOAD].update(read(a_workload(), KueueWorkloadObject))
     return store
 
 
@@ -276,7 +276,7 @@ def test_it_is_changed_as_it_is_now(action: Any, name: str, paths: list[str]) ->
 def test_one_that_is_elastic_no_more_is_to_have_all_that_it_asks_for() -> None:
     there = a_workload()
     there["spec"]["podSets"][0]["minCount"] = 2
-    part, changes = changed(there, Resize(4, None), NOW)
+    part, changes = patch_for(there, Resize(4, None), NOW)
     assert (part, [(one["op"], one["path"]) for one in changes]) == (
         "",
         [("add", "/spec/podSets/0/count"), ("remove", "/spec/podSets/0/minCount")],

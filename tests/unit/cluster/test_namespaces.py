@@ -60,7 +60,7 @@ class Scene(ApiClient):
 
     def label(self, name: str, version: int) -> None:
         meta = ObjectMeta(name=name, uid=f"uid-{name}", resource_version=str(version))
-        self.namespaces._selected.saw(Object(metadata=meta))
+        self.namespaces._selected.update(Object(metadata=meta))
 
     def unlabel(self, name: str, version: int) -> None:
         self.namespaces._selected.forget(("", name), f"uid-{name}", version)
@@ -171,7 +171,7 @@ def test_a_closed_one_is_looked_at_every_ten_seconds_and_no_other_for_it() -> No
         assert len(times) >= 9
         scene.there.add("green")
         await asyncio.sleep(11)
-        assert (scene.namespaces.serves("green"), scene.namespaces.beside) == (True, "")
+        assert (scene.namespaces.serves("green"), scene.namespaces.problems) == (True, "")
 
     played(play, "blue", "green", missing="green")
 
@@ -181,11 +181,11 @@ def test_one_whose_watch_is_refused_is_closed_and_the_others_go_on() -> None:
         scene.lacking.add("green")
         await asyncio.sleep(100)
         assert scene.namespaces.serves("green"), "nobody has asked"
-        scene.namespaces.doubt()  # As a watch that is refused does.
+        scene.namespaces.check_soon()  # As a watch that is refused does.
         await asyncio.sleep(1)
         assert [scene.namespaces.serves(name) for name in ("blue", "green")] == [True, False]
         assert scene.left == ["green"]
-        assert scene.namespaces.beside.startswith("namespace green: the operator may not ")
+        assert scene.namespaces.problems.startswith("namespace green: the operator may not ")
 
     played(play, "blue", "green")
 
@@ -200,7 +200,7 @@ def test_one_that_is_closed_while_it_is_opened_stays_closed_until_the_next_look(
         scene.there.add("green")
         await asyncio.sleep(11)
         assert (scene.namespaces.serves("green"), scene.entered["green"]) == (False, 1)
-        assert scene.namespaces.beside == "namespace green: a list was refused"
+        assert scene.namespaces.problems == "namespace green: a list was refused"
         await asyncio.sleep(11)
         assert (scene.namespaces.serves("green"), scene.entered["green"]) == (True, 2)
 

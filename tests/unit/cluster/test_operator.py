@@ -179,12 +179,12 @@ def test_a_namespace_that_is_entered_is_read_as_a_whole_and_its_jobs_need_no_oth
         async with AsyncExitStack() as stack:
             stack.push_async_callback(operator._supervisors.close)
             stack.push_async_callback(operator._witnesses.close)
-            await operator._enter("blue")
+            await operator._enter_namespace("blue")
             before = len(operator._store.jobs.all())
             operator._leading = True
-            await operator._enter("blue")
+            await operator._enter_namespace("blue")
             jobs = operator._store.jobs.all()
-        return before, [operator._reconciler._memory(key, stored).looked for key, stored in jobs]
+        return before, [operator._reconciler._memory(key, stored).saw_pods for key, stored in jobs]
 
     assert asyncio.run(play()) == (0, [True]), "one that stands by reads nothing"
 

@@ -35,7 +35,7 @@ class Server(ApiClient):
 
 def granted(api: Server, namespace: str | None = None) -> bool:
     access = OptionalApi(api, Feature.POD_GROUPS)
-    asyncio.run(access.look(namespace))
+    asyncio.run(access.check(namespace))
     return access.granted("team")
 
 
@@ -65,13 +65,13 @@ def test_nothing_is_granted_before_anybody_has_looked() -> None:
 def test_discovery_that_is_forbidden_means_no_and_no_answer_means_nothing() -> None:
     api = Server()
     access = OptionalApi(api, Feature.POD_GROUPS)
-    asyncio.run(access.look(None))
+    asyncio.run(access.check(None))
     api.error = ApiError(0, "NoAnswer", "no answer")
     with pytest.raises(ApiError):
-        asyncio.run(access.look(None))
+        asyncio.run(access.check(None))
     assert access.granted("team")
     api.error = ApiError(403, "Forbidden", "nobody may")
-    asyncio.run(access.look(None))
+    asyncio.run(access.check(None))
     assert not access.granted("team")
 
 
@@ -81,7 +81,7 @@ def test_the_log_says_why_not_and_says_it_again_when_that_changes(caplog: pytest
     with caplog.at_level(logging.INFO):
         for kinds, verbs in ((frozenset(), ALL), (frozenset(), ALL), (BOTH, ()), (BOTH, ALL)):
             api.kinds, api.verbs = frozenset(kinds), verbs
-            asyncio.run(access.look(None))
+            asyncio.run(access.check(None))
     assert caplog.messages == [
         f"PodGroups (all namespaces): {NO_API}",
         "PodGroups (all namespaces): the operator may not get workloads.scheduling.k8s.io in all namespaces",

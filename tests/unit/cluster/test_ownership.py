@@ -89,7 +89,7 @@ def count(manifest: Manifest, kept: Kept) -> int:
     """How many objects the job has once one like this was seen, wherever it came from."""
     store = Store(nobody)
     document = {**manifest, "metadata": {**manifest["metadata"], "uid": "uid", "resourceVersion": "1"}}
-    kept(store).saw(msgspec.convert(document, TYPES.get((manifest["apiVersion"], manifest["kind"]), Object)))
+    kept(store).update(msgspec.convert(document, TYPES.get((manifest["apiVersion"], manifest["kind"]), Object)))
     return len(kept(store).owned_by(job().ref))
 
 

@@ -24,7 +24,7 @@ from ddpjob_operator.cluster.kube.objects import (
     PodGroupObject,
     read,
 )
-from ddpjob_operator.cluster.reconciler import MUCH, Granted, Reconciler, _at_rest, _Memory
+from ddpjob_operator.cluster.reconciler import LARGE_DECISION, Granted, Reconciler, _at_rest, _Memory
 from ddpjob_operator.cluster.refusals import Refused
 from ddpjob_operator.cluster.serve.metrics import IN_VAIN
 from ddpjob_operator.cluster.store import Key, Store, StoredJob
@@ -124,9 +124,9 @@ def test_another_supervisor_is_listened_to_as_long_as_rank_0s_is_silent() -> Non
     for moment in (silent.after(29), silent.after(30), silent.after(40).hears(), silent.after(50).fails(0)):
         snapshot = moment.snapshot
         while needs := decide(snapshot).needs:
-            found = asyncio.run(reconciler._answered(KEY, stored, snapshot, needs))
+            found = asyncio.run(reconciler._with_answers(KEY, stored, snapshot, needs))
             snapshot = replace(moment.snapshot, answered=found.answered)
-        reconciler._listen_no_more(KEY, snapshot)
+        reconciler._stop_asking(KEY, snapshot)
         listens_to.append([asked and asked.pod for asked in (first.whom, others.whom)])
     names = [pod.name for pod in silent.pods]
     assert listens_to == [[names[0], None], names, [names[0], None], [None, None]]
@@ -165,7 +165,7 @@ class Conflicting(ApiClient):
 def written(known: int, there: int) -> bool:
     """Whether a status is written of a job that is known in one version and there in another."""
     store = Store(nobody)
-    store.jobs.saw(a_seen_job(known))
+    store.jobs.update(a_seen_job(known))
     stored = store.jobs.get(KEY)
     assert stored
     api = Conflicting(there)
@@ -204,8 +204,8 @@ class Silent(Conflicting):
 def test_a_supervisor_that_is_asked_already_is_no_question(state: dict[str, Any], needs: bool) -> None:  # noqa: FBT001
     listening: Any = Listening()
     store = Store(nobody)
-    store.jobs.saw(a_seen_job(5))
-    store.pods.saw(a_pod(podIP="10.0.0.1", containerStatuses=trainer(**state)))
+    store.jobs.update(a_seen_job(5))
+    store.pods.update(a_pod(podIP="10.0.0.1", containerStatuses=trainer(**state)))
     stored = store.jobs.get(KEY)
     assert stored
     reconciler = a_reconciler(api=Silent(5), store=store, supervisors=listening, witnesses=listening)
@@ -232,7 +232,7 @@ def test_what_stands_beside_the_pods_is_compared_by_all_that_was_done() -> None:
     def there(*beside: Any) -> object:
         store: Any = SimpleNamespace(owned={POD_GROUP: SimpleNamespace(owned_by=lambda _: beside)})
         stored: Any = SimpleNamespace(ref=DIGITS)
-        return a_reconciler(store=store)._there(stored, DDPJobStatus())
+        return a_reconciler(store=store)._situation(stored, DDPJobStatus())
 
     assert there(place, waiting, "digits-s") == there("digits-s", PodGroup("digits-g"), place)
     assert there(place) != there(replace(place, nodes=3))
@@ -254,9 +254,9 @@ GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 def test_a_round_knows_the_jobs_pod_groups(granted: bool, metadata: Any, expected: Any) -> None:  # noqa: FBT001  A table.
     listening: Any = Listening()
     store = Store(nobody)
-    store.jobs.saw(a_seen_job(5))
-    store.owned[WORKLOAD].saw(a_group(Object, **metadata))
-    store.owned[POD_GROUP].saw(a_group(PodGroupObject, **metadata))
+    store.jobs.update(a_seen_job(5))
+    store.owned[WORKLOAD].update(a_group(Object, **metadata))
+    store.owned[POD_GROUP].update(a_group(PodGroupObject, **metadata))
     stored = store.jobs.get(KEY)
     assert stored
     reconciler = a_reconciler(
@@ -268,7 +268,7 @@ def test_a_round_knows_the_jobs_pod_groups(granted: bool, metadata: Any, expecte
     )
     snapshot = reconciler._snapshot(KEY, stored, reconciler._memory(KEY, stored))
     assert (snapshot.pod_groups, snapshot.owned.get(WORKLOAD)) == expected
-    store.leave("team")
+    store.drop_namespace("team")
     assert not store.owned[POD_GROUP].owned_by(DIGITS) + store.owned[WORKLOAD].owned_by(DIGITS)
 
 
@@ -290,8 +290,8 @@ class Contending:
         listening: Any = Listening()
         self.store, self.queue = Store(nobody), Marked()
         self.older, self.younger = ("a", "older"), ("b", "younger")
-        self.store.jobs.saw(a_job_of(self.older, **older))
-        self.store.jobs.saw(a_job_of(self.younger, NOON + timedelta(seconds=1)))
+        self.store.jobs.update(a_job_of(self.older, **older))
+        self.store.jobs.update(a_job_of(self.younger, NOON + timedelta(seconds=1)))
         self.reconciler = a_reconciler(
             api=api or Silent(5), store=self.store, queue=self.queue, supervisors=listening, witnesses=listening
         )
@@ -300,7 +300,7 @@ class Contending:
         """A round of a job that has these pods has decided so."""
         stored = self.stored(key)
         snapshot: Any = SimpleNamespace(now=NOON, job=self.store.job(stored), pods=pods)
-        self.reconciler._queue_up(key, stored, snapshot, decision)
+        self.reconciler._update_line(key, stored, snapshot, decision)
 
     def stored(self, key: Key) -> StoredJob:
         stored = self.store.jobs.get(key)
@@ -365,7 +365,7 @@ def test_an_autoscaler_is_asked_about_in_the_jobs_namespace() -> None:
     jobs = Contending(Scaling(5))
     key, stored = jobs.younger, jobs.stored(jobs.younger)
     snapshot = jobs.reconciler._snapshot(key, stored, jobs.reconciler._memory(key, stored))
-    found = asyncio.run(jobs.reconciler._answered(key, stored, snapshot, Needs(scale_up="pod-uid")))
+    found = asyncio.run(jobs.reconciler._with_answers(key, stored, snapshot, Needs(scale_up="pod-uid")))
     assert (found.scales_up, found.answered.scale_up) == (True, "pod-uid")
 
 
@@ -382,7 +382,7 @@ def test_nodes_are_asked_for_the_label_that_the_job_names() -> None:
     snapshot, stored = placed.created().placed(0).snapshot, SimpleNamespace(uid=UID, ref=DIGITS)
     needs = decide(snapshot).needs
     reconciler: Any = a_reconciler(api=Labelled())
-    found = asyncio.run(reconciler._answered(KEY, stored, snapshot, needs))
+    found = asyncio.run(reconciler._with_answers(KEY, stored, snapshot, needs))
     assert found.domains == {"node-0": "rack-1"}
 
 
@@ -433,25 +433,25 @@ def test_what_was_refused_of_a_job_says_nothing_about_its_mark_once_it_has_finis
 def is_still_refused(before: DDPJobStatus, then: DDPJobStatus) -> bool:
     """Whether something that was refused while the job had the first status is, once it has the second."""
     store = Store(nobody)
-    store.jobs.saw(a_seen_job(5))
+    store.jobs.update(a_seen_job(5))
     stored = store.jobs.get(KEY)
     assert stored
     reconciler = a_reconciler(api=Obliging(6), store=store)
     memory = reconciler._memory(KEY, stored)
-    memory.refused(Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._there(stored, before))
-    asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=then)))
+    memory.note_refusal(Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._situation(stored, before))
+    asyncio.run(reconciler._apply(KEY, stored, memory, Decision(status=then)))
     return memory.refusal is not None
 
 
 def test_what_is_refused_again_and_again_is_tried_later_each_time() -> None:
-    memory, now, waits = _Memory(UID, looked=True), datetime(2026, 1, 1, tzinfo=UTC), []
+    memory, now, waits = _Memory(UID, saw_pods=True), datetime(2026, 1, 1, tzinfo=UTC), []
     for _ in range(8):
-        memory.refused(Refused("QuotaExceeded", "no"), now, None)
+        memory.note_refusal(Refused("QuotaExceeded", "no"), now, None)
         assert memory.refusal
         waits.append((memory.refusal.retry_at - now).total_seconds())
     assert all(least <= wait <= 1.2 * least for least, wait in zip((1, 2, 4, 8, 16, 30, 30, 30), waits, strict=True))
-    memory.accepted()
-    memory.refused(Refused("QuotaExceeded", "no"), now, None)
+    memory.note_accepted()
+    memory.note_refusal(Refused("QuotaExceeded", "no"), now, None)
     assert memory.refusal
     assert (memory.refusal.retry_at - now).total_seconds() <= 1.2
 
@@ -459,8 +459,8 @@ def test_what_is_refused_again_and_again_is_tried_later_each_time() -> None:
 def test_what_was_refused_of_several_jobs_at_once_is_not_tried_again_at_once() -> None:
     now, moments = datetime(2026, 1, 1, tzinfo=UTC), set[datetime]()
     for _ in range(8):
-        memory = _Memory(UID, looked=True)
-        memory.refused(Refused("QuotaExceeded", "no"), now, None)
+        memory = _Memory(UID, saw_pods=True)
+        memory.note_refusal(Refused("QuotaExceeded", "no"), now, None)
         assert memory.refusal
         moments.add(memory.refusal.retry_at)
     assert len(moments) == 8
@@ -487,7 +487,7 @@ def test_what_goes_with_a_status_that_got_no_answer_is_told_once_it_is_seen_to_b
     left: bool,  # noqa: FBT001  A table.
 ) -> None:
     store, said = Store(nobody), list[str]()
-    store.jobs.saw(a_seen_job(5))
+    store.jobs.update(a_seen_job(5))
     first = store.jobs.get(KEY)
     assert first
     reconciler = a_reconciler(api=Silent(5), store=store, queue=Marked())
@@ -496,14 +496,14 @@ def test_what_goes_with_a_status_that_got_no_answer_is_told_once_it_is_seen_to_b
     memory = reconciler._memory(KEY, first)
     events = (Event(warning=True, reason="Restarting", message="Rank 1 failed"),)
     with pytest.raises(ApiError, match="no answer"):
-        asyncio.run(reconciler._heed(KEY, first, memory, Decision(status=RESTARTS, events=events)))
+        asyncio.run(reconciler._apply(KEY, first, memory, Decision(status=RESTARTS, events=events)))
     assert said == []
-    store.jobs.saw(a_seen_job(version, status))
+    store.jobs.update(a_seen_job(version, status))
     stored = store.jobs.get(KEY)
     assert stored
     for _ in range(2):
-        reconciler._say_late(KEY, stored, memory)
-    assert (said, memory.unsaid is not None) == (told, left)
+        reconciler._record_late_events(KEY, stored, memory)
+    assert (said, memory.late_events is not None) == (told, left)
 
 
 def test_what_changes_nothing_is_done_again_later_each_time_and_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -511,7 +511,7 @@ def test_what_changes_nothing_is_done_again_later_each_time_and_said(caplog: pyt
     api = Obliging(6)
     api.now = lambda: clock[0]  # type: ignore[method-assign]
     store, queue = Store(nobody), Marked()
-    store.jobs.saw(a_seen_job(5))
+    store.jobs.update(a_seen_job(5))
     stored = store.jobs.get(KEY)
     assert stored
     reconciler = a_reconciler(api=api, store=store, queue=queue)
@@ -522,7 +522,7 @@ def test_what_changes_nothing_is_done_again_later_each_time_and_said(caplog: pyt
     async def looks() -> None:
         for _ in range(600):  # A look each 0.1 s, for a minute.
             before = len(queue.marked)
-            await reconciler._heed(KEY, stored, memory, decision)
+            await reconciler._apply(KEY, stored, memory, decision)
             if len(queue.marked) > before:
                 acts.append((clock[0] - datetime(2026, 1, 1, tzinfo=UTC)).total_seconds())
             clock[0] += timedelta(seconds=0.1)
@@ -555,17 +555,17 @@ def test_a_refusal_is_forgotten_where_something_else_is_missing_now(
 ) -> None:
     listening: Any = Listening()
     store = Store(nobody)
-    store.jobs.saw(a_seen_job(5))
-    store.owned[SERVICE].saw(a_service())
+    store.jobs.update(a_seen_job(5))
+    store.owned[SERVICE].update(a_service())
     first = store.jobs.get(KEY)
     assert first
     reconciler = a_reconciler(api=Silent(6), store=store, supervisors=listening, witnesses=listening)
     memory = reconciler._memory(KEY, first)
-    memory.looked = True
-    memory.refused(
-        Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._there(first, store.job(first).status)
+    memory.saw_pods = True
+    memory.note_refusal(
+        Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._situation(first, store.job(first).status)
     )
-    store.jobs.saw(a_seen_job(6, status))
+    store.jobs.update(a_seen_job(6, status))
     if not service:
         store.owned[SERVICE].forget(SERVICE_KEY, "service-uid")
     with pytest.raises(ApiError, match="no answer"):
@@ -584,15 +584,15 @@ def test_a_list_tells_all_of_a_job_that_no_operator_has_looked_at(
 ) -> None:
     store, job = Store(nobody), a_job(nodes=2).snapshot.job.to_document()
     metadata = {"name": KEY[1], "namespace": KEY[0], "uid": UID, "resourceVersion": "5"}
-    store.jobs.saw(read({**job, "metadata": metadata, "status": status}, JobObject))
+    store.jobs.update(read({**job, "metadata": metadata, "status": status}, JobObject))
     stored = store.jobs.get(KEY)
     assert stored
-    assert a_reconciler(store=store)._memory(KEY, stored).looked is looked
+    assert a_reconciler(store=store)._memory(KEY, stored).saw_pods is looked
 
 
 def test_what_was_not_carried_out_had_no_chance_of_an_effect() -> None:
     store, tries, said = Store(nobody), [], IN_VAIN._value.get()
-    store.jobs.saw(a_seen_job(5))
+    store.jobs.update(a_seen_job(5))
     stored = store.jobs.get(KEY)
     assert stored
     api = Obliging(6)
@@ -609,7 +609,7 @@ def test_what_was_not_carried_out_had_no_chance_of_an_effect() -> None:
     for _ in range(3):
         with pytest.raises(ApiError, match="no answer"):
             asyncio.run(
-                reconciler._heed(KEY, stored, memory, Decision(actions=(Delete(NETWORK_POLICY, "digits-x"),)))
+                reconciler._apply(KEY, stored, memory, Decision(actions=(Delete(NETWORK_POLICY, "digits-x"),)))
             )
     assert (len(tries), IN_VAIN._value.get()) == (3, said)
 
@@ -617,42 +617,42 @@ def test_what_was_not_carried_out_had_no_chance_of_an_effect() -> None:
 def test_that_jobs_are_not_marked_is_told_as_long_as_their_namespace_has_any() -> None:
     listening: Any = Listening()
     store = Store(nobody)
-    store.jobs.saw(a_seen_job(5))
+    store.jobs.update(a_seen_job(5))
     stored = store.jobs.get(KEY)
     assert stored
     reconciler = a_reconciler(api=Silent(5), store=store, supervisors=listening, witnesses=listening)
     reconciler._memory(KEY, stored)
     reconciler._writer.unmarked[KEY[0]] = "nobody may"
-    assert reconciler.beside == "namespace team: finished jobs are not marked, all else goes on: nobody may"
+    assert reconciler.problems == "namespace team: finished jobs are not marked, all else goes on: nobody may"
     store.jobs.forget(KEY, stored.uid)
     asyncio.run(reconciler.round(KEY))
-    assert reconciler.beside == ""
+    assert reconciler.problems == ""
 
 
-@pytest.mark.parametrize("pods", [MUCH, MUCH + 1])
+@pytest.mark.parametrize("pods", [LARGE_DECISION, LARGE_DECISION + 1])
 def test_a_round_that_has_much_to_carry_out_keeps_no_other_waiting(pods: int) -> None:
     queue, store = Aside(), Store(nobody)
-    store.jobs.saw(a_seen_job(5))
+    store.jobs.update(a_seen_job(5))
     stored = store.jobs.get(KEY)
     assert stored
     api = Obliging(6)
     reconciler = a_reconciler(api=api, store=store, queue=queue)
     deletions = tuple(DeletePod(f"digits-{rank}", "uid", None) for rank in range(pods))
     memory = reconciler._memory(KEY, stored)
-    asyncio.run(reconciler._heed(KEY, stored, memory, Decision(status=OTHER_PODS, actions=deletions)))
-    assert (api.deleted, queue.aside) == (pods, [KEY] if pods > MUCH else [])
+    asyncio.run(reconciler._apply(KEY, stored, memory, Decision(status=OTHER_PODS, actions=deletions)))
+    assert (api.deleted, queue.aside) == (pods, [KEY] if pods > LARGE_DECISION else [])
 
 
 def test_what_is_to_be_made_waits_for_its_turn_and_what_is_to_end_does_not() -> None:
     queue = WorkQueue()
     reconciler = a_reconciler(queue=queue)
-    much = a_job(nodes=MUCH + 1).decision
+    much = a_job(nodes=LARGE_DECISION + 1).decision
     both = replace(much, actions=(*much.actions, DeletePod("digits-0", "uid", None)))
     assert queue.is_its_turn(("team", "another"))
-    assert reconciler._in_turn(KEY, both).actions == both.actions[-1:]
-    little = a_job(nodes=MUCH).decision
-    assert reconciler._in_turn(KEY, little) is little
-    assert reconciler._in_turn(("others", "digits"), both) is both
+    assert reconciler._limited_to_turn(KEY, both).actions == both.actions[-1:]
+    little = a_job(nodes=LARGE_DECISION).decision
+    assert reconciler._limited_to_turn(KEY, little) is little
+    assert reconciler._limited_to_turn(("others", "digits"), both) is both
 
 
 class Timed(WorkQueue):
@@ -669,7 +669,7 @@ def test_a_job_for_which_only_time_passes_is_looked_at_again_in_time() -> None:
     memory: Any = SimpleNamespace()
     reconciler = a_reconciler(api=api, queue=queue)
     waits = Decision(wake_at=now + timedelta(seconds=30))
-    asyncio.run(reconciler._heed(KEY, nothing, memory, waits))
+    asyncio.run(reconciler._apply(KEY, nothing, memory, waits))
     assert queue.wanted == (KEY, 30)
 
 
@@ -707,12 +707,12 @@ def test_a_look_that_finds_a_job_at_rest_is_remembered() -> None:
     store, api = Store(nobody), SimpleNamespace(read_clock=lambda: a_reading(datetime.now(UTC)))
     suspended = a_job(suspend=True).settled().snapshot.job.to_document()
     suspended["metadata"] = {"name": KEY[1], "namespace": KEY[0], "uid": UID, "resourceVersion": "5"}
-    store.jobs.saw(read(suspended, JobObject))
+    store.jobs.update(read(suspended, JobObject))
     stored = store.jobs.get(KEY)
     assert stored
     listening = Listening()
     reconciler = a_reconciler(api=api, store=store, supervisors=listening, witnesses=listening)
-    reconciler._memory(KEY, stored).looked = True
+    reconciler._memory(KEY, stored).saw_pods = True
     assert not reconciler.at_rest(KEY)
     asyncio.run(reconciler.round(KEY))
     assert reconciler.at_rest(KEY)
@@ -721,7 +721,7 @@ def test_a_look_that_finds_a_job_at_rest_is_remembered() -> None:
 def test_a_job_that_can_no_longer_be_read_is_not_at_rest() -> None:
     store, said = Store(nobody), list[str]()
     unreadable = {"metadata": {"name": KEY[1], "namespace": KEY[0], "uid": UID, "resourceVersion": "5"}, "spec": {}}
-    store.jobs.saw(read(unreadable, JobObject))
+    store.jobs.update(read(unreadable, JobObject))
     stored = store.jobs.get(KEY)
     assert stored
     reconciler = a_reconciler(store=store)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from aiohttp import web
-from ddpjob_operator.cluster.status_client import Answer, UnheardError, a_session, ask
+from ddpjob_operator.cluster.status_client import Answer, UnheardError, ask, new_session
 from ddpjob_operator.engine import LARGEST_ANSWER, Asked
 
 from tests.support import virtual_time
@@ -21,7 +21,7 @@ MEGABYTES = 10 * 2**20
 
 
 async def answer_of(asked: Asked, mark: str = "", wait: float = 0.0) -> Answer:
-    async with asyncio.timeout(A_WHILE), a_session() as session:
+    async with asyncio.timeout(A_WHILE), new_session() as session:
         return await ask(session, asked, mark, wait)
 
 

@@ -78,7 +78,7 @@ def without_version() -> dict[str, Any]:
 def a_store() -> Store:
     """It knows of a pod."""
     store = Store(nobody)
-    store.pods.saw(a_pod())
+    store.pods.update(a_pod())
     return store
 
 
@@ -169,7 +169,7 @@ def test_where_jobs_may_not_be_marked_it_is_said_once_until_they_may(caplog: pyt
 )
 def test_a_finished_job_that_is_gone_by_now_is_forgotten_and_not_marked(error: ApiError) -> None:
     store = Store(nobody)
-    store.jobs.saw(a_job_object())
+    store.jobs.update(a_job_object())
     asyncio.run(a_writer(Unmarked(error), store).carry_out((MARK,), JOB))
     assert store.jobs.get(("team", "digits")) is None
 
@@ -255,9 +255,9 @@ def test_a_network_policy_that_a_finalizer_keeps_counts_as_gone_and_a_new_one_wa
     store = Store(nobody)
     going = {**policy["metadata"], "resourceVersion": "2", "deletionTimestamp": "2026-01-01T00:00:00Z"}
     api = Taken({**policy, "metadata": going})
-    store.owned[NETWORK_POLICY].saw(read(policy))
+    store.owned[NETWORK_POLICY].update(read(policy))
     asyncio.run(a_writer(api, store).carry_out((Delete(NETWORK_POLICY, name),), JOB))
-    store.owned[NETWORK_POLICY].saw(read(policy))
+    store.owned[NETWORK_POLICY].update(read(policy))
     assert not store.owned[NETWORK_POLICY].owned_by(DIGITS), "an older view brings it back"
     with pytest.raises(Refused) as refused:
         asyncio.run(a_writer(api, store).carry_out((creation,), JOB))
@@ -333,7 +333,7 @@ def test_somebody_elses_pod_group_of_that_name_is_left_alone_and_said() -> None:
 
 def test_a_pod_group_that_its_pods_keep_is_known_to_be_going() -> None:
     store, name = Store(nobody), a_pod_group()["metadata"]["name"]
-    store.owned[POD_GROUP].saw(as_kept(a_pod_group(), PodGroupObject))
+    store.owned[POD_GROUP].update(as_kept(a_pod_group(), PodGroupObject))
     going = a_pod_group(2, deletionTimestamp="2026-01-01T00:00:00Z")
     asyncio.run(a_writer(Answering(going), store).carry_out((Delete(POD_GROUP, name),), JOB))
     assert [(group.name, group.deleting) for group in store.owned[POD_GROUP].owned_by(DIGITS)] == [(name, True)]
@@ -434,7 +434,7 @@ class Forbidding(Answering):
 )
 def test_a_pod_that_may_not_be_told_to_stop_is_deleted(why: ApiError) -> None:
     store, pod, ending = Store(nobody), a_pod(), a_manifest(version=2)
-    store.pods.saw(pod)
+    store.pods.update(pod)
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     stop = StopPod(pod.metadata.name, pod.metadata.uid)
     asyncio.run(a_writer(Forbidding(ending, why), store).carry_out((stop,), JOB))
@@ -637,7 +637,7 @@ def a_seen_job(uid: str = UID, version: int = 1) -> JobObject:
 )
 def test_a_job_that_was_deleted_is_known_as_long_as_it_is_there(now: JobObject | None) -> None:
     store = Store(nobody)
-    store.jobs.saw(a_seen_job())
+    store.jobs.update(a_seen_job())
     asyncio.run(a_writer(Keeper(now), store).carry_out((DeleteJob(),), JOB))
     known = store.jobs.get(("team", "digits"))
     assert (known and known.uid) == (now and now.metadata.uid)

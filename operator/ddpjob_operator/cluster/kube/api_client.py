@@ -20,7 +20,7 @@ from ddpjob_operator.cluster.serve.metrics import API_REQUESTS, UNREADABLE
 from ddpjob_operator.engine import KUEUE_API, Manifest, document_of
 
 from .clock import Reading
-from .connection import Check, Connection
+from .connection import Connection, Fence
 from .objects import (
     Change,
     EventObject,
@@ -308,7 +308,7 @@ class ApiClient:
         return status
 
     async def _change(self, *what: Any, **more: Any) -> bytes:
-        return await self._request(*what, check=self._fence, **more)
+        return await self._request(*what, fence=self._fence, **more)
 
     def _fence(self) -> None:
         if not self._may_write():
@@ -328,13 +328,13 @@ class ApiClient:
         body: Any = None,
         query: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
-        check: Check = lambda: None,
+        fence: Fence = lambda: None,
     ) -> bytes:
         data = None if body is None else _ENCODER.encode(body)
         headers = {"Content-Type": "application/json", **(headers or {})}
         try:
             status, content, retry_after = await self._connection.send(
-                method, path, data, check, params=query, headers=headers
+                method, path, data, fence, params=query, headers=headers
             )
         except (aiohttp.ClientError, TimeoutError) as error:
             API_REQUESTS.labels(method, plural, "none").inc()

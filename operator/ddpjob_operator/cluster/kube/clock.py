@@ -71,12 +71,12 @@ class _Server:
     connections: dict[Hashable, float] = field(default_factory=dict)
     """When the last answer came, by connection."""
 
-    def may_have_said(self, said: datetime, asked: float, heard: float) -> bool:
+    def fits(self, said: datetime, asked: float, heard: float) -> bool:
         """Whether the date `said` fits this clock at any moment between request (`asked`) and answer (`heard`)."""
         first, last = self.zero + timedelta(seconds=asked), self.zero + timedelta(seconds=heard)
         return first - A_SECOND - TOLERANCE <= said <= last + TOLERANCE
 
-    def hears(self, connection: Hashable, heard: float) -> None:
+    def note_answer(self, connection: Hashable, heard: float) -> None:
         """Notes an answer that came by this connection."""
         if connection not in self.connections and len(self.connections) >= MANY_CONNECTIONS:
             self.connections = {known: at for known, at in self.connections.items() if heard - at <= VOTING_SECONDS}
@@ -116,7 +116,7 @@ class Clock:
             settles_at=believed.zero + timedelta(seconds=settled),
         )
 
-    def hears(self, date: str | None, asked: float, connection: Hashable = None) -> None:
+    def note_date(self, date: str | None, asked: float, connection: Hashable = None) -> None:
         """Notes the Date header of an answer that has just arrived by a connection.
 
         `asked`: what the steady clock showed when the request was sent. The date lies between then and now.
@@ -124,19 +124,19 @@ class Clock:
         server_time, heard = _read(date or ""), steady()
         if server_time is None:
             return
-        server = self._of(server_time, asked, heard)
-        server.hears(connection, heard)
+        server = self._server_of(server_time, asked, heard)
+        server.note_answer(connection, heard)
         if server is not self._believed and self._trust(server, heard) > self._trust(self._believed, heard):
-            self._believe(server)
+            self._switch_to(server)
 
-    def _of(self, said: datetime, asked: float, heard: float) -> _Server:
+    def _server_of(self, said: datetime, asked: float, heard: float) -> _Server:
         """The known server whose clock fits a date, or a new one."""
         known = (self._believed, *self._others)
-        server = next((other for other in known if other.may_have_said(said, asked, heard)), None)
+        server = next((other for other in known if other.fits(said, asked, heard)), None)
         if server is not None:
             return server
         server = _Server(said + A_SECOND / 2 - timedelta(seconds=heard), heard, heard)
-        self._warn_of(server, heard)
+        self._warn_about(server, heard)
         recent = sorted(
             (other for other in self._others if heard - other.last <= KEPT_SECONDS), key=lambda other: other.last
         )
@@ -153,7 +153,7 @@ class Clock:
         )
         return server.votes(heard) + own, own
 
-    def _believe(self, server: _Server) -> None:
+    def _switch_to(self, server: _Server) -> None:
         former, self._believed = self._believed, server
         self._others = [other for other in (former, *self._others) if other is not server and other.connections]
         if abs(server.zero - former.zero) <= SLEW:
@@ -162,7 +162,7 @@ class Clock:
             seconds = (server.zero - former.zero).total_seconds()
             logger.warning("the time is set by %+.0f s, to that of the API server", seconds)
 
-    def _warn_of(self, server: _Server, heard: float) -> None:
+    def _warn_about(self, server: _Server, heard: float) -> None:
         """Logs that the servers' clocks differ, at most once in KEPT_SECONDS."""
         apart = server.zero - self._believed.zero
         if not self._believed.connections or abs(apart) <= SLEW or heard - self._warned < KEPT_SECONDS:

@@ -36,10 +36,10 @@ def credentials() -> kopf.ConnectionInfo:
     Raises:
         NoClusterError: there is neither, or the kubeconfig cannot be used.
     """
-    return _of_the_pod() or _of_the_kubeconfig()
+    return _pod_credentials() or _kubeconfig_credentials()
 
 
-def _of_the_pod() -> kopf.ConnectionInfo | None:
+def _pod_credentials() -> kopf.ConnectionInfo | None:
     """The service account of this pod, None if there is none.
 
     The server's address comes from the environment, as for every client: a pod may be without the cluster's DNS.
@@ -51,7 +51,7 @@ def _of_the_pod() -> kopf.ConnectionInfo | None:
     return replace(info, server=f"https://{f'[{host}]' if ':' in host else host}:{port}")
 
 
-def _of_the_kubeconfig() -> kopf.ConnectionInfo:
+def _kubeconfig_credentials() -> kopf.ConnectionInfo:
     try:
         info = kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())
     except KeyError as error:
@@ -82,7 +82,8 @@ def _ssl_context(info: kopf.ConnectionInfo) -> ssl.SSLContext:
         raise NoClusterError(f"The certificates cannot be read ({files or 'given as data'}): {error}") from error
 
 
-Check = Callable[[], None]
+Fence = Callable[[], None]
+"""Raises an exception if a request must not be sent, because this process may no longer write."""
 
 
 class Connection:
@@ -109,23 +110,23 @@ class Connection:
         return self._info.server
 
     async def send(
-        self, method: str, path: str, data: bytes | None, check: Check, **more: Any
+        self, method: str, path: str, data: bytes | None, fence: Fence, **more: Any
     ) -> tuple[int, bytes, str | None]:
         """Sends a request; returns the response's status, its body and its Retry-After.
 
-        `check` is called first, and again right before a body is sent. An exception that it raises ends the request;
+        `fence` is called first, and again right before a body is sent. An exception that it raises ends the request;
         that of the second call arrives as a ClientError.
 
         Raises:
             aiohttp.ClientError, TimeoutError: there was no response.
         """
-        check()
+        fence()
         for _ in range(2):
-            body = None if data is None else _Body(data, check)
+            body = None if data is None else _Body(data, fence)
             answer = await self._send(method, path, data=body, **more)
             if answer[0] != HTTPStatus.UNAUTHORIZED:
                 break
-            self._renew()
+            self._renew_credentials()
         return answer
 
     @asynccontextmanager
@@ -142,9 +143,9 @@ class Connection:
             async with self._session.get(
                 path.lstrip("/"), params=query, headers=headers, timeout=timeout, read_bufsize=STREAM_BYTES
             ) as response:
-                self._hear(response, asked)
+                self._note_date(response, asked)
                 if again and response.status == HTTPStatus.UNAUTHORIZED:
-                    self._renew()
+                    self._renew_credentials()
                     continue
                 yield response
                 return
@@ -153,7 +154,7 @@ class Connection:
         """Closes the session."""
         await self._session.close()
 
-    def _renew(self) -> None:
+    def _renew_credentials(self) -> None:
         """Reads the credentials again; keeps the old ones if the kubeconfig cannot be read, or is being written."""
         with suppress(NoClusterError):
             self._info = credentials()
@@ -162,38 +163,38 @@ class Connection:
         headers = {**self._info.as_http_headers(), **more.pop("headers", {})}
         asked = steady()
         async with self._session.request(method, path.lstrip("/"), headers=headers, **more) as response:
-            self._hear(response, asked)
+            self._note_date(response, asked)
             return response.status, await response.read(), response.headers.get("Retry-After")
 
-    def _hear(self, response: aiohttp.ClientResponse, asked: float) -> None:
-        connection = response.came_by if isinstance(response, _Response) else None
-        self.clock.hears(response.headers.get("Date"), asked, connection)
+    def _note_date(self, response: aiohttp.ClientResponse, asked: float) -> None:
+        connection = response.local_address if isinstance(response, _Response) else None
+        self.clock.note_date(response.headers.get("Date"), asked, connection)
 
 
 class _Response(aiohttp.ClientResponse):
     """A response that keeps the address of its connection, which aiohttp drops once the response was read."""
 
-    came_by: object = None
+    local_address: object = None
     """The local address of the connection."""
 
     async def start(self, connection: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         """Reads the status and the headers."""
         if connection.transport is not None:
-            self.came_by = connection.transport.get_extra_info("sockname")
+            self.local_address = connection.transport.get_extra_info("sockname")
         return await super().start(connection)
 
 
 class _Body(aiohttp.BytesPayload):
-    """A request's body that calls `check` right before it is sent; aiohttp sends the headers together with it.
+    """A request's body that calls `fence` right before it is sent; aiohttp sends the headers together with it.
 
     An earlier check would not do: between the check and the sending the process may be stopped, and resumed much
     later.
     """
 
-    def __init__(self, content: bytes, check: Check) -> None:
+    def __init__(self, content: bytes, fence: Fence) -> None:
         super().__init__(content)
-        self._check = check
+        self._fence = fence
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        self._check()
+        self._fence()
         await super().write_with_length(writer, content_length)

@@ -112,10 +112,10 @@ class LeaderElector:
         """Takes or renews the Lease as it was read, None if there was none; False if somebody else wrote first."""
         try:
             if lease is None:
-                self._held = await self._api.create(LEASES, self._namespace, self._fresh())
+                self._held = await self._api.create(LEASES, self._namespace, self._new_lease())
             else:
                 spec = lease["spec"]
-                changed = {} if spec.get("holderIdentity") == self._identity else self._taking(spec)
+                changed = {} if spec.get("holderIdentity") == self._identity else self._holder(spec)
                 body = {**lease, "spec": {**spec, **changed, "renewTime": _now()}}
                 self._held = await self._api.replace(LEASES, self._namespace, self._name, body)
         except ApiError as error:
@@ -138,15 +138,15 @@ class LeaderElector:
         others = self._seen is not None and self._seen[0]
         return not others or steady() >= self._seen_at + LEASE_SECONDS
 
-    def _fresh(self) -> Manifest:
+    def _new_lease(self) -> Manifest:
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": self._name, "namespace": self._namespace},
-            "spec": {**self._taking({}), "renewTime": _now()},
+            "spec": {**self._holder({}), "renewTime": _now()},
         }
 
-    def _taking(self, spec: dict[str, Any]) -> dict[str, Any]:
+    def _holder(self, spec: dict[str, Any]) -> dict[str, Any]:
         return {
             "holderIdentity": self._identity,
             "leaseDurationSeconds": int(LEASE_SECONDS),

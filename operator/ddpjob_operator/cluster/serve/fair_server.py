@@ -9,11 +9,11 @@ from typing import Any
 
 from aiohttp import web
 
-SILENT, HEARD = 256, 64
+WITHOUT_REQUEST, WITH_REQUEST = 256, 64
 """How many connections a port may have that have sent no request yet, and how many that have sent one."""
 BACKLOG = 128
-"""How many connections may wait in the kernel: fewer than SILENT, because otherwise a connection could be closed
-before its request is read."""
+"""How many connections may wait in the kernel: fewer than WITHOUT_REQUEST, because otherwise a connection could be
+closed before its request is read."""
 LINE_BYTES = 4096
 """The limit of the request line and of each header: the header with a service account's token has 1 to 2 KiB."""
 CLOSING_SECONDS = 1.0
@@ -21,24 +21,24 @@ CLOSING_SECONDS = 1.0
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-class _Places:
+class _Connections:
     """A limited number of connections. If there are too many, the host with the most loses its oldest."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._of_host: dict[str, dict[asyncio.Transport, None]] = {}
 
-    def enter(self, host: str, one: asyncio.Transport) -> None:
-        self._of_host.setdefault(host, {})[one] = None
+    def add(self, host: str, transport: asyncio.Transport) -> None:
+        self._of_host.setdefault(host, {})[transport] = None
         if sum(map(len, self._of_host.values())) > self._most:
             busiest = max(self._of_host, key=lambda each: len(self._of_host[each]))
             oldest = next(iter(self._of_host[busiest]))
-            self.leave(busiest, oldest)
+            self.remove(busiest, oldest)
             oldest.abort()  # `close` would first wait until the client has read the pending answer.
 
-    def leave(self, host: str, one: asyncio.Transport) -> None:
+    def remove(self, host: str, transport: asyncio.Transport) -> None:
         of_host = self._of_host.get(host, {})
-        of_host.pop(one, None)
+        of_host.pop(transport, None)
         if not of_host:
             self._of_host.pop(host, None)
 
@@ -49,7 +49,7 @@ class FairServer(web.Server):
     def __init__(self, answer: Answer, idle_seconds: float) -> None:
         """`idle_seconds`: how long a connection may stay without a request before it is closed."""
         super().__init__(
-            self._attend,
+            self._handle,
             access_log=None,
             handler_cancellation=True,  # A request whose client has disconnected is not worked on.
             keepalive_timeout=idle_seconds,
@@ -57,8 +57,8 @@ class FairServer(web.Server):
             max_field_size=LINE_BYTES,
         )
         self._answer = answer
-        self._silent, self._heard = _Places(SILENT), _Places(HEARD)
-        self._of: dict[web.RequestHandler, tuple[str, asyncio.Transport]] = {}
+        self._without_request, self._with_request = _Connections(WITHOUT_REQUEST), _Connections(WITH_REQUEST)
+        self._clients: dict[web.RequestHandler, tuple[str, asyncio.Transport]] = {}
         self._listening: asyncio.Server | None = None
 
     async def listen(self, port: int) -> int:
@@ -83,32 +83,32 @@ class FairServer(web.Server):
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         """Counts a new connection, as one that has sent no request yet."""
         super().connection_made(handler, transport)
-        self._of[handler] = str((transport.get_extra_info("peername") or ("",))[0]), transport
-        self._silent.enter(*self._of[handler])
+        self._clients[handler] = str((transport.get_extra_info("peername") or ("",))[0]), transport
+        self._without_request.add(*self._clients[handler])
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         """Stops counting a connection."""
         super().connection_lost(handler, exc)
-        self._leave(*self._of.pop(handler))
+        self._remove(*self._clients.pop(handler))
 
-    async def _attend(self, request: web.BaseRequest) -> web.StreamResponse:
-        if connection := self._of.get(request.protocol):
-            self._leave(*connection)
-            self._heard.enter(*connection)
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if connection := self._clients.get(request.protocol):
+            self._remove(*connection)
+            self._with_request.add(*connection)
         return await self._answer(request)
 
-    def _leave(self, host: str, one: asyncio.Transport) -> None:
-        self._silent.leave(host, one)
-        self._heard.leave(host, one)
+    def _remove(self, host: str, transport: asyncio.Transport) -> None:
+        self._without_request.remove(host, transport)
+        self._with_request.remove(host, transport)
 
 
-def take_all_files() -> None:
+def raise_open_files_limit() -> None:
     """Raises the process's limit on open files to the hard limit; the usual 1024 is only for users of select()."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # Some systems report a hard limit that they do not grant.
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def text(said: str, status: int = 200, **headers: Any) -> web.Response:
+def text(content: str, status: int = 200, **headers: Any) -> web.Response:
     """A plain-text answer of one or more lines."""
-    return web.Response(text=f"{said}\n", status=status, headers=headers)
+    return web.Response(text=f"{content}\n", status=status, headers=headers)

@@ -20,13 +20,13 @@ def set_up(kind: Format, level: str) -> None:
     """Sends the log to standard error; of kopf only errors, because `job_watch` logs each restart of kopf."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if kind == "json" else _Text())
-    handler.addFilter(_without_the_server_s_words_traced)
+    handler.addFilter(_shorten_server_errors)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("kopf").setLevel(logging.ERROR)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
 
 
-def _without_the_server_s_words_traced(record: logging.LogRecord) -> bool:
+def _shorten_server_errors(record: logging.LogRecord) -> bool:
     """Replaces kopf's traceback of an API server's error, or of an incomplete answer, by one line: it is no bug."""
     error = record.exc_info[1] if record.exc_info else None
     known = ("API", "WatchingError", "JSONDecodeError")

@@ -15,7 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from .fair_server import FairServer, text
 from .metrics import JOBS, REGISTRY
 
-Question = Callable[[], str]
+Problem = Callable[[], str]
 """Returns the lines of a problem; empty if there is none."""
 
 Access = Callable[[str], Awaitable[HTTPStatus]]
@@ -40,14 +40,14 @@ async def serve(
     stack: AsyncExitStack,
     ports: tuple[int, int],
     *,
-    ready: Question,
-    beside: Question,
+    ready: Problem,
+    problems: Problem,
     states: Callable[[], Mapping[str, int]],
     access: Access | None = None,
 ) -> tuple[int, int]:
     """Serves until the stack is closed: all pages on the first port, only those for probes on the second.
 
-    Port 0 takes a free port. `ready` returns why the operator is not ready, and `beside` which problems it has
+    Port 0 takes a free port. `ready` returns why the operator is not ready, and `problems` which problems it has
     although it is ready; `states` counts the jobs in each state; `access`, if given, checks who may read the metrics.
     Returns the ports.
 
@@ -62,7 +62,7 @@ async def serve(
 
     async def readyz(_: web.BaseRequest) -> web.Response:
         not_ready = ready()
-        return text("\n".join(filter(None, (not_ready or "ok", beside()))), 503 if not_ready else 200)
+        return text("\n".join(filter(None, (not_ready or "ok", problems()))), 503 if not_ready else 200)
 
     async def metrics(request: web.BaseRequest) -> web.Response:
         if access is not None and (status := await access(_token(request))) is not HTTPStatus.OK:

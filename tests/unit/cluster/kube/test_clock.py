@@ -37,7 +37,7 @@ def dated(moment: datetime) -> str:
 def test_it_goes_by_a_server_whose_clock_differs(error: timedelta) -> None:
     clock = Clock()
     asked = clock.now()
-    clock.hears(dated(asked + error), module.steady())
+    clock.note_date(dated(asked + error), module.steady())
     assert abs(clock.now() - asked - error) <= CLOSE
 
 
@@ -45,14 +45,14 @@ def test_it_goes_by_a_server_whose_clock_differs(error: timedelta) -> None:
 def test_an_answer_without_a_date_changes_nothing(date: str | None) -> None:
     clock = Clock()
     asked = clock.now()
-    clock.hears(date, module.steady())
+    clock.note_date(date, module.steady())
     assert timedelta(0) <= clock.now() - asked <= CLOSE
 
 
 def test_an_answer_that_was_long_on_its_way_changes_nothing() -> None:
     clock = Clock()
     now = clock.now()
-    clock.hears(dated(now - 20 * SECOND), asked=module.steady() - 30)
+    clock.note_date(dated(now - 20 * SECOND), asked=module.steady() - 30)
     assert timedelta(0) <= clock.now() - now <= CLOSE
     assert clock.read().earliest == pytest.approx(clock.now(), abs=CLOSE)
 
@@ -107,7 +107,7 @@ DATES = st.one_of(
 @given(DATES)
 def test_no_date_can_stop_it(date: str) -> None:
     clock = Clock(SETTLING)
-    clock.hears(date, module.steady())
+    clock.note_date(date, module.steady())
     said = clock.read()
     assert said.earliest <= said.now
     assert said.now + timedelta(days=36_500) > said.settles_at, "there is room to count on"
@@ -125,7 +125,7 @@ def test_no_date_can_stop_it(date: str) -> None:
 def test_a_date_of_an_impossible_year_is_none(date: str) -> None:
     clock = Clock()
     now = clock.now()
-    clock.hears(date, module.steady())
+    clock.note_date(date, module.steady())
     assert timedelta(0) <= clock.now() - now <= CLOSE
 
 
@@ -144,7 +144,7 @@ class Time:
     def hear(self, error: timedelta, *connections: str) -> None:
         """These connections answer at once, from servers whose clocks are wrong by so much."""
         for connection in connections:
-            self.clock.hears(dated(self.true() + error), module.steady(), connection)
+            self.clock.note_date(dated(self.true() + error), module.steady(), connection)
 
     def error(self) -> timedelta:
         """By how much the time is wrong."""

@@ -15,7 +15,7 @@ from ddpjob_operator.cluster import metrics_access
 from ddpjob_operator.cluster.kube.api_client import ApiError
 from ddpjob_operator.cluster.metrics_access import MetricsAccess
 from ddpjob_operator.cluster.serve import fair_server, web
-from ddpjob_operator.cluster.serve.fair_server import HEARD, SILENT, take_all_files
+from ddpjob_operator.cluster.serve.fair_server import WITH_REQUEST, WITHOUT_REQUEST, raise_open_files_limit
 from ddpjob_operator.cluster.serve.web import Access, serve
 
 from tests.support.files import many_files, open_files
@@ -41,7 +41,7 @@ def _many_files() -> Iterator[None]:
 async def pages(access: Access | None = None) -> AsyncIterator[tuple[int, int]]:
     async with AsyncExitStack() as stack, asyncio.timeout(patience(DEADLINE_SECONDS)):
         yield await serve(
-            stack, (0, 0), ready=lambda: "", beside=lambda: "beside", states=lambda: {"Running": 1}, access=access
+            stack, (0, 0), ready=lambda: "", problems=lambda: "beside", states=lambda: {"Running": 1}, access=access
         )
 
 
@@ -73,7 +73,7 @@ def test_whoever_holds_many_connections_keeps_no_other_host_out(words: bytes) ->
     async def test() -> None:
         async with pages() as ports, AsyncExitStack() as stack:
             for port in ports:
-                for _ in range(SILENT + HEARD):
+                for _ in range(WITHOUT_REQUEST + WITH_REQUEST):
                     (there,) = hold(stack, port, 1)
                     there.sendall(words)
                     await asyncio.sleep(0)
@@ -89,7 +89,7 @@ def test_many_hosts_that_say_nothing_keep_nobody_out() -> None:
             url = f"http://127.0.0.1:{port}/healthz"
             async with client.get(url) as answer:
                 await answer.read()
-            for number in range(SILENT + 10):
+            for number in range(WITHOUT_REQUEST + 10):
                 there = socket.socket()
                 stack.callback(there.close)
                 there.bind((f"127.0.{1 + number // 250}.{1 + number % 250}", 0))
@@ -106,7 +106,7 @@ def test_many_hosts_that_say_nothing_keep_nobody_out() -> None:
 def test_whoever_does_not_read_what_they_asked_for_holds_no_more_places_than_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fair_server, "HEARD", 4)
+    monkeypatch.setattr(fair_server, "WITH_REQUEST", 4)
     monkeypatch.setattr(web, "generate_latest", lambda _: b"x" * LONG)
 
     async def test() -> None:
@@ -148,7 +148,7 @@ def test_the_limit_on_open_files_is_raised_as_far_as_it_may_be() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, hard), hard))
     try:
-        take_all_files()
+        raise_open_files_limit()
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -259,6 +259,6 @@ def test_strangers_with_made_up_tokens_take_little_of_the_api_servers_time_and_h
         assert await access("prometheus") is HTTPStatus.OK
         assert await last is HTTPStatus.FORBIDDEN
         assert [await one for one in strangers] == [HTTPStatus.UNAUTHORIZED] * 100
-        assert len(access._known) == 3
+        assert len(access._answers) == 3
 
     asyncio.run(test())
