@@ -122,7 +122,7 @@ def test_a_selector_that_is_none_ends_it_with_the_server_s_words(api: Plant) -> 
     flags = ("--no-leader-elect", "--namespace-selector=team in blue")
     with an_operator(api, *flags, forked=True, until_ready=False) as operator:
         assert operator.ended() == 1
-        assert "refuses us: unable to parse requirement" in operator.log.splitlines()[-1]
+        assert "refuses the operator's requests: unable to parse requirement" in operator.log.splitlines()[-1]
 
 
 def test_namespaces_are_followed_while_they_get_and_lose_the_label_that_is_selected(api: Plant) -> None:
@@ -142,7 +142,7 @@ def test_namespaces_are_followed_while_they_get_and_lose_the_label_that_is_selec
         assert (watched(operator, blue), watched(operator, green)) == (1, 1)
 
         label(green, None)
-        operator.wait_for(f"namespace {green.namespace} is not selected any more")
+        operator.wait_for(f"namespace {green.namespace} is no longer selected")
         pods = green.pods("before")
         green.delete("pods", pods[0]["metadata"]["name"])
         green.apply(a_job("late"))

@@ -85,7 +85,7 @@ def test_told_to_stop_the_operator_finishes_its_work_and_gives_the_lease_back(te
         assert operator.stop() == 0
         print(f"stopped within {time.monotonic() - begun:.2f} s")
         assert time.monotonic() - begun < patience(15), "5 s are promised"
-        assert "not all was finished" not in operator.log
+        assert "stopped before everything was finished" not in operator.log
         assert holder(team) == ""
     for number in range(6):
         ranks = [rank for job, rank, _ in places(team) if job == f"digits-{number}"]
@@ -150,7 +150,7 @@ def test_without_rights_the_operator_says_which_and_ends(team: Team) -> None:
     with team.operator(kubeconfig=nobody, until_ready=False) as operator:
         assert operator.ended() == 1
         last = operator.log.splitlines()[-1]
-        assert last.startswith("ddpjob-operator: The operator may not do what it must: ")
+        assert last.startswith("ddpjob-operator: The operator lacks rights that it needs: ")
         assert f"list ddpjobs.ddpjob.dev in namespace {team.namespace}" in last
         assert "Traceback" not in operator.log
 

@@ -33,7 +33,7 @@ def test_a_port_that_is_taken_is_named(api: Plant, flag: str) -> None:
         port = taken.getsockname()[1]
         with an_operator(api, "--no-leader-elect", f"{flag}={port}", until_ready=False) as operator:
             assert operator.ended() == 1
-            assert operator.log == f"ddpjob-operator: Cannot serve on {flag} {port}: Address already in use\n"
+            assert operator.log == f"ddpjob-operator: Cannot listen on {flag} {port}: Address already in use\n"
 
 
 def test_more_silent_connections_than_it_may_open_files_keep_nobody_out(api: Plant) -> None:

@@ -78,7 +78,7 @@ async def watch(jobs: Cache[JobObject, StoredJob], choose: Choose) -> None:
 
     threading.Thread(target=watch_in_thread, daemon=True, name="kopf").start()
     await uninstalled.wait()
-    raise UninstalledError("404: the cluster has no DDPJobs any more; was their CRD removed?")
+    raise UninstalledError("404: the cluster no longer serves DDPJobs; was the CRD removed?")
 
 
 def _update(jobs: Cache[JobObject, StoredJob], kind: str | None, job: JobObject) -> None:

@@ -62,7 +62,7 @@ class KubernetesNodes:
         except ApiError as error:
             if error.status == HTTPStatus.FORBIDDEN:
                 if not self._forbidden_until:
-                    logger.info("%s: pods alone tell causes, and no rank moves closer", FORBIDDEN)
+                    logger.info("%s: only pods show causes, and ranks do not follow placement", FORBIDDEN)
                 self._forbidden_until = time.monotonic() + AGAIN_SECONDS
             return {}
         self._forbidden_until = 0.0

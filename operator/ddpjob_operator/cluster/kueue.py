@@ -41,9 +41,11 @@ class Flavors:
         except ApiError as error:
             if error.passing:
                 raise
-            return Flavor(problem=f"ResourceFlavor {name}, with which the queue admitted the job: {error.message}")
+            return Flavor(
+                problem=f"Cannot read ResourceFlavor {name}, which the queue assigned to the job: {error.message}"
+            )
         if answer is None:
-            return Flavor(problem=f"ResourceFlavor {name}, with which the queue admitted the job, does not exist")
+            return Flavor(problem=f"ResourceFlavor {name}, which the queue assigned to the job, does not exist")
         flavor = Flavor(answer.spec.node_labels, answer.spec.tolerations)
         self._known[name] = time.monotonic(), flavor
         return flavor

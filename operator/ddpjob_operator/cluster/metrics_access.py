@@ -73,5 +73,5 @@ class MetricsAccess:
     def _log_trouble(self, trouble: str) -> None:
         """Logs that no token can be checked: once until a check succeeds, because anybody can send many requests."""
         if not self._trouble:
-            logger.warning("nobody may read the metrics, since the API server cannot be asked who may: %s", trouble)
+            logger.warning("nobody can read the metrics, because the API server cannot check tokens: %s", trouble)
         self._trouble = trouble

@@ -82,7 +82,7 @@ class Namespaces:
     def close(self, name: str, why: str) -> None:
         """Closes a named namespace, whose jobs cannot be run now, for this reason."""
         if name not in self._closed:
-            logger.warning("namespace %s: %s; the others go on", name, why)
+            logger.warning("namespace %s: %s; other namespaces are not affected", name, why)
             self._check_due.set()  # This starts the repeated checks of closed namespaces.
         self._closed[name] = why
         self._drop(name)
@@ -159,7 +159,7 @@ class Namespaces:
                 for name in opening.keys() - selected:
                     opening.pop(name).cancel()
                 for name in self._served - selected:
-                    logger.info("namespace %s is not selected any more; its jobs are left as they are", name)
+                    logger.info("namespace %s is no longer selected; its jobs are left as they are", name)
                     self._drop(name)
                     NAMESPACE_WATCHED.remove(name)
                 for name in selected - self._served - opening.keys():
@@ -193,7 +193,10 @@ class Namespaces:
         missing, may_see = await rights.missing_in(self._api, name)
         if missing:
             more = f", and {len(missing) - NAMED_RIGHTS} more" if len(missing) > NAMED_RIGHTS else ""
-            return missing, f"the operator may not {'; '.join(missing[:NAMED_RIGHTS])}{more}. Was it deleted?"
+            return (
+                missing,
+                f"the operator may not {'; '.join(missing[:NAMED_RIGHTS])}{more}. Was the namespace deleted?",
+            )
         if may_see and await self._api.get(NAMESPACES, None, name) is None:
             return [], "it does not exist"
         return [], ""
@@ -209,7 +212,7 @@ class Namespaces:
         if name not in self._served:  # It was closed meanwhile.
             return
         if self._closed.pop(name, ""):
-            logger.info("namespace %s is there again", name)
+            logger.info("namespace %s can be used again", name)
         NAMESPACE_WATCHED.labels(name).set(1)
         if self._end_watch is not None and name not in self._watched:
             with contextlib.suppress(RuntimeError):  # The watch has ended by itself, and its event loop is closed.

@@ -177,7 +177,9 @@ class Operator:
                 if self._elector is not None:
                     await self._elector.release()
         except (TimeoutError, ApiError) as error:
-            logger.warning("not all was finished: %s", str(error) or f"it took more than {STOP_SECONDS} s")
+            logger.warning(
+                "stopped before everything was finished: %s", str(error) or f"it took more than {STOP_SECONDS} s"
+            )
 
     async def _end_rounds(self) -> None:
         try:
@@ -223,7 +225,7 @@ class Operator:
         if ended is tasks["election"]:
             raise StoppedError("The leadership is lost: the Lease could not be renewed in time.")
         error = None if ended.cancelled() else ended.exception()
-        raise StoppedError(f"{ended.get_name()} has ended: {error or 'nobody knows why'}") from error
+        raise StoppedError(f"The task {ended.get_name()!r} has ended: {error or 'the reason is unknown'}") from error
 
     async def _until_installed(self) -> None:
         """Waits for the API server and the CRD; /readyz and the log show what is missing."""
@@ -246,7 +248,9 @@ class Operator:
             await self._check_rights()
         except ApiError as error:
             if not error.passing:
-                raise StoppedError(f"The API server {self._server} refuses us: {error.message}") from error
+                raise StoppedError(
+                    f"The API server {self._server} refuses the operator's requests: {error.message}"
+                ) from error
             return f"waiting for the API server {self._server}: {error.message}"
         else:
             return ""
@@ -256,7 +260,7 @@ class Operator:
         if self._options.lease is not None:
             missing += await rights.missing_for_lease(self._unfenced, *self._options.lease)
         if missing:
-            raise StoppedError("The operator may not do what it must: " + "; ".join(missing))
+            raise StoppedError("The operator lacks rights that it needs: " + "; ".join(missing))
 
     async def _lead(self) -> None:
         """Waits to be elected, lists everything, lets the rounds begin, and then resyncs at regular intervals."""
@@ -290,7 +294,7 @@ class Operator:
                 await self._list(anew=anew)
             except ApiError as error:
                 seconds = backoff(failures, error.retry_after)
-                logger.warning("resync: %s; again in %.1f s", error, seconds)
+                logger.warning("a list of all objects failed: %s; trying again in %.1f s", error, seconds)
                 await asyncio.sleep(seconds)
             else:
                 break
@@ -398,13 +402,13 @@ class Operator:
         except ApiError as error:
             seconds = self._queue.failed(key, error.retry_after or 0.0)
             ROUNDS.labels("error").inc()
-            logger.warning("%s; again in %.1f s", error, seconds, extra=about(key))
+            logger.warning("%s; trying again in %.1f s", error, seconds, extra=about(key))
         except FencedError:
             ROUNDS.labels("fenced").inc()
             self._queue.failed(key)
         except Exception:
             ROUNDS.labels("bug").inc()
-            logger.exception("this is a bug; again in %.1f s", self._queue.failed(key), extra=about(key))
+            logger.exception("this is a bug; trying again in %.1f s", self._queue.failed(key), extra=about(key))
         else:
             ROUNDS.labels("ok").inc()
             self._queue.done(key, REST_SECONDS_PER_POD * pods)

@@ -82,7 +82,7 @@ def parse(arguments: list[str] | None = None) -> OperatorOptions:
 def _parser(own_namespace: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ddpjob-operator",
-        description="Watches DDPJobs and runs them: creates their pods, restarts them as a whole, says why.",
+        description="Watches DDPJobs and runs them: creates their pods, restarts them as a whole, and says why.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     which = parser.add_mutually_exclusive_group()
@@ -92,13 +92,13 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         default=[],
         metavar="NAMESPACE",
         dest="namespaces",
-        help="look after this namespace; may be given several times; default: all of them",
+        help="run the jobs of this namespace; can be repeated; default: all namespaces",
     )
     which.add_argument(
         "--namespace-selector",
         default="",
         metavar="SELECTOR",
-        help="look after the namespaces whose labels this selects, as `kubectl get --selector` does: team=blue",
+        help="run the jobs of the namespaces whose labels match, as in `kubectl get --selector`: team=blue",
     )
     parser.add_argument(
         "--leader-elect",
@@ -117,16 +117,21 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         "--probe-port",
         type=_port,
         default=8081,
-        help="port of /healthz and /readyz alone, for the kubelet; 0: a free one",
+        help="port of /healthz and /readyz only, for the kubelet; 0: a free one",
     )
     parser.add_argument(
         "--metrics-auth",
         action="store_true",
-        help="answer on /metrics only to those whose token the API server knows, and who may get /metrics",
+        help="serve /metrics only to users with a valid token who may get /metrics",
     )
-    parser.add_argument("--log-format", choices=["json", "text"], default="json", help="lines for programs or people")
     parser.add_argument(
-        "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="what is worth a line"
+        "--log-format", choices=["json", "text"], default="json", help="log lines for programs or for people"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=["debug", "info", "warning", "error"],
+        default="info",
+        help="the lowest level that is logged",
     )
     parser.add_argument(
         "--resync-seconds",
@@ -146,7 +151,7 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         "--pod-security",
         choices=[security.lower() for security in PodSecurity],
         default=PodSecurity.RESTRICTED.lower(),
-        help="what pods get if their template does not say: the restricted Pod Security Standard, or nothing",
+        help="security settings of pods whose template has none: the restricted Pod Security Standard, or nothing",
     )
     parser.add_argument(
         "--network-policy",
@@ -161,8 +166,8 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         type=_resource,
         metavar="RESOURCE",
         dest="gpu_resources",
-        help="count this resource of a trainer as GPUs too, such as nvidia.com/gpu.shared; one that ends in a dash "
-        "stands for all that begin with it; may be given several times",
+        help="also count this resource of a trainer as GPUs, such as nvidia.com/gpu.shared; a name that ends in a "
+        "dash stands for all resources that begin with it; can be repeated",
     )
     parser.add_argument(
         "--monitoring-namespace",
@@ -179,14 +184,14 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--force-delete-lost-pods",
         action="store_true",
-        help="remove pods from the API whose Kubernetes nodes do not answer; their processes may still run there",
+        help="remove pods of Kubernetes nodes that do not answer from the API; their processes may still run there",
     )
     parser.add_argument(
         "--drain-protection-seconds",
         type=_at_most_a_week,
         default=Settings().drain_protection_seconds,
         metavar="SECONDS",
-        help="for how long after its last checkpoint a job that asks for it may hold up drains; 0: not at all",
+        help="for how long after its last checkpoint a job may delay drains, if it asks for that; 0: not at all",
     )
     return parser
 

@@ -351,7 +351,7 @@ class Reconciler:
         actions = tuple(map(describe, decision.actions))
         wanted = stored.metadata.generation, situation, hash(self._store.pods.owned_by(stored.ref)), actions
         refusals_before = memory.refusals
-        message = f"{', '.join(actions[:NAMED_ACTIONS])} had no effect; it is tried again later"
+        message = f"{', '.join(actions[:NAMED_ACTIONS])} had no effect; trying again later"
         wait = memory.wait_without_effect(self._api.now(), wanted, message, situation)
         if memory.refusals > refusals_before:
             IN_VAIN.inc()

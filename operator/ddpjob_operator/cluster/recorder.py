@@ -62,7 +62,7 @@ class EventRecorder:
                 await self._write(job, event, time)
             except (ApiError, FencedError) as error:
                 EVENTS_LOST.inc()
-                logger.warning("event not written: %s", error)
+                logger.warning("an event could not be written: %s", error)
             finally:
                 waiting.task_done()
 

@@ -227,7 +227,9 @@ class Cache(Generic[O, T]):
         except Exception:  # Of any kind: one bad object must not end a watch or a round.
             UNREADABLE.labels(type(seen).__name__).inc()
             metadata = seen.metadata
-            logger.exception("this is a bug: %s/%s is set aside", metadata.namespace, metadata.name)
+            logger.exception(
+                "this is a bug: %s/%s could not be processed and is ignored", metadata.namespace, metadata.name
+            )
 
     def _take(self, seen: O) -> None:
         ref = ref_of(seen)

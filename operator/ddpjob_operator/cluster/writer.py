@@ -63,7 +63,7 @@ refuses the next thousands too, and a server that does not answer is better left
 UID_MISMATCH = "metadata.uid: Invalid value"
 """Part of the API server's message if a change names the uid of a former object, and the name is another's now."""
 
-UNMARKED = "finished jobs are not marked, all else goes on:"
+UNMARKED = "finished jobs are not marked, but everything else works:"
 
 logger = logging.getLogger(__name__)
 

@@ -38,11 +38,13 @@ class Effect:
 
 EFFECTS: Mapping[Feature, Effect] = {
     Feature.POD_GROUPS: Effect("the cluster's scheduler places gangs", "gangs are placed pod by pod"),
-    Feature.VOLCANO: Effect("Volcano places gangs of its own pods", "gangs of Volcano's pods are placed pod by pod"),
-    Feature.KUEUE: Effect("its queues admit jobs that name one", "jobs that name a Kueue queue do not start"),
+    Feature.VOLCANO: Effect(
+        "Volcano places the gangs whose pods it schedules", "gangs that Volcano schedules are placed pod by pod"
+    ),
+    Feature.KUEUE: Effect("queues of Kueue admit the jobs that name them", "jobs that name a Kueue queue wait"),
     Feature.DISRUPTION_BUDGETS: Effect(
-        "drains wait for checkpoints if a job asks for that",
-        "pods are evicted at any time, whatever their job asks for",
+        "drains wait for the checkpoints of jobs that ask for it",
+        "pods can be evicted at any time, whatever their job asks for",
     ),
 }
 

@@ -219,8 +219,10 @@ def test_of_a_flavor_that_cannot_be_read_it_is_said_why_and_it_is_asked_again() 
     flavors = Flavors(api)
     for _ in range(2):
         assert asyncio.run(flavors.read({"h100", "gone"})) == {
-            "h100": Flavor(problem="ResourceFlavor h100, with which the queue admitted the job: nobody may"),
-            "gone": Flavor(problem="ResourceFlavor gone, with which the queue admitted the job, does not exist"),
+            "h100": Flavor(
+                problem="Cannot read ResourceFlavor h100, which the queue assigned to the job: nobody may"
+            ),
+            "gone": Flavor(problem="ResourceFlavor gone, which the queue assigned to the job, does not exist"),
         }
     assert sorted(api.asked) == ["gone", "gone", "h100", "h100"]
     api.objects["h100"] = ApiError(429, "TooManyRequests", "busy")

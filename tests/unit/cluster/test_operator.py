@@ -164,7 +164,7 @@ def test_a_resync_has_jobs_at_rest_looked_at_only_once_the_cluster_serves_someth
 def test_a_closed_namespace_hides_no_other_and_the_log_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert listing("blue", "gone", "green", rounds=({"gone"}, {"gone"})) == ["blue", "green"]
-    assert caplog.messages == ["namespace gone: nobody may list in gone; the others go on"]
+    assert caplog.messages == ["namespace gone: nobody may list in gone; other namespaces are not affected"]
 
 
 def test_a_list_that_has_expired_halfway_is_a_failure_and_closes_no_namespace() -> None:

@@ -534,7 +534,7 @@ def test_what_changes_nothing_is_done_again_later_each_time_and_said(caplog: pyt
     assert memory.refusal
     assert (memory.refusal.reason, memory.refusal.message) == (
         "NoEffect",
-        "Delete NetworkPolicy digits-x had no effect; it is tried again later",
+        "Delete NetworkPolicy digits-x had no effect; trying again later",
     )
     assert IN_VAIN._value.get() - said == len(caplog.messages) == len(acts)
 
@@ -623,7 +623,9 @@ def test_that_jobs_are_not_marked_is_told_as_long_as_their_namespace_has_any() -
     reconciler = a_reconciler(api=Silent(5), store=store, supervisors=listening, witnesses=listening)
     reconciler._memory(KEY, stored)
     reconciler._writer.unmarked[KEY[0]] = "nobody may"
-    assert reconciler.problems == "namespace team: finished jobs are not marked, all else goes on: nobody may"
+    assert (
+        reconciler.problems == "namespace team: finished jobs are not marked, but everything else works: nobody may"
+    )
     store.jobs.forget(KEY, stored.uid)
     asyncio.run(reconciler.round(KEY))
     assert reconciler.problems == ""

@@ -152,7 +152,7 @@ def test_what_cannot_be_understood_is_told_and_what_was_known_of_it_still_counts
     with monkeypatch.context() as patch:
         patch.setattr(cache.cache, "_trimmed", Mock(side_effect=KeyError))
         assert not cache.update(a_pod(version=2))
-    assert caplog.messages == [f"this is a bug: team/{name_of(0)} is set aside"]
+    assert caplog.messages == [f"this is a bug: team/{name_of(0)} could not be processed and is ignored"]
     assert cache.owned_by(DIGITS)[0].running
     assert cache.update(a_pod(version=2)), "it can be, now"
 

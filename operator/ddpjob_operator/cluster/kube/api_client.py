@@ -387,7 +387,7 @@ def _one_of(resource: Resource[T], item: msgspec.Raw) -> T | Unreadable | None:
         return _decoded(resource.object, item)
     except ApiError as error:
         UNREADABLE.labels(resource.plural).inc()
-        logger.error("%s: one is set aside: %s", resource.plural, error)  # noqa: TRY400  It is no bug of ours.
+        logger.error("%s: an object is ignored: %s", resource.plural, error)  # noqa: TRY400  It is no bug of ours.
     try:
         # `document_of` accepts more than msgspec does, such as half a surrogate pair.
         return msgspec.convert(document_of(bytes(item)), Unreadable)

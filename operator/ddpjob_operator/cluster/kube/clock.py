@@ -160,7 +160,7 @@ class Clock:
             server.since = min(server.since, former.since)
         else:
             seconds = (server.zero - former.zero).total_seconds()
-            logger.warning("the time is set by %+.0f s, to that of the API server", seconds)
+            logger.warning("the time was changed by %+.0f s, to the API server's time", seconds)
 
     def _warn_about(self, server: _Server, heard: float) -> None:
         """Logs that the servers' clocks differ, at most once in KEPT_SECONDS."""
@@ -169,7 +169,7 @@ class Clock:
             return
         self._warned = heard
         logger.warning(
-            "the clocks of the API servers differ by %.0f s: deadlines and the like wait for the one that is behind",
+            "the clocks of the API servers differ by %.0f s: deadlines and timeouts follow the slowest of them",
             abs(apart.total_seconds()),
         )
 

@@ -15,35 +15,35 @@ ROUND_SECONDS = Histogram(
 )
 IN_VAIN = Counter(
     "ddpjob_actions_in_vain",
-    "Times that what was done for a job had changed nothing, and was put off: longer each time",
+    "Times that the actions for a job had no effect and were delayed, longer each time",
     registry=REGISTRY,
 )
 QUEUE_DEPTH = Gauge(
-    "ddpjob_queue_depth", "Jobs that wait for a round, also those whose last one failed", registry=REGISTRY
+    "ddpjob_queue_depth", "Jobs that wait for a round, including those whose last round failed", registry=REGISTRY
 )
 API_REQUESTS = Counter(
     "ddpjob_api_requests",
-    "Requests to the API server except watches; code `none`: it did not answer",
+    "Requests to the API server except watches; the code is `none` if it did not answer",
     ["method", "resource", "code"],
     registry=REGISTRY,
 )
 STATUS_READS = Counter(
     "ddpjob_status_reads",
-    "Readings of supervisors' status: `ok`, `refused` (nothing listens there), `silent`, `unreadable` or `bug`",
+    "Reads of supervisors' status: `ok`, `refused` (nothing listens there), `silent`, `unreadable` or `bug`",
     ["result"],
     registry=REGISTRY,
 )
 JOBS = Gauge("ddpjob_jobs", "Jobs by state", ["state"], registry=REGISTRY)
 NAMESPACE_WATCHED = Gauge(
     "ddpjob_namespace_watched",
-    "1 while the jobs of a namespace are looked after, 0 while it is missing or closed; unless all namespaces are",
+    "1 while the operator runs the jobs of a namespace, 0 while it cannot; not set if it runs all jobs",
     ["namespace"],
     registry=REGISTRY,
 )
 LEADER = Gauge("ddpjob_leader", "1 while this replica leads", registry=REGISTRY)
 UNREADABLE = Counter(
     "ddpjob_unreadable_objects",
-    "Times that an object came that this version cannot read, and was set aside; the log names it",
+    "Objects that this version received but cannot read, and ignores; the log names them",
     ["resource"],
     registry=REGISTRY,
 )

@@ -32,7 +32,7 @@ class PortTakenError(Exception):
     """A port is not available, usually because another process listens on it."""
 
     def __init__(self, flag: str, port: int, error: OSError) -> None:
-        super().__init__(f"Cannot serve on {flag} {port}")
+        super().__init__(f"Cannot listen on {flag} {port}")
         self.error = error
 
 
@@ -93,9 +93,9 @@ async def _listen(stack: AsyncExitStack, page: Page, flag: str, port: int, idle_
 def _pages(pages: Mapping[str, Page]) -> Page:
     async def answer(request: web.BaseRequest) -> web.Response:
         if request.path not in pages:
-            return text(f"there are {', '.join(pages)}", HTTPStatus.NOT_FOUND)
+            return text(f"this port serves {', '.join(pages)}", HTTPStatus.NOT_FOUND)
         if request.method not in {"GET", "HEAD"}:
-            return text(f"{request.path} knows GET, HEAD", HTTPStatus.METHOD_NOT_ALLOWED, Allow="GET, HEAD")
+            return text(f"{request.path} allows only GET and HEAD", HTTPStatus.METHOD_NOT_ALLOWED, Allow="GET, HEAD")
         return await pages[request.path](request)
 
     return answer

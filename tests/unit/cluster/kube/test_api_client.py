@@ -59,7 +59,7 @@ def test_one_object_that_cannot_be_read_hides_no_other(caplog: pytest.LogCapture
     assert ([pod.metadata.name for pod in pods], version) == ([name_of(rank) for rank in range(3)], 7)
     assert [isinstance(pod, Unreadable) for pod in pods] == [False, True, False]
     assert len(caplog.messages) == 1
-    assert "pods: one is set aside: the API server's answer cannot be read: Invalid RFC3339" in caplog.text
+    assert "pods: an object is ignored: the API server's answer cannot be read: Invalid RFC3339" in caplog.text
     assert f"$.metadata.creationTimestamp`: team/{name_of(1)}" in caplog.text
 
 

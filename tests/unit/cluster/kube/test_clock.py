@@ -182,7 +182,7 @@ def near(this: timedelta, that: timedelta) -> bool:
 def test_this_machine_s_clock_is_no_server_s(at: Time, caplog: pytest.LogCaptureFixture) -> None:
     at.hear(AHEAD, "one")
     assert near(at.doubt(), timedelta(0))
-    assert [message[:23] for message in caplog.messages] == ["the time is set by +360"], "no servers disagree"
+    assert [message[:28] for message in caplog.messages] == ["the time was changed by +360"], "no servers disagree"
 
 
 def test_that_servers_disagree_is_told_once_in_a_while(at: Time, caplog: pytest.LogCaptureFixture) -> None:
