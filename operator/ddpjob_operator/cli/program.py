@@ -5,11 +5,13 @@ import ast
 import difflib
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from importlib.machinery import PathFinder
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +22,7 @@ from ddpjob_operator.api.contract import SUPERVISE
 from ddpjob_operator.api.entrypoint import Entrypoint, Options, command, document_of, module, script
 from ddpjob_operator.api.launchers import Size
 
+from .invocation import itself
 from .mistakes import PROGRAMS
 
 OPTIONS = ("module", "nodes", "procs_per_node", "name", "env", "max_restarts", "checkpoint", "program")
@@ -27,9 +30,11 @@ OPTIONS = ("module", "nodes", "procs_per_node", "name", "env", "max_restarts", "
 
 YAML = frozenset({".yaml", ".yml", ".json"})
 NOT_PYTHON = {
-    ".sh": "is a shell script; run it as a command: {ddpjob} -- bash {target}",
+    ".sh": "is a shell script; run it as a command: {command}",
     ".ipynb": "is a notebook; make a script of it first: jupyter nbconvert --to script {target}",
 }
+OF_A_SHELL = re.compile(r"[|&;<>()`$]|\A\w+=")
+"""What only a shell understands in a command: pipes and lists, substitutions, and variables before a program."""
 
 DEFAULT_CHECKPOINT = {"path": "/checkpoints"}
 """`spec.checkpoint` without --checkpoint: a directory of the run, given to the script in DDPJOB_CHECKPOINT_DIR."""
@@ -46,7 +51,7 @@ def is_program(arguments: argparse.Namespace) -> bool:
         raise BadInputError(f"{target} and -m {arguments.module} are two programs; name one of them")
     if not named and not arguments.program:
         raise BadInputError(
-            f"name a script, a module after -m, or a command after --; see: ddpjob {arguments.command} --help"
+            f"name a script, a module after -m, or a command after --; see: {itself()} {arguments.command} --help"
         )
     return target is None or _is_script(Path(target)) or not Path(target).is_file()
 
@@ -130,14 +135,38 @@ def entrypoint(arguments: argparse.Namespace) -> Entrypoint:
         _check_module(arguments.module)
         return module(arguments.module, words)
     if arguments.target is not None:
-        _check_script(arguments.target, words)
+        _check_script(arguments.target, words, arguments.command)
         return script(arguments.target, words)
+    _check_quotes(words, arguments.command)
     if words[0].startswith("-"):
         raise BadInputError(f"{words[0]} comes after --, where a command begins; options go before --")
     if words[0].endswith(".py"):
-        own = " ".join(["", "--", *words[1:]]) if words[1:] else ""
-        raise BadInputError(f"{words[0]} is a script; run it with: ddpjob {arguments.command} {words[0]}{own}")
+        raise BadInputError(f"{words[0]} is a script; run it with: {_call(arguments.command, words)}")
     return command(words)
+
+
+def _check_quotes(words: list[str], called: str) -> None:
+    """Refuses a whole command in quotes, which a shell passes on as one word.
+
+    Raises:
+        BadInputError: the first of the words is a command with arguments.
+    """
+    first, *others = words
+    if len(first.split()) < 2 or Path(first).exists():  # noqa: PLR2004  A program and an argument.
+        return
+    if OF_A_SHELL.search(first):
+        right = _call(called, ["bash", "-c", " ".join([first, *map(shlex.quote, others)])])
+        raise BadInputError(f"{shlex.quote(first)} is a line for a shell: {right}")
+    with suppress(ValueError):  # A quotation mark without its second one.
+        right = _call(called, [*shlex.split(first), *others])
+        raise BadInputError(f"{shlex.quote(first)} is one word; without the quotes it is: {right}")
+
+
+def _call(called: str, words: list[str]) -> str:
+    """How to have ddpjob run a command, or a script with its arguments."""
+    first, *others = words
+    ours = [first, *(["--", *others] if others else [])] if first.endswith(".py") else ["--", *words]
+    return f"{itself()} {shlex.join([called, *ours])}"
 
 
 def _is_script(file: Path) -> bool:
@@ -151,10 +180,11 @@ def _is_script(file: Path) -> bool:
     return first.startswith(b"#!") and b"python" in first
 
 
-def _check_script(target: str, words: list[str]) -> None:
+def _check_script(target: str, words: list[str], called: str) -> None:
     file = Path(target)
     if file.suffix in NOT_PYTHON and file.is_file():
-        advice = NOT_PYTHON[file.suffix].format(target=file, ddpjob="ddpjob run")
+        right = _call(called, ["bash", target, *words])
+        advice = NOT_PYTHON[file.suffix].format(target=shlex.quote(target), command=right)
         raise BadInputError(f"{file} {advice}")
     if file.is_dir():
         raise BadInputError(f"{file} is a directory; name a script in it{_some(file.glob('*.py'))}")
@@ -163,7 +193,8 @@ def _check_script(target: str, words: list[str]) -> None:
     if str(file) == "-" or "://" in target or _is_read_once(file):
         raise BadInputError(f"{target} is not a regular file; save its content to one, and name that")
     if not file.exists():
-        raise BadInputError(f"there is no {file} in {Path.cwd()}{_hint(file, words)}")
+        _check_quotes([target, *words], called)
+        raise BadInputError(f"there is no {file} in {Path.cwd()}{_hint(file, words, called)}")
     try:
         with warnings.catch_warnings(action="ignore"):  # Python prints the script's warnings when it runs.
             tree = ast.parse(file.read_bytes(), str(file))
@@ -203,9 +234,9 @@ def _check_relative_imports(file: Path, tree: ast.Module) -> None:
         raise BadInputError(f"{file} has a relative import in line {relative.lineno}; {how}")
 
 
-def _hint(file: Path, words: list[str]) -> str:
+def _hint(file: Path, words: list[str], called: str) -> str:
     if str(file) in PROGRAMS:
-        return f"; a command goes after --: ddpjob run -- {' '.join([str(file), *words])}"
+        return f"; a command goes after --: {_call(called, [str(file), *words])}"
     nearby = [*file.parent.glob("*.py"), *file.parent.glob("*.y*ml")]
     names = {name: other for other in nearby for name in (other.name, other.stem)}
     close = difflib.get_close_matches(file.name, names, n=1, cutoff=0.75)

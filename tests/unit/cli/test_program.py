@@ -21,6 +21,8 @@ kind: DDPJob
 metadata: {name: digits}
 spec: {template: {spec: {containers: [{name: trainer, image: any, command: [ddpjob-train]}]}}}
 """
+QUOTED = "is one word; without the quotes it is"
+SHELL = "python train.py' is a line for a shell"
 NO_NAMESPACE = "-n is a namespace of a cluster, and {} uses none"
 INSTEAD = ": for processes give --procs-per-node 2, for nodes --nodes 2"
 LONG = "x" * 300
@@ -119,6 +121,18 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("run train.py data -- -v", "data; the script's own go after --: ddpjob run train.py -- data -v"),
         ("run -- --nodes 2 train.py", "--nodes comes after --, where a command begins; options go before --"),
         ("run -- train.py --lr 1", "train.py is a script; run it with: ddpjob run train.py -- --lr 1"),
+        ("run -- train.py 'a b'", "train.py is a script; run it with: ddpjob run train.py -- 'a b'"),
+        ("run -- 'python train.py'", f"'python train.py' {QUOTED}: ddpjob run -- python train.py"),
+        ("init -- 'python train.py' --lr 1", f"'python train.py' {QUOTED}: ddpjob init -- python train.py --lr 1"),
+        ("run -- 'train.py --lr 1' x", f"'train.py --lr 1' {QUOTED}: ddpjob run train.py -- --lr 1 x"),
+        ("run 'train.py --lr 1' -- x", f"'train.py --lr 1' {QUOTED}: ddpjob run train.py -- --lr 1 x"),
+        ("run 'python train.py'", f"'python train.py' {QUOTED}: ddpjob run -- python train.py"),
+        ("init 'bash  \"a b\"'", f"""'bash  "a b"' {QUOTED}: ddpjob init -- bash 'a b'"""),
+        ("run -- 'cd x && python train.py'", f"'cd x && {SHELL}: ddpjob run -- bash -c 'cd x && python train.py'"),
+        ("run -- 'LR=1 python train.py' x", "is a line for a shell: ddpjob run -- bash -c 'LR=1 python train.py x'"),
+        ("run -- 'it''s \"odd'", "no such program on PATH"),
+        ("init python -- 'a b'", "a command goes after --: ddpjob init -- python 'a b'"),
+        ("init train.sh -- 'a b'", "run it as a command: ddpjob init -- bash train.sh 'a b'"),
         ("run -- ''", "'': no such program on PATH"),
         ("run train.py --checkpoint ''", "argument --checkpoint: must not be empty"),
         ("run train.py --run-dir ''", "argument --run-dir: must not be empty"),
