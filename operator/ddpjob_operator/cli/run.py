@@ -294,14 +294,21 @@ def _succeeded_already(screen: Screen, job: DDPJob, wanted: DDPJob, again: str) 
 
 def _carry_on(runner: Runner, display: Display) -> bool:
     """Runs the job until it ends or is stopped; True if it was stopped before its end."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, lambda *_: runner.interrupt())
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda received, _: _say_whose(signal.Signals(received), display))
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # Under nohup it is ignored, and stays so.
         # Not interrupt(), which kills when called twice: a closing terminal may send SIGHUP several times.
         signal.signal(signal.SIGHUP, lambda *_: runner.stop())
     with display.following(runner.stop, lambda: runner.job.status, lambda: runner.interrupted):
         status = runner.run()
     return runner.interrupted and not status.finished
+
+
+def _say_whose(number: signal.Signals, display: Display) -> None:
+    text = f"ddpjob run does not pass {number.name} on to the ranks; send it to the process of a rank"
+    display.tell(Event(warning=True, reason="Notice", message=text))
 
 
 def _say_what_starts(screen: Screen, job: DDPJob, backend: str, directory: RunDirectory) -> None:

@@ -54,7 +54,7 @@ class _StopRequest:
         self._main: int | None = None
         signal.signal(signal.SIGTERM, self._receive)
         signal.signal(signal.SIGALRM, self._kill)
-        for unheeded in (signal.SIGINT, signal.SIGHUP):
+        for unheeded in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(unheeded, lambda *_: None)  # Not SIG_IGN, which the trainer would inherit.
 
     def watch(self, main: int) -> None:

@@ -3,13 +3,14 @@
 import contextlib
 import signal
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ddpjob_operator.cli import run
 
-HEEDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+HEEDED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @pytest.fixture(autouse=True)
@@ -20,25 +21,42 @@ def as_before() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def stopped_by_hangup() -> bool:
-    """Whether a run stops when its terminal is closed."""
-    stops: list[str] = []
+def what_follows(number: signal.Signals) -> list[str]:
+    """What a run does when it gets a signal, and says."""
+    done: list[str] = []
 
     def train() -> Any:
-        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(number)
         return SimpleNamespace(finished=True)
 
-    runner: Any = SimpleNamespace(run=train, stop=lambda: stops.append("stop"), interrupt=None, interrupted=False)
-    display: Any = SimpleNamespace(following=lambda *_: contextlib.nullcontext())
-    run._carry_on(runner, display)
-    return bool(stops)
+    def runner() -> Any:
+        asked = {name: partial(done.append, name) for name in ("stop", "interrupt")}
+        return SimpleNamespace(run=train, interrupted=False, **asked)
+
+    display: Any = SimpleNamespace(
+        following=lambda *_: contextlib.nullcontext(), tell=lambda event: done.append(event.message)
+    )
+    run._carry_on(runner(), display)
+    return done
 
 
 def test_a_run_stops_when_its_terminal_is_closed() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    assert stopped_by_hangup()
+    assert what_follows(signal.SIGHUP) == ["stop"]
 
 
 def test_a_run_under_nohup_goes_on_without_its_terminal() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    assert not stopped_by_hangup()
+    assert what_follows(signal.SIGHUP) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT], ids=lambda number: number.name)
+def test_a_run_is_interrupted_by_what_interrupts_torchrun(number: signal.Signals) -> None:
+    assert what_follows(number) == ["interrupt"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2], ids=lambda number: number.name)
+def test_a_run_goes_on_after_a_signal_for_its_script_and_says_whom_to_send_it_to(number: signal.Signals) -> None:
+    assert what_follows(number) == [
+        f"ddpjob run does not pass {number.name} on to the ranks; send it to the process of a rank"
+    ]
