@@ -94,6 +94,9 @@ def test_a_killed_rank_is_started_again_in_place_and_its_pod_stays(here: Here) -
     assert "in place" in output
     assert [file.parent.name for file in here.run("place").glob("logs/*/node-1.log")] == ["attempt-1"]
     assert here.processes("place") == []
+    before, after = (here.says("logs", "place", *which)[1] for which in (["--previous"], ["--attempt", "2"]))
+    assert [text.count("rank 1 of 2: backend gloo") for text in (before, after)] == [1, 1]
+    assert (before.count("begins in place"), after.count("attempt 2 begins in place: rank 1")) == (0, 2)
 
 
 SAVES_WHEN_ASKED = """

@@ -18,6 +18,10 @@ RESERVED_VOLUME_PREFIX = "ddpjob-"
 SUPERVISE, TRAIN = "ddpjob-supervise", "ddpjob-train"
 """Commands that start a supervisor, which starts the ranks."""
 
+ATTEMPT_BEGINS = "attempt {} begins"
+"""A line that a supervisor prints before it starts the ranks of an attempt after the first one. ` in place: ` and the
+reason may follow. By these lines the attempts whose output is in the same log are told apart."""
+
 SECRET_KEY = "secret"  # noqa: S105  (a name)
 SECRET_DIRECTORY = "/var/run/secrets/ddpjob.dev"  # noqa: S105  (a path)
 """Where the job's Secret is mounted, in the trainer container alone."""

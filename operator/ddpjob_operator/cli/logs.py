@@ -80,11 +80,13 @@ def logs(runs: Path, name: str | None, which: Which, *, follow: bool) -> int:
         nodes=None if node is None else frozenset({node}),
         writer=writer(status.procs_per_node),
         first=failed_first(status, attempt),
+        last=max(status.attempt, gang),
     )
     tail = which.tail
     while True:
         over = which.past or not follow or _over(run)
-        for line in _last(run_logs.lines(last=over), tail):
+        lines = (line for line in run_logs.lines(last=over) if not which.past or line.attempt == attempt)
+        for line in _last(lines, tail):
             print(line, flush=True)
         tail = None
         if over:
@@ -117,7 +119,7 @@ def _last(lines: Iterable[Line], number: int | None) -> Iterable[Line]:
 
 
 def _attempt(run: RunDirectory, status: DDPJobStatus, which: Which) -> int:
-    """The requested attempt. One log file of a gang holds its first attempt and all restarts in place after it.
+    """The requested attempt. The logs of a gang hold its first attempt and all restarts in place after it.
 
     Raises:
         BadInputError: nothing was started yet, or there is no log of the requested attempt.

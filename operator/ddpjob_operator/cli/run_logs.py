@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from ddpjob_operator.api.contract import ATTEMPT_BEGINS
+
+BEGINS = re.compile(rf"{ATTEMPT_BEGINS.format('([0-9]{1,9})')}(?: in place: .*)?")
 LOG = re.compile(r"attempt-(\d+)/node-(\d+)\.log$")
 
 PIECE = 1 << 20
@@ -59,6 +62,15 @@ def shown_last(text: str) -> str | None:
     return None if former and not last.strip() else last
 
 
+def attempt_of(text: str, before: int, last: int | None = None) -> int:
+    """The attempt that a line belongs to, after a line of the attempt `before` in the same log.
+
+    `last` is the job's present attempt: a program can print a line that looks like the beginning of a later one.
+    """
+    found = BEGINS.fullmatch(text)
+    return int(found[1]) if found and before < int(found[1]) <= (last or int(found[1])) else before
+
+
 @dataclass
 class RunLogs:
     """Reads a run's logs, in each call from where the previous call stopped."""
@@ -72,9 +84,13 @@ class RunLogs:
     writer: str = "rank"
     first: int | None = None
     """The node whose new lines come before those of the other nodes."""
+    last: int | None = None
+    """The job's present attempt, if it is known."""
     _read: dict[Path, int] = field(default_factory=dict)
     _open: dict[Path, bytes] = field(default_factory=dict)
     """By file: bytes of an unfinished line; of a line that overwrites itself, only the last version."""
+    _attempts: dict[Path, int] = field(default_factory=dict)
+    """By file: the attempt of the last line. Restarts in place go on in the same file."""
 
     def skip(self) -> None:
         """Skips the lines that have been written so far."""
@@ -87,8 +103,9 @@ class RunLogs:
 
     def _lines(self, ends: list[tuple[Path, int, int, int]], *, last: bool) -> Iterator[Line]:
         present = max((attempt for _, _, attempt, _ in ends), default=0)
-        for file, node, attempt, end in ends:
-            for text in self._new(file, end, last=last or attempt < present):
+        for file, node, gang, end in ends:
+            for text in self._new(file, end, last=last or gang < present):
+                attempt = self._attempts[file] = attempt_of(text, self._attempts.get(file, gang), self.last)
                 yield Line(node, attempt, text, self.writer)
 
     def unfinished(self) -> Iterator[Line]:

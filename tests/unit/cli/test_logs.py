@@ -54,6 +54,40 @@ def test_lines_of_this_machine_have_no_times(flags: list[str], capsys: pytest.Ca
     assert capsys.readouterr().err == f"error: {said} use --tail\n"
 
 
+IN_PLACE = """one
+attempt 2 begins in place: rank 0 failed: Application: killed by SIGKILL
+two
+attempt 2 begins
+attempt 9 begins
+attempt 3 begins with a warm-up of the script's own
+attempt 3 begins
+three
+"""
+
+
+@pytest.mark.usefixtures("_two_ranks")
+@pytest.mark.parametrize(
+    ("flags", "printed"),
+    [
+        (["--attempt=1"], [0]),
+        (["--attempt=2"], [1, 2, 3, 4, 5]),
+        (["--previous"], [1, 2, 3, 4, 5]),
+        (["--previous", "--tail=1"], [5]),
+        (["--attempt=3"], [6, 7]),
+        ([], [*range(8)]),
+    ],
+)
+def test_an_attempt_in_place_has_its_own_lines_of_a_log_that_it_shares(
+    flags: list[str], printed: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path("ddpjob-runs/train")
+    (run / "job.json").write_text((run / "job.json").read_text().removesuffix("}") + ', "status": {"attempt": 3}}')
+    (run / "logs/attempt-1/node-0.log").write_text(IN_PLACE)
+    assert call(parse(["logs", "train", "--local", "--node=0", *flags])) == 0
+    lines = IN_PLACE.splitlines()
+    assert capsys.readouterr().out.splitlines() == [f"[rank 0] {lines[number]}" for number in printed]
+
+
 @pytest.mark.usefixtures("_two_ranks")
 def test_what_the_output_cannot_write_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("ddpjob-runs/train/logs/attempt-1/node-0.log").write_text("loss → 0\n", encoding="utf-8")

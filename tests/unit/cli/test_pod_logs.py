@@ -148,6 +148,39 @@ def test_of_a_job_that_never_started_it_is_not_said_that_logs_are_gone(
     assert capsys.readouterr().err == f"ddpjob: {said}\n"
 
 
+@pytest.mark.parametrize(
+    ("which", "texts"),
+    [
+        (Which(attempt=1), ["one"]),
+        (Which(attempt=2), ["attempt 2 begins in place: rank 0 failed", "two", "2"]),
+        (Which(previous=True), ["attempt 2 begins in place: rank 0 failed", "two", "2"]),
+        (Which(previous=True, tail=1), ["2"]),
+        (Which(previous=True, since_seconds=60), ["two", "2"]),
+        (
+            Which(previous=True, since_seconds=60, timestamps=True),
+            ["2026-01-01T12:00:02Z two", "2026-01-01T12:00:03Z 2"],
+        ),
+        (Which(attempt=3), ["attempt 3 begins", "three"]),
+    ],
+    ids=str,
+)
+def test_an_attempt_in_place_has_its_own_lines_of_a_pod_s_log(
+    which: Which, texts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = ["one", "attempt 2 begins in place: rank 0 failed", "two", "2", "attempt 3 begins", "three"]
+
+    def log(_: JobPod, *, tail: int | None = None, since_seconds: int | None = None) -> Iterator[tuple[str, str]]:
+        lines = [(f"2026-01-01T12:00:0{number}Z", text) for number, text in enumerate(written)]
+        assert tail is None, "the kubelet knows no attempts"
+        return iter(lines[2:] if since_seconds else lines)
+
+    job = a_failed_job()
+    job["status"] |= {"attempt": 3}
+    jobs: Any = SimpleNamespace(get=lambda _: job, pods=lambda _: [a_pod(0)], log=log)
+    assert logs(jobs, "digits", which, follow=False) == 0
+    assert capsys.readouterr().out.splitlines() == [f"[rank 0] {text}" for text in texts]
+
+
 def test_the_last_lines_and_their_times_are_asked_for_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
     read: list[dict[str, Any]] = []
 

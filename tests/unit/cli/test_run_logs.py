@@ -136,3 +136,14 @@ def test_what_each_node_writes_in_each_attempt_is_told_apart_and_comes_in_order(
     assert lines == [(*place, f"{place[0]}/{place[1]}") for place in places]
     of_two = RunLogs(run.logs, from_attempt=2, to_attempt=3, nodes=frozenset({1, 2}), first=2)
     assert [line.text for line in of_two.lines()] == ["2/2", "2/1", "3/2", "3/1"]
+
+
+def test_a_line_is_of_the_attempt_in_place_that_began_before_it(tmp_path: Path) -> None:
+    log = tmp_path / "attempt-3" / "node-0.log"
+    log.parent.mkdir()
+    run_logs = RunLogs(tmp_path)
+    log.write_text("a\nattempt 4 begins in place: rank 1 failed\nb\n")
+    assert [line.attempt for line in run_logs.lines()] == [3, 4, 4]
+    with log.open("a") as more:
+        more.write("attempt 2 begins\nc\nattempt 5 begins\n")
+    assert [line.attempt for line in run_logs.lines()] == [4, 4, 5]

@@ -13,7 +13,7 @@ from ddpjob_rank import errors
 from ddpjob_rank.environment import Env as TrainerEnv
 from ddpjob_rank.exit_codes import ExitCode as TrainerExitCode
 from ddpjob_rank.failure.failure_report import report_of
-from ddpjob_supervisor.gang import judging
+from ddpjob_supervisor.gang import judging, membership
 
 from tests.unit.engine.builders import START
 
@@ -38,6 +38,7 @@ def test_the_operators_side_is_the_golden_contract(golden: Golden) -> None:
         "statusPort": contract.DEFAULT_STATUS_PORT,
         "controlPort": contract.DEFAULT_CONTROL_PORT,
         "terminationLog": contract.TERMINATION_LOG_PATH,
+        "attemptBegins": contract.ATTEMPT_BEGINS,
         "manager": contract.MANAGER,
         "labels": names(contract.Label),
         "env": names(contract.Env),
@@ -52,6 +53,10 @@ def test_every_variable_of_the_contract_is_reserved() -> None:
 
 def test_the_trainer_reads_no_variable_that_the_contract_does_not_have() -> None:
     assert names(TrainerEnv).items() <= CONTRACT["env"].items()
+
+
+def test_the_supervisor_prints_the_line_of_the_contract_before_an_attempt() -> None:
+    assert CONTRACT["attemptBegins"] == membership.ATTEMPT_BEGINS
 
 
 def test_the_trainer_exits_with_the_codes_of_the_contract() -> None:

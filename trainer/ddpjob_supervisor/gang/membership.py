@@ -57,6 +57,9 @@ BEATS_PER_SECOND = 2000
 """How many ranks report per second, of the whole gang: in a large gang each node reports less often. 4000 took 10 %
 of a core on rank 0's node (bench/coordinator.py), whose ranks need all cores."""
 
+ATTEMPT_BEGINS = "attempt {} begins"
+"""By this line, a part of the contract, `ddpjob logs` tells apart the attempts whose output is in the same log."""
+
 DONE_SECONDS = 60.0
 """How long a node that is done looks for rank 0: its pod is usually replaced within this time, unless all is done."""
 
@@ -245,7 +248,7 @@ class Follower:
     # From attempt to attempt.
 
     def _start(self, start: Start) -> None:
-        self._log_restart(start)
+        self._log_attempt(start)
         self._node.rendezvous.members = start.members
         former = self._running
         self._stop()  # The coordinator assumes that no rank runs, but two attempts must never overlap on a node.
@@ -257,14 +260,15 @@ class Follower:
         attempt.task = asyncio.create_task(self._run(attempt, former))
         attempt.task.add_done_callback(self._fail_with)
 
-    def _log_restart(self, start: Start) -> None:
-        """Logs on every node why its ranks start again."""
-        before = start.past.incidents[-1] if start.past.incidents else None
-        if before is None or before.attempt != start.attempt - 1:
+    def _log_attempt(self, start: Start) -> None:
+        """Logs on every node that its ranks start again, and why if the reason is known."""
+        if start.attempt == 1:
             return
-        end = before.end
-        step = "" if end.step is None else f" at step {end.step}"
-        say(f"attempt {start.attempt} begins in place: {self._in_words(before)} failed{step}: {end.words}")
+        before, why = start.past.incidents[-1] if start.past.incidents else None, ""
+        if before is not None and before.attempt == start.attempt - 1:
+            step = "" if before.end.step is None else f" at step {before.end.step}"
+            why = f" in place: {self._in_words(before)} failed{step}: {before.end.words}"
+        say(f"{ATTEMPT_BEGINS.format(start.attempt)}{why}")
 
     async def _run(self, attempt: NodeAttempt, former: NodeAttempt | None) -> None:
         ends = await attempt.run(former)

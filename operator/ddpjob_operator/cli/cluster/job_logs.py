@@ -1,18 +1,20 @@
 """`ddpjob logs NAME` for a job on a cluster: the output of its ranks, merged and prefixed as in local mode."""
 
 import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
 from itertools import starmap
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.cli.phrases import NEVER_RAN, failed_first, incident_of, nothing_ran, span_of_attempts
-from ddpjob_operator.cli.run_logs import Line, shown_last
+from ddpjob_operator.cli.run_logs import Line, attempt_of, shown_last
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, as_job, of_attempt, present, previous_attempt
 from ddpjob_operator.engine import called
 from ddpjob_operator.text import visible
 
 from .life import Life, unnoticed
-from .pod_logs import FOLLOWED, PodLogs
+from .pod_logs import EVERYTHING, FOLLOWED, PodLogs
 
 POLL_SECONDS = 0.2
 
@@ -29,7 +31,8 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
     document = jobs.get(name) if name else jobs.only()
     job = as_job(document)
     if which.past:
-        return _print(jobs, job, _left(job, jobs.pods(document), which), which)
+        attempt, left = _left(job, jobs.pods(document), which)
+        return _print(jobs, job, left, which, attempt)
     nodes, node = job.status.nodes or job.spec.nodes, which.node
     if node is not None and not 0 <= node < nodes:
         raise BadInputError(f"no node {node}; {job.metadata.name} has 0 to {nodes - 1}")
@@ -54,8 +57,8 @@ def _miss_first(job: DDPJob, pods: list[JobPod]) -> None:
         _say(f"{called(job)} {first.node} failed first, but its pod is gone, and its log with it")
 
 
-def _left(job: DDPJob, pods: list[JobPod], which: Which) -> list[JobPod]:
-    """The pods of the requested attempt and node that still exist and have a log.
+def _left(job: DDPJob, pods: list[JobPod], which: Which) -> tuple[int, list[JobPod]]:
+    """The requested attempt, and the pods of it and of the requested node that still exist and have a log.
 
     Raises:
         BadInputError: there are none.
@@ -66,7 +69,7 @@ def _left(job: DDPJob, pods: list[JobPod], which: Which) -> list[JobPod]:
     found = of_attempt(started, status, attempt)
     wanted = [pod for pod in found if which.node is None or pod.node == which.node]
     if wanted:
-        return wanted
+        return attempt, wanted
     if found:
         available = ", ".join(str(pod.node) for pod in found)
         raise BadInputError(f"no log of node {which.node} is left of attempt {attempt}; there is {available}")
@@ -80,15 +83,16 @@ def _left(job: DDPJob, pods: list[JobPod], which: Which) -> list[JobPod]:
     raise BadInputError(f"no pod of a previous attempt is left, and its log went with it.{ended}")
 
 
-def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which) -> int:
-    """Prints the log of each pod, that of the node that failed first before the others; 1 if a log cannot be read."""
-    code = 0
-    for pod in sorted(pods, key=lambda pod: pod.node != failed_first(job.status, pod.last_attempt(job.status))):
+def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which, attempt: int | None = None) -> int:
+    """Prints the log of each pod, that of the node that failed first before the others; 1 if a log cannot be read.
+
+    With `attempt`, only the lines of that attempt: a pod's log goes on through restarts in place.
+    """
+    code, status = 0, job.status
+    for pod in sorted(pods, key=lambda pod: pod.node != failed_first(status, attempt or pod.last_attempt(status))):
         try:
-            log = jobs.log(pod, tail=which.tail, since_seconds=which.since_seconds) if pod.has_log else ()
-            for moment, text in log:
-                if (shown := shown_last(text)) is not None:
-                    print(_line(job, pod, which.shown(moment, shown)))
+            for moment, shown in _read(jobs, pod, which) if attempt is None else _of(attempt, jobs, job, pod, which):
+                print(_line(job, pod, which.shown(moment, shown)))
         except ClusterError as error:
             code = 1
             _say(f"{called(job)} {pod.node}: {error}")
@@ -102,6 +106,28 @@ def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which) -> int:
         message = gone if job.status.finished else f"no log yet: {waits_for}"
         _say(_nothing(job) if nothing_ran(job.status) else message)
     return code
+
+
+def _read(jobs: Jobs, pod: JobPod, which: Which) -> Iterator[tuple[str, str]]:
+    """The lines of a pod's log as a terminal finally shows them, each with its time."""
+    log = jobs.log(pod, tail=which.tail, since_seconds=which.since_seconds) if pod.has_log else ()
+    return ((moment, shown) for moment, text in log if (shown := shown_last(text)) is not None)
+
+
+def _of(attempt: int, jobs: Jobs, job: DDPJob, pod: JobPod, which: Which) -> Iterable[tuple[str, str]]:
+    """The lines of one attempt in a pod's log. Tail and time are applied here: a kubelet knows no attempts."""
+    since, present = "", pod.attempt
+    if which.since_seconds is not None:
+        first = next(_read(jobs, pod, Which(since_seconds=which.since_seconds)), None)
+        if first is None:
+            return ()
+        since, _ = first
+    kept: deque[tuple[str, str]] = deque(maxlen=which.tail)
+    for moment, text in _read(jobs, pod, EVERYTHING):
+        present = attempt_of(text, present, job.status.attempt)
+        if present == attempt and moment >= since:
+            kept.append((moment, text))
+    return kept
 
 
 def _nothing(job: DDPJob) -> str:
