@@ -14,6 +14,13 @@ NO_NCCL = (
     ' init_process_group(os.environ["DDPJOB_BACKEND"])'
 )
 
+NO_TERMINAL = (
+    "Ranks have no terminal, so breakpoint() and input() end them. torchrun gives them one: "
+    "torchrun --standalone --nproc-per-node 1 SCRIPT"
+)
+READS_A_TERMINAL = ("BdbQuit", "EOFError: EOF when reading a line")
+"""The messages of what `breakpoint()` and `input()` raise without a terminal."""
+
 
 def summarise(screen: Screen, job: DDPJob, progress: LoggedProgress, *, checkpoint: str | None, logs: str) -> None:
     """Prints how the job ended and its results; `logs` is the logs' directory or the command that prints them."""
@@ -34,6 +41,8 @@ def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
         screen.print(f"Look at its log with: {command}")
         if job.status.backend is Backend.GLOO and "nccl" in incident.message.lower():
             screen.print(NO_NCCL)
+        if incident.message in READS_A_TERMINAL:
+            screen.print(NO_TERMINAL)
 
 
 def _results(job: DDPJob, progress: LoggedProgress) -> list[tuple[str, str]]:

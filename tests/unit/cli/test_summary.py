@@ -7,7 +7,7 @@ import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cli.progress import LoggedProgress, Report
 from ddpjob_operator.cli.screen import Screen
-from ddpjob_operator.cli.summary import NO_NCCL, advise, summarise
+from ddpjob_operator.cli.summary import NO_NCCL, NO_TERMINAL, advise, summarise
 
 FAILURE = {
     "time": "2026-01-01T00:00:00Z",
@@ -85,3 +85,22 @@ def test_the_log_to_look_at_is_one_that_there_is(cause: str, *, advised: bool) -
     said_on = io.StringIO()
     advise(Screen(file=said_on, width=200), job)
     assert said_on.getvalue() == ("Look at its log with: ddpjob logs digits --node 1\n" if advised else "")
+
+
+@pytest.mark.parametrize(
+    ("message", "advised"),
+    [
+        ("BdbQuit", True),
+        ("EOFError: EOF when reading a line", True),
+        ("EOFError: Ran out of input", False),
+        ("ValueError: no BdbQuit", False),
+    ],
+)
+def test_a_script_that_reads_from_a_terminal_is_told_how_to_have_one(message: str, *, advised: bool) -> None:
+    failed = [{**FAILED, "reason": "Application"}]
+    said_on = io.StringIO()
+    advise(
+        Screen(file=said_on, width=200),
+        a_job("Failed", "x", incidents=[{**FAILURE, "message": message}], conditions=failed),
+    )
+    assert (NO_TERMINAL in said_on.getvalue()) is advised
