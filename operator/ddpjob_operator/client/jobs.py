@@ -115,15 +115,15 @@ class Jobs:
             raise
         return bool(found["items"]) if name is None else True
 
-    def exists(self, job: Document) -> bool:
-        """Whether exactly this job still exists."""
+    def find(self, job: Document) -> Document | None:
+        """Exactly this job as it is now; None if it no longer exists."""
         try:
             found = self._call("GET", self._path(job["metadata"]["name"]))
         except RefusedError as error:
             if error.missing:
-                return False
+                return None
             raise
-        return bool(found["metadata"]["uid"] == job["metadata"]["uid"])
+        return found if found["metadata"]["uid"] == job["metadata"]["uid"] else None
 
     def all(self, *, everywhere: bool = False) -> list[Document]:
         """The jobs of this namespace or, with `everywhere`, of all namespaces, sorted by name."""

@@ -32,6 +32,8 @@ class JobPod:
     """Whether the trainer has ended; it is never started again in the same pod."""
     installs: bool = False
     """Whether packages are installed for the trainer, by a container with a log of its own."""
+    finalizers: tuple[str, ...] = ()
+    """What must be removed from it before it can be deleted."""
 
     @classmethod
     def of(cls, document: Document) -> "JobPod":
@@ -53,7 +55,13 @@ class JobPod:
                 container["name"] == INSTALL_CONTAINER
                 for container in document.get("spec", {}).get("initContainers", ())
             ),
+            finalizers=(*metadata.get("finalizers", ()),),
         )
+
+    @property
+    def runs(self) -> bool:
+        """Whether the trainer runs."""
+        return self.started and not self.ended
 
     @property
     def has_log(self) -> bool:

@@ -17,7 +17,7 @@ ANOTHER = refused(409, "Conflict")
 
 def test_a_job_of_the_same_name_made_since_is_not_the_one_that_existed() -> None:
     jobs, asked = jobs_of(a_job(), a_job(uid="uid-2"), GONE)
-    assert [jobs.exists(a_job()) for _ in range(3)] == [True, False, False]
+    assert [jobs.find(a_job()) is not None for _ in range(3)] == [True, False, False]
     assert {path for _, path, *_ in asked} == {f"{JOBS}/digits"}, "it takes no right to list jobs"
 
 

@@ -1,6 +1,9 @@
 """`ddpjob delete NAME`: ends a job on a cluster and removes everything that belongs to it."""
 
+import math
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 
 from ddpjob_operator.api.words import counted
@@ -10,6 +13,8 @@ from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, Refused
 POLL_SECONDS = 0.5
 DEADLINE_SECONDS = 600.0
 """How long to wait for pods to end within their grace periods; beyond this, a Kubernetes node is not responding."""
+HELD_SECONDS = 5.0
+"""How long a finalizer may keep an object before it is named: the controller that has set it needs a moment."""
 UNSEEN = "; you may not list pods here, so ddpjob does not wait for them to end"
 
 
@@ -39,16 +44,48 @@ def _pods(jobs: Jobs, job: Document) -> list[JobPod] | None:
 
 
 def _wait(jobs: Jobs, job: Document, *, with_pods: bool) -> int:
-    name, deadline = job["metadata"]["name"], time.monotonic() + DEADLINE_SECONDS
+    name, began = job["metadata"]["name"], time.monotonic()
+    held: dict[_Left, float] = {}
     while left := _left(jobs, job, with_pods=with_pods):
-        if time.monotonic() > deadline:
-            raise ClusterError(f"{name}: still there after {DEADLINE_SECONDS:.0f} s: {', '.join(left)}")
+        now = time.monotonic()
+        if now - began > DEADLINE_SECONDS:
+            raise ClusterError(f"{name}: still there after {DEADLINE_SECONDS:.0f} s: {', '.join(map(str, left))}")
+        held = {one: held.get(one, now) for one in left if one.finalizers}
+        for one in (one for one, since in held.items() if now - since >= HELD_SECONDS):
+            print(f"{name}: {one.what} is {one.kept}; the controller that set it must remove it", flush=True)
+            held[one] = math.inf  # Once is enough.
         time.sleep(POLL_SECONDS)
     print(f"{name}: deleted", flush=True)
     return 0
 
 
-def _left(jobs: Jobs, job: Document, *, with_pods: bool) -> list[str]:
-    """The names of the objects of the job that still exist."""
-    own = ["the job itself"] if jobs.exists(job) else []
-    return [*own, *(f"pod {pod.name}" for pod in (jobs.pods(job) if with_pods else ()))]
+@dataclass(frozen=True)
+class _Left:
+    """An object of the job that still exists."""
+
+    what: str
+    finalizers: tuple[str, ...]
+    """The finalizers that keep it, although it has ended."""
+
+    @property
+    def kept(self) -> str:
+        """What keeps it."""
+        return f"kept by {' and '.join(f'finalizer {name}' for name in self.finalizers)}"
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.kept})" if self.finalizers else self.what
+
+
+def _left(jobs: Jobs, job: Document, *, with_pods: bool) -> list[_Left]:
+    """The objects of the job that still exist."""
+    own = jobs.find(job)
+    pods = jobs.pods(job) if with_pods else []
+    return [
+        *([_Left("the job itself", _foreign(own["metadata"].get("finalizers", ())))] if own else []),
+        *(_Left(f"pod {pod.name}", () if pod.runs else _foreign(pod.finalizers)) for pod in pods),
+    ]
+
+
+def _foreign(finalizers: Iterable[str]) -> tuple[str, ...]:
+    """Those that a controller has set; Kubernetes' own, such as foregroundDeletion, have no domain."""
+    return tuple(finalizer for finalizer in finalizers if "/" in finalizer)
