@@ -54,6 +54,9 @@ def test_helm_finds_nothing_to_complain_of() -> None:
             "podLabels.app\\.kubernetes\\.io/instance=x",
             "podLabels: app.kubernetes.io/instance selects the operator's",
         ),
+        ("jobMetadata.keys={kueue.x-k8s.io/queue-name}", "jobMetadata: kueue.x-k8s.io/queue-name is reserved"),
+        ("jobMetadata.labels.argocd\\.argoproj\\.io/instance=x", "jobMetadata: argocd.argoproj.io/instance is"),
+        ("jobMetadata.labels.team=a/b", "at '/jobMetadata/labels/team'"),
         ("global.registry=x", "global.registry: this chart reads imageRegistry and imagePullSecrets alone"),
         ("global.imageRegistry=7", "at '/global/imageRegistry': got number, want string"),
     ],
@@ -263,6 +266,9 @@ def test_the_operator_understands_the_flags() -> None:
         "podSecurity=none",
         "networkPolicy=disabled",
         "gpuResources={nvidia.com/gpu.shared,example.com/gpu-}",
+        "jobMetadata.labels.team=vision",
+        "jobMetadata.labels.example\\.com/tier=",
+        "jobMetadata.keys={example.com/owner,app.kubernetes.io/part-of}",
         "monitoringNamespace=prometheus",
         "trainerImage=registry.example.com/trainer:1",
         "log.format=text",
@@ -279,6 +285,8 @@ def test_the_operator_understands_the_flags() -> None:
     assert (options.namespaces, options.log_format, options.log_level) == (["blue"], "text", "debug")
     assert options.settings.pod_security == PodSecurity.NONE
     assert options.settings.gpu_resources == ("nvidia.com/gpu.shared", "example.com/gpu-")
+    assert options.settings.labels == (("example.com/tier", ""), ("team", "vision"))
+    assert options.settings.inherited_keys == ("example.com/owner", "app.kubernetes.io/part-of")
     assert options.settings.trainer_image == "registry.example.com/trainer:1"
     assert (options.resync_seconds, options.clock_settling_seconds) == (60, 7)
     assert options.settings.drain_protection_seconds == 0

@@ -1,7 +1,7 @@
 """What only the API server can refuse: the job says so in the server's words, and goes on once the cause is gone."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.engine import pod_name
 
+from tests.plant import PlantError
 from tests.support.jobs import Team, a_job, condition
 from tests.support.waiting import wait_for
 
@@ -54,6 +55,74 @@ def test_a_limit_range_whose_minimum_the_trainer_does_not_meet(team: Team) -> No
     team.change(suspend=True)
     team.apply(job | {"spec": job["spec"] | {"suspend": False}})
     goes_on(team)
+
+
+COST, QUEUE, ARGO = "example.com/cost-center", "kueue.x-k8s.io/queue-name", "argocd.argoproj.io/instance"
+
+
+@pytest.fixture
+def demanding(team: Team) -> Iterator[str]:
+    """Policies that refuse what has no cost center, and what beside pods has a label of Argo CD's or Kueue's."""
+    group, name = "/apis/admissionregistration.k8s.io/v1", f"cost-center-{team.namespace}"
+    lacks, has = f"has(object.metadata.labels) && '{COST}' in object.metadata.labels", f"['{QUEUE}', '{ARGO}']"
+    alone = f"!has(object.metadata.labels) || !{has}.exists(key, key in object.metadata.labels)"
+    every = {"apiGroups": ["", "networking.k8s.io", "policy"], "apiVersions": ["v1"], "operations": ["CREATE"]}
+    of_jobs = {"resources": ["pods", "services", "secrets", "networkpolicies", "poddisruptionbudgets"]}
+    besides = {"resources": ["services", "secrets", "networkpolicies", "poddisruptionbudgets"]}
+    namespace = {"matchLabels": {"kubernetes.io/metadata.name": team.namespace}}
+    policies = {
+        name: (of_jobs, lacks, f"no label {COST}"),
+        f"{name}-alone": (besides, alone, "a label by which a tool would know it"),
+    }
+    for policy, (resources, expression, message) in policies.items():
+        spec = {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [every | resources]},
+            "validations": [{"expression": expression, "message": message}],
+        }
+        team.plant.api.create(f"{group}/validatingadmissionpolicies", {"metadata": {"name": policy}, "spec": spec})
+        bound = {"policyName": policy, "validationActions": ["Deny"]}
+        binding = {
+            "metadata": {"name": policy},
+            "spec": {**bound, "matchResources": {"namespaceSelector": namespace}},
+        }
+        team.plant.api.create(f"{group}/validatingadmissionpolicybindings", binding)
+    try:
+        wait_for("the policy to be in force", lambda: _is_denied(team))
+        yield name
+    finally:
+        for policy in policies:
+            team.plant.kubectl("delete", "validatingadmissionpolicy,validatingadmissionpolicybinding", policy)
+
+
+def _is_denied(team: Team) -> bool:
+    probe = ["create", "secret", "generic", "probe", "--dry-run=server", f"--namespace={team.namespace}"]
+    try:
+        team.plant.kubectl(*probe)
+    except PlantError as error:
+        return COST in str(error)
+    return False
+
+
+def test_a_policy_that_demands_a_label_is_told_from_a_wrong_template_and_is_met_by_the_template_alone(
+    team: Team, demanding: str
+) -> None:
+    job = a_job(suspend=False)
+    team.apply(job)
+    said = blocked(team)
+    assert said["reason"] == "PolicyDenied", said
+    assert (
+        f"ValidatingAdmissionPolicy '{demanding}' with binding '{demanding}' denied request: no label"
+        in said["message"]
+    )
+    team.change(suspend=True)
+    labels = {COST: "42", QUEUE: "training", ARGO: "apps"}
+    template = job["spec"]["template"] | {"metadata": {"labels": labels}}
+    team.apply(job | {"spec": job["spec"] | {"template": template, "suspend": False}})
+    goes_on(team)
+    assert {
+        one["metadata"]["labels"][COST] for kind in ("services", "networkpolicies") for one in team.all(kind)
+    } == {"42"}
 
 
 def enforce(team: Team, standard: str | None) -> None:

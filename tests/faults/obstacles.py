@@ -150,7 +150,7 @@ def denying_webhook(stage: str) -> Obstacle:
         pod = _named("probe", spec={"containers": [{"name": "probe", "image": "any"}]})
         await _until_refused(rig, rig.witness.url("pods"), pod, NOT_TODAY)
 
-    return Obstacle(stage, "a webhook that denies", put, _blocked("Forbidden"), _unhook)
+    return Obstacle(stage, "a webhook that denies", put, _blocked("PolicyDenied"), _unhook)
 
 
 def dead_webhook(stage: str) -> Obstacle:

@@ -26,12 +26,24 @@ host. */}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
 
+{{/* Keys of labels and annotations that objects of a job never get from elsewhere, as a pattern; the operator refuses them
+too. */}}
+{{- define "ddpjob-operator.reserved" -}}
+^(([^/]*\.)?(kubernetes\.io|k8s\.io|x-k8s\.io|argoproj\.io|ddpjob\.dev)|([^/]*\.)?(argocd|helm)\.[^/]*)/
+{{- end -}}
+
 {{/* Fails for wrong values that the schema cannot detect. */}}
 {{- define "ddpjob-operator.check" -}}
 {{- $selector := include "ddpjob-operator.selectorLabels" . | fromYaml -}}
 {{- range $label, $_ := .Values.podLabels -}}
 {{- if hasKey $selector $label -}}
 {{- fail (printf "podLabels: %s selects the operator's pods and cannot be another; leave it out" $label) -}}
+{{- end -}}
+{{- end -}}
+{{- range $key := concat (keys .Values.jobMetadata.labels | sortAlpha) .Values.jobMetadata.keys -}}
+{{- $describes := regexMatch "^app\\.kubernetes\\.io/(part-of|component|version)$" $key -}}
+{{- if and (regexMatch (include "ddpjob-operator.reserved" $) $key) (not $describes) -}}
+{{- fail (printf "jobMetadata: %s is reserved: tools would take all objects for the one that has it" $key) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.namespaces .Values.namespaceSelector -}}

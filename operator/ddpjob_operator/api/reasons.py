@@ -38,8 +38,11 @@ class Reason(StrEnum):
     """A LimitRange of the namespace does not allow what a container of the job's pods asks for."""
     RESOURCES_MISSING = "ResourcesMissing"
     """The namespace's quota demands requests or limits that a container of the job's pods does not name."""
+    POLICY_DENIED = "PolicyDenied"
+    """A policy of the cluster does not allow what the job needs: an admission webhook or a ValidatingAdmissionPolicy.
+    The template itself is valid."""
     FORBIDDEN = "Forbidden"
-    """The operator may not create what the job needs, or a webhook or policy of the cluster forbids it."""
+    """The operator may not create what the job needs."""
     WEBHOOK_FAILED = "WebhookFailed"
     """A webhook of the cluster that has to approve each pod does not answer."""
     INVALID = "Invalid"
@@ -142,6 +145,7 @@ PASSES: dict[str, bool] = {
     Reason.POD_SECURITY_VIOLATION: False,
     Reason.LIMIT_RANGE_VIOLATION: False,
     Reason.RESOURCES_MISSING: False,
+    Reason.POLICY_DENIED: False,
     Reason.FORBIDDEN: False,
     Reason.WEBHOOK_FAILED: True,
     Reason.INVALID: False,
@@ -179,6 +183,9 @@ ADVICE: dict[Reason | Cause, str] = {
     "resume it.",
     Reason.RESOURCES_MISSING: "Suspend the job, give the containers that the message names what it says is missing, "
     "and resume it.",
+    Reason.POLICY_DENIED: "Read what the policy demands in the message. Labels that it demands belong into "
+    "`spec.template.metadata.labels`, from where all objects of the job get them: suspend the job, add them, and "
+    "resume it. If a job cannot do what the policy demands, show the message to the cluster's administrator.",
     Reason.FORBIDDEN: "Show the message to the cluster's administrator.",
     Reason.WEBHOOK_FAILED: "Ask those who run the webhook that the message names to fix it: `kubectl get "
     "validatingwebhookconfigurations,mutatingwebhookconfigurations` lists them.",

@@ -11,6 +11,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from .causes import Cause
 from .contract import FORMER_VERSION, MAX_NODES, VERSION
+from .inheritance import LONGEST_VALUE, MOST_INHERITED
 from .model import Model, is_empty
 from .restart import RestartAction
 from .spec import Backend, NetworkPolicy
@@ -70,6 +71,9 @@ class _Open:
             "maxLength": self.max_length,
             "examples": [*self.known],
         }
+
+
+Marks = dict[str, Annotated[str, Field(max_length=LONGEST_VALUE)]]
 
 
 class _Said(Model):
@@ -381,6 +385,15 @@ class NetworkStatus(_Said):
     """Name of the Service by which the pods find rank 0."""
 
 
+class InheritedMetadata(_Said):
+    """Metadata that all objects of the job get beside the labels of its template."""
+
+    labels: Marks = Field(default_factory=dict, max_length=2 * MOST_INHERITED)
+    """The operator's own, and those of the job whose keys the operator's settings name."""
+    annotations: Marks = Field(default_factory=dict, max_length=MOST_INHERITED)
+    """Those of the template, and of the job, whose keys the operator's settings name."""
+
+
 class DisplayStatus(_Said):
     """Text for the columns of `kubectl get ddp`."""
 
@@ -461,6 +474,9 @@ class DDPJobStatus(_Said):
     """The network settings of the present pods: `spec.network`, with the defaults that it leaves out."""
     pod_security: Annotated[PodSecurity | str, _Open(PodSecurity)] | None = None
     """The operator's setting of pod security when the job started or was last resumed."""
+    inherited: InheritedMetadata | None = None
+    """Labels and annotations that all objects of the job have beside the labels of its template: what the operator's
+    settings and the job's metadata gave when it started or was last resumed. Not set if there are none."""
     trainer_image: str | None = None
     """The image for containers whose template names none: the operator's setting when the job first started."""
     pod_group: Annotated[str, Field(max_length=63)] | None = None

@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from ddpjob_operator.api import NetworkPolicy, PodSecurity
+from ddpjob_operator.api.inheritance import KEY, LABEL_VALUE, MOST_INHERITED, is_reserved
 from ddpjob_operator.engine import Settings
 
 from .serve.log import Format
@@ -53,7 +54,11 @@ class OperatorOptions:
 def parse(arguments: list[str] | None = None) -> OperatorOptions:
     """Options from the command line."""
     own = _own_namespace()
-    given = _parser(own).parse_args(arguments)
+    parser = _parser(own)
+    given = parser.parse_args(arguments)
+    for flag, many in (("--label", given.labels), ("--inherit-key", given.inherited_keys)):
+        if len(many) > MOST_INHERITED:
+            parser.error(f"argument {flag}: given {len(many)} times; at most {MOST_INHERITED} are allowed")
     return OperatorOptions(
         namespaces=sorted(set(given.namespaces)),
         namespace_selector=given.namespace_selector,
@@ -73,6 +78,8 @@ def parse(arguments: list[str] | None = None) -> OperatorOptions:
             monitoring_namespace=given.monitoring_namespace,
             operator_namespace=own,
             trainer_image=given.trainer_image,
+            labels=tuple(sorted(dict(given.labels).items())),
+            inherited_keys=tuple(dict.fromkeys(given.inherited_keys)),
             force_delete_lost_pods=given.force_delete_lost_pods,
             drain_protection_seconds=given.drain_protection_seconds,
         ),
@@ -182,6 +189,25 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         help="image of containers that name none, in jobs that start for the first time",
     )
     parser.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        type=_label,
+        metavar="KEY=VALUE",
+        dest="labels",
+        help="label of all objects of jobs, as a policy of the cluster may demand it; may be given several times",
+    )
+    parser.add_argument(
+        "--inherit-key",
+        action="append",
+        default=[],
+        type=_inheritable,
+        metavar="KEY",
+        dest="inherited_keys",
+        help="give all objects of a job its own label and annotation with this key, and its template's annotation; "
+        "may be given several times",
+    )
+    parser.add_argument(
         "--force-delete-lost-pods",
         action="store_true",
         help="remove pods of Kubernetes nodes that do not answer from the API; their processes may still run there",
@@ -207,6 +233,21 @@ def _resource(text: str) -> str:
     if not RESOURCE.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a resource's name: such as nvidia.com/gpu.shared")
     return text
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, sign, value = text.partition("=")
+    if not (sign and KEY.fullmatch(key) and LABEL_VALUE.fullmatch(value)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a label: such as team=vision")
+    return _inheritable(key), value
+
+
+def _inheritable(key: str) -> str:
+    if not KEY.fullmatch(key):
+        raise argparse.ArgumentTypeError(f"{key!r} is not a key of a label or annotation: such as example.com/team")
+    if is_reserved(key):
+        raise argparse.ArgumentTypeError(f"{key!r} is reserved: tools would take all objects for the one that has it")
+    return key
 
 
 def _seconds(text: str) -> int:

@@ -432,6 +432,8 @@ class Reconciler:
             heard=self._supervisors.heard(key, stored.uid),
             answered=Needs(supervisor=asked if still_there else None),
             mark=stored.metadata.annotations.finished,
+            labels=stored.metadata.labels,
+            annotations=stored.metadata.annotations.others,
             queue=queue_of(stored.metadata.labels),
         )
 

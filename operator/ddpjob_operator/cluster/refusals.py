@@ -22,19 +22,22 @@ DEAD_WEBHOOK = "failed calling webhook"
 somebody else has to fix it."""
 
 SAID = {
+    "denied the request": Reason.POLICY_DENIED,
+    "denied request: ": Reason.POLICY_DENIED,
     "exceeded quota": Reason.QUOTA_EXCEEDED,
     "failed quota": Reason.RESOURCES_MISSING,
     "violates PodSecurity": Reason.POD_SECURITY_VIOLATION,
-    "denied the request": Reason.FORBIDDEN,
     DEAD_WEBHOOK: Reason.WEBHOOK_FAILED,
     " usage per ": Reason.LIMIT_RANGE_VIOLATION,
     " max limit to request ratio per ": Reason.LIMIT_RANGE_VIOLATION,
 }
-"""Parts of the API server's messages, with the reason that each stands for; the first that is found counts."""
+"""Parts of the API server's messages, with the reason that each stands for; the first that is found counts.
+
+The first two are said of an admission webhook and a ValidatingAdmissionPolicy, whose words may contain the others."""
 FOR_GOOD = frozenset(
     {
         *(Reason.LIMIT_RANGE_VIOLATION, Reason.RESOURCES_MISSING, Reason.POD_SECURITY_VIOLATION),
-        Reason.INVALID,
+        *(Reason.POLICY_DENIED, Reason.INVALID),
     }
 )
 """Reasons that refuse each such pod for as long as nobody changes the template or what refuses it. All else that is

@@ -17,6 +17,7 @@ from ddpjob_operator.api import (
     DisplayStatus,
     Incarnations,
     Incident,
+    InheritedMetadata,
     NetworkPolicy,
     NetworkStatus,
     PodSecurity,
@@ -59,6 +60,7 @@ class StatusChanges(BookkeepingChanges, NetworkChanges, total=False):
     procs_per_node: int | None
     backend: Backend | str | None
     pod_security: PodSecurity | str | None
+    inherited: InheritedMetadata | None
     trainer_image: str | None
     pod_group: str | None
     progress: Progress | None

@@ -22,6 +22,11 @@ class Settings:
     """Where the operator's own pods are; empty if it does not run in a pod."""
     trainer_image: str = ""
     """For containers that name none, of jobs that start for the first time; empty: such jobs wait."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Labels of all objects of jobs that start from now on."""
+    inherited_keys: tuple[str, ...] = ()
+    """Keys of labels and annotations of a job, and of annotations of its template, that all its objects get, for jobs
+    that start from now on."""
     force_delete_lost_pods: bool = False
     """Whether pods on Kubernetes nodes that do not answer are removed from the API. Their processes may still run
     there, which endangers whatever must not be used twice, such as a volume that only one node may mount."""

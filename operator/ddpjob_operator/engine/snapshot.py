@@ -333,6 +333,10 @@ class Snapshot:
     owned: Mapping[OwnedKind, tuple[Any, ...]] = field(default_factory=lambda: NOTHING_MADE)
     """The job's objects by kind: PodGroups and Kueue Workloads as objects, all others by name. A kind is missing
     where the operator cannot create such objects: the cluster has no such API, or forbids it."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The labels of the job itself."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """The annotations of the job itself that its objects could get."""
     queue: Queue | None = None
     """The queue that is to admit the job; None if none is."""
     flavors: Mapping[str, Flavor] = field(default_factory=dict)

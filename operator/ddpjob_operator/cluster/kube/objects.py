@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from ddpjob_operator.api.contract import ASKED, DOMAIN, FINISHED
+from ddpjob_operator.api.inheritance import LONGEST_VALUE, carried
 
 T = TypeVar("T")
 
@@ -87,16 +88,23 @@ class Packed:
 _NOTHING = Packed(None)
 
 
-class JobAnnotations(_Part, frozen=True):
-    """The annotations of a DDPJob that the operator sets."""
+class JobAnnotations:
+    """The annotations of a DDPJob that the operator sets, and those that the job's objects could get."""
 
-    finished: str = msgspec.field(default="", name=FINISHED)
+    __slots__ = ("finished", "others")
+
+    def __init__(self, what: Any = None) -> None:
+        """Reads them; a reserved or a long one, such as a copy of the whole job, is not kept in memory."""
+        known = what if isinstance(what, dict) else {}
+        texts = {key: value for key, value in known.items() if isinstance(value, str)}
+        self.finished = texts.get(FINISHED, "")
+        self.others = {key: value for key, value in carried(texts).items() if len(value) <= LONGEST_VALUE}
 
 
 class JobMeta(ObjectMeta, frozen=True):
     """The metadata of a DDPJob."""
 
-    annotations: JobAnnotations = JobAnnotations()
+    annotations: JobAnnotations = msgspec.field(default_factory=JobAnnotations)
 
 
 class JobObject(Object, frozen=True):
@@ -368,5 +376,5 @@ def read(document: Mapping[str, Any], kind: type[T]) -> T:
     return msgspec.convert(dict(document), kind, dec_hook=_packed)
 
 
-def _packed(_: type, what: Any) -> Packed:
-    return Packed(what)
+def _packed(kind: type, what: Any) -> Packed | JobAnnotations:
+    return JobAnnotations(what) if kind is JobAnnotations else Packed(what)

@@ -6,6 +6,7 @@ from ddpjob_operator.api import (
     Backend,
     Checkpoint,
     DDPJob,
+    InheritedMetadata,
     PodSecurity,
 )
 from ddpjob_operator.api.contract import (
@@ -160,7 +161,7 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
     metadata = {
         **owned(job),
         "name": pod_name(job, node, incarnation),
-        **_marks(template.get("metadata", {}), labels),
+        **_marks(template.get("metadata", {}), labels, job.status.inherited or InheritedMetadata()),
     }
     built = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
     if job.status.pod_group:
@@ -222,13 +223,16 @@ def _keep_together(pod: Manifest, job: DDPJob) -> None:
         wished.append({"weight": 100, "podAffinityTerm": term})
 
 
-def _marks(own: Manifest, labels: Manifest) -> Manifest:
-    """Labels and annotations: ours, the template's, and an opt-out of each mesh which the template leaves out."""
+def _marks(own: Manifest, labels: Manifest, inherited: InheritedMetadata) -> Manifest:
+    """Labels and annotations: ours, the template's, what all objects of the job inherit, and opt-outs of meshes.
+
+    An opt-out is left out for a mesh that the template mentions.
+    """
     said = {**own.get("labels", {}), **own.get("annotations", {})}
     no = {kind: {mark: no for mark, no in marks.items() if mark not in said} for kind, marks in NO_SIDECARS.items()}
     return {
-        "labels": {**no["labels"], **own.get("labels", {}), **labels},
-        "annotations": {**no["annotations"], **own.get("annotations", {})},
+        "labels": {**no["labels"], **inherited.labels, **own.get("labels", {}), **labels},
+        "annotations": {**no["annotations"], **inherited.annotations, **own.get("annotations", {})},
     }
 
 

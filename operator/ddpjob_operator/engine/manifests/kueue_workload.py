@@ -10,7 +10,7 @@ from ddpjob_operator.api.contract import ASKED, Label
 from ddpjob_operator.engine.owned import KUEUE_WORKLOAD
 from ddpjob_operator.engine.snapshot import Manifest, Placement, Queue
 
-from .names import job_labels, kueue_workload_name, owned
+from .names import job_labels, kueue_workload_name, owned, with_inherited
 
 POD_SET = "nodes"
 JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
@@ -40,13 +40,14 @@ def build_kueue_workload(job: DDPJob, queue: Queue) -> Manifest:
     """The job's place in a queue. The adapter adds the priority, which it has to look up, beside its class."""
     elastic = {"minCount": job.spec.elastic.min_nodes} if job.spec.elastic else {}
     classes = priority_class_ref(job, queue)
+    marks = with_inherited(job, {**job_labels(job), JOB_UID_LABEL: job.metadata.uid})
     return {
         **KUEUE_WORKLOAD.type_meta,
         "metadata": {
             **owned(job),
             "name": kueue_workload_name(job),
-            "labels": {**job_labels(job), JOB_UID_LABEL: job.metadata.uid},
-            "annotations": {ASKED: asked(job)},
+            "labels": marks["labels"],
+            "annotations": {**marks.get("annotations", {}), ASKED: asked(job)},
         },
         "spec": {
             "queueName": queue.name,

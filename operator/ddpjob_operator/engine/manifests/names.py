@@ -1,10 +1,12 @@
 """Names of the objects that belong to a job. All are known beforehand: the API server refuses to create one twice."""
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
-from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api import DDPJob, InheritedMetadata
 from ddpjob_operator.api.contract import API_VERSION, KIND, MANAGER, Label
+from ddpjob_operator.api.inheritance import carried
 from ddpjob_operator.api.ownership import name_in_queue, name_of_group, name_of_pod, suffix
 from ddpjob_operator.engine.owned import OwnedKind
 
@@ -60,7 +62,15 @@ def job_labels(job: DDPJob) -> dict[str, str]:
 
 def headed(kind: OwnedKind, job: DDPJob, name: str) -> dict[str, Any]:
     """The first fields of the manifest of an object that belongs to a job."""
-    return {**kind.type_meta, "metadata": {**owned(job), "name": name, "labels": job_labels(job)}}
+    return {**kind.type_meta, "metadata": {**owned(job), "name": name, **with_inherited(job, job_labels(job))}}
+
+
+def with_inherited(job: DDPJob, labels: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """The labels and annotations of an object that is not a pod: these labels of ours, and what it inherits."""
+    inherited = job.status.inherited or InheritedMetadata()
+    own = carried(job.spec.template.get("metadata", {}).get("labels", {}))
+    annotations = {"annotations": dict(inherited.annotations)} if inherited.annotations else {}
+    return {"labels": {**inherited.labels, **own, **labels}, **annotations}
 
 
 def owned(job: DDPJob) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from ddpjob_operator.api import ConditionType, DDPJobStatus
 from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.engine.changes import changed
 from ddpjob_operator.engine.conditions import Obstacle, Say, updated
 from ddpjob_operator.engine.decision import (
     Action,
@@ -22,7 +23,7 @@ from ddpjob_operator.engine.snapshot import KueueWorkload, Queue, Waiting
 from ddpjob_operator.engine.view import View
 
 from .obstacles import creation_obstacle
-from .steps import delete
+from .steps import delete, inherited
 from .suspension import RESUMED, halted
 from .verdict import Times, Verdict
 
@@ -67,7 +68,10 @@ def queued(view: View) -> Verdict | None:
 
 def _entering(view: View, queue: Queue) -> Verdict:
     """The job has no place in its queue yet, or somebody has deleted it."""
-    enter = Create(KUEUE_WORKLOAD, build_kueue_workload(view.snapshot.job, queue))
+    job = view.snapshot.job
+    if not view.started:  # Its metadata is fixed only when it starts.
+        job = job.with_status(changed(job.status, inherited=inherited(view)))
+    enter = Create(KUEUE_WORKLOAD, build_kueue_workload(job, queue))
     if view.refused:
         return _stop(view, TAKEN_OUT) if view.active else _wait(view, ENTERING, blocked=creation_obstacle(view))
     # Running pods go on until the queue is known not to admit the job: it may do so at once.

@@ -11,8 +11,10 @@ from ddpjob_operator.api import (
     ConditionType,
     DDPJobStatus,
     Incarnations,
+    InheritedMetadata,
 )
 from ddpjob_operator.api.contract import Label
+from ddpjob_operator.api.inheritance import chosen as chosen_of
 from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine.changes import StatusChanges, changed
@@ -64,6 +66,7 @@ def start(view: View, *says: Say) -> Verdict:
         **stamped(view),
         # Not in stamped(), which a resize uses too: resized, a job keeps the user and rights of its pods.
         "pod_security": view.snapshot.settings.pod_security,
+        "inherited": inherited(view),
         "selector": f"{Label.JOB_UID}={job.metadata.uid}",
         "start_time": view.status.start_time or view.now,
         "first_run_time": None,
@@ -185,6 +188,17 @@ def stamped(view: View) -> StatusChanges:
         **chosen(view),
         "trainer_image": None if view.spec.trainer.get("image") else default_image(view) or None,
     }
+
+
+def inherited(view: View) -> InheritedMetadata | None:
+    """What all objects of the job get from the operator's settings and, by keys that these name, from the job."""
+    snapshot, keys = view.snapshot, view.snapshot.settings.inherited_keys
+    template = view.spec.template.get("metadata", {}).get("annotations", {})
+    found = InheritedMetadata(
+        labels={**dict(snapshot.settings.labels), **chosen_of(snapshot.labels, keys)},
+        annotations={**chosen_of(snapshot.annotations, keys), **chosen_of(template, keys)},
+    )
+    return found if found.labels or found.annotations else None
 
 
 def default_image(view: View) -> str:

@@ -1,0 +1,40 @@
+"""What of an object is kept in memory."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from ddpjob_operator.cluster.kube.objects import JobObject, decoder, read
+
+ANNOTATIONS = {
+    "ddpjob.dev/finished": "Failed 1",
+    "example.com/owner": "jane",
+    "kubectl.kubernetes.io/last-applied-configuration": "{}",
+    "argocd.argoproj.io/tracking-id": "a:b",
+    "example.com/notes": "x" * 1025,
+}
+
+
+def a_job(annotations: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "digits", "annotations": annotations}}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "finished", "others"),
+    [
+        (ANNOTATIONS, "Failed 1", {"example.com/owner": "jane"}),
+        ({}, "", {}),
+        (None, "", {}),
+        ({"ddpjob.dev/finished": 7, "example.com/owner": ["jane"]}, "", {}),
+    ],
+)
+def test_of_the_annotations_of_a_job_only_those_are_kept_that_somebody_may_need(
+    annotations: Any, finished: str, others: dict[str, str]
+) -> None:
+    document = a_job(annotations)
+    for job in (read(document, JobObject), decoder(JobObject).decode(msgspec.json.encode(document))):
+        assert (job.metadata.annotations.finished, job.metadata.annotations.others) == (finished, others)
+
+
+def test_a_job_without_annotations_has_none() -> None:
+    assert read({"metadata": {"name": "digits"}}, JobObject).metadata.annotations.others == {}
