@@ -222,7 +222,8 @@ ADVICE: dict[Reason | Cause, str] = {
     "until startDeadlineSeconds if that is set.",
     Reason.SUSPENDED: NOTHING_TO_DO,
     Reason.JOB_SUSPENDED: "`ddpjob resume NAME` resumes it.",
-    Reason.JOB_RESUMED: NOTHING_TO_DO,
+    Reason.JOB_RESUMED: "Nothing, if you resumed it. If a tool such as Argo CD undid the suspension, set "
+    "`spec.suspend` in its repository.",
     Reason.ALL_RANKS_SUCCEEDED: NOTHING_TO_DO,
     Reason.RANK_ZERO_SUCCEEDED: NOTHING_TO_DO,
     Reason.DEADLINE_EXCEEDED: "Read `ddpjob logs NAME`: the pods were stopped, not removed. Submit again with a "

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from ddpjob_operator.api import DDPJob, DDPJobStatus
 from ddpjob_operator.api.contract import Label
+from ddpjob_operator.api.gitops import keeper
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import (
     CreatePod,
@@ -434,6 +435,7 @@ class Reconciler:
             mark=stored.metadata.annotations.finished,
             labels=stored.metadata.labels,
             annotations=stored.metadata.annotations.others,
+            keeper=stored.metadata.annotations.keeper or keeper(stored.metadata.labels),
             queue=queue_of(stored.metadata.labels),
         )
 

@@ -12,6 +12,7 @@ from ddpjob_operator.engine import Event, Manifest
 
 from .kube.api_client import EVENTS, ApiClient, ApiError, FencedError
 from .kube.objects import ObjectMeta
+from .serve.log import about
 from .serve.metrics import EVENTS_LOST
 
 WRITERS = 8
@@ -62,7 +63,8 @@ class EventRecorder:
                 await self._write(job, event, time)
             except (ApiError, FencedError) as error:
                 EVENTS_LOST.inc()
-                logger.warning("an event could not be written: %s", error)
+                about_job = about((job.namespace, job.name), job.uid)
+                logger.warning("the event %s could not be written: %s", event.reason, error, extra=about_job)
             finally:
                 waiting.task_done()
 

@@ -337,6 +337,8 @@ class Snapshot:
     """The labels of the job itself."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """The annotations of the job itself that its objects could get."""
+    keeper: str = ""
+    """The tool that keeps the job as its repository has it, such as Argo CD; empty if none is known to."""
     queue: Queue | None = None
     """The queue that is to admit the job; None if none is."""
     flavors: Mapping[str, Flavor] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
+from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError, FencedError
 from ddpjob_operator.cluster.kube.clock import Clock
 from ddpjob_operator.cluster.kube.objects import ObjectMeta
 from ddpjob_operator.cluster.recorder import TRIES, WAITING_EVENTS, EventRecorder
@@ -99,6 +99,33 @@ def test_an_event_is_tried_again_later_each_time_and_given_up_in_the_end() -> No
         announced(api, times=1)
     pauses = [after - before for before, after in pairwise(api.at)]
     assert pauses == pytest.approx([*(0.2 * 2**again for again in range(TRIES - 2)), 7.0], abs=0.05)
+
+
+class Refusing(ApiClient):
+    """An API server, or what stands before it, that writes no event."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.now = Clock().now
+
+    async def create(self, *_: Any) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (ApiError(403, "Forbidden", "exceeded quota"), "exceeded quota"),
+        (ApiError(403, "Forbidden", ""), "Forbidden (403)"),
+        (FencedError(), "this process does not lead the others, or no longer does"),
+    ],
+)
+def test_why_an_event_is_not_written_is_logged_with_the_event_and_its_job(
+    error: Exception, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    announced(Refusing(error), times=1)
+    assert caplog.messages == [f"event Blocked not written: {why}"]
+    assert [vars(record)["job"] for record in caplog.records] == ["digits"]
 
 
 def test_events_that_find_no_room_are_lost_and_counted() -> None:

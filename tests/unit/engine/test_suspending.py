@@ -1,9 +1,10 @@
 """Suspension, and how a job goes on after it."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from ddpjob_operator.api import Budget
+from ddpjob_operator.api import Budget, ConditionType
 
 from .builders import START, Moment, a_job
 from .tables import Table, rows, verdict
@@ -326,6 +327,42 @@ def test_suspension_clears_when_the_job_started_and_when_it_first_ran() -> None:
 def test_a_suspension_that_is_called_off_starts_the_clock_anew_as_well() -> None:
     resumed = suspending.after(30).asks(suspend=False).decided()
     assert resumed.status.start_time == START + timedelta(seconds=30)
+
+
+UNDONE = (
+    "Resumed: spec.suspend is false again after 1m30s. Argo CD keeps this job as its repository has it: to suspend "
+    "the job, set spec.suspend there"
+)
+
+
+def kept(moment: Moment, keeper: str = "Argo CD") -> Moment:
+    """A tool keeps the job as its repository has it."""
+    return Moment(replace(moment.snapshot, keeper=keeper))
+
+
+@pytest.mark.parametrize(
+    "stopped", [suspending.after(90), suspended.after(90)], ids=["while its pods still save", "once they have"]
+)
+def test_a_suspension_that_a_tool_has_undone_is_told(stopped: Moment) -> None:
+    resumed = kept(stopped.asks(suspend=False))
+    status, events = resumed.decided().status, resumed.decision.events
+    assert [(event.warning, event.reason, event.message) for event in events] == [(True, "JobResumed", UNDONE)]
+    condition = status.condition(ConditionType.SUSPENDED)
+    assert condition is None or condition.message == UNDONE
+
+
+@pytest.mark.parametrize(
+    "resumed",
+    [
+        suspended.after(90).asks(suspend=False),
+        kept(suspended.after(900).asks(suspend=False)),
+        kept(two.queues().decided().admitted().running().evicted("Preempted", "no").decided().gone().admitted()),
+    ],
+    ids=["nobody keeps it", "it was suspended for long", "its queue had stopped it"],
+)
+def test_another_resumption_is_not_put_down_to_a_tool(resumed: Moment) -> None:
+    assert [event.reason for event in resumed.decision.events] == []
+    assert resumed.decided().status.bookkeeping.suspend_time is None or resumed.snapshot.queue is not None
 
 
 def test_resuming_takes_what_was_changed_meanwhile() -> None:

@@ -1,6 +1,7 @@
 """`ddpjob suspend`, `resume` and `scale` on a cluster: each changes the spec, and the operator carries that out."""
 
 from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api.gitops import keeper
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.phrases import how_to_resume
@@ -22,6 +23,7 @@ def suspend(jobs: Jobs, name: str) -> int:
     jobs.suspend(document)
     lost = lost_with_pods(job.spec)
     print(f"{name}: suspended; its pods {f'stop, and on resume it starts over: {lost}' if lost else 'save and stop'}")
+    _tell_keeper(document, "spec.suspend")
     command = f"{itself()} resume {name} -n {job.metadata.namespace}"
     print(*([f"Go on with: {command}"] if lost else how_to_resume(command, job.status)), sep="\n")
     return 0
@@ -40,6 +42,7 @@ def resume(jobs: Jobs, name: str) -> int:
         return 0
     jobs.suspend(document, suspended=False)
     print(f"{name}: resumed")
+    _tell_keeper(document, "spec.suspend")
     return 0
 
 
@@ -58,7 +61,16 @@ def scale(jobs: Jobs, name: str, nodes: int) -> int:
         return 0
     jobs.scale(document, nodes)
     print(f"{name}: scaled from {job.spec.nodes} to {counted(nodes, 'node')}{_what_it_does(job)}")
+    _tell_keeper(document, "spec.nodes")
     return 0
+
+
+def _tell_keeper(document: Document, field: str) -> None:
+    """Tells that a tool will undo the change of a field, if one keeps the job as its repository has it."""
+    metadata = document["metadata"]
+    tool = keeper(metadata.get("labels", {}), metadata.get("annotations", {}))
+    if tool:
+        print(f"{metadata['name']}: {tool} keeps this job as its repository has it; set {field} there too")
 
 
 def _what_it_does(job: DDPJob) -> str:

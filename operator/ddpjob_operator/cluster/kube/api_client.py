@@ -114,6 +114,7 @@ class ApiError(Exception):
     """The API server refused a request, or did not answer (status 0)."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+        message = message or f"{reason} ({status})"  # A webhook may refuse without a word.
         super().__init__(message)
         self.status = status
         self.reason = reason
@@ -136,6 +137,9 @@ class StuckError(ApiError):
 
 class FencedError(Exception):
     """A write was not sent, because this process does not lead, or no longer leads."""
+
+    def __str__(self) -> str:
+        return "this process does not lead the others, or no longer does"
 
 
 class ApiClient:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from ddpjob_operator.api.contract import ASKED, DOMAIN, FINISHED
+from ddpjob_operator.api.gitops import keeper
 from ddpjob_operator.api.inheritance import LONGEST_VALUE, carried
 
 T = TypeVar("T")
@@ -89,15 +90,16 @@ _NOTHING = Packed(None)
 
 
 class JobAnnotations:
-    """The annotations of a DDPJob that the operator sets, and those that the job's objects could get."""
+    """The annotations of a DDPJob that the operator sets or knows, and those that the job's objects could get."""
 
-    __slots__ = ("finished", "others")
+    __slots__ = ("finished", "keeper", "others")
 
     def __init__(self, what: Any = None) -> None:
         """Reads them; a reserved or a long one, such as a copy of the whole job, is not kept in memory."""
         known = what if isinstance(what, dict) else {}
         texts = {key: value for key, value in known.items() if isinstance(value, str)}
         self.finished = texts.get(FINISHED, "")
+        self.keeper = keeper(texts)
         self.others = {key: value for key, value in carried(texts).items() if len(value) <= LONGEST_VALUE}
 
 

@@ -2,9 +2,12 @@
 
 import logging
 import sys
-from typing import Literal
+from textwrap import indent
+from typing import Any, Literal
 
 from pythonjsonlogger.json import JsonFormatter
+
+from ddpjob_operator.text import one_line, visible
 
 Format = Literal["json", "text"]
 
@@ -49,7 +52,12 @@ class _Text(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
 
-    def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  The name is logging's.
+        """One line, whatever it quotes: a policy's words, or an image's, could look like lines of this log."""
+        text = super().formatMessage(record)
         job = getattr(record, "job", None)
-        return f"{text}  ({record.__dict__['namespace']}/{job})" if job else text
+        return one_line(f"{text}  ({record.__dict__['namespace']}/{job})" if job else text)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        """A traceback whose lines cannot be taken for others, because they are indented."""
+        return indent(visible(super().formatException(ei)), "  ", lambda _: True)

@@ -1,10 +1,15 @@
 """Suspension, and what comes after it."""
 
+from dataclasses import replace
+from datetime import timedelta
+
 from ddpjob_operator.api import Cause, ConditionType, RestartAction
 from ddpjob_operator.api.contract import QUEUE_LABEL
 from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.words import duration
 from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.conditions import Say, updated
+from ddpjob_operator.engine.decision import Event
 from ddpjob_operator.engine.incidents.evidence import facts_of
 from ddpjob_operator.engine.incidents.facts import first_of
 from ddpjob_operator.engine.incidents.judgement import Judgement
@@ -17,6 +22,9 @@ from .steps import budget, delete, last_attempt, start, waiting_to_end
 from .verdict import Verdict
 
 RESUMED = Say(ConditionType.SUSPENDED, value=False, reason=Reason.JOB_RESUMED, message="Resumed")
+UNDONE_WITHIN = timedelta(minutes=15)
+"""A tool undoes a change within this time: Argo CD compares every three minutes, Flux usually every ten. Later it is
+more likely that the job was resumed in its repository."""
 NOT_RUNNING = tuple(
     Say(kind, value=False, reason=Reason.SUSPENDED, message="Suspended")
     for kind in (ConditionType.CREATED, ConditionType.RUNNING, ConditionType.RESTARTING)
@@ -86,4 +94,22 @@ def _resumed(view: View) -> Verdict:
         if view.active:  # The NetworkPolicy stays while any pod runs: nobody else must reach it.
             return Verdict(view.status, waiting_to_end(view, len(view.active)), delete(view, view.active, grace=None))
         return Verdict(view.status, f"Replacing the {replaced[0].kind.kind}", replaced)
-    return start(view, RESUMED)
+    undone = _undone(view)
+    if not undone:
+        return start(view, RESUMED)
+    verdict = start(view, replace(RESUMED, message=undone))
+    return replace(verdict, events=(Event(warning=True, reason=Reason.JOB_RESUMED, message=undone),))
+
+
+def _undone(view: View) -> str:
+    """That a tool has probably undone the suspension; empty if there is none, or it has had no effect for long."""
+    keeper, since = view.snapshot.keeper, view.suspended_since
+    # A job that its queue has stopped goes on at its queue's word.
+    by_queue = view.snapshot.queue is not None and not view.status.is_true(ConditionType.SUSPENDED)
+    if not keeper or since is None or by_queue or view.now >= since + UNDONE_WITHIN:
+        return ""
+    after = duration(int((view.now - since).total_seconds()))
+    return (
+        f"Resumed: spec.suspend is false again after {after}. {keeper} keeps this job as its repository has it: to "
+        "suspend the job, set spec.suspend there"
+    )

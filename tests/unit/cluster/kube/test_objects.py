@@ -36,5 +36,17 @@ def test_of_the_annotations_of_a_job_only_those_are_kept_that_somebody_may_need(
         assert (job.metadata.annotations.finished, job.metadata.annotations.others) == (finished, others)
 
 
+@pytest.mark.parametrize(
+    ("annotations", "keeper"),
+    [
+        ({"argocd.argoproj.io/tracking-id": "apps:ddpjob.dev/DDPJob:team/digits"}, "Argo CD"),
+        ({"kustomize.toolkit.fluxcd.io/name": "apps"}, "Flux"),
+        ({"app.kubernetes.io/instance": "apps"}, ""),
+    ],
+)
+def test_the_tool_that_keeps_a_job_as_its_repository_has_it_is_known(annotations: Any, keeper: str) -> None:
+    assert read(a_job(annotations), JobObject).metadata.annotations.keeper == keeper
+
+
 def test_a_job_without_annotations_has_none() -> None:
     assert read({"metadata": {"name": "digits"}}, JobObject).metadata.annotations.others == {}

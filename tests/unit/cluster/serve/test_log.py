@@ -46,3 +46,25 @@ def test_a_line_of_json_says_when_who_and_about_which_job(capsys: pytest.Capture
     assert datetime.fromisoformat(said.pop("time")).tzinfo
     job = {"namespace": "team", "job": "digits", "uid": "uid-1"}
     assert said == {"level": "WARNING", "logger": "any", "message": "2 pods", **job}
+
+
+FORGED = "denied: no\n12:00:00 INFO    all is well  (team/digits)\x1b[2K\r\u2028\x85"
+
+
+def test_words_of_others_do_not_make_lines_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up("text", "info")
+    logging.getLogger("any").warning("%s; again in 1 s", FORGED, extra=about(("team", "digits")))
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.endswith(
+        r"denied: no\n12:00:00 INFO    all is well  (team/digits)\x1b[2K\r\u2028\x85; again in 1 s  (team/digits)"
+    )
+
+
+def test_nor_do_they_in_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up("text", "info")
+    logging.getLogger("any").error("this is a bug", exc_info=ValueError(FORGED), extra=about(("team", "digits")))
+    first, *traced = capsys.readouterr().err.rstrip("\n").split("\n")
+    assert first.endswith("this is a bug  (team/digits)")
+    assert traced
+    assert all(line.startswith("  ") for line in traced)
+    assert not any({"\x1b", "\r"} & {*line} for line in traced)
