@@ -124,7 +124,7 @@ def test_why_an_event_is_not_written_is_logged_with_the_event_and_its_job(
     error: Exception, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     announced(Refusing(error), times=1)
-    assert caplog.messages == [f"event Blocked not written: {why}"]
+    assert caplog.messages == [f"the event Blocked could not be written: {why}"]
     assert [vars(record)["job"] for record in caplog.records] == ["digits"]
 
 
