@@ -132,7 +132,9 @@ def _program(command: argparse.ArgumentParser, target: str, meaning: str) -> Non
     command.add_argument(
         "--nodes", type=_whole, metavar="N", help="how many nodes, each with processes of its own (default: 1)"
     )
-    command.add_argument("--name", metavar="NAME", help="the job's name (default: after the script, and a new one)")
+    command.add_argument(
+        "--name", metavar="NAME", help="the job's name (default: a new name, made from the script's)"
+    )
     _how(command)
     command.add_argument(
         "--checkpoint",

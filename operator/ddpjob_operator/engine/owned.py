@@ -39,9 +39,12 @@ class Effect:
 EFFECTS: Mapping[Feature, Effect] = {
     Feature.POD_GROUPS: Effect("the cluster's scheduler places gangs", "gangs are placed pod by pod"),
     Feature.VOLCANO: Effect(
-        "Volcano places the gangs whose pods it schedules", "gangs that Volcano schedules are placed pod by pod"
+        "Volcano places gangs whose pods name it as their scheduler",
+        "gangs that name Volcano as their scheduler are placed pod by pod",
     ),
-    Feature.KUEUE: Effect("queues of Kueue admit the jobs that name them", "jobs that name a Kueue queue wait"),
+    Feature.KUEUE: Effect(
+        "queues of Kueue admit the jobs that name them", "jobs that name a queue of Kueue do not start"
+    ),
     Feature.DISRUPTION_BUDGETS: Effect(
         "drains wait for the checkpoints of jobs that ask for it",
         "pods can be evicted at any time, whatever their job asks for",

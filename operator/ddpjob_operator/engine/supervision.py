@@ -172,7 +172,9 @@ def _beginning(view: View, status: DDPJobStatus) -> tuple[Say, ...]:
         return ()
     if said:
         return (Say(kind, value=True, reason=Cause.STARTED_OVER, message=said),)
-    return (Say(kind, value=False, reason=Reason.WENT_ON, message="The last attempt did not start over"),)
+    return (
+        Say(kind, value=False, reason=Reason.WENT_ON, message="The last attempt started where it was meant to start"),
+    )
 
 
 def _is_ahead(view: View, status: DDPJobStatus) -> bool:

@@ -235,11 +235,11 @@ CONDITIONS: dict[str, tuple[Moment, tuple[str, str, str] | None]] = {
     ),
     "not any more once one goes on": (
         at(over.settled(), 3, 4, 5),
-        ("False", "WentOn", "The last attempt did not start over"),
+        ("False", "WentOn", "The last attempt started where it was meant to start"),
     ),
     "nor once it is known better": (
         at(over.settled(), 2, 12_001, 12_050),
-        ("False", "WentOn", "The last attempt did not start over"),
+        ("False", "WentOn", "The last attempt started where it was meant to start"),
     ),
     "of a job that has ended since": (over.settled().succeeds(0, 1), ("True", "StartedOver", SAID)),
 }

@@ -161,7 +161,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "spec.restart.backoffSeconds",
-        "a first wait that is longer than the longest",
+        "an initial wait that is longer than the maximum",
         "{it} is more than maxBackoffSeconds{bound}",
         checks.ordered_backoff,
         "self.backoffSeconds <= self.maxBackoffSeconds",
@@ -226,7 +226,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         SCHEDULING,
-        "a PodGroup of the operator's beside one of yours",
+        "a PodGroup of the operator and one of your own",
         "cannot be set together with template.spec.schedulingGroup, which names a PodGroup of your own; keep one",
         checks.one_group,
         "!has(self.scheduling) || !has(self.template.spec.schedulingGroup)",
