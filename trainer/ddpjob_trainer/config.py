@@ -32,6 +32,10 @@ from .options import (
 )
 
 DATA = ("digits", "mnist")
+PURPOSE = (
+    "Train a model with DistributedDataParallel, in one process per rank. Flags win over the pod's environment, which"
+    " wins over the workload's own defaults."
+)
 OTHER_COMMANDS = "A trained model in use: ddpjob-train export --help, ddpjob-train predict --help."
 
 
@@ -113,7 +117,13 @@ def read_config(argv: Sequence[str], env: Mapping[str, str], former: Sequence[st
 
 def train_parser() -> argparse.ArgumentParser:
     """The flags of `ddpjob-train`."""
-    parser = Parser(prog="ddpjob-train", description=__doc__, epilog=OTHER_COMMANDS, allow_abbrev=False)
+    parser = Parser(
+        prog="ddpjob-train",
+        usage="%(prog)s [OPTION ...]",
+        description=PURPOSE,
+        epilog=OTHER_COMMANDS,
+        allow_abbrev=False,
+    )
     add_options(parser, "what is trained", TrainConfig, *TASK, *LEARNING)
     add_options(parser, "how it learns", OptimisationConfig)
     add_options(parser, "who trains", ModeConfig)

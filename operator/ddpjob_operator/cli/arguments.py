@@ -15,6 +15,7 @@ from typing import NoReturn
 from ddpjob_operator.text import visible
 
 from . import completion, mistakes
+from .help import EXAMPLES, Formatter, Overview, examples, overview
 from .invocation import called_by_kubectl
 
 END_OF_OPTIONS = "--"
@@ -85,11 +86,16 @@ class _Parser(argparse.ArgumentParser):
 
 def parser(prog: str = "ddpjob") -> argparse.ArgumentParser:
     """The parser of all commands and their arguments."""
-    top = _Parser(prog=prog, description="Run PyTorch DistributedDataParallel training as a whole.")
+    meanings = {name: meaning for name, (meaning, _) in MEANINGS.items()}
+    purpose = f"Run PyTorch DistributedDataParallel training as a whole.\n\n{overview(meanings)}"
+    top = _Parser(prog=prog, description=purpose, formatter_class=Overview)
     top.add_argument("--version", action="version", version=f"ddpjob {version('ddpjob')}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     for name, (meaning, add_arguments) in MEANINGS.items():
-        add_arguments(commands.add_parser(name, help=meaning))
+        command = commands.add_parser(name, help=meaning, formatter_class=Formatter)
+        command.description = f"{meaning[0].upper()}{meaning[1:]}."
+        command.epilog = examples(name) if name in EXAMPLES else None
+        add_arguments(command)
     return top
 
 
@@ -303,7 +309,6 @@ def _each_named(command: argparse.ArgumentParser, meaning: str, names: completio
 
 def _completion(command: argparse.ArgumentParser) -> None:
     command.description = COMPLETION
-    command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.add_argument("shell", choices=completion.SHELLS, help="the shell")
 
 
@@ -395,7 +400,8 @@ def _either(command: argparse.ArgumentParser) -> None:
 
 def _machine(command: argparse.ArgumentParser) -> None:
     help_text = "where runs on this machine are kept (default: $DDPJOB_RUN_DIR or ddpjob-runs)"
-    command.add_argument("--run-dir", type=_path, metavar="DIR", help=help_text)
+    flags = command.add_argument_group("this machine")
+    flags.add_argument("--run-dir", type=_path, metavar="DIR", help=help_text)
 
 
 def _cluster(command: argparse.ArgumentParser) -> None:
@@ -413,14 +419,14 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "status": ("say what a job is doing and why", _status),
     "logs": ("print the ranks' output", _logs),
     "report": ("write a report of a run as one HTML page", _report),
-    "ls": ("list the runs on this machine, wherever their directories are", _ls),
+    "ls": ("list the runs on this machine", _ls),
     "stop": ("stop runs on this machine once they have saved, and keep them", _stop),
-    "rm": ("remove runs on this machine, with the logs and checkpoints in their directories", _rm),
+    "rm": ("remove runs on this machine, with their logs and checkpoints", _rm),
     "suspend": ("stop a job on a cluster once it has saved, and keep it", _change),
     "resume": ("resume a suspended job on a cluster", _change),
     "scale": ("change the number of nodes of a job on a cluster", _scale),
-    "delete": ("delete jobs from a cluster with all that belongs to them, or runs as rm does", _delete),
-    "completion": ("print a script with which a shell completes commands, flags and names of jobs", _completion),
-    "version": ("print the versions of this command, and of a cluster's operator and CRD", _version),
+    "delete": ("delete jobs on a cluster and all that they own, or runs as rm does", _delete),
+    "completion": ("print a script for a shell that completes commands and names", _completion),
+    "version": ("print the versions of this command and of a cluster's operator", _version),
 }
 """By command: its help text and the function that adds its arguments."""

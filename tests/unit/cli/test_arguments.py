@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.cli import cluster
-from ddpjob_operator.cli.arguments import parse, parser
+from ddpjob_operator.cli.arguments import MEANINGS, parse, parser
 from ddpjob_operator.cli.commands import call
+from ddpjob_operator.cli.help import PLACES
 
 from tests.unit.client.api import JOBS, a_cluster, a_job, a_list, refused
 
@@ -53,6 +54,33 @@ def test_help_is_had_also_without_dashes(words: list[str], first: str, capsys: p
     with pytest.raises(SystemExit, match="0"):
         parse(words)
     assert capsys.readouterr().out.startswith(first)
+
+
+def test_the_help_has_each_command_once_by_its_place_on_a_screen_of_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit, match="0"):
+        parse(["--help"])
+    said = capsys.readouterr().out
+    assert sorted(command for commands in PLACES.values() for command in commands) == sorted(MEANINGS)
+    assert [sum(line.startswith(f"  {command} ") for line in said.splitlines()) for command in MEANINGS] == [1] * 16
+    assert max(map(len, said.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", MEANINGS)
+def test_the_help_of_a_command_begins_with_a_sentence_and_ends_with_examples_that_are_valid(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        parse([command, "--help"])
+    usage, sentence, *_, last = capsys.readouterr().out.split("\n\n")
+    assert usage.startswith(f"usage: ddpjob {command}")
+    assert sentence.endswith(".")
+    if command != "completion":
+        title, *calls = last.splitlines()
+        assert (title, len(calls)) == ("examples:", 2)
+        assert [parse(call.split()[1:]).command for call in calls] == [command, command]
 
 
 @pytest.mark.parametrize(

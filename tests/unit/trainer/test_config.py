@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from ddpjob_rank.errors import ConfigError
-from ddpjob_trainer.config import TrainConfig, read_config
+from ddpjob_trainer.config import TrainConfig, read_config, train_parser
 from ddpjob_trainer.options import CheckpointConfig, GroupConfig, RecordingConfig
 
 POD = {
@@ -103,3 +103,11 @@ def test_a_mistake_is_one_clear_error(arguments: list[str], env: dict[str, str],
         read_config(arguments, env)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_the_help_begins_with_what_the_program_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        train_parser().parse_args(["--help"])
+    usage, purpose, *_ = capsys.readouterr().out.split("\n\n")
+    assert usage == "usage: ddpjob-train [OPTION ...]"
+    assert purpose.startswith("Train a model with DistributedDataParallel")

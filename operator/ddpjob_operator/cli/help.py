@@ -1,0 +1,63 @@
+"""What `--help` shows besides the arguments: commands by the place where they work, and examples of each."""
+
+import argparse
+from collections.abc import Mapping
+
+PLACES = {
+    "on this machine": ("run", "init", "validate", "ls", "report", "stop", "rm"),
+    "on a cluster": ("submit", "suspend", "resume", "scale"),
+    "on this machine and on a cluster": ("status", "logs", "delete"),
+    "of this command": ("completion", "version"),
+}
+
+EXAMPLES = {
+    "run": ("train.py --procs-per-node 2 -- --lr 0.1", "--resume train --detach"),
+    "init": ("train.py --procs-per-node 2", "-m package.train --output job.yaml"),
+    "validate": ("job.yaml", "train.yaml evaluate.yaml"),
+    "submit": ("train.py --nodes 2 --gpus-per-node 8 -- --lr 0.1", "job.yaml --wait"),
+    "status": ("train", "--namespace team --watch"),
+    "logs": ("train --tail 20", "train --namespace team --follow"),
+    "report": ("train", "checkpoints --output train.html"),
+    "ls": ("", "-o wide"),
+    "stop": ("train", "train train-2"),
+    "rm": ("train", "train train-2"),
+    "suspend": ("train", "train --namespace team"),
+    "resume": ("train", "train --namespace team"),
+    "scale": ("train --nodes 4", "train --nodes 4 --namespace team"),
+    "delete": ("train", "train train-2 --namespace team --wait=false"),
+    "version": ("", "--client"),
+}
+"""By command: two examples of its arguments. The help of `completion` has its own."""
+
+
+class Formatter(argparse.HelpFormatter):
+    """Wraps paragraphs, and keeps lines that are indented as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines = text.splitlines()
+        return "\n".join(
+            line if line.startswith(" ") else super(Formatter, self)._fill_text(line, width, indent) for line in lines
+        )
+
+
+class Overview(Formatter):
+    """Leaves out the list of commands, which the description has in groups."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        """Adds an option."""
+        if not isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  argparse has no public name for it.
+            super().add_argument(action)
+
+
+def overview(meanings: Mapping[str, str]) -> str:
+    """The commands with their meanings, by place."""
+    width = max(map(len, meanings))
+    return "\n\n".join(
+        "\n".join([f"{place}:", *(f"  {name:<{width}}  {meanings[name]}" for name in names)])
+        for place, names in PLACES.items()
+    )
+
+
+def examples(command: str) -> str:
+    """Examples of a command, as its epilog."""
+    return "\n".join(["examples:", *(f"  %(prog)s {words}".rstrip() for words in EXAMPLES[command])])
