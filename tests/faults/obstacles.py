@@ -88,21 +88,29 @@ def _blocked(reason: str) -> Felt:
 def quota(stage: str) -> Obstacle:
     """Met in the middle of a gang. No ConfigMap is allowed either: by that is seen when the quota counts.
 
-    One pod is allowed. Kubernetes may admit another, where it counts anew just as pods are made.
+    One pod more than others have is allowed: once these ended, there would be room for the gang, so it waits.
+    Kubernetes may admit another, where it counts anew just as pods are made.
     """
-    name = "few"
+    name, others = "few", [f"other-{number}" for number in range(4)]
 
     async def put(rig: Rig) -> None:
-        hard = {"pods": 1, "count/configmaps": 0}
+        for other in others:
+            await rig.create("pods", _named(other, spec=NEVER_PLACED))
+        hard = {"pods": 1 + len(others), "count/configmaps": 0}
         await rig.ask("POST", _url(rig, "resourcequotas"), _named(name, spec={"hard": hard}))
         await _until_refused(rig, _url(rig, "configmaps"), _named("probe"), "exceeded quota")
 
+    async def lift(rig: Rig) -> None:
+        await rig.ask("DELETE", _url(rig, "resourcequotas", name), {})
+        for other in others:
+            await rig.delete("pods", other)
+
     return Obstacle(
         stage,
-        "a quota of 1 pod",
+        "a quota with room for 1 pod",
         put,
         _blocked("QuotaExceeded"),
-        _deletes("resourcequotas", name),
+        lift,
     )
 
 

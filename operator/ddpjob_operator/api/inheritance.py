@@ -12,10 +12,10 @@ from .contract import GROUP
 CARRIED = frozenset({f"app.kubernetes.io/{name}" for name in ("part-of", "component", "version")})
 """Keys that only describe, although their domain is reserved."""
 
-RESERVED = re.compile(
-    rf"(?:(?:[^/]*\.)?(?:kubernetes\.io|k8s\.io|x-k8s\.io|argoproj\.io|{re.escape(GROUP)})|(?:[^/]*\.)?(?:argocd|helm)\.[^/]*)/"
-)
-"""Domains of keys by which Kubernetes, queues and tools of delivery know the object that has them, and that alone."""
+DOMAINS = (".kubernetes.io", ".k8s.io", ".x-k8s.io", ".argoproj.io", f".{GROUP}")
+TOOLS = (".argocd.", ".helm.")
+"""Domains of keys by which Kubernetes, queues and tools of delivery know the object that has them, and that alone:
+these with their subdomains, and all that have such a part."""
 
 KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
@@ -28,7 +28,10 @@ LONGEST_VALUE = 1024
 
 def is_reserved(key: str) -> bool:
     """Whether objects never get this key from a job, its template or the operator's settings."""
-    return key not in CARRIED and RESERVED.match(key) is not None
+    prefix, slash, _ = key.partition("/")
+    domain = f".{prefix}"
+    of_a_tool = domain.endswith(DOMAINS) or any(part in domain for part in TOOLS)
+    return bool(slash) and of_a_tool and key not in CARRIED
 
 
 def carried(marks: Mapping[str, str]) -> dict[str, str]:

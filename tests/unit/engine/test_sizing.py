@@ -550,6 +550,17 @@ def test_each_time_that_nodes_are_given_back_the_wait_is_longer() -> None:
     assert timedelta(seconds=1) >= first < second
 
 
+def test_a_refused_gang_without_a_backoff_does_not_try_again_at_once_for_ever() -> None:
+    moment, waits = a_job(nodes=2, restart={"backoffSeconds": 0}), list[float]()
+    for _ in range(12):
+        moment = moment.decided().vanishes(1).refused("LimitRangeViolation", REFUSED, fits=0).decided()
+        until = moment.status.backoff_until
+        assert until is not None
+        waits.append((until - moment.snapshot.now).total_seconds())
+        moment = moment.accepted().gone().ready_again()
+    assert waits == [min(2**tries, 256) for tries in range(12)]
+
+
 def test_two_jobs_that_hold_what_the_other_lacks_let_go_at_different_moments() -> None:
     moments = {gang.called(uid=f"uid-{n}").created().placed(1).decision.wake_at for n in range(20)}
     waits = sorted((moment - gang.snapshot.now).total_seconds() for moment in moments if moment is not None)

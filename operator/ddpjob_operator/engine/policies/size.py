@@ -30,6 +30,9 @@ scheduling."""
 
 GIVES_BACK = "the gang gives up its pods, and tries again at growing intervals"
 
+MOST_DOUBLINGS = 8
+"""Of a second between two attempts whose pods are refused: four minutes."""
+
 
 def resized(view: View) -> Verdict | None:
     """The gang starts again with another number of nodes: because its user asks, or by how much room there is."""
@@ -83,7 +86,9 @@ def given_back(view: View) -> Verdict | None:
     refusal = _refused_for_good(view)
     if refusal is not None:
         message = f"{refusal.message}; {GIVES_BACK}"
-        verdict = _give_back(view, refusal.message)
+        # Nothing but this wait keeps a job without a backoff from making pods and deleting them again at once.
+        tries = min(budget(view).streak, MOST_DOUBLINGS)
+        verdict = _give_back(view, refusal.message, least=timedelta(seconds=2.0**tries))
         return replace(verdict, message=message, blocked=Obstacle(refusal.reason, message))
     if view.is_due(_gang_timeout(view)):
         said = f"{view.placed} of {counted(view.nodes, 'pod')} could be scheduled"
@@ -113,10 +118,10 @@ def _refused_for_good(view: View) -> Refusal | None:
     return refusal if refusal.fits < fewest and holds else None
 
 
-def _give_back(view: View, why: str, **changes: Unpack[StatusChanges]) -> Verdict:
+def _give_back(view: View, why: str, *, least: timedelta = timedelta(0), **changes: Unpack[StatusChanges]) -> Verdict:
     again = budget(view)
     again = in_a_row(again, again.streak + 1)
-    wait = wait_after(view, again)
+    wait = max(wait_after(view, again), least)
     message = f"{why}: stopping all pods, and trying again in {wait.total_seconds():.1f} s"
     fields: StatusChanges = {**changes, "budget": again}
     return give_back(view, Reason.GANG_INCOMPLETE, message, wait, **fields)
