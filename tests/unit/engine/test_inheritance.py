@@ -8,7 +8,7 @@ from ddpjob_operator.api.inheritance import is_reserved
 from ddpjob_operator.engine import SECRET, Create, CreatePod, Manifest
 from ddpjob_operator.engine.owned import OWNED, VOLCANO_GROUP
 
-from .builders import TEMPLATE, Moment, a_job
+from .builders import TEMPLATE, Moment, a_job, told
 
 OURS = {
     "app.kubernetes.io/managed-by": "ddpjob-operator",
@@ -38,6 +38,7 @@ def a_marked_job(labels: dict[str, str] = LABELS, **spec: Any) -> Moment:
     return moment.grouped().guarded()
 
 
+@told
 def described(moment: Moment, **metadata: dict[str, str]) -> Moment:
     """The job itself has these labels or annotations."""
     return Moment(replace(moment.snapshot, **metadata))

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from ddpjob_operator.api import Budget, ConditionType
 
-from .builders import START, Moment, a_job
+from .builders import START, Moment, a_job, told
 from .tables import Table, rows, verdict
 
 two = a_job(nodes=2)
@@ -335,6 +335,7 @@ UNDONE = (
 )
 
 
+@told
 def kept(moment: Moment, keeper: str = "Argo CD") -> Moment:
     """A tool keeps the job as its repository has it."""
     return Moment(replace(moment.snapshot, keeper=keeper))
