@@ -32,6 +32,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "kstatus-blocked": lifecycle.kstatus_blocked,
     "reasons": lifecycle.reasons,
     "causes": lifecycle.causes,
+    "pod-reasons": lifecycle.pod_reasons,
     "changes": lifecycle.changes,
     "policies": lifecycle.policies,
     "env": contract.env,

@@ -8,6 +8,7 @@ from ddpjob_operator.api.rules import FIXED
 from ddpjob_operator.engine.afterwards import AFTERWARDS
 from ddpjob_operator.engine.conditions import ANNOUNCED, WARNINGS
 from ddpjob_operator.engine.incidents.judgement import BY_RULE_ONLY, DEFAULTS
+from ddpjob_operator.engine.incidents.pod_reasons import ENDED, REJECTED, UNSUPPORTED, rejection_cause
 from ddpjob_operator.engine.kstatus import CONDITION_OF
 from ddpjob_operator.engine.policies import CHAIN
 from ddpjob_operator.engine.policies.queue import BLOCKING
@@ -72,6 +73,24 @@ def causes() -> str:
     """The causes of failures, the default reaction to each, and what to do about it."""
     rows = ((code(value), text, _answer(Cause(value)), ADVICE[Cause(value)]) for _, value, text in meanings(Cause))
     return table(("Cause", "Meaning", "By default", "What to do"), rows)
+
+
+def pod_reasons() -> str:
+    """What the reason of a pod as a whole means, and who is to blame."""
+    by_cause: dict[Cause, list[str]] = {}
+    for reason, cause in ENDED.items():
+        by_cause.setdefault(cause, []).append(reason)
+    rows = [(_listed(reasons), "The kubelet ended the pod.", cause) for cause, reasons in by_cause.items()]
+    lacks = "The Kubernetes node rejected the pod."
+    forbids = "The Kubernetes node does not allow what the template asks for."
+    after = "The Kubernetes node no longer allows what the template asks for, and has ended the trainer."
+    rows += [
+        (_listed([*sorted(REJECTED), "OutOf…"]), lacks, Cause.EVICTED),
+        (_listed(sorted(UNSUPPORTED)), forbids, rejection_cause(min(UNSUPPORTED), ran=False)),
+        ("the same", after, rejection_cause(min(UNSUPPORTED), ran=True)),
+    ]
+    told = ((reasons, what, f"{code(cause)}: {_answer(cause)}") for reasons, what, cause in rows)
+    return table(("Reason of the pod", "Meaning", "Cause, and who pays"), told)
 
 
 def _answer(cause: Cause) -> str:

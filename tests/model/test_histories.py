@@ -56,6 +56,7 @@ BY_KUBELET = {
     "over its own limit": ("Evicted", ""),
     "node shutdown": ("Terminated", "TerminationByKubelet"),
     "no room after all": ("OutOfcpu", ""),
+    "no label any more": ("NodeAffinity", ""),
 }
 WAITING = {
     "no image": Waiting("ImagePullBackOff", "manifest unknown"),

@@ -7,7 +7,8 @@ class Cause(StrEnum):
     """Why a rank failed."""
 
     APPLICATION = "Application"
-    """The training program, or an init container before it, ended with an error or by a signal."""
+    """The training program, or an init container before it, ended with an error or by a signal; or a Kubernetes node
+    does not allow what the pod template asks for."""
     OUT_OF_MEMORY = "OutOfMemory"
     """The kernel killed the rank, or one of its processes, because the memory limit was reached."""
     CONFIG_ERROR = "ConfigError"

@@ -131,7 +131,8 @@ class Pod:
     def succeeded(self) -> bool:
         """Whether the trainer ended well, and by itself: when told to stop, many programs save and exit with 0."""
         ended = self.exit
-        taken = self.disruption is not None or self.sandbox_lost
+        ended_as_a_whole = bool(self.reason) and not self.stopped
+        taken = self.disruption is not None or self.sandbox_lost or ended_as_a_whole
         by_itself = not taken and ended is not None and not self.was_told_before(ended.finished_at)
         return ended is not None and ended.code == 0 and by_itself
 

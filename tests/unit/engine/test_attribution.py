@@ -11,6 +11,8 @@ from ddpjob_operator.engine.incidents.evidence import CLAIMABLE, DISRUPTIONS, fa
 from ddpjob_operator.engine.incidents.facts import Facts
 from ddpjob_operator.engine.incidents.judgement import Judgement
 from ddpjob_operator.engine.incidents.ledger import noted
+from ddpjob_operator.engine.incidents.pod_reasons import ENDED as ENDED_AS_A_WHOLE
+from ddpjob_operator.engine.incidents.pod_reasons import REJECTED, UNSUPPORTED
 from ddpjob_operator.engine.manifests.names import present_pod_name
 from ddpjob_operator.engine.view import View
 from ddpjob_supervisor.gang.messages import End
@@ -357,6 +359,8 @@ STOPPED_TORCHRUN = (
     "Traceback (most recent call last):\n  File x\n"
     "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1 got signal: 15"
 )
+AFFINITY = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+SHORT = "The node had condition: [DiskPressure]. "
 HEARD_OUT = {"incident": {"attempt": 1, "node": 0, "cause": "Application"}}
 
 
@@ -511,6 +515,68 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
             "Kubernetes node node-1 rejected the pod: UnexpectedAdmissionError: no healthy devices present",
         ),
     ),
+    "rejected by a kubelet that was restarted, after it had run": (
+        {"reason": "NodeAffinity", "message": f"Pod was rejected: {AFFINITY}", "exit": Exit(137, "Error")},
+        {},
+        *(Cause.EVICTED, f"Kubernetes node node-1 rejected the pod: NodeAffinity: {AFFINITY}"),
+    ),
+    "rejected after it had run, and it told the program to stop": (
+        {"reason": "NodeAffinity", "message": AFFINITY, "exit": Exit(1, "Error", STOPPED_TORCHRUN)},
+        {},
+        *(Cause.EVICTED, f"Kubernetes node node-1 rejected the pod: NodeAffinity: {AFFINITY}"),
+    ),
+    "rejected after it had run, for a reason of the future": (
+        {"reason": "WrongMoon", "message": "not in this phase", "exit": Exit(143, "Error")},
+        {},
+        *(Cause.EVICTED, "Kubernetes node node-1 rejected the pod: WrongMoon: not in this phase"),
+    ),
+    "rejected, but it had failed by itself before, and another container had gone on": (
+        {"reason": "NodeAffinity", "message": AFFINITY, "exit": Exit(1, "Error", RAISED)},
+        {},
+        *(Cause.APPLICATION, "ValueError: no"),
+    ),
+    "rejected, but it had reported its failure before": (
+        {"reason": "NodeAffinity", "message": AFFINITY, "exit": Exit(3, "Error", reported("StorageFull"))},
+        {},
+        *(Cause.STORAGE_FULL, "no"),
+    ),
+    "rejected, but it had run out of memory before": (
+        {"reason": "NodeAffinity", "message": AFFINITY, "exit": OOM},
+        {},
+        *(Cause.OUT_OF_MEMORY, "killed by SIGKILL"),
+    ),
+    "rejected because its node runs short, with the reason that evicted pods have": (
+        {"reason": "Evicted", "message": f"Pod was rejected: {SHORT}", "exit": Exit(None, "Evicted", SHORT)},
+        {},
+        *(Cause.EVICTED, f"Kubernetes node node-1 rejected the pod: Evicted: {SHORT}"),
+    ),
+    "never allowed to do what its template asks for": (
+        {
+            "reason": "SysctlForbidden",
+            "message": "Pod was rejected: forbidden sysctl: net.core.somaxconn",
+            "exit": Exit(None, "SysctlForbidden"),
+        },
+        {},
+        *(
+            Cause.APPLICATION,
+            "Kubernetes node node-1 rejected the pod: SysctlForbidden: forbidden sysctl: net.core.somaxconn",
+        ),
+    ),
+    "no longer allowed to do what its template asks for": (
+        {"reason": "SysctlForbidden", "message": "forbidden sysctl: x", "exit": Exit(137, "Error")},
+        {},
+        *(Cause.EVICTED, "Kubernetes node node-1 rejected the pod: SysctlForbidden: forbidden sysctl: x"),
+    ),
+    "ended by its kubelet, which makes room for a critical pod": (
+        {
+            "reason": "Preempting",
+            "message": "Preempted in order to admit critical pod",
+            "exit": ENDED,
+            "disruption": Disruption("TerminationByKubelet", "x"),
+        },
+        {},
+        *(Cause.PREEMPTED, "Preempted in order to admit critical pod"),
+    ),
     "ended at a deadline of its template": (
         {"reason": "DeadlineExceeded", "message": "Pod was active on the node longer than it may", "exit": ENDED},
         {},
@@ -652,6 +718,37 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
 def test_a_pod_that_is(what: dict[str, Any], nodes: dict[str, str], cause: Cause, message: str) -> None:
     failure = facts_of(Pod("digits-0-x", "uid", 0, 1, node_name="node-1", **what), 1, START, nodes)
     assert (failure.cause, failure.message, failure.node_name) == (cause, message, "node-1")
+
+
+# By version of Kubernetes from 1.30 on: the reasons that it sets, in pkg/kubelet and the scheduler's AdmissionCheck.
+POD_REASONS = {
+    "1.30": {
+        *("Evicted", "DeadlineExceeded", "Preempting", "Terminated", "NodeShutdown"),
+        *("NodeAffinity", "NodeName", "NodePorts", "TaintToleration"),
+        *("OutOfcpu", "OutOfmemory", "OutOfephemeral-storage", "OutOfpods"),
+        *("UnexpectedAdmissionError", "UnexpectedPredicateFailureType", "UnknownReason", "InvalidNodeInfo"),
+        *("TopologyAffinityError", "SMTAlignmentError", "AppArmor", "SysctlForbidden"),
+        *("PodOSSelectorNodeLabelDoesNotMatch", "PodOSNotSupported", "InitContainerRestartPolicyForbidden"),
+    },
+    "later": {
+        *("SupplementalGroupsPolicyNotSupported", "PodLevelResourcesNotSupported", "PodFeatureUnsupported"),
+        *("inconsistentCPUAllocationError", "prohibitedCPUAllocationError", "getPromisedCPUSetError"),
+        "VolumeAttachmentLimitExceeded",
+    },
+    "before": {"NodeLost", "Shutdown"},
+}
+
+
+def test_every_reason_of_a_pod_that_kubernetes_knows_is_in_the_table() -> None:
+    assert set().union(*POD_REASONS.values()) == {*ENDED_AS_A_WHOLE, *REJECTED, *UNSUPPORTED}
+
+
+@pytest.mark.parametrize("reason", sorted({*ENDED_AS_A_WHOLE, *REJECTED, *UNSUPPORTED, "OutOfnvidia.com/gpu"}))
+@pytest.mark.parametrize("code", [0, 137, 143])
+def test_a_pods_own_reason_outranks_the_exit_code_of_its_trainer(reason: str, code: int) -> None:
+    pod = Pod("digits-0-x", "uid", 0, 1, node_name="node-1", reason=reason, message="no", exit=Exit(code, "Error"))
+    assert pod.failed, "that it ended with 0 does not mean that it finished"
+    assert facts_of(pod, 1, START).cause is ENDED_AS_A_WHOLE.get(reason, Cause.EVICTED)
 
 
 def test_every_disruption_that_kubernetes_knows_has_a_cause() -> None:

@@ -16,6 +16,14 @@ from ddpjob_operator.engine.snapshot import Exit, Pod
 from ddpjob_operator.engine.view import View
 
 from .facts import SIGNAL_BASE, Facts
+from .pod_reasons import (
+    DEADLINE_EXCEEDED,
+    ENDED,
+    MORE_PRECISE,
+    REJECTION,
+    is_rejection,
+    rejection_cause,
+)
 from .torchrun import TRACEBACK, of_its_rank
 
 SIGNALS = range(1, 65)
@@ -72,9 +80,6 @@ DISRUPTIONS = {
 }
 """Reasons of the condition DisruptionTarget
 (https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions)."""
-
-SHUTDOWN = frozenset({"Terminated", "NodeShutdown", "NodeLost", "Shutdown"})
-"""Reasons of pods that a kubelet ended because its Kubernetes node is shutting down."""
 
 FORGOTTEN = frozenset({"Unknown", "ContainerStatusUnknown"})
 """Reasons of containers whose end is unknown to containerd or the kubelet: the Kubernetes node was rebooted, or
@@ -249,9 +254,8 @@ def _taken_away(pod: Pod, problems: Mapping[str, str]) -> tuple[Cause, str] | No
     problem = problems.get(pod.node_name or "", "")
     on_node = f"Kubernetes node {pod.node_name} {problem}" if problem else ""
     disruption = pod.disruption
-    # A kubelet sets the condition as well when its Kubernetes node shuts down, with a reason that alone would mean an
-    # eviction. While a pod keeps running, the condition only announces what may still be called off.
-    if disruption is not None and pod.reason not in SHUTDOWN and (pod.deleting or not pod.active):
+    # While a pod keeps running, the condition only announces what may still be called off.
+    if disruption is not None and pod.reason not in MORE_PRECISE and (pod.deleting or not pod.active):
         cause = DISRUPTIONS.get(disruption.reason, Cause.EVICTED)
         if disruption.reason == "DeletionByTaintManager" and problems.get(pod.node_name or "") == "":
             cause = Cause.EVICTED  # The Kubernetes node is healthy: it is being drained.
@@ -265,19 +269,38 @@ def _taken_away(pod: Pod, problems: Mapping[str, str]) -> tuple[Cause, str] | No
 def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
     """What a kubelet reports of a pod that it ended itself, or never started."""
     message = pod.message or pod.reason
-    if pod.reason in SHUTDOWN:
-        return Cause.NODE_LOST, on_node or message
-    if pod.reason == "Evicted":  # Without DisruptionTarget: for exceeding its own limits.
-        return Cause.STORAGE_EXCEEDED, message
+    if was_rejected(pod):
+        # It may have failed before, and been kept by its other containers; such a pod is killed without warning.
+        if pod.exit is not None and _failed_by_itself(pod.exit):
+            return None
+        cause = rejection_cause(pod.reason, ran=_ran(pod))
+        message = pod.message.removeprefix(REJECTION)
+        return cause, f"Kubernetes node {pod.node_name} rejected the pod: {pod.reason}: {message}"
     # The operator stops pods by the same field: that is no failure of the pod.
-    if pod.reason == "DeadlineExceeded" and not pod.stopped:
-        return Cause.APPLICATION, f"{message} (activeDeadlineSeconds in the pod template)"
+    if pod.reason == DEADLINE_EXCEEDED:
+        wrong = f"{message} (activeDeadlineSeconds in the pod template)"
+        return None if pod.stopped else (Cause.APPLICATION, wrong)
+    if cause := ENDED.get(pod.reason):
+        return cause, on_node if on_node and cause is Cause.NODE_LOST else message
     # Kubelets report the same for a pod that is deleted before it ever ran.
     if not pod.deleting and (lost := _lost_by_its_node(pod)):
         return Cause.NODE_LOST, on_node or lost
-    if was_turned_away(pod):
-        return Cause.EVICTED, f"Kubernetes node {pod.node_name} rejected the pod: {pod.reason}: {pod.message}"
     return None
+
+
+def _ran(pod: Pod) -> bool:
+    """Whether the trainer of a pod that failed as a whole had been started."""
+    # Otherwise no container has ended, and the pod's own reason stands in the place of the container's.
+    return pod.exit is not None and (pod.exit.code is not None or pod.exit.reason != pod.reason)
+
+
+def _failed_by_itself(ended: Exit) -> bool:
+    """Whether a trainer evidently ended by an error of its own, and not because it was killed."""
+    ended, _ = of_its_rank(ended)
+    report = _read(ended.message)
+    if ended.code in {None, 0, ExitCode.SAVED_AND_STOPPED} or _signal(ended.code) in STOP_SIGNALS:
+        return False
+    return report.cause not in {None, Cause.STOPPED, Cause.PEER_LOST} or bool(_exception(ended.message))
 
 
 def _lost_by_its_node(pod: Pod) -> str:
@@ -290,10 +313,9 @@ def _lost_by_its_node(pod: Pod) -> str:
     return f"Kubernetes node {pod.node_name} lost the pod's sandbox while the trainer was running"
 
 
-def was_turned_away(pod: Pod) -> bool:
-    """Whether its Kubernetes node refused the pod, for lack of a device that the node had promised, for example."""
-    # Then no container has ended, and the pod's own reason stands in the place of the container's.
-    return bool(pod.reason) and pod.exit is not None and pod.exit.code is None and pod.exit.reason == pod.reason
+def was_rejected(pod: Pod) -> bool:
+    """Whether its Kubernetes node rejected the pod: it lacks a device that it had promised, for example."""
+    return not pod.active and is_rejection(pod.reason, pod.message)
 
 
 def _without_end(pod: Pod, now: datetime, noun: str) -> tuple[Cause, str]:

@@ -15,7 +15,7 @@ from ddpjob_operator.engine.incidents.evidence import (
     reported_incident,
     stalled,
     unstartable_at,
-    was_turned_away,
+    was_rejected,
     with_pod,
 )
 from ddpjob_operator.engine.incidents.facts import RESOLUTION, Facts, first_of, incident_sentence
@@ -179,9 +179,7 @@ def _is_in_trouble(view: View, pod: Pod) -> bool:
 
 def _avoiding(view: View, incident: Facts) -> StatusChanges:
     first = view.current.get(incident.node)
-    useless = incident.cause in {Cause.NODE_LOST, Cause.DEVICE_FAILED} or (
-        first is not None and was_turned_away(first)
-    )
+    useless = incident.cause in {Cause.NODE_LOST, Cause.DEVICE_FAILED} or (first is not None and was_rejected(first))
     lost = (incident.node_name,) if useless and incident.node_name else ()
     avoided = avoiding(view, lost)
     return {"avoided_node_names": avoided} if avoided else {}
