@@ -14,6 +14,8 @@ Values = dict[str, Any]
 """Values by their path in the job, with dots; whatever is missing on the way is made."""
 
 CONTAINER = "spec.template.spec.containers.0"
+RESTARTS = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
+BESIDE = {"name": "upload", "image": "any", "restartPolicy": "Never", "restartPolicyRules": [RESTARTS]}
 INIT = [{"name": "prepare", "image": "any", "env": [{"name": "SIZE", "value": "1"}]}]
 
 
@@ -104,6 +106,28 @@ NEW_JOBS = [
         "must be Never",
         {"spec.template.spec.restartPolicy": "OnFailure"},
         {"spec.template.spec.restartPolicy": "Never"},
+    ),
+    *(
+        Case(
+            "spec.template.spec.containers[0].restartPolicy",
+            "restarts only the trainer; remove it",
+            {f"{CONTAINER}.restartPolicy": policy},
+            {f"{CONTAINER}.restartPolicy": "Never"},
+        )
+        for policy in ("Always", "OnFailure")
+    ),
+    Case(
+        "spec.template.spec.containers[0].restartPolicyRules",
+        "restarts only the trainer; remove it",
+        {f"{CONTAINER}.restartPolicy": "Never", f"{CONTAINER}.restartPolicyRules": [RESTARTS]},
+        {f"{CONTAINER}.restartPolicy": "Never"},
+    ),
+    # Other containers may be restarted by themselves.
+    Case(
+        "spec.template.spec.containers[1].restartPolicy",
+        "restarts only the trainer; remove it",
+        {"spec.template.spec.containers": [BESIDE, {"name": "trainer", "image": "any", "restartPolicy": "Always"}]},
+        {"spec.template.spec.containers": [BESIDE, {"name": "trainer", "image": "any"}]},
     ),
     *(
         Case(

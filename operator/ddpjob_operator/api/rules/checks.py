@@ -95,6 +95,17 @@ def restart_policy(job: Any) -> Found:
         yield _at((*POD, "restartPolicy"), it=repr(policy))
 
 
+def trainer_restarts(field: str, *harmless: Any) -> Check:
+    """The kubelet must not restart the trainer alone; it may restart other containers."""
+
+    def check(job: Any) -> Found:
+        for path, container in mappings(job, (*POD, "containers")):
+            if container.get("name") == TRAINER_CONTAINER and container.get(field) not in (None, *harmless):
+                yield _at((*path, field))
+
+    return check
+
+
 def whole_gpus(kind: str) -> Check:
     """An amount of GPUs is a small whole number, because each GPU gets a process."""
 

@@ -141,6 +141,23 @@ RULES: tuple[Rule, ...] = (
         "self == 'Never'",
         f"{POD}.restartPolicy",
     ),
+    *(
+        Rule(
+            f"{CONTAINERS}[].{field}",
+            "restarts of the trainer by the kubelet, which DDPJob would not know of; other containers may have them",
+            "restarts only the trainer; remove it: DDPJob restarts the gang as a whole (spec.restart)",
+            checks.trainer_restarts(field, *harmless),
+            " || ".join(
+                (
+                    f"self.name != '{TRAINER_CONTAINER}'",
+                    f"!has(self.{field})",
+                    *(f"self.{field} == '{value}'" for value in harmless),
+                )
+            ),
+            f"{CONTAINERS}[]",
+        )
+        for field, harmless in (("restartPolicy", ("Never",)), ("restartPolicyRules", ()))
+    ),
     Rule(
         "spec.procsPerNode",
         "no number of processes, if the trainer claims devices",

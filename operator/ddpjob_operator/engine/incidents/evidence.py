@@ -280,8 +280,8 @@ def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
     if pod.reason == DEADLINE_EXCEEDED:
         wrong = f"{message} (activeDeadlineSeconds in the pod template)"
         return None if pod.stopped else (Cause.APPLICATION, wrong)
-    if cause := ENDED.get(pod.reason):
-        return cause, on_node if on_node and cause is Cause.NODE_LOST else message
+    if ended := ENDED.get(pod.reason):
+        return ended, on_node if on_node and ended is Cause.NODE_LOST else message
     # Kubelets report the same for a pod that is deleted before it ever ran.
     if not pod.deleting and (lost := _lost_by_its_node(pod)):
         return Cause.NODE_LOST, on_node or lost
