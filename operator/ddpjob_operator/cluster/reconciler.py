@@ -23,6 +23,7 @@ from ddpjob_operator.engine import (
     Decision,
     Event,
     Feature,
+    KueueWorkload,
     Needs,
     OwnedKind,
     Pod,
@@ -232,6 +233,10 @@ class Reconciler:
         if stored is None or stored.deleting:
             self._forget(key)
             return 0
+        # Which controller manages a job never changes, so for another's job nothing has to be read.
+        if not stored.ours:
+            self._forget(key)
+            return 0
         memory = self._memory(key, stored)
         if not memory.saw_pods:
             await self._read_again(key, stored)
@@ -242,9 +247,6 @@ class Reconciler:
             job = self._store.job(stored)
         except ValidationError as error:
             self._report_unreadable(key, stored, error)
-            return 0
-        if not job.spec.ours:
-            self._forget(key)
             return 0
         self._record_late_events(key, stored, memory)
         memory.drop_outdated_refusal(self._situation(stored, job.status))
@@ -527,7 +529,9 @@ def _news(status: DDPJobStatus) -> tuple[object, ...]:
 def _comparable(seen: Any) -> tuple[str, Any]:
     """An object's name and content, as far as they show the effect of an action.
 
-    A PodGroup counts by its name alone, because its scheduler changes the reason for which it waits.
+    A PodGroup counts by its name alone, because its scheduler changes the reason for which it waits. So does Kueue
+    with a Workload's.
     """
-    name = seen if isinstance(seen, str) else seen.name
-    return name, None if isinstance(seen, PodGroup) else seen
+    if isinstance(seen, str | PodGroup):
+        return getattr(seen, "name", seen), None
+    return seen.name, replace(seen, waiting=None) if isinstance(seen, KueueWorkload) else seen

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ddpjob_operator.api import DDPJob, ownership
 from ddpjob_operator.api.ownership import JobRef, Named
+from ddpjob_operator.api.spec import CONTROLLER_NAME
 from ddpjob_operator.engine import OWNED, OwnedKind
 
 from .conversion import Ref, owner_of, pod_of, ref_of
@@ -84,6 +85,11 @@ class StoredJob:
     def state(self) -> str:
         """`status.state`; cached, because each scrape of the metrics reads it."""
         return str((self.seen.status.read() or {}).get("state", "Pending"))
+
+    @cached_property
+    def ours(self) -> bool:
+        """Whether this operator manages it; cached, because each round asks."""
+        return (self.seen.spec.read() or {}).get("managedBy") in {None, CONTROLLER_NAME}
 
     @property
     def is_new(self) -> bool:

@@ -62,8 +62,13 @@ def _pod_in_question(view: View) -> str | None:
 
 
 def _rests_on_absence(view: View) -> bool:
-    """Whether pods that existed are missing from the snapshot: the watch may have missed an event."""
-    return view.created and bool(view.missing) and not view.status.finished
+    """Whether pods that existed are missing from the snapshot, and it matters: the watch may have missed an event.
+
+    If the operator itself takes the pods away, it matters only once none seems to be left.
+    """
+    if view.status.finished or (view.winds_down and view.active):
+        return False
+    return view.created and bool(view.missing)
 
 
 def _flavors_in_question(view: View) -> frozenset[str]:

@@ -22,6 +22,7 @@ from ddpjob_operator.cluster.kube.objects import (
     Object,
     ObjectMeta,
     PodGroupObject,
+    PodObject,
     read,
 )
 from ddpjob_operator.cluster.reconciler import LARGE_DECISION, Granted, Reconciler, _at_rest, _Memory
@@ -223,7 +224,7 @@ def a_group(kind: type[T], version: int = 1, **metadata: Any) -> T:
 
 
 def test_what_stands_beside_the_pods_is_compared_by_all_that_was_done() -> None:
-    """Of a place in a queue all counts, of a PodGroup whether it is there: why it waits does not."""
+    """Of a place in a queue all counts but why it waits, of a PodGroup only whether it is there."""
     place = KueueWorkload(
         "digits-q", "training", "", 4, "0123", admission=Admission(4, placement=Placement({"a": "b"}))
     )
@@ -236,6 +237,7 @@ def test_what_stands_beside_the_pods_is_compared_by_all_that_was_done() -> None:
 
     assert there(place, waiting, "digits-s") == there("digits-s", PodGroup("digits-g"), place)
     assert there(place) != there(replace(place, nodes=3))
+    assert there(place) == there(replace(place, waiting=Waiting("Pending", "couldn't assign flavors: 3 more needed")))
     assert there(waiting) != there()
 
 
@@ -703,6 +705,70 @@ RESTING: dict[str, tuple[Moment, bool]] = {
 @pytest.mark.parametrize(("moment", "rests"), RESTING.values(), ids=RESTING)
 def test_a_job_with_nothing_to_do_is_at_rest(moment: Moment, rests: bool) -> None:  # noqa: FBT001  A table.
     assert _at_rest(moment.asked, moment.decision) is rests
+
+
+class Counting(Silent):
+    """An API server that counts what it is asked for; it takes any status, and has the pods in `pods`."""
+
+    def __init__(self, job: JobObject, pods: list[PodObject]) -> None:
+        super().__init__(5)
+        self.asked: list[str] = []
+        self.job, self.pods = job, pods
+
+    async def get(self, *_: Any) -> Any:
+        self.asked.append("GET")
+        return self.job
+
+    async def list(self, *_: Any) -> Any:
+        self.asked.append("LIST")
+        return [*self.pods], 99
+
+    async def replace_status(self, *_: Any) -> Any:
+        self.asked.append("PUT")
+        raise ApiError(0, "NoAnswer", "no answer")
+
+
+def a_counted_job(document: dict[str, Any], pods: list[PodObject]) -> tuple[Counting, Store, Reconciler]:
+    metadata = {"name": KEY[1], "namespace": KEY[0], "uid": UID, "resourceVersion": "5"}
+    job, store, listening = read({**document, "metadata": metadata}, JobObject), Store(nobody), Listening()
+    store.jobs.saw(job)
+    for pod in pods:
+        store.pods.saw(pod)
+    api = Counting(job, pods)
+    return api, store, a_reconciler(api=api, store=store, supervisors=listening, witnesses=listening)
+
+
+def test_the_pods_of_a_job_that_ends_are_not_listed_each_time_that_one_of_them_goes() -> None:
+    ending = a_job(nodes=4, restart={"maxRestarts": 0}).running().fails(0, message="no").decided()
+    assert ending.status.ending
+    present = [a_pod(rank, containerStatuses=trainer(running={})) for rank in range(4)]
+    api, store, reconciler = a_counted_job(ending.snapshot.job.to_document(), present)
+
+    async def goes() -> None:
+        stored = store.jobs.get(KEY)
+        assert stored
+        memory = reconciler._memory(KEY, stored)
+        memory.looked = memory.current = True
+        for rank in range(1, 4):
+            gone = store.pods.owned_by(DIGITS)[0]
+            store.pods.forget((KEY[0], gone.name), gone.uid)
+            await reconciler._decision(KEY, stored, memory)
+            assert len(store.pods.owned_by(DIGITS)) == 4 - rank
+            api.pods.pop(0)
+            assert api.asked == []
+        store.pods.forget((KEY[0], name_of(3)), "pod-3-1")
+        api.pods.clear()
+        await reconciler._decision(KEY, stored, memory)
+
+    asyncio.run(goes())
+    assert api.asked == ["GET", "LIST"], "once, before it ends for good"
+
+
+def test_nothing_is_read_of_a_job_that_another_controller_manages() -> None:
+    api, _, reconciler = a_counted_job(a_job(managedBy="kueue.x-k8s.io/multikueue").snapshot.job.to_document(), [])
+    for _ in range(3):
+        assert asyncio.run(reconciler.round(KEY)) == 0
+    assert api.asked == []
 
 
 def test_a_look_that_finds_a_job_at_rest_is_remembered() -> None:
