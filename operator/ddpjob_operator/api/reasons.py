@@ -53,6 +53,10 @@ class Reason(StrEnum):
     """The queue has admitted the job with a ResourceFlavor that the operator cannot read."""
     FORMER_VERSION = "FormerVersion"
     """A release with a former version of the type started the job, and this release cannot continue it."""
+    UNREADABLE = "Unreadable"
+    """The spec has a field or a value that this version of the operator does not know."""
+    STATUS_REFUSED = "StatusRefused"
+    """The API server refuses the status that the operator wants to write, by the type or by a policy."""
     UNBLOCKED = "Unblocked"
     """Nothing blocks the job any longer."""
 
@@ -152,6 +156,8 @@ PASSES: dict[str, bool] = {
     Reason.QUEUE_UNAVAILABLE: False,
     Reason.FLAVOR_UNKNOWN: False,
     Reason.FORMER_VERSION: False,
+    Reason.UNREADABLE: True,  # During an upgrade the new type is there before the new operator.
+    Reason.STATUS_REFUSED: False,
 }
 """By each reason for which a job is blocked: whether the obstacle can pass without a change by a person. Kueue's own
 reasons are not listed: for these, waiting does not help."""
@@ -195,6 +201,10 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.FLAVOR_UNKNOWN: "Give the operator the right that the message names (`rbac.kueue` in the chart).",
     Reason.FORMER_VERSION: "Delete the job, and create it again from a file in the form of this version; the page "
     "on versions has the steps.",
+    Reason.UNREADABLE: "Nothing during an upgrade. Otherwise install the operator and the type from one release, or "
+    "remove from the job what the message names.",
+    Reason.STATUS_REFUSED: "Read the message. If it names a field, apply the type of the operator's release "
+    "(`deploy/crd.yaml`); if a policy refuses the operator's writes, have the operator exempted from it.",
     Reason.UNBLOCKED: NOTHING_TO_DO,
     Reason.QUEUE_ENTERED: "Nothing. If it lasts, see whether Kueue is running.",
     Reason.QUEUE_CHANGED: NOTHING_TO_DO,

@@ -1,6 +1,7 @@
 """One round of one job: take a snapshot, let the engine decide, write the status, carry out the actions."""
 
 import asyncio
+import contextlib
 import logging
 import math
 import random
@@ -14,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ddpjob_operator.api import DDPJob, DDPJobStatus
+from ddpjob_operator.api import ConditionType, DDPJob, DDPJobStatus
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.gitops import keeper
 from ddpjob_operator.api.reasons import Reason
@@ -25,12 +26,14 @@ from ddpjob_operator.engine import (
     Feature,
     KueueWorkload,
     Needs,
+    Obstacle,
     OwnedKind,
     Pod,
     PodGroup,
     Refusal,
     Settings,
     Snapshot,
+    blocked_status,
     decide,
     domain_key,
     kind_of_kubernetes_nodes,
@@ -44,7 +47,7 @@ from .kubernetes_nodes import KubernetesNodes
 from .kueue import Flavors
 from .line import Place, WaitingLines
 from .recorder import EventRecorder
-from .refusals import Refused
+from .refusals import Refused, is_refused
 from .serve.log import about
 from .serve.metrics import IN_VAIN
 from .store import Key, Store, StoredJob, of_owner
@@ -72,6 +75,8 @@ NAMED_ACTIONS = 3
 FEW_PODS = 128
 """A decision about up to this many pods takes 15 ms at most. When thousands fail together, each with the end of its
 log, it may take half a second, during which the Lease would not be renewed and no other job served."""
+
+UNATTENDED = "Until that changes nothing is done for the job: its pods stay as they are, and nothing restarts them"
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +112,8 @@ class _Memory:
     """The state of the job, as `Reconciler._situation` gives it, when the action was refused."""
     last_actions: object = None
     """The last actions, together with the state of the job before them."""
+    status_refused: bool = False
+    """Whether the last write of the status was refused for good, and an event says so."""
     without_effect: bool = False
     """Whether these actions were found to have had no effect, and are not due again yet."""
 
@@ -246,7 +253,7 @@ class Reconciler:
         try:
             job = self._store.job(stored)
         except ValidationError as error:
-            self._report_unreadable(key, stored, error)
+            await self._report_unreadable(key, stored, error)
             return 0
         self._record_late_events(key, stored, memory)
         memory.drop_outdated_refusal(self._situation(stored, job.status))
@@ -317,12 +324,14 @@ class Reconciler:
         if decision.status is not None:
             try:
                 written = await self._write(key, stored, decision.status)
-            except ApiError:
+            except ApiError as error:
                 memory.late_events = _LateEvents(stored.metadata.resource_version, decision.status, decision.events)
+                if is_refused(error):
+                    await self._tell_of_refused_status(key, stored, memory, error)
                 raise
             if written is None:
                 return
-            memory.late_events, memory.current = None, True
+            memory.late_events, memory.current, memory.status_refused = None, True, False
             memory.drop_outdated_refusal(self._situation(stored, decision.status))
             seen = written
             memory.note_written(minor=decision.can_wait)
@@ -505,12 +514,38 @@ class Reconciler:
             if _news(self._store.job(stored).status) == _news(late_events.status):
                 self._record_events(key, stored, late_events.events)
 
-    def _report_unreadable(self, key: Key, stored: StoredJob, error: ValidationError) -> None:
+    async def _report_unreadable(self, key: Key, stored: StoredJob, error: ValidationError) -> None:
         """Reports a job that the API server accepted but the operator cannot read: their versions differ."""
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         message = f"This version of the operator cannot read the job: {where}: {first['msg']}"
-        self._record_events(key, stored, (Event(warning=True, reason="Unreadable", message=message),))
+        self._record_events(key, stored, (Event(warning=True, reason=Reason.UNREADABLE, message=message),))
+        try:
+            job = stored.without_spec()
+        except ValidationError:
+            return  # Its status cannot be read either, and must not be overwritten.
+        await self._block(key, stored, job, Obstacle(Reason.UNREADABLE, f"{message}. {UNATTENDED}"))
+
+    async def _tell_of_refused_status(self, key: Key, stored: StoredJob, memory: _Memory, error: ApiError) -> None:
+        """Reports that a status can never be written as it is, because the type or a policy forbids it.
+
+        A condition is written, too, unless the API server refuses even that.
+        """
+        message = f"The API server refuses the job's status: {error.message}. {UNATTENDED}"
+        if not memory.status_refused:
+            memory.status_refused = True
+            self._record_events(key, stored, (Event(warning=True, reason=Reason.STATUS_REFUSED, message=message),))
+        job = self._store.job(stored)
+        blocked = job.status.condition(ConditionType.BLOCKED)
+        if blocked is None or (blocked.status, blocked.reason) != ("True", Reason.STATUS_REFUSED):
+            with contextlib.suppress(ApiError):
+                await self._block(key, stored, job, Obstacle(Reason.STATUS_REFUSED, message))
+
+    async def _block(self, key: Key, stored: StoredJob, job: DDPJob, obstacle: Obstacle) -> None:
+        """Writes that a job is blocked, and nothing else, unless its status says so already."""
+        status = blocked_status(Snapshot(self._api.now(), job), obstacle)
+        if status != job.status:
+            await self._write(key, stored, status)
 
 
 def _at_rest(snapshot: Snapshot, decision: Decision) -> bool:
@@ -532,6 +567,8 @@ def _comparable(seen: Any) -> tuple[str, Any]:
     A PodGroup counts by its name alone, because its scheduler changes the reason for which it waits. So does Kueue
     with a Workload's.
     """
-    if isinstance(seen, str | PodGroup):
-        return getattr(seen, "name", seen), None
-    return seen.name, replace(seen, waiting=None) if isinstance(seen, KueueWorkload) else seen
+    if isinstance(seen, str):
+        return seen, None
+    if isinstance(seen, KueueWorkload):
+        return seen.name, replace(seen, waiting=None)
+    return seen.name, None if isinstance(seen, PodGroup) else seen

@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ddpjob_operator.api import DDPJob, ownership
+from ddpjob_operator.api.contract import TRAINER_CONTAINER
 from ddpjob_operator.api.ownership import JobRef, Named
 from ddpjob_operator.api.spec import CONTROLLER_NAME
 from ddpjob_operator.engine import OWNED, OwnedKind
@@ -107,18 +108,27 @@ class StoredJob:
         Raises:
             pydantic.ValidationError: this version of the operator cannot parse it.
         """
-        metadata = self.metadata
-        own = {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid}
         spec, status = self.seen.spec, self.seen.status
         return DDPJob.from_dict(
-            {
-                "metadata": {**own, "generation": metadata.generation},
-                "spec": spec.read(),
-                "status": status.read(),
-            },
+            {"metadata": self._identity, "spec": spec.read(), "status": status.read()},
             # The search for nulls takes longer than all else, because a template may have a hundred thousand leaves.
             nulls=spec.has_nulls or status.has_nulls,
         )
+
+    def without_spec(self) -> DDPJob:
+        """The job with its status, and the smallest spec that there is instead of its own, which cannot be parsed.
+
+        Raises:
+            pydantic.ValidationError: this version of the operator cannot parse the status either.
+        """
+        spec = {"template": {"spec": {"containers": [{"name": TRAINER_CONTAINER}]}}}
+        return DDPJob.from_dict({"metadata": self._identity, "spec": spec, "status": self.seen.status.read()})
+
+    @property
+    def _identity(self) -> dict[str, object]:
+        metadata = self.metadata
+        own = {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid}
+        return {**own, "generation": metadata.generation}
 
 
 class _ParsedJobs:

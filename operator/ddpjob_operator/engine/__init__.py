@@ -1,6 +1,6 @@
 """The pure engine: decisions about a job, from a snapshot and nothing else. Imports only the API."""
 
-from .conditions import events
+from .conditions import Obstacle, events
 from .decide import decide
 from .decision import (
     Action,
@@ -21,6 +21,7 @@ from .decision import (
 )
 from .foreign import LARGEST_ANSWER, document_of
 from .incidents.price import present as present_budget
+from .left_alone import blocked_status
 from .manifests.children import CHECKPOINT_VOLUME, SECRET_VOLUME
 from .manifests.env import by_name
 from .manifests.init_containers import VOLUMES_AND_NETWORK, WAIT_CONTAINER, WAITING_FOR_MASTER
@@ -121,6 +122,7 @@ __all__ = [
     "Manifest",
     "MarkFinished",
     "Needs",
+    "Obstacle",
     "OwnedKind",
     "Patch",
     "Phase",
@@ -139,6 +141,7 @@ __all__ = [
     "Tell",
     "TellDomain",
     "Waiting",
+    "blocked_status",
     "by_name",
     "called",
     "deadline",

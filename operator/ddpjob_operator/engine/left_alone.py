@@ -1,11 +1,14 @@
-"""Jobs that a release with a former version of the type has begun: finished ones go on, others are left alone."""
+"""Jobs that are left alone, and say so: those of a former version of the type, and those that cannot be followed.
+
+If a release with a former version has begun a job, it goes on only if it has finished.
+"""
 
 from ddpjob_operator.api import ConditionType, DDPJobStatus
 from ddpjob_operator.api.contract import FORMER_VERSION
 from ddpjob_operator.api.reasons import Reason
 
 from .changes import changed
-from .conditions import Say, events, state_of, with_conditions, with_kstatus
+from .conditions import MESSAGE_LENGTH, Obstacle, Say, events, state_of, with_conditions, with_kstatus
 from .decision import Decision
 from .snapshot import Snapshot
 from .view import View
@@ -30,18 +33,23 @@ def left_alone(snapshot: Snapshot) -> Decision | None:
     after = changed(before, version=FORMER_VERSION)
     if before.finished:
         return Decision(status=after) if after != before else None
-    blocked = _blocked(View(snapshot), after)
+    blocked = _blocked(View(snapshot), after, Obstacle(Reason.FORMER_VERSION, MESSAGE))
     return Decision(status=blocked, events=events(before, blocked)) if blocked != before else Decision()
 
 
-def _blocked(view: View, status: DDPJobStatus) -> DDPJobStatus:
-    say = Say(ConditionType.BLOCKED, value=True, reason=Reason.FORMER_VERSION, message=MESSAGE)
+def blocked_status(snapshot: Snapshot, obstacle: Obstacle) -> DDPJobStatus:
+    """The status of a job for which nothing can be done, with only that changed; its spec need not be readable."""
+    return _blocked(View(snapshot), snapshot.job.status, obstacle)
+
+
+def _blocked(view: View, status: DDPJobStatus, obstacle: Obstacle) -> DDPJobStatus:
+    say = Say(ConditionType.BLOCKED, value=True, reason=obstacle.reason, message=obstacle.message)
     generation = view.snapshot.job.metadata.generation
     blocked = changed(
         with_conditions(view, status, say),
         observed_generation=generation,
         state=state_of(status),
-        reason=Reason.FORMER_VERSION,
-        message=MESSAGE,
+        reason=obstacle.reason,
+        message=obstacle.message[:MESSAGE_LENGTH],
     )
     return with_kstatus(view, blocked)

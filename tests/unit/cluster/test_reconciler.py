@@ -1,6 +1,8 @@
 """Whom an operator listens to beside rank 0's supervisor, and what it makes of a status that is refused."""
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -9,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
-from ddpjob_operator.api import Bookkeeping, DDPJobStatus, Incarnations
+from ddpjob_operator.api import Bookkeeping, ConditionType, DDPJobStatus, Incarnations
 from ddpjob_operator.api.contract import MANAGER, Label
 from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.api.status import UNSEEN
@@ -786,16 +788,116 @@ def test_a_look_that_finds_a_job_at_rest_is_remembered() -> None:
     assert reconciler.at_rest(KEY)
 
 
+class Picky(Counting):
+    """An API server that refuses each status for which `refuses` gives an error, and keeps all others."""
+
+    def __init__(self, job: JobObject, refuses: Callable[[dict[str, Any]], ApiError | None]) -> None:
+        super().__init__(job, [])
+        self.refuses = refuses
+
+    async def replace_status(self, _kind: Any, _namespace: Any, _name: Any, version: str, status: Any) -> Any:
+        self.asked.append("PUT")
+        if (error := self.refuses(status)) is not None:
+            raise error
+        document = {"spec": self.job.spec.read(), "metadata": msgspec.to_builtins(self.job.metadata)}
+        metadata = {**document["metadata"], "resourceVersion": str(int(version) + 1)}
+        self.job = read({**document, "metadata": metadata, "status": status}, JobObject)
+        return self.job
+
+
+def looked_at(
+    document: dict[str, Any], refuses: Callable[[dict[str, Any]], ApiError | None]
+) -> tuple[Picky, list[str]]:
+    """A server and the events of a job that was looked at three times."""
+    metadata = {"name": KEY[1], "namespace": KEY[0], "uid": UID, "resourceVersion": "5", "generation": 7}
+    job, store, listening, said = read({**document, "metadata": metadata}, JobObject), Store(nobody), Listening(), []
+    store.jobs.saw(job)
+    api = Picky(job, refuses)
+    reconciler = a_reconciler(api=api, store=store, supervisors=listening, witnesses=listening, queue=Marked())
+    recorder: Any = SimpleNamespace(record=lambda _, event: said.append(f"{event.reason}: {event.message}"))
+    reconciler._recorder = recorder
+    stored = store.jobs.get(KEY)
+    assert stored
+    memory = reconciler._memory(KEY, stored)
+    memory.looked = memory.current = True
+
+    async def looks() -> None:
+        for _ in range(3):
+            with contextlib.suppress(ApiError):
+                await reconciler.round(KEY)
+
+    asyncio.run(looks())
+    return api, said
+
+
+def blocked(api: Picky) -> tuple[str, str]:
+    """The reason and the message for which the job is blocked, by its status."""
+    status = DDPJobStatus.model_validate(api.job.status.read())
+    condition = status.condition(ConditionType.BLOCKED)
+    assert condition is not None
+    assert (condition.status, status.reason, status.observed_generation) == ("True", condition.reason, 7)
+    return condition.reason, condition.message
+
+
+def test_a_job_of_a_newer_version_says_that_nobody_attends_to_its_pods() -> None:
+    running = a_job(nodes=2).running().hears(step=40).settled()
+    document = running.snapshot.job.to_document()
+    document["spec"] = {**running.snapshot.job.spec.to_dict(), "moon": "full"}
+    api, said = looked_at(document, lambda _: None)
+    assert blocked(api) == (
+        "Unreadable",
+        (
+            "This version of the operator cannot read the job: spec.moon: Extra inputs are not permitted. Until that "
+            "changes nothing is done for the job: its pods stay as they are, and nothing restarts them"
+        ),
+    )
+    kept = DDPJobStatus.model_validate(api.job.status.read())
+    assert (kept.state, kept.attempt, kept.bookkeeping) == ("Running", 1, running.status.bookkeeping)
+    assert api.asked == ["PUT"], "it is said once"
+    assert all(words.startswith("Unreadable: ") for words in said)
+
+
+def invalid(status: dict[str, Any]) -> ApiError | None:
+    """That of an API server whose type knows only jobs that are blocked."""
+    known = any(one["type"] == "Blocked" and one["status"] == "True" for one in status["conditions"])
+    return None if known else ApiError(422, "Invalid", "status.moon: Unsupported value")
+
+
+def test_a_status_that_is_refused_for_good_is_said_in_a_condition_and_an_event() -> None:
+    api, said = looked_at(a_job(nodes=2).snapshot.job.to_document(), invalid)
+    message = (
+        "The API server refuses the job's status: status.moon: Unsupported value. Until that changes nothing is done "
+        "for the job: its pods stay as they are, and nothing restarts them"
+    )
+    assert blocked(api) == ("StatusRefused", message)
+    assert said == [f"StatusRefused: {message}"]
+    assert api.asked == ["PUT"] * 4, "the condition once, the status each time"
+
+
+def test_where_a_policy_refuses_each_status_an_event_says_so() -> None:
+    denied = ApiError(403, "Forbidden", 'admission webhook "policy" denied the request')
+    _, said = looked_at(a_job(nodes=2).snapshot.job.to_document(), lambda _: denied)
+    assert len(said) == 1
+    assert said[0].startswith("StatusRefused: The API server refuses the job's status: admission webhook")
+
+
+def test_a_status_that_cannot_be_written_now_is_no_refusal() -> None:
+    busy = ApiError(503, "ServiceUnavailable", "later")
+    api, said = looked_at(a_job(nodes=2).snapshot.job.to_document(), lambda _: busy)
+    assert (said, api.asked) == ([], ["PUT"] * 3)
+
+
 def test_a_job_that_can_no_longer_be_read_is_not_at_rest() -> None:
     store, said = Store(nobody), list[str]()
     unreadable = {"metadata": {"name": KEY[1], "namespace": KEY[0], "uid": UID, "resourceVersion": "5"}, "spec": {}}
     store.jobs.update(read(unreadable, JobObject))
     stored = store.jobs.get(KEY)
     assert stored
-    reconciler = a_reconciler(store=store)
+    reconciler = a_reconciler(store=store, api=Silent(5))
     recorder: Any = SimpleNamespace(record=lambda _, event: said.append(event.reason))
     reconciler._recorder = recorder
     memory = reconciler._memory(KEY, stored)
     memory.at_rest = True
-    asyncio.run(reconciler.round(KEY))
+    with pytest.raises(ApiError, match="no answer"):
+        asyncio.run(reconciler.round(KEY))
     assert (said, reconciler.at_rest(KEY)) == (["Unreadable"], False), "what is wrong with it is said again"
