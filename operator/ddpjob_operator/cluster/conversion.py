@@ -1,6 +1,6 @@
 """Converts Kubernetes objects into the engine's types, which hold only what decisions need."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -100,7 +100,9 @@ def pod_of(seen: PodObject) -> Pod | None:
     node, incarnation = place
     trainers = (container for container in status.container_statuses if container.name == TRAINER_CONTAINER)
     state = next(trainers, NO_TRAINER).state
-    ended = _exit(status, state)
+    sidecars = {container.name for container in spec.init_containers if container.restart_policy == "Always"}
+    inits = tuple(init for init in status.init_container_statuses if init.name not in sidecars or not init.started)
+    ended = _exit(status, state, sidecars)
     running = state.running is not None and ended is None
     conditions = {condition.type: condition for condition in status.conditions}
     return Pod(
@@ -119,7 +121,7 @@ def pod_of(seen: PodObject) -> Pod | None:
         priority=spec.priority,
         # Only while the trainer runs: until then nobody connects to it, and an address would only request a round.
         address=status.pod_ip if running else None,
-        waiting=None if ended else _waiting(status, state, conditions),
+        waiting=None if ended or running else _waiting(inits, state, conditions),
         created_at=_within(metadata.creation_timestamp),
         scheduled_at=_scheduled_at(conditions),
         started_at=_within(state.running.started_at) if state.running else None,
@@ -266,7 +268,7 @@ def _sandbox_lost(state: ContainerState, conditions: Conditions) -> bool:
     return state.terminated is None or (ended_at is not None and lost_at < ended_at)
 
 
-def _exit(status: PodStatus, state: ContainerState) -> Exit | None:
+def _exit(status: PodStatus, state: ContainerState, sidecars: Collection[str]) -> Exit | None:
     """How the trainer ended, None if it has not.
 
     There is no exit code if the pod failed for another reason: an eviction, a lost node, a failed init container.
@@ -280,7 +282,8 @@ def _exit(status: PodStatus, state: ContainerState) -> Exit | None:
         return None
     for container in status.init_container_statuses:
         ended = container.state.terminated
-        if ended and ended.exit_code != 0:
+        # A sidecar may be killed at the end of its pod, and is started again if it fails before.
+        if ended and ended.exit_code != 0 and container.name not in sidecars:
             return _failed_init(container.name, ended)
     return Exit(code=None, reason=status.reason, message=status.message)
 
@@ -296,12 +299,14 @@ def _failed_init(name: str, ended: ContainerStateTerminated) -> Exit:
     )
 
 
-def _waiting(status: PodStatus, state: ContainerState, conditions: Conditions) -> Waiting | None:
-    """Why the trainer does not run yet; None if the pod's status gives no reason."""
+def _waiting(inits: tuple[ContainerStatus, ...], state: ContainerState, conditions: Conditions) -> Waiting | None:
+    """Why the trainer does not run yet; None if the pod's status gives no reason.
+
+    `inits` are the init containers, without sidecars that have started.
+    """
     scheduled = conditions.get("PodScheduled", NO_CONDITION)
     if scheduled.status == "False":
         return Waiting(scheduled.reason, scheduled.message)
-    inits = status.init_container_statuses
     for container in (*(init.state for init in inits), state):
         if container.waiting and container.waiting.reason not in {"", "PodInitializing", "ContainerCreating"}:
             return Waiting(container.waiting.reason, container.waiting.message)

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 from ddpjob_operator.cluster.conversion import node_problem, pod_group_of, pod_of, volcano_group_of
 from ddpjob_operator.cluster.kube.objects import NodeObject, PodGroupObject
-from ddpjob_operator.engine import Disruption, Exit, PodGroup, Waiting
+from ddpjob_operator.engine import Disruption, Exit, Pod, PodGroup, Waiting
 
 from .manifests import a_manifest, a_node, a_pod, read, trainer
 
@@ -97,6 +97,70 @@ def test_a_pod_says_why_it_waits(status: dict[str, Any], expected: str) -> None:
     assert pod is not None
     assert str(pod.waiting or "") == expected
     assert pod.active
+
+
+# A native sidecar is an init container that the kubelet restarts: it runs beside the trainer, and before it.
+NATIVE = [{"name": "fetch"}, {"name": "logs", "restartPolicy": "Always"}, {"name": "wait-for-master"}]
+LOGS: dict[str, Any] = {"name": "logs", "started": True, "state": {"running": {}}}
+FETCHED = {"name": "fetch", "state": {"terminated": {"exitCode": 0}}}
+
+
+def beside_a_sidecar(*inits: dict[str, Any], **status: Any) -> Pod:
+    """A pod whose template, or a webhook, has put a native sidecar in."""
+    manifest = a_manifest(conditions=[SCHEDULED], initContainerStatuses=[FETCHED, *inits], **status)
+    manifest["spec"]["initContainers"] = NATIVE
+    pod = pod_of(read(manifest))
+    assert pod is not None
+    return pod
+
+
+SIDECARS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "it does not keep the trainer waiting": (LOGS, {"containerStatuses": trainer(running={})}, ""),
+    "nor if it crashes beside the trainer": (
+        LOGS | {"state": {"waiting": {"reason": "CrashLoopBackOff"}}},
+        {"containerStatuses": trainer(running={})},
+        "",
+    ),
+    "what waits for the master's port is told beside it": (
+        LOGS,
+        {"phase": "Pending", "containerStatuses": trainer(waiting={"reason": "PodInitializing"})},
+        "waiting for the master's port",
+    ),
+    "it keeps the trainer waiting until it has started": (
+        LOGS | {"started": False},
+        {"phase": "Pending", "containerStatuses": trainer(waiting={"reason": "PodInitializing"})},
+        "init container logs runs",
+    ),
+    "or if it cannot start": (
+        LOGS | {"started": False, "state": {"waiting": PULLING}},
+        {"phase": "Pending", "containerStatuses": trainer(waiting={"reason": "PodInitializing"})},
+        "ImagePullBackOff: no such image",
+    ),
+}
+
+
+@pytest.mark.parametrize(("sidecar", "status", "expected"), SIDECARS.values(), ids=SIDECARS)
+def test_a_native_sidecar(sidecar: dict[str, Any], status: dict[str, Any], expected: str) -> None:
+    runs = "phase" not in status
+    waits = {"name": "wait-for-master", "state": {"terminated": {"exitCode": 0}} if runs else {"running": {}}}
+    pod = beside_a_sidecar(sidecar, waits, **status)
+    assert str(pod.waiting or "") == expected
+    assert (pod.running, pod.steady) == (runs, runs), "a gang of thousands is looked at in no time"
+
+
+def test_the_end_of_a_native_sidecar_is_not_that_of_an_init_container() -> None:
+    killed = LOGS | {"state": {"terminated": {"exitCode": 137, "reason": "Error"}}}
+    pod = beside_a_sidecar(killed, phase="Failed", reason="Evicted", message="low on disk")
+    assert pod.exit == Exit(None, "Evicted", "low on disk", None)
+    done = trainer(terminated={"exitCode": 0})[1:]
+    assert not beside_a_sidecar(LOGS, containerStatuses=done).lingering, "the kubelet ends it after the trainer"
+
+
+def test_a_sidecar_that_a_webhook_has_put_in_changes_nothing_while_the_trainer_runs() -> None:
+    injected = {"name": "mesh", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    pod = pod_of(a_pod(conditions=[SCHEDULED], containerStatuses=[injected, *trainer(running={})]))
+    assert pod is not None
+    assert (pod.running, pod.waiting, pod.steady) == (True, None, True)
 
 
 FAILED_INIT = {

@@ -162,7 +162,15 @@ class ContainerStatus(_Part, frozen=True):
     """The status of a container, as the kubelet reports it."""
 
     name: str = ""
+    started: bool | None = None
     state: ContainerState = ContainerState()
+
+
+class InitContainer(_Part, frozen=True):
+    """An init container in the spec of a pod; with the restart policy Always it is a sidecar."""
+
+    name: str = ""
+    restart_policy: str | None = None
 
 
 class PodSpec(_Part, frozen=True):
@@ -171,6 +179,7 @@ class PodSpec(_Part, frozen=True):
     node_name: str | None = None
     priority: int = 0
     active_deadline_seconds: int | None = None
+    init_containers: tuple[InitContainer, ...] = ()
 
 
 class PodStatus(_Part, frozen=True):
