@@ -15,6 +15,8 @@ LARGEST_COUNT = 2**53
 LARGEST_ATTEMPT = 2**31
 TEXT_BYTES = 512
 GLOO = re.compile(r"\[[^\[\]\s]*\.cc:\d+\] ")
+ADVICE = ". This is typically"
+"""What follows in gloo's message is the same for every lost peer."""
 KIND_OF = re.compile(r"(Error|Failed|Exception)$")
 
 
@@ -48,7 +50,7 @@ def words_of(report: Mapping[str, Any]) -> str:
 
 def peer_lost_words(text: str) -> str:
     """A program's message about a lost peer, shortened as our trainer does: without gloo's source line and advice."""
-    return GLOO.sub("", text).partition(". ")[0]
+    return GLOO.sub("", text).partition(ADVICE)[0]
 
 
 def text_of(value: Any) -> str:

@@ -26,6 +26,20 @@ NOT_COME = "Timed out waiting 1800000ms for recv operation to complete"
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 PEER = "RuntimeError: [gloo] Connection closed by peer [10.0.0.7]:4711"
 
+NCCL_USAGE = (
+    "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1691,"
+    " invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.19.3"
+)
+DUPLICATE_GPU = (
+    f"[rank1]: Traceback (most recent call last):\n[rank1]:   File x\n[rank1]: {NCCL_USAGE}\n"
+    "[rank1]: ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n[rank1]: Last error:\n"
+    "[rank1]: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device f000\n"
+)
+TAKEN = (
+    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port:"
+    " 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
+)
+
 MINUTE_AGO = START - timedelta(seconds=60)
 
 four = a_job(nodes=4).running()
@@ -117,6 +131,18 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
     "a peer that did not come, in gloo's words": (
         Exit(1, "Error", f"RuntimeError: {NOT_COME}"),
         *(Cause.PEER_LOST, None, f"RuntimeError: {NOT_COME}"),
+    ),
+    "two ranks on one GPU, in NCCL's words": (
+        Exit(1, "Error", DUPLICATE_GPU),
+        *(
+            Cause.APPLICATION,
+            None,
+            f"{NCCL_USAGE}; Duplicate GPU detected : rank 1 and rank 0 both on CUDA device f000",
+        ),
+    ),
+    "a port that is taken, in the store's words": (
+        Exit(1, "Error", f"Traceback (most recent call last):\n  File x\n{TAKEN}\n"),
+        *(Cause.APPLICATION, None, TAKEN),
     ),
     "an abort over a lost peer": (
         Exit(134, "Error", "Watchdog caught collective operation timeout"),

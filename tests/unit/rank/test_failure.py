@@ -9,8 +9,7 @@ from ddpjob_rank.errors import ConfigError, DivergedError, PeerLostError, Storag
 from ddpjob_rank.failure.failure_report import (
     Report,
     clear,
-    is_peer_lost,
-    peer_lost_words,
+    known_failure,
     report_of,
     report_path,
     write_final_status,
@@ -59,7 +58,7 @@ def test_an_error_has_a_cause_and_an_exit_code(error: Exception, cause: str, exi
     ids=lambda value: str(value)[:40],
 )
 def test_a_collective_that_fails_for_the_network_has_lost_a_peer(error: Exception, lost: bool) -> None:  # noqa: FBT001
-    assert is_peer_lost(error) is lost
+    assert isinstance(known_failure(error), PeerLostError) is lost
 
 
 def test_a_report_is_one_json_object_with_the_last_line_of_the_error(tmp_path: Path) -> None:
@@ -103,38 +102,6 @@ def test_of_an_error_of_cudas_the_first_line_is_told_and_not_the_advice(text: st
 
 def test_the_place_in_gloos_source_is_left_out() -> None:
     assert report_of(RuntimeError(GLOO), 0, None).message == "Connection closed by peer [10.0.0.7]:4711"
-
-
-HOLIDAY = (
-    "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:545] Read error [127.0.0.1]:14730: Connection"
-    " reset by peer. This is typically caused by a remote worker hanging or bugs in the application. Check the logs"
-    " of the remote worker before reporting an error. GLHF! 🏖️"
-)
-"""gloo's text in PyTorch 2.15."""
-NCCL = (
-    "NCCL error in: ../NCCLUtils.hpp:317, remote process exited or there was a network error, NCCL version 2.26.2\n"
-    "ncclRemoteError: A call failed possibly due to a network error.\nLast error:\n"
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (GLOO, "Connection closed by peer [10.0.0.7]:4711"),
-        (HOLIDAY, "Read error [127.0.0.1]:14730: Connection reset by peer"),
-        (NCCL, NCCL.partition("\n")[0]),
-        (
-            "Store is gone\nConnection closed by peer. And so on\nframe #0: c10::Error::Error()",
-            "Connection closed by peer",
-        ),
-        ("The client socket has timed out\nframe #0: clone + 0x3f", "The client socket has timed out"),
-        ("Broken pipe " + "x" * 500, "Broken pipe " + "x" * 188),
-        ("", ""),
-    ],
-    ids=["gloo", "gloo with advice", "NCCL", "a line that tells", "none that does", "much of it", "nothing"],
-)
-def test_the_loss_of_a_peer_is_told_in_one_short_sentence(text: str, words: str) -> None:
-    assert peer_lost_words(RuntimeError(text)) == words
 
 
 def test_a_report_fits_into_a_termination_message_whatever_the_error_says(tmp_path: Path) -> None:

@@ -32,3 +32,25 @@ def cuda_error(text: str) -> str | None:
     """CUDA's own message in `text`, whatever its cause; None if there is none."""
     found = CUDA_ERROR.search(text)
     return found[0].strip() if found else None
+
+
+OUT_OF_MEMORY = re.compile(
+    r"(?P<what>\w+ out of memory)\. Tried to allocate (?P<asked>[\d.]+ \w+)"
+    r"(?:[^(]{0,400}?(?P<gpu>GPU \d+) has a total capaci?ty of (?P<total>[\d.]+ \w+)"
+    r" of which (?P<free>[\d.]+ \w+) is free"
+    r"|.{0,40}?\((?P<old_gpu>GPU \d+); (?P<old_total>[\d.]+ \w+) total capacity;"
+    r".{0,200}? (?P<old_free>[\d.]+ \w+) free)"
+)
+"""PyTorch's message when its allocator finds no memory on a GPU: since 2.1, and before."""
+
+
+def out_of_memory(text: str) -> str | None:
+    """How much memory was asked for on a GPU and how much was free, in a short sentence; None if it is not known.
+
+    PyTorch's own message has several hundred characters, and most places where it is shown have less room.
+    """
+    found = OUT_OF_MEMORY.search(text)
+    if found is None:
+        return None
+    gpu, total, free = (found[name] or found[f"old_{name}"] for name in ("gpu", "total", "free"))
+    return f"{found['what']}: {found['asked']} asked for, {free} of {total} free on {gpu}"

@@ -6,11 +6,9 @@ In a pod the report is the container's termination message
 
 import json
 import os
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,8 @@ from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import DeviceFailedError, PeerLostError, TrainerError
 from ddpjob_rank.moments import rfc3339
 
-from .device_words import broken_device, cuda_error
+from .collective_errors import Fault, collective_error, lines_of, nccl_error, without_frames
+from .device_words import broken_device, cuda_error, out_of_memory
 
 VERSION = 2
 """The version of what supervisors report to the operator, here and on their status pages. A reader ignores fields
@@ -29,25 +28,6 @@ DEFAULT_PATH = "/dev/termination-log"
 MESSAGE_BYTES = 512
 NAME_BYTES = 256
 SENTENCE_BYTES = 200
-
-PEER_LOST_TYPES = frozenset({"DistError"})
-"""The base class of torch.distributed's errors; by name, so that this module does not import torch."""
-
-PEER_LOST_PHRASES = (
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Broken pipe",
-    "Connection refused",
-    "Socket closed",
-    "Application timeout caused pair closure",
-    "Timed out waiting",
-    "Wait timeout",
-    "remote process exited",
-    "ncclRemoteError",
-    "NCCL communicator was aborted",
-    "Watchdog caught collective operation timeout",
-)
-"""Phrases in a plain RuntimeError of gloo, NCCL or the store that mean that another process is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,34 +87,22 @@ def known_failure(error: BaseException, where: str = "") -> TrainerError | None:
     """
     if isinstance(error, RuntimeError) and (words := broken_device(str(error))):
         return DeviceFailedError(f"the GPU does not work: {words}")
-    return PeerLostError(f"lost a peer{where}: {peer_lost_words(error)}") if is_peer_lost(error) else None
-
-
-def is_peer_lost(error: BaseException) -> bool:
-    """Whether a collective failed because another process is gone."""
-    if any(ancestor.__name__ in PEER_LOST_TYPES for ancestor in type(error).__mro__):
-        return True
-    return isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in PEER_LOST_PHRASES)
+    found = collective_error(error)
+    if found is None or found.fault is not Fault.PEER:
+        return None
+    return PeerLostError(f"lost a peer{where}: {_cut(found.sentence, SENTENCE_BYTES)}")
 
 
 def last_line(error: BaseException) -> str:
-    """The last line of an error's message that is not empty, without the C++ source line that gloo puts in front.
+    """The line of an error's message that says what happened: of most errors, the last one that is not empty.
 
-    Of a CUDA error, the line with CUDA's own message: the lines after it are advice.
+    Of an error of NCCL or CUDA it is NCCL's explanation or CUDA's own message: the lines after it are advice and C++
+    frames. When a GPU has no memory left, it is how much was asked for and how much was free.
     """
-    return cuda_error(str(error)) or next(reversed(_lines(error)), "")
-
-
-def peer_lost_words(error: BaseException) -> str:
-    """How a collective failed, in a short sentence, without gloo's advice and PyTorch's C++ frames."""
-    lines = _lines(error)
-    matching = (line for line in lines if any(phrase in line for phrase in PEER_LOST_PHRASES))
-    return _cut(next(chain(matching, lines), "").partition(". ")[0], SENTENCE_BYTES)
-
-
-def _lines(error: BaseException) -> list[str]:
-    lines = (re.sub(r"^\[[^\]]*\.cc:\d+\] ", "", line.strip()) for line in str(error).splitlines())
-    return [line for line in lines if line]
+    text = without_frames(str(error))
+    of_nccl = nccl_error(text) if isinstance(error, RuntimeError) else None
+    known = (of_nccl.sentence if of_nccl else None) or out_of_memory(text) or cuda_error(text)
+    return known or next(reversed(lines_of(text)), "")
 
 
 def report_path(env: Mapping[str, str]) -> Path | None:

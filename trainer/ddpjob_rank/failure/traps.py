@@ -79,6 +79,20 @@ TRAPS = (
     ),
     Trap(
         RuntimeError,
+        re.compile(r"Duplicate GPU detected : rank \d+ and rank \d+ both on CUDA device"),
+        "two ranks of a machine use the same GPU: before the first collective let each choose its own by"
+        " torch.cuda.set_device(int(os.environ['LOCAL_RANK'])), and move model and batches to that device; a machine"
+        " can have as many ranks as GPUs",
+    ),
+    Trap(
+        RuntimeError,
+        re.compile(r"shared memory segment /dev/shm/nccl-|failed to extend /dev/shm/nccl-"),
+        "ranks of one machine pass data through /dev/shm, which is too small here: make it larger"
+        " (docker run --shm-size=1g; in a pod, an emptyDir with medium: Memory mounted on /dev/shm)",
+        for_certain=False,
+    ),
+    Trap(
+        RuntimeError,
         re.compile(
             r"unable to allocate shared memory|It is possible that dataloader's workers are out of shared memory"
         ),

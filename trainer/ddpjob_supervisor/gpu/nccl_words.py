@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ddpjob_rank.errors import DeviceFailedError, PeerLostError, TrainerError
+from ddpjob_rank.failure.collective_errors import Fault, nccl_fault
 from ddpjob_rank.failure.device_words import broken_device
 
 LINE = re.compile(r"ProcessGroupNCCL|[Ww]atchdog|NCCL|nccl[A-Z]\w+|CUDA error|Cuda failure")
@@ -44,7 +45,9 @@ CUDA_ERROR = re.compile(r"CUDA error: (?P<said>.+)|Cuda failure (?:\d+ )?'(?P<fa
 REMOTE = re.compile(
     r"remote process exited or there was a network error|ncclRemoteError|NCCL communicator was aborted"
 )
-NCCL_ERROR = re.compile(r"(?P<said>nccl(?:System|UnhandledCuda|Internal)Error: .*|ncclInvalid\w{1,32}: .*)")
+NCCL_ERROR = re.compile(
+    r"(?P<said>(?P<result>nccl(?:System|UnhandledCuda|Internal)Error|ncclInvalid(?:Usage|Argument)): .*)"
+)
 LAST_ERROR = "Last error:"
 """NCCL's own explanation follows, in the same line or the next."""
 
@@ -89,6 +92,8 @@ class NcclWords:
     ways: Counter[str] = field(default_factory=Counter)
     """The number of channels per transport: `P2P`, `SHM`, `NET/IB`."""
     _explains: bool = False
+    _result: str = ""
+    """The result of NCCL that was the reason, if it was one: its explanation may follow."""
 
     def hear(self, line: str) -> None:
         """Parses the next line."""
@@ -132,8 +137,9 @@ class NcclWords:
             self._end(Ending.TIMEOUT, f"NCCL's watchdog ended the process, due to {match['why'].removesuffix('.')}")
         elif match := REMOTE.search(line):
             self._end(Ending.PEER, "NCCL lost a peer: remote process exited or there was a network error")
-        elif match := NCCL_ERROR.search(line):
-            self._end(Ending.OTHER, match["said"].strip())
+        elif (match := NCCL_ERROR.search(line)) and self.ending in {None, Ending.SIGNALLED}:
+            self._result = match["result"]
+            self._end(_ending_by(self._result, ""), match["said"].strip())
 
     def _end(self, ending: Ending, explanation: str) -> None:
         """Sets the reason. The first reason counts, because later ones are its consequences, with two exceptions.
@@ -150,8 +156,14 @@ class NcclWords:
             return
         if broken_device(words):
             self.ending = Ending.DEVICE
+        elif self._result:
+            self.ending = _ending_by(self._result, words)
         if words not in self.said:
             self.said = f"{self.said}; {words}"
+
+
+def _ending_by(result: str, explanation: str) -> Ending:
+    return Ending.PEER if nccl_fault(result, explanation) is Fault.PEER else Ending.OTHER
 
 
 CAUSES = {

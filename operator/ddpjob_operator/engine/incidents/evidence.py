@@ -60,6 +60,11 @@ PEER_LOST_PHRASES = (
 )
 """What gloo, NCCL and the store say when another rank is gone; for programs that write no failure report."""
 
+OWN_ERRORS = ("EADDRINUSE", "ncclInvalidUsage", "ncclInvalidArgument", "ncclUnhandledCudaError")
+"""What NCCL and the store say when no other rank is at fault, although the exception has one of the types above."""
+NCCL_EXPLAINS = "Last error:"
+"""In an exception of NCCL the next line is NCCL's own explanation."""
+
 BROKEN_DEVICE = (
     "uncorrectable ECC error encountered",
     "uncorrectable NVLink error detected during the execution",
@@ -346,7 +351,8 @@ def _cause_by_log(ended: Exit, signal: int | None) -> Cause:
     # A killed process reports nothing: the end of its log is from an earlier attempt, or from another rank.
     if signal != SIGKILL and _of_a_broken_device(ended.message):
         return Cause.DEVICE_FAILED
-    lost = signal != SIGKILL and any(phrase in ended.message for phrase in PEER_LOST_PHRASES)
+    own = signal == SIGKILL or any(error in ended.message for error in OWN_ERRORS)
+    lost = not own and any(phrase in ended.message for phrase in PEER_LOST_PHRASES)
     return Cause.PEER_LOST if lost else Cause.APPLICATION
 
 
@@ -397,13 +403,16 @@ def _last_words(log: str) -> str:
 
 
 def _exception(log: str) -> str:
-    """The exception of a log's last traceback; empty if there is none.
+    """The exception of a log's last traceback, if it is NCCL's with NCCL's explanation; empty if there is none.
 
     It is not always the last line: what was printed earlier may arrive later, through another pipe.
     """
     lines = _lines(log)
     begins = max((index for index, line in enumerate(lines) if line.startswith(TRACEBACK)), default=len(lines))
-    return next((line.strip() for line in lines[begins + 1 :] if not line[0].isspace()), "")
+    said = [line.strip() for line in lines[begins + 1 :] if not line[0].isspace()]
+    if NCCL_EXPLAINS in said[1:-1]:
+        return f"{said[0]}; {said[said.index(NCCL_EXPLAINS) + 1]}"
+    return said[0] if said else ""
 
 
 def _lines(log: str) -> list[str]:

@@ -95,6 +95,30 @@ def test_a_peer_that_is_gone_is_a_lost_peer_with_the_explanation_of_nccl(how: st
     assert words.said.endswith(f"; {lines[-1]}")
 
 
+SYSTEM = "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error. "
+INTERNAL = "ncclInternalError: Internal check failed."
+NO_ROUTE = "socketStartConnect: Connect to 192.168.19.14<52822> failed : No route to host"
+NO_SHM = "Error while creating shared memory segment /dev/shm/nccl-7FXaaA (size 33030528)"
+
+
+@pytest.mark.parametrize(
+    ("result", "explanation", "ending"),
+    [
+        (SYSTEM, NO_ROUTE, Ending.PEER),
+        (SYSTEM, "", Ending.PEER),
+        (SYSTEM, NO_SHM, Ending.OTHER),
+        (INTERNAL, "Socket recv failed while polling for opId=0x7f22ff731e10", Ending.PEER),
+        (INTERNAL, "Attribute busid of node nic not found", Ending.OTHER),
+        ("ncclInvalidUsage: This usually reflects invalid usage of NCCL library.", "Duplicate GPU", Ending.OTHER),
+    ],
+)
+def test_whose_fault_an_error_of_nccl_is_depends_on_its_explanation(
+    result: str, explanation: str, ending: Ending
+) -> None:
+    words = heard(result, "Last error:", explanation)
+    assert (words.ending, words.said) == (ending, "; ".join(filter(None, (result.strip(), explanation))))
+
+
 @pytest.mark.parametrize(
     ("lines", "ending", "said"),
     [

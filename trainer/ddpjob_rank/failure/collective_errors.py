@@ -1,0 +1,151 @@
+"""What errors of collectives mean: whose fault each is, and the sentence in it that says why. Pure.
+
+The texts are those of PyTorch 1.8 to 2.15 (getNcclErrorDetailStr in torch/csrc/distributed/c10d, with socket.cpp and
+TCPStore.cpp beside it), of NCCL's ncclGetErrorString and ncclGetLastError, and of gloo.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Fault(Enum):
+    """Whose fault an error is."""
+
+    PROGRAM = "program"
+    DEVICE = "device"
+    """CUDA reports an error to NCCL. Its text says whether the GPU is broken, or the program may be at fault."""
+    MACHINE = "machine"
+    """The rank's own machine or container lacks something, or NCCL itself has failed."""
+    PEER = "peer"
+    """Another process, or the connection to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveError:
+    """An error of a collective."""
+
+    fault: Fault
+    sentence: str
+
+
+RESULTS = {
+    "ncclUnhandledCudaError": ("unhandled cuda error", Fault.DEVICE),
+    "ncclSystemError": ("unhandled system error", Fault.PEER),
+    "ncclInternalError": ("internal error", Fault.MACHINE),
+    "ncclInvalidArgument": ("invalid argument", Fault.PROGRAM),
+    "ncclInvalidUsage": ("invalid usage", Fault.PROGRAM),
+    "ncclRemoteError": ("remote process exited or there was a network error", Fault.PEER),
+}
+"""NCCL's results: the text of each, which is all that some versions of PyTorch print, and whose fault it is."""
+
+UNCLEAR = frozenset({"ncclSystemError", "ncclInternalError"})
+"""Results whose fault depends on NCCL's explanation. Some versions of NCCL report a lost peer by either of them:
+https://github.com/NVIDIA/nccl/issues/1092."""
+
+OF_THE_MACHINE = re.compile(
+    r"shared memory|/dev/shm|No space left on device|Cannot allocate memory|Too many open files"
+    r"|no (?:usable )?socket interface"
+)
+OF_A_PEER = re.compile(r"[Cc]onnect|[Ss]ocket|remote|timed? ?out|from peer")
+
+RESULT = re.compile(rf"\b(?P<name>{'|'.join(RESULTS)})\b.*")
+BY_TEXT = {text: name for name, (text, _) in RESULTS.items()}
+RESULT_TEXT = re.compile(rf"NCCL [Ee]rror.*?(?P<text>{'|'.join(BY_TEXT)})")
+EXPLANATION = re.compile(r"Last error:[ \t]*\n?[ \t]*(?P<said>[^\n]*)")
+NO_EXPLANATION = "Unknown NCCL Error"
+
+NO_PEERS_FAULT = re.compile(r"EADDRINUSE|[Aa]ddress already in use|EACCES|[Pp]ermission denied")
+"""In an error of the network: why this process cannot listen on a port."""
+
+PEER_LOST_PHRASES = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Connection refused",
+    "Connection was likely closed",
+    "Socket closed",
+    "Socket Timeout",
+    "Application timeout caused pair closure",
+    "Timed out waiting",
+    "Wait timeout",
+    "wait timeout after",
+    "NCCL timeout in",
+    "failed to pass monitoredBarrier",
+    "has aborted its NCCL communicators",
+    "NCCL communicator was aborted",
+    "remote process exited",
+    "Watchdog caught collective operation timeout",
+)
+"""Phrases of gloo, NCCL and the store that mean that another process is gone, or did not come in time."""
+
+OF_THE_NETWORK = frozenset({"DistNetworkError", "DistStoreError"})
+"""Types that mean a lost peer by themselves; by name, so that this module does not import torch."""
+
+OF_THE_PROGRAM = frozenset({"QueueEmptyError"})
+"""A kind of DistStoreError: the program has read an empty queue without waiting."""
+
+TRACE = re.compile(r"\n(?:Exception raised from .* \(most recent call first\)|frame #\d+:|C\+\+ CapturedTraceback:)")
+"""Where the C++ frames begin that PyTorch appends."""
+
+ADVICE = ". This is typically"
+"""What follows in gloo's message is the same for every lost peer."""
+
+SOURCE = re.compile(r"^\[[^\]]*\.cc:\d+\] ")
+"""gloo puts the place in its source before its message."""
+
+
+def collective_error(error: BaseException) -> CollectiveError | None:
+    """What an error of a collective or of the store means; None if it is another error."""
+    if not isinstance(error, RuntimeError):
+        return None
+    text, types = without_frames(str(error)), {kind.__name__ for kind in type(error).__mro__}
+    if (of_nccl := nccl_error(text)) is not None:
+        return of_nccl
+    lines = lines_of(text)
+    first = next(iter(lines), "")
+    if types & OF_THE_PROGRAM or NO_PEERS_FAULT.search(text):
+        return CollectiveError(Fault.PROGRAM, first)
+    telling = next((line for line in lines if any(phrase in line for phrase in PEER_LOST_PHRASES)), None)
+    if telling is None and not types & OF_THE_NETWORK:
+        return None
+    return CollectiveError(Fault.PEER, (telling or first).partition(ADVICE)[0])
+
+
+def nccl_error(text: str) -> CollectiveError | None:
+    """What an error of NCCL means, with NCCL's own explanation if there is one; None if NCCL has reported none."""
+    named, told = RESULT.search(text), RESULT_TEXT.search(text)
+    if named is not None:
+        name, sentence = named["name"], named[0].strip()
+    elif told is not None:
+        name = BY_TEXT[told["text"]]
+        sentence = f"{name}: {told['text']}"
+    else:
+        return None
+    explained = EXPLANATION.search(text)
+    said = explained["said"].strip() if explained else ""
+    if said and said != NO_EXPLANATION:
+        return CollectiveError(nccl_fault(name, said), f"{name}: {said}")
+    return CollectiveError(nccl_fault(name, ""), sentence)
+
+
+def nccl_fault(name: str, said: str) -> Fault:
+    """Whose fault a result of NCCL is; `said` is NCCL's explanation."""
+    if name in UNCLEAR and said:
+        if OF_THE_MACHINE.search(said):
+            return Fault.MACHINE
+        if OF_A_PEER.search(said):
+            return Fault.PEER
+    return RESULTS[name][1]
+
+
+def without_frames(text: str) -> str:
+    """A message of PyTorch without the C++ frames that may follow it."""
+    frames = TRACE.search(text)
+    return text[: frames.start()] if frames else text
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a message that are not empty, without the place in gloo's source."""
+    lines = (SOURCE.sub("", line.strip()) for line in text.splitlines())
+    return [line for line in lines if line]
