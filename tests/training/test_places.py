@@ -354,8 +354,8 @@ def test_a_port_that_is_taken_is_named_with_what_to_do_and_a_job_tries_again(
         port = taken.getsockname()[1]
         run = runs.start(2, ranks=[0], env={**env, "MASTER_PORT": str(port)})
         assert run.end() == [code], run.story()
-    taken_by = "is taken by another program, or another run"
-    assert f"port {port} of this machine {taken_by}: set another {setting}\n" in run.errors()
+    taken_by = f"port {port} of this machine is taken by process {os.getpid()} "
+    assert re.search(rf"{taken_by}\(\S+\): set another {re.escape(setting)}\n", run.errors())
 
 
 def test_mpi_is_asked_for_in_vain_where_pytorch_is_built_without_it(runs: Runs) -> None:

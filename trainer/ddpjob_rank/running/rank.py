@@ -17,6 +17,7 @@ from ddpjob_rank.environment import Env
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.failure import traps
 from ddpjob_rank.failure.failure_report import known_failure, report_of, report_path, write_report
+from ddpjob_rank.failure.taken_port import taken_port
 from ddpjob_rank.failure.whose import starts_programs
 from ddpjob_rank.machine.parent_death import die_with
 from ddpjob_rank.machine.scheduling import run_as_batch
@@ -45,7 +46,7 @@ def become(program: Program) -> NoReturn:
     If the program raises an exception, or exits with a message, the failure report contains it.
     """
     stderr.redirect()
-    sys.excepthook = _report
+    sys.excepthook = partial(_report, os.environ.get(Env.MASTER_PORT, ""))
     run_as_batch(os.environ.get(Env.BACKEND))
     steps_seen.install()
     bars_seen.install()
@@ -123,13 +124,16 @@ def _end(code: int) -> NoReturn:
     leave_at_once(code)
 
 
-def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Prints the traceback as Python does, but without DDPJob's frames, and writes the failure report."""
+def _report(port: str, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Prints the traceback as Python does, but without DDPJob's frames, and writes the failure report.
+
+    `port` is the MASTER_PORT with which the program was started.
+    """
     program_frames = _without_ours(trace)
     sys.__excepthook__(kind, error.with_traceback(program_frames), program_frames)
     if not isinstance(error, Exception):
         return
-    explained = known_failure(error) or traps.known_mistake(error)
+    explained = known_failure(error) or taken_port(error, port) or traps.known_mistake(error)
     if explained:
         complain(str(explained))
     _leave_report(explained or error)

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from ddpjob_rank.console import counted, listed
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError, PeerLostError, TrainerError
+from ddpjob_rank.machine.port_holder import holder_of
 from ddpjob_rank.machine.regular_file import NotRegularError, open_regular
 from ddpjob_rank.places.master import await_rank_0
 from ddpjob_rank.world import World
@@ -152,7 +153,7 @@ def _tcp_store(method: InitMethod) -> Store:
             # In a job, a restart may help: on another node, or because the other program has ended by then.
             kind = TrainerError if Env.UID in os.environ else ConfigError
             raise kind(
-                f"port {world.master_port} of this machine is taken by another program, or another run: set another"
+                f"port {world.master_port} of this machine is taken by {holder_of(world.master_port)}: set another"
                 f" {_port_setting()}"
             ) from error
         raise TrainerError(

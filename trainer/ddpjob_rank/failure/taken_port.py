@@ -1,0 +1,29 @@
+"""Explains why rank 0 could not listen on a port: who has it, and where the port comes from."""
+
+import os
+import re
+
+from ddpjob_rank.environment import Env
+from ddpjob_rank.errors import TrainerError
+from ddpjob_rank.machine.port_holder import holder_of
+
+TAKEN = re.compile(r"port: (?P<port>\d+),[^\n]{0,200}EADDRINUSE|failed to bind to \S+:(?P<bound>\d+) \(errno: 98 ")
+"""In the error of torch's TCPStore: with libuv, and without it or before PyTorch 2.4."""
+
+
+def taken_port(error: BaseException, given: str) -> TrainerError | None:
+    """The error in one line, if a port is taken; None for another error. `given` is the MASTER_PORT of the start.
+
+    It is no mistake for certain: whoever has the port may have ended by the next attempt.
+    """
+    found = TAKEN.search(str(error)) if isinstance(error, RuntimeError) else None
+    if found is None:
+        return None
+    port = found["port"] or found["bound"]
+    if port == given:
+        source = "DDPJob has set MASTER_PORT to it; the next attempt has another"
+    elif port == os.environ.get(Env.MASTER_PORT):
+        source = "the program sets MASTER_PORT to it: leave MASTER_PORT as DDPJob sets it, to a free port"
+    else:
+        source = "the program names it itself: let it use MASTER_PORT, which DDPJob sets to a free port"
+    return TrainerError(f"port {port} of this machine is taken by {holder_of(int(port))}; {source}")
