@@ -49,22 +49,23 @@ def other() -> Iterator[tuple[int, int]]:
 
 @pytest.mark.parametrize("error_at", [libuv, sockets])
 @pytest.mark.parametrize(
-    ("given", "now", "source"),
+    ("ports", "source"),
     [
-        ("41234", None, "the program sets MASTER_PORT to it"),
-        ("41234", "41234", "the program names it itself"),
-        (None, None, "DDPJob has set MASTER_PORT to it"),
+        (("41234", None), "the program sets MASTER_PORT to it"),
+        (("41234", "41234"), "the program names it itself"),
+        ((None, None), "DDPJob has set MASTER_PORT to it"),
     ],
 )
 def test_a_taken_port_is_told_with_its_holder_and_who_sets_it(
     error_at: type[DistNetworkError],
-    given: str | None,
-    now: str | None,
+    ports: tuple[str | None, str | None],
     source: str,
     other: tuple[int, int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """`ports` is MASTER_PORT at the start and at the error; None stands for the port that is taken."""
     pid, port = other
+    given, now = ports
     monkeypatch.setenv("MASTER_PORT", now or str(port))
     error = error_at(port)
     assert known_failure(error) is None
