@@ -16,7 +16,7 @@ class Cause(StrEnum):
     DIVERGED = "Diverged"
     """The program says that its loss, its gradients or its weights are no longer finite numbers."""
     STORAGE_FULL = "StorageFull"
-    """A checkpoint could not be written for lack of space."""
+    """A checkpoint, or another file of the program, could not be written for lack of space."""
     STORAGE_UNAVAILABLE = "StorageUnavailable"
     """A checkpoint could not be read. Training does not start over: the next attempt tries to read it again."""
     CHECKPOINT_UNUSABLE = "CheckpointUnusable"

@@ -20,7 +20,7 @@ def remove(runs: Path, name: str) -> int:
         raise BadInputError(f"{root} is a link to {root.resolve()}; remove its target, then the link")
     if not run.lock_file.exists():
         raise BadInputError(f"{root} is not a run directory: nothing has run in it")
-    if run.running or not lock.acquire():
+    if run.running or not lock.acquire(writing=False):
         raise BadInputError(f"{name} is running; stop it first, with: {itself()} stop {name}")
     try:
         remove_run(run)

@@ -1,15 +1,18 @@
 """`ddpjob stop NAME`: lets a run on this machine save and stop. Its files are kept, so that it can go on later."""
 
+import errno
 import signal
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.engine import Event
-from ddpjob_operator.local import RunDirectory, find_run, stop_job
+from ddpjob_operator.local import RunDirectory, end_ranks, find_run, stop_job
 from ddpjob_operator.text import one_line
 
 from .invocation import itself
 from .phrases import how_to_resume
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def stop(runs: Path, name: str) -> int:
@@ -23,7 +26,17 @@ def stop(runs: Path, name: str) -> int:
     if run.lock.holder():
         run.lock.signal(signal.SIGINT)
         run.lock.wait()
-    _stop_what_goes_on(run)
+    try:
+        _stop_what_goes_on(run)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        end_ranks(run)
+        why = f"{error.strerror}: {error.filename}"
+        print(f"{name}: no process of it runs any more, but its status cannot be written: {why}. Make room, and then")
+        print(f"resume it with: {itself()} run --resume {name}")
+        print(f"or remove it with: {itself()} rm {name}")
+        return 0
     job = run.load()
     assert job is not None, "find_run found its file"
     print(f"{name}: {job.status.state}. {one_line(job.status.message)}")

@@ -25,6 +25,8 @@ START_ERROR_EXIT_CODE = 128
 SIGNAL_BASE = 128
 DEFAULT_GRACE = 30.0
 RETRY_SECONDS = 1.0
+ROOM, ROOM_BYTES = ".room", 4096
+"""A file that takes the place of a record while the disk is full: to write into it needs no more room."""
 SHORTEST_TIMER = 0.001  # Zero would mean no timer at all.
 
 
@@ -43,6 +45,7 @@ def main(pod: Path) -> None:
     stop = _StopRequest(pod)
     process = json.loads((pod / "process.json").read_text())
     _record(pod / "started.json", {"pid": os.getpid()})
+    (pod / ROOM).write_bytes(bytes(ROOM_BYTES))
     _record(pod / "exit.json", _run(pod, process, stop))
 
 
@@ -184,7 +187,17 @@ def _record(path: Path, value: dict[str, Any]) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            time.sleep(RETRY_SECONDS)
+        with contextlib.suppress(OSError):
+            return _write_into_room(path, value)
+        time.sleep(RETRY_SECONDS)
+
+
+def _write_into_room(path: Path, value: dict[str, Any]) -> None:
+    room = path.with_name(ROOM)
+    with room.open("r+b") as file:
+        file.write(f"{json.dumps(value)}\n".encode())
+        file.truncate()
+    room.replace(path)
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:

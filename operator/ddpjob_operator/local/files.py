@@ -100,18 +100,22 @@ class Lock:
         self._path = path
         self._file: IO[str] | None = None
 
-    def acquire(self) -> bool:
-        """Takes the lock and writes this process's pid into the file; False if another process holds the lock."""
+    def acquire(self, *, writing: bool = True) -> bool:
+        """Takes the lock and writes this process's pid into the file; False if another process holds the lock.
+
+        Without `writing` the file keeps its content: this works on a full disk, but `signal` cannot reach the holder.
+        """
         for _ in range(PROBES):
             if file := self._locked():
                 break
             time.sleep(PROBE_SECONDS)  # holder() of another process takes the lock for a moment, so try again.
         else:
             return False
-        with _naming(self._path):
-            file.truncate(0)
-            file.write(f"{os.getpid()}\n")
-            file.flush()
+        if writing:
+            with _naming(self._path):
+                file.truncate(0)
+                file.write(f"{os.getpid()}\n")
+                file.flush()
         self._file = file
         return True
 

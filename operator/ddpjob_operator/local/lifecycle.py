@@ -9,6 +9,7 @@ from ddpjob_operator.api.contract import FORMER_VERSION
 from ddpjob_operator.api.rules import FIXED
 from ddpjob_operator.engine import Event
 
+from .processes import Pods
 from .run_directory import RunDirectory, new_uid
 from .runner import Runner
 
@@ -107,6 +108,13 @@ def stop_job(run: RunDirectory, known: DDPJob, gpus: list[str], tell: Tell) -> D
     runner = Runner(run, known.model_copy(update={"spec": suspended}), gpus, tell)
     runner.run()
     return runner.job
+
+
+def end_ranks(run: RunDirectory) -> None:
+    """Ends the processes of a run without writing to its directory, and returns once none is left."""
+    pods = Pods(run, lambda: None)
+    pods.terminate()
+    pods.wait()
 
 
 def remove_run(run: RunDirectory) -> None:

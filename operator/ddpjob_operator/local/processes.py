@@ -223,6 +223,11 @@ class Pods:
         for pod in self._all():
             self._signal(pod)
 
+    def wait(self) -> None:
+        """Blocks until no pod's container runs."""
+        for pod in self._all():
+            pod.lock.wait()
+
     def kill(self) -> None:
         """Kills every pod that has not ended."""
         for pod in self._all():

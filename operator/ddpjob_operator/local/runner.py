@@ -136,7 +136,8 @@ class Runner:
             self._notice(f"{why}; the ranks are told to stop, and the next ddpjob run sees how they end")
             self._pods.terminate()
             return True
-        self._notice(f"{why}; retrying until it can be written. The ranks go on")
+        go_on = ". The ranks go on" if any(pod.running for pod in self._pods.observe()) else ""
+        self._notice(f"{why}; retrying until it can be written{go_on}")
         return False
 
     def interrupt(self) -> None:

@@ -144,6 +144,12 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
         Exit(1, "Error", f"Traceback (most recent call last):\n  File x\n{TAKEN}\n"),
         *(Cause.APPLICATION, None, TAKEN),
     ),
+    "a full disk, in Python's words": (
+        Exit(
+            1, "Error", "Traceback (most recent call last):\n  File x\nOSError: [Errno 28] No space left on device\n"
+        ),
+        *(Cause.STORAGE_FULL, None, "OSError: [Errno 28] No space left on device"),
+    ),
     "an abort over a lost peer": (
         Exit(134, "Error", "Watchdog caught collective operation timeout"),
         *(Cause.PEER_LOST, "SIGABRT", "killed by SIGABRT"),

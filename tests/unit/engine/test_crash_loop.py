@@ -192,7 +192,6 @@ PASSING = {
     "of the host's memory": "OSError: [Errno 12] Cannot allocate memory",
     "of a disk": "OSError: [Errno 5] Input/output error: '/data/train.bin'",
     "of a shared disk": "OSError: [Errno 116] Stale file handle: '/data/train.bin'",
-    "of a full disk": "OSError: [Errno 28] No space left on device",
     "of a store": "RuntimeError: Connection closed by peer",
     "that torchrun does not tell": "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
 }

@@ -61,6 +61,13 @@ def test_a_collective_that_fails_for_the_network_has_lost_a_peer(error: Exceptio
     assert isinstance(known_failure(error), PeerLostError) is lost
 
 
+def test_a_full_disk_is_known_wherever_the_program_writes() -> None:
+    full = known_failure(OSError(28, "No space left on device", "/data/weights.pt"))
+    assert isinstance(full, StorageFullError)
+    assert str(full) == "No space left on device: /data/weights.pt"
+    assert known_failure(OSError(5, "Input/output error", "/data/weights.pt")) is None
+
+
 def test_a_report_is_one_json_object_with_the_last_line_of_the_error(tmp_path: Path) -> None:
     write_report(report_of(ValueError("while reading\n  shard 3 is empty\n\n"), rank=2, step=7), tmp_path / "log")
     written = json.loads((tmp_path / "log").read_text())

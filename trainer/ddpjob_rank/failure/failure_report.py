@@ -4,6 +4,7 @@ In a pod the report is the container's termination message
 (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/): at most 4 KiB of one file.
 """
 
+import errno
 import json
 import os
 import time
@@ -14,7 +15,7 @@ from typing import Any
 
 from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
-from ddpjob_rank.errors import DeviceFailedError, PeerLostError, TrainerError
+from ddpjob_rank.errors import DeviceFailedError, PeerLostError, StorageFullError, TrainerError
 from ddpjob_rank.moments import rfc3339
 
 from .collective_errors import Fault, collective_error, lines_of, nccl_error, without_frames
@@ -28,6 +29,8 @@ DEFAULT_PATH = "/dev/termination-log"
 MESSAGE_BYTES = 512
 NAME_BYTES = 256
 SENTENCE_BYTES = 200
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +83,15 @@ def report_of(error: BaseException, rank: int, step: int | None) -> Report:
 
 
 def known_failure(error: BaseException, where: str = "") -> TrainerError | None:
-    """The failure that an error of PyTorch means: a broken GPU or a lost peer; None if it is neither.
+    """The failure that an error means: a full disk, a broken GPU or a lost peer; None if it is none of them.
 
     The GPU is checked first, because NCCL passes on its error as one of NCCL's. `where` is added to the message about
     a lost peer.
     """
     if isinstance(error, RuntimeError) and (words := broken_device(str(error))):
         return DeviceFailedError(f"the GPU does not work: {words}")
+    if isinstance(error, OSError) and error.errno in FULL:
+        return StorageFullError(f"{error.strerror}{f': {error.filename}' if error.filename else ''}")
     found = collective_error(error)
     if found is None or found.fault is not Fault.PEER:
         return None

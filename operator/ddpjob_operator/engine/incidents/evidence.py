@@ -65,6 +65,9 @@ OWN_ERRORS = ("EADDRINUSE", "ncclInvalidUsage", "ncclInvalidArgument", "ncclUnha
 NCCL_EXPLAINS = "Last error:"
 """In an exception of NCCL the next line is NCCL's own explanation."""
 
+DISK_FULL = re.compile(r"^OSError: \[Errno (?:28|122)\] ")
+"""ENOSPC and EDQUOT, as Python prints them."""
+
 BROKEN_DEVICE = (
     "uncorrectable ECC error encountered",
     "uncorrectable NVLink error detected during the execution",
@@ -349,6 +352,8 @@ def _cause(ended: Exit, signal: int | None, report: "_Report") -> Cause:
 def _cause_by_log(ended: Exit, signal: int | None) -> Cause:
     """The cause of a program that wrote no report, by the end of its log."""
     # A killed process reports nothing: the end of its log is from an earlier attempt, or from another rank.
+    if signal is None and DISK_FULL.search(_last_words(ended.message)):
+        return Cause.STORAGE_FULL
     if signal != SIGKILL and _of_a_broken_device(ended.message):
         return Cause.DEVICE_FAILED
     own = signal == SIGKILL or any(error in ended.message for error in OWN_ERRORS)
