@@ -51,7 +51,7 @@ OF_CONTAINER = re.compile(
     r"(?:, but (?P<kind>request|limit) is (?P<amount>[^\s,\]]{1,64})|\.  No (?P<missing>request|limit) is specified)"
 )
 """https://github.com/kubernetes/kubernetes/blob/master/plugin/pkg/admission/limitranger/admission.go"""
-FIELD = re.compile(r"spec\.(initContainers|containers)\[(\d{1,3})\]")
+CONTAINER_PATH = re.compile(r"spec\.(initContainers|containers)\[(\d{1,3})\]")
 """The API server names a field by its place in the pod, and the user does not see that pod."""
 
 
@@ -120,7 +120,7 @@ def _meant(message: str, spec: Manifest) -> Iterator[str]:
         yield from [name for name, amount in asked.items() if amount == wanted] or [
             name for name, amount in asked.items() if amount is None
         ]
-    for kind, place in FIELD.findall(message):
+    for kind, place in CONTAINER_PATH.findall(message):
         yield from (one["name"] for one in spec.get(kind, ())[int(place) : int(place) + 1])
 
 

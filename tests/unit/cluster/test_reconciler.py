@@ -733,9 +733,9 @@ class Counting(Silent):
 def a_counted_job(document: dict[str, Any], pods: list[PodObject]) -> tuple[Counting, Store, Reconciler]:
     metadata = {"name": KEY[1], "namespace": KEY[0], "uid": UID, "resourceVersion": "5"}
     job, store, listening = read({**document, "metadata": metadata}, JobObject), Store(nobody), Listening()
-    store.jobs.saw(job)
+    store.jobs.update(job)
     for pod in pods:
-        store.pods.saw(pod)
+        store.pods.update(pod)
     api = Counting(job, pods)
     return api, store, a_reconciler(api=api, store=store, supervisors=listening, witnesses=listening)
 
@@ -750,7 +750,7 @@ def test_the_pods_of_a_job_that_ends_are_not_listed_each_time_that_one_of_them_g
         stored = store.jobs.get(KEY)
         assert stored
         memory = reconciler._memory(KEY, stored)
-        memory.looked = memory.current = True
+        memory.saw_pods = memory.current = True
         for rank in range(1, 4):
             gone = store.pods.owned_by(DIGITS)[0]
             store.pods.forget((KEY[0], gone.name), gone.uid)
@@ -799,7 +799,10 @@ class Picky(Counting):
         self.asked.append("PUT")
         if (error := self.refuses(status)) is not None:
             raise error
-        document = {"spec": self.job.spec.read(), "metadata": msgspec.to_builtins(self.job.metadata)}
+        document = {
+            "spec": self.job.spec.read(),
+            "metadata": msgspec.to_builtins(self.job.metadata, enc_hook=lambda _: {}),
+        }
         metadata = {**document["metadata"], "resourceVersion": str(int(version) + 1)}
         self.job = read({**document, "metadata": metadata, "status": status}, JobObject)
         return self.job
@@ -811,7 +814,7 @@ def looked_at(
     """A server and the events of a job that was looked at three times."""
     metadata = {"name": KEY[1], "namespace": KEY[0], "uid": UID, "resourceVersion": "5", "generation": 7}
     job, store, listening, said = read({**document, "metadata": metadata}, JobObject), Store(nobody), Listening(), []
-    store.jobs.saw(job)
+    store.jobs.update(job)
     api = Picky(job, refuses)
     reconciler = a_reconciler(api=api, store=store, supervisors=listening, witnesses=listening, queue=Marked())
     recorder: Any = SimpleNamespace(record=lambda _, event: said.append(f"{event.reason}: {event.message}"))
@@ -819,7 +822,7 @@ def looked_at(
     stored = store.jobs.get(KEY)
     assert stored
     memory = reconciler._memory(KEY, stored)
-    memory.looked = memory.current = True
+    memory.saw_pods = memory.current = True
 
     async def looks() -> None:
         for _ in range(3):

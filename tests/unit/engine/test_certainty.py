@@ -105,6 +105,7 @@ GOES_BY_NOW = {
     "evidence._without_end": "which cause it is, of a pod that is in trouble already",
     "start.between_attempts": "the wait before the next attempt",
     "start.children": "when to try again",
+    "suspension._undone": "that somebody has resumed the job is said",
     "drains.is_protected": "evictions are refused; that they no longer are waits",
     "supervision._first_lost_at": "whether another supervisor is asked",
     "supervision.is_silent": "that a supervisor is silent is said",

@@ -184,6 +184,6 @@ def test_every_reason_of_a_decision_is_met_in_some_table() -> None:
         *(Reason.WORKLOAD_TAKEN, Reason.POD_GROUP_TAKEN),
         *(Reason.POD_SECURITY_VIOLATION, Reason.RESOURCES_MISSING),
         *(Reason.FORBIDDEN, Reason.POLICY_DENIED, Reason.WEBHOOK_FAILED, Reason.INVALID, Reason.NO_EFFECT),
-        *(Reason.POD_DISRUPTION_BUDGET_TAKEN, Reason.BEING_DELETED),
+        *(Reason.POD_DISRUPTION_BUDGET_TAKEN, Reason.BEING_DELETED, Reason.UNREADABLE, Reason.STATUS_REFUSED),
     }
     assert WORDS - of_the_adapters - met == set()

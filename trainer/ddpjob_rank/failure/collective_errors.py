@@ -29,15 +29,24 @@ class CollectiveError:
     sentence: str
 
 
-RESULTS = {
-    "ncclUnhandledCudaError": ("unhandled cuda error", Fault.DEVICE),
-    "ncclSystemError": ("unhandled system error", Fault.PEER),
-    "ncclInternalError": ("internal error", Fault.MACHINE),
-    "ncclInvalidArgument": ("invalid argument", Fault.PROGRAM),
-    "ncclInvalidUsage": ("invalid usage", Fault.PROGRAM),
-    "ncclRemoteError": ("remote process exited or there was a network error", Fault.PEER),
+TEXTS = {
+    "ncclUnhandledCudaError": "unhandled cuda error",
+    "ncclSystemError": "unhandled system error",
+    "ncclInternalError": "internal error",
+    "ncclInvalidArgument": "invalid argument",
+    "ncclInvalidUsage": "invalid usage",
+    "ncclRemoteError": "remote process exited or there was a network error",
 }
-"""NCCL's results: the text of each, which is all that some versions of PyTorch print, and whose fault it is."""
+"""The text of each of NCCL's results, which is all that some versions of PyTorch print."""
+FAULTS = {
+    "ncclUnhandledCudaError": Fault.DEVICE,
+    "ncclSystemError": Fault.PEER,
+    "ncclInternalError": Fault.MACHINE,
+    "ncclInvalidArgument": Fault.PROGRAM,
+    "ncclInvalidUsage": Fault.PROGRAM,
+    "ncclRemoteError": Fault.PEER,
+}
+"""Whose fault each of them is."""
 
 UNCLEAR = frozenset({"ncclSystemError", "ncclInternalError"})
 """Results whose fault depends on NCCL's explanation. Some versions of NCCL report a lost peer by either of them:
@@ -49,9 +58,9 @@ OF_THE_MACHINE = re.compile(
 )
 OF_A_PEER = re.compile(r"[Cc]onnect|[Ss]ocket|remote|timed? ?out|from peer")
 
-RESULT = re.compile(rf"\b(?P<name>{'|'.join(RESULTS)})\b.*")
-BY_TEXT = {text: name for name, (text, _) in RESULTS.items()}
-RESULT_TEXT = re.compile(rf"NCCL [Ee]rror.*?(?P<text>{'|'.join(BY_TEXT)})")
+RESULT = re.compile(rf"\b(?P<name>{'|'.join(TEXTS)})\b.*")
+BY_TEXT = {text: name for name, text in TEXTS.items()}
+RESULT_TEXT = re.compile(rf"NCCL [Ee]rror.{{0,300}}?(?P<text>{'|'.join(BY_TEXT)})")
 EXPLANATION = re.compile(r"Last error:[ \t]*\n?[ \t]*(?P<said>[^\n]*)")
 NO_EXPLANATION = "Unknown NCCL Error"
 
@@ -136,7 +145,7 @@ def nccl_fault(name: str, said: str) -> Fault:
             return Fault.MACHINE
         if OF_A_PEER.search(said):
             return Fault.PEER
-    return RESULTS[name][1]
+    return FAULTS[name]
 
 
 def without_frames(text: str) -> str:

@@ -35,11 +35,11 @@ def cuda_error(text: str) -> str | None:
 
 
 OUT_OF_MEMORY = re.compile(
-    r"(?P<what>\w+ out of memory)\. Tried to allocate (?P<asked>[\d.]+ \w+)"
-    r"(?:[^(]{0,400}?(?P<gpu>GPU \d+) has a total capaci?ty of (?P<total>[\d.]+ \w+)"
-    r" of which (?P<free>[\d.]+ \w+) is free"
-    r"|.{0,40}?\((?P<old_gpu>GPU \d+); (?P<old_total>[\d.]+ \w+) total capacity;"
-    r".{0,200}? (?P<old_free>[\d.]+ \w+) free)"
+    r"\b(?P<what>\w{1,40} out of memory)\. Tried to allocate (?P<asked>[\d.]{1,20} \w{1,20})"
+    r"(?:[^(]{0,400}?(?P<gpu>GPU \d{1,5}) has a total capaci?ty of (?P<total>[\d.]{1,20} \w{1,20})"
+    r" of which (?P<free>[\d.]{1,20} \w{1,20}) is free"
+    r"|.{0,40}?\((?P<old_gpu>GPU \d{1,5}); (?P<old_total>[\d.]{1,20} \w{1,20}) total capacity;"
+    r".{0,200}? (?P<old_free>[\d.]{1,20} \w{1,20}) free)"
 )
 """PyTorch's message when its allocator finds no memory on a GPU: since 2.1, and before."""
 
