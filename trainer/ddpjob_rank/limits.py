@@ -2,7 +2,7 @@
 
     the gang is         with stallTimeoutSeconds T    learned from G, the longest pause between two steps
     training            T                             L = 10 G, at least 60 s; doubled by each stall; at most 1800 s
-    training, silent    T                             L, at least 480 s
+    training, silent    T                             the same, but at least 480 s before it is doubled
     anything else       10 T, at least 600 s          10 L, at least 600 s, at most 3600 s
 
 "Anything else" is the first step of an attempt (data is loaded, kernels are compiled), a save, an evaluation, the
@@ -12,12 +12,15 @@ Until ten pauses are known, L is 1800 s; for a silent program it is twice the ti
 is more. A program is silent if it does not report its evaluations, which ddpjob-train does: in its first evaluation a
 silent program looks as if it hung. Reports of saves do not count, because they show nothing about evaluations. What
 is learned may be too short: each stall doubles it, so that a program that is only slow is not ended again and again.
+Both are kept for the pods that come later.
 
 No rank may give up waiting for the others before this limit: it would look like the rank at fault. ddpjob-train waits
 for `longest` plus a minute. Any other program has PyTorch's timeout, 600 s with NCCL, unless it sets another: so the
-limit of a silent program is shorter, from the first step on.
+limit of a silent program is shorter, from the first step until the first stall. After that NCCL's watchdog may end a
+rank that waits before the limit does: then the rank that kept it waiting is named all the same.
 """
 
+from dataclasses import dataclass
 from enum import Enum
 
 JOINING_SECONDS = 600.0
@@ -44,16 +47,29 @@ class Activity(Enum):
     OTHER = "other"
 
 
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What is kept of a job's limits for the pods that come later."""
+
+    stalls: int = 0
+    longest: float = 0.0
+    """The longest pause between two steps, in seconds."""
+
+
 class StallLimits:
     """The limits of one job. What they have learned from its pauses stays valid through restarts."""
 
-    def __init__(self, timeout: float | None) -> None:
+    def __init__(self, timeout: float | None, learned: Learned | None = None) -> None:
         self._timeout = timeout
-        self._longest = 0.0
+        self._doublings, self._longest = (learned.stalls, learned.longest) if learned else (0, 0.0)
         self._pauses = 0
         self._first_step = 0.0
         self._announces = False
-        self._doublings = 0
+
+    @property
+    def learned(self) -> Learned:
+        """What has been learned until now."""
+        return Learned(self._doublings, self._longest)
 
     def note_pause(self, seconds: float) -> None:
         """Records the time between two steps during which no other activity was announced."""
@@ -79,7 +95,7 @@ class StallLimits:
                 self._timeout if doing is Activity.TRAINING else max(TIMES_TRAINING * self._timeout, OTHER_AT_LEAST)
             )
         if doing is Activity.TRAINING:
-            return self._learned() if self._announces else max(SILENT_AT_LEAST, self._learned_in_silence())
+            return self._learned() if self._announces else self._learned_in_silence()
         return _between(OTHER_AT_LEAST, TIMES_TRAINING * self._learned(), OTHER_AT_MOST)
 
     def _learned(self) -> float:
@@ -88,9 +104,9 @@ class StallLimits:
         return self._doubled(max(TRAINING_AT_LEAST, TIMES_THE_LONGEST_PAUSE * self._longest))
 
     def _learned_in_silence(self) -> float:
-        if self._pauses >= ENOUGH_PAUSES:
-            return self._learned()
-        known = max(TIMES_THE_FIRST_STEP * self._first_step, TIMES_THE_LONGEST_PAUSE * self._longest)
+        known = TIMES_THE_LONGEST_PAUSE * self._longest
+        if self._pauses < ENOUGH_PAUSES:
+            known = max(known, TIMES_THE_FIRST_STEP * self._first_step)
         return self._doubled(max(SILENT_AT_LEAST, known))
 
     def _doubled(self, seconds: float) -> float:

@@ -208,6 +208,36 @@ def test_what_is_learned_is_doubled_by_each_stall_up_to_half_an_hour() -> None:
     assert found == [60.5, 120.5, 240.5, 480.5, 960.5, 1800.5, 1800.5]
 
 
+@pytest.mark.parametrize(
+    ("every", "steps", "limits"),
+    [
+        (0.5, 20, [480, 960, 1800, 1800]),
+        (0.5, 5, [480, 960, 1800, 1800]),
+        (60.0, 20, [600, 1200, 1800, 1800]),
+    ],
+    ids=["its pace is known", "its pace is not known", "its steps are long"],
+)
+def test_a_silent_program_that_was_ended_too_early_has_twice_as_long_the_next_time(
+    every: float, steps: int, limits: list[float]
+) -> None:
+    known, found = StallLimits(None), []
+    for _ in range(steps):
+        known.note_pause(every)
+    for _ in limits:
+        found.append(known.seconds(Activity.TRAINING))
+        known.note_stall()
+    assert found == limits
+
+
+def test_what_was_learned_is_kept_for_the_pods_that_come_later() -> None:
+    first = trained(None, announces=False)
+    assert hang(first, lambda age: both(beat(20, age)), 100, 700) == (480.5, 480.5)
+    later = Stalls(None, first.learned)
+    assert later.learned == first.learned
+    later.look(0.0, both(beat(1, 0.0)))
+    assert hang(later, lambda age: both(beat(1, age)), 0, 2000) == (960.5, 960.5)
+
+
 def test_what_is_set_stays_as_it_is_after_a_stall() -> None:
     stalls = trained(5.0)
     assert hang(stalls, lambda age: both(beat(20, age)), 100, 200)

@@ -9,6 +9,7 @@ from ddpjob_rank.console import warn
 from msgspec.structs import replace
 
 from ddpjob_supervisor.listening import free_port
+from ddpjob_supervisor.watch import patience
 from ddpjob_supervisor.watch.blame import blame
 from ddpjob_supervisor.watch.stalls import Stalls
 
@@ -70,6 +71,8 @@ class CoordinatorService:
         self._port_of: dict[tuple[int, bool], int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._stalls = Stalls(settings.stall_timeout)
+        self._keeping: asyncio.Task[None] | None = None
+        """Writes what a stall has taught."""
 
     async def inherit(self, listening_on: int) -> None:
         """Asks the other supervisors for the gang's history, if this pod replaces a former one.
@@ -166,10 +169,13 @@ class CoordinatorService:
         """Closes all connections once everything is sent."""
         if self._announcing is not None:
             self._announcing.cancel()
+        if self._keeping is not None:
+            await self._keeping
         await asyncio.gather(*self._closing, *(link.close() for link in self._links.values()))
 
     async def look_after(self) -> None:
         """Pings the members and checks the gang for stalls and missing nodes, until it is canceled."""
+        self._stalls = Stalls(self._settings.stall_timeout, await patience.recall(self._settings.uid))
         pinged = announced = looked = 0.0
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -199,6 +205,7 @@ class CoordinatorService:
             if stalled is not None:
                 warn(f"no rank has finished a step for {stalled:.0f} s: looking at what they do")
                 coordinator.found_stalled(self._now() - stalled, self._now())
+                self._keeping = asyncio.create_task(patience.keep(self._stalls.learned, self._settings.uid))
                 self._act()
 
     def _look_for_nodes(self) -> None:

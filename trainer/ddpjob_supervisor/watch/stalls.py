@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ddpjob_rank.limits import Activity, StallLimits
+from ddpjob_rank.limits import Activity, Learned, StallLimits
 from ddpjob_rank.reporting.teller import ENDING, EVALUATION, STARTING, TRAINING
 
 from .beat import BeatDocument
@@ -55,8 +55,8 @@ class _Process:
 class Stalls:
     """Follows the steps of a gang through its attempts."""
 
-    def __init__(self, timeout: float | None) -> None:
-        self._limits = StallLimits(timeout)
+    def __init__(self, timeout: float | None, learned: Learned | None = None) -> None:
+        self._limits = StallLimits(timeout, learned)
         self._reports_steps = False
         self._attempt = -1
         self._processes: dict[int, _Process] = {}
@@ -64,6 +64,11 @@ class Stalls:
         self._began = math.inf
         self._doing: Activity | None = None
         self._stalled: float | None = None
+
+    @property
+    def learned(self) -> Learned:
+        """What is worth keeping for the pods that come later."""
+        return self._limits.learned
 
     def look(self, now: float, beats: Mapping[int, BeatDocument]) -> float | None:
         """Takes the last beat of each process, and returns how many seconds a stall has lasted; None: no stall.
