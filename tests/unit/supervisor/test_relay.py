@@ -14,6 +14,8 @@ from ddpjob_rank.running.stderr import SUFFIX
 from ddpjob_supervisor.watch import relay
 from ddpjob_supervisor.watch.relay import Relay
 
+from tests.support.waiting import patience
+
 REDIRECTS = "from ddpjob_rank.running.stderr import redirect; redirect(); import os, sys, time\n"
 
 
@@ -66,6 +68,27 @@ def test_what_it_leaves_running_is_not_waited_for_and_still_passed_on(tmp_path: 
     for thread in {*threading.enumerate()} - {*before}:
         thread.join(10)
     assert log.read_bytes() == b"last words\nlate\n"
+
+
+def test_two_stages_of_a_rank_that_open_it_one_after_the_other_are_both_heard(tmp_path: Path) -> None:
+    """As NCCL opens NCCL_DEBUG_FILE in each process: without a reader, open(2) would wait for ever."""
+    stage = "import sys; print('stage', file=open(sys.argv[1], 'w'))"
+
+    async def play() -> list[str]:
+        heard: list[str] = []
+        aside = Relay.aside(str(tmp_path / "0"), heard.append, ".nccl")
+        assert aside is not None
+        for count in (1, 2):
+            process = await asyncio.create_subprocess_exec(sys.executable, "-c", stage, str(aside.path))
+            async with asyncio.timeout(patience(10)):
+                await process.wait()
+                while len(heard) < count:  # noqa: ASYNC110  (a thread hears)
+                    await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)  # A reader that goes with the first stage has gone by now.
+        await aside.finish()
+        return heard
+
+    assert asyncio.run(play()) == ["stage", "stage"]
 
 
 def test_a_rank_that_never_comes_to_it_leaves_nothing_behind(tmp_path: Path, log: Path) -> None:

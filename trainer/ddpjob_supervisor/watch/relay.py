@@ -48,6 +48,9 @@ class Relay:
         os.mkfifo(self.path, 0o600)
         # Opened before the rank starts, without waiting for it, so that the rank always finds a reader.
         self._pipe = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        # Kept open until the rank has ended. Otherwise the reader would go with the rank's first process that closes
+        # the pipe, and open(2) of the next one would wait for ever.
+        self._kept_open: int | None = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
         threading.Thread(target=self._pass_on, name="relay", daemon=True).start()
@@ -73,9 +76,9 @@ class Relay:
 
     async def finish(self, *, waits: bool = True) -> None:
         """Call this when the rank has ended. If `waits`, returns once its last lines are read, if that is soon."""
-        # A rank that never opened the pipe leaves the thread waiting in poll: opening and closing the pipe ends that.
-        with contextlib.suppress(OSError):
-            os.close(os.open(self.path, os.O_WRONLY | os.O_NONBLOCK))
+        if self._kept_open is not None:
+            os.close(self._kept_open)
+            self._kept_open = None
         with contextlib.suppress(OSError):
             self.path.unlink()
         if not waits:
@@ -109,7 +112,7 @@ def _chunks(pipe: int) -> Iterator[bytes]:
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     while True:
-        poll.poll()  # Until a writer has opened the pipe, a read would report its end.
+        poll.poll()
         try:
             chunk = os.read(pipe, CHUNK_BYTES)
         except BlockingIOError:
