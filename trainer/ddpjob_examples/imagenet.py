@@ -53,7 +53,7 @@ class ImageNetTask(Task):
         return model
 
     def train_data(self) -> Dataset[Sample]:
-        """The images to train on. Each time another random part of an image is taken."""
+        """The images to train on. A different random part of an image is taken each time."""
         return self.images.train
 
     def inputs(self, samples: Tensor) -> Tensor:

@@ -46,5 +46,5 @@ class LayersTask(Task):
         return nn.functional.mse_loss(output, target)
 
     def predictions(self, output: Tensor) -> Tensor:
-        """The output itself: it is no scores of classes."""
+        """The output itself, because it does not consist of scores of classes."""
         return output

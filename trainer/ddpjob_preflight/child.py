@@ -1,4 +1,4 @@
-"""Runs one trial in a process of its own, which can be killed if it hangs, and frees its GPU memory at its end."""
+"""Runs one trial in a process of its own, which can be killed if it hangs, and frees its GPU memory when it ends."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ Trial = Callable[[], Outcome]
 ANSWER_BYTES = 1 << 16
 
 REAPING_SECONDS = 2.0
-"""How long to wait for the end of a process after SIGKILL; usually it ends at once."""
+"""How long to wait for the end of a process after SIGKILL; usually it ends immediately."""
 
 
 class Child:
@@ -42,7 +42,7 @@ class Child:
         os.close(writer)
 
     def outcome(self, seconds: float) -> Outcome:
-        """The result of the trial; a problem if there is none after `seconds`."""
+        """The result of the trial; if there is no result after `seconds`, a problem that says so."""
         deadline, answer = time.monotonic() + seconds, b""
         while not answer.endswith(b"\n"):
             ready, _, _ = select.select([self._reader], [], [], max(0.0, deadline - time.monotonic()))
@@ -64,7 +64,7 @@ class Child:
             self._reap_soon()
 
     def _reap_soon(self) -> None:
-        """Reaps the killed child, but not for long: one that hangs in the kernel, as in a GPU driver, is left behind.
+        """Waits a short time to reap the killed child. A child that hangs in the kernel, as in a GPU driver, stays.
 
         The supervisor reaps it later.
         """

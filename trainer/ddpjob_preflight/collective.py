@@ -33,7 +33,7 @@ DEFAULT_SECONDS = 60.0
 """The time limit of one trial: with thousands of ranks NCCL takes a while."""
 
 PAIRS_SHARE = 1 / 3
-"""The share of that time limit for a trial of two nodes."""
+"""The time limit of a trial of two nodes, as a share of that of any other trial."""
 
 MARGIN_SECONDS = 3.0
 """The longest that a result may take from the end of a trial to rank 0."""

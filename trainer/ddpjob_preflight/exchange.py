@@ -43,13 +43,13 @@ def sum_over(group: Group, world: World, backend: str, seconds: float) -> Outcom
     except dist.DistStoreError:  # Its own message would name keys of the store.
         return Outcome(f"{NO_END} {seconds:.0f} s")
     outcome = _sum(group, device)
-    dist.barrier()  # To a rank that still sums, another that has left would look like a lost peer.
+    dist.barrier()  # A rank that left early would look like a lost peer to a rank that is still summing.
     return outcome
 
 
 def _join(group: Group, world: World, device: torch.device, seconds: float) -> None:
     cuda = device.type == "cuda"
-    # NCCL's timeout comes late: before it, the parent kills a process that hangs, and reports more than NCCL would.
+    # NCCL's timeout is longer: the parent kills a process that hangs before that, and reports more than NCCL would.
     timeout = timedelta(seconds=2 * seconds if cuda else seconds)
     whole = dist.TCPStore(world.master_addr, world.master_port, timeout=timeout)  # type: ignore[attr-defined]
     store = PrefixStore(group.name, whole)
@@ -78,7 +78,7 @@ def _sum(group: Group, device: torch.device) -> Outcome:
     known = (torch.arange(size // 4, device=device) % PERIOD).float()
     factors = [rank % FACTORS + 1 for rank in range(group.size)]
     best, wrong = float("inf"), 0
-    for turn in range(1 + TIMES):  # All sums, even after a wrong one: other ranks may have right results, and go on.
+    for turn in range(1 + TIMES):  # Compute all sums, even after a wrong one: other ranks may have right results.
         values = known * factors[group.rank]
         _finish(device)
         begun = time.perf_counter()

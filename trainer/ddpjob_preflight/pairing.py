@@ -6,15 +6,15 @@ Pair = tuple[int, int]
 """Two nodes, the lower number first."""
 
 ALL_PAIRS_UP_TO = 16
-"""The greatest number of nodes with which all pairs are tried; with more nodes that would take too long."""
+"""The greatest number of nodes with which all pairs are tried; with more nodes, trying all would take too long."""
 
 
 def rounds(nodes: int) -> Iterator[tuple[Pair, ...]]:
     """The pairs to try, in rounds: all pairs of a round are tried at the same time, and no node is in two of them.
 
-    With up to 16 nodes, all pairs are tried: in n - 1 rounds, or n if n is odd. With more nodes, each is paired
-    with those at a distance of 1, 2, 4, … on a ring, in at most three rounds per distance. That finds a bad node as
-    surely, but a bad link only if it is between two nodes of a pair.
+    With up to 16 nodes, all pairs are tried: in n - 1 rounds, or n if n is odd. With more nodes, each node is paired
+    with the nodes at a distance of 1, 2, 4, … on a ring, in at most three rounds per distance. This finds a bad node
+    just as surely, but a bad link only if it is between two nodes that are paired.
     """
     yield from _tournament(nodes) if nodes <= ALL_PAIRS_UP_TO else _distances(nodes)
 

@@ -1,7 +1,7 @@
 """The plan of the full preflight: what the ranks try step by step, and which nodes are at fault. Pure.
 
 `plan` is a generator: it yields a step for all ranks, is sent their results, and in the end returns its findings. A
-rank without a result is silent. That ends the plan, because nothing more can be tried with this rank.
+rank that gives no result is called silent. It ends the plan, because nothing more can be tried with it.
 """
 
 from collections.abc import Generator, Iterator, Mapping
@@ -38,7 +38,7 @@ NAMED = 8
 
 NO_END = "no end within"
 IN_VAIN = (NO_END, "imed out", "onnection closed", "onnection reset")
-"""Parts of the message of a rank that only waited for another one: that other rank has the cause."""
+"""Parts of the message of a rank that only waited for another one: the cause is on that other rank."""
 
 
 class Kind(StrEnum):
@@ -67,7 +67,7 @@ class Outcome:
     """One rank's result of a step."""
 
     trouble: str = ""
-    """The problem; empty: there was none."""
+    """The problem; empty if there was none."""
     seconds: float = 0.0
     """Seconds that a sum took, in the fastest of several tries."""
     size: int = 0
@@ -114,7 +114,7 @@ def plan(shape: Shape, *, devices: bool) -> Plan:
 
 
 def _try_pairs(shape: Shape) -> Generator[PlanStep, Outcomes, tuple[dict[Pair, Outcome], list[Finding]]]:
-    """Tries pairs of nodes; returns the result of each pair, and findings if ranks fell silent, which ends it."""
+    """Tries pairs of nodes; returns each pair's result. If ranks fall silent, stops, and returns findings as well."""
     tried: dict[Pair, Outcome] = {}
     for pairs in rounds(shape.nodes):
         sick = {node for node in range(shape.nodes) if _failures(node, tried) >= SICK_AFTER}
@@ -185,7 +185,7 @@ def _bandwidth(shape: Shape, outcomes: Outcomes) -> Finding:
 def _blame(shape: Shape, tried: Mapping[Pair, Outcome], trouble: str) -> list[Finding]:
     """Findings that name the cause of failed sums: nodes that failed with all others, then single pairs.
 
-    If no pair has failed, a finding about the sum over all, if that has failed.
+    If no pair has failed but the sum over all ranks has, the only finding is about that sum.
     """
     bad = {pair: outcome.trouble for pair, outcome in tried.items() if outcome.trouble}
     if not bad:

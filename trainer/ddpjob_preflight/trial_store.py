@@ -1,4 +1,4 @@
-"""The store in which rank 0 writes each step, and all ranks their results. A rank that reaches it is present."""
+"""The store into which rank 0 writes each step, and each rank its results. A rank that reaches it has arrived."""
 
 import dataclasses
 import json

@@ -15,7 +15,7 @@ def say(line: str) -> None:
 
 
 def record(word: str, **fields: object) -> None:
-    """Prints a line that programs can parse, too: a word, then `key=value` for each field that is not None."""
+    """Prints a line that programs can also parse: a word, then `key=value` for each field that is not None."""
     say(" ".join([word, *(f"{key}={value}" for key, value in fields.items() if value is not None)]))
 
 
@@ -30,7 +30,7 @@ def complain(message: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Text from others with its control characters, such as line ends, escaped."""
+    """Foreign text, with its control characters, such as line ends, escaped."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 

@@ -51,13 +51,13 @@ class StorageError(TrainerError):
 
 
 class StorageUnavailableError(StorageError):
-    """A checkpoint cannot be read now. To start over, or from an older checkpoint, would lose its progress."""
+    """A checkpoint cannot be read now. Starting over, or from an older checkpoint, would lose its progress."""
 
     cause = "StorageUnavailable"
 
 
 class CheckpointUnusableError(TrainerError):
-    """There are checkpoints of this program, but it cannot resume from them. Only the user may have it start over."""
+    """This program has checkpoints, but cannot resume from them. Only the user may decide to start over."""
 
     cause = "CheckpointUnusable"
     exit_code = ExitCode.BAD_INPUT

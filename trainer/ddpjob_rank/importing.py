@@ -16,8 +16,8 @@ Act = Callable[[ModuleType], None]
 def uncollected() -> Iterator[None]:
     """Turns the garbage collector off in the block, and exempts all objects that exist at its end from collection.
 
-    Otherwise the collector would run hundreds of times while PyTorch is imported, and take a third of that time. A
-    single collection afterwards would take a tenth of it, and free a megabyte.
+    Otherwise the collector would run hundreds of times while PyTorch is imported, and take a third of that time. Even
+    a single collection afterwards would take a tenth of that time, and free only a megabyte.
     """
     gc.disable()
     try:
@@ -28,7 +28,7 @@ def uncollected() -> Iterator[None]:
 
 
 def once_imported(name: str, act: Act) -> None:
-    """Calls `act` with the module `name` once it is imported; at once if it already is."""
+    """Calls `act` with the module `name` as soon as it is imported, or now if it already is."""
     if name in sys.modules:
         act(sys.modules[name])
     else:
@@ -54,7 +54,7 @@ class _OnceImported(MetaPathFinder):
 
 
 def _act_after(loader: Any, act: Act) -> None:
-    """Makes `loader` call `act` after it has executed the module. It stays the same object, because others use it."""
+    """Makes `loader` call `act` after executing the module. Changes the loader itself, because other code uses it."""
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:

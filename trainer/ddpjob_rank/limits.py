@@ -9,15 +9,16 @@
 time after the last step, and any activity to which a program gives a name of its own.
 
 Until ten pauses are known, L is 1800 s; for a silent program it is twice the time of the first step, or 10 G if that
-is more. A program is silent if it does not report its evaluations, which ddpjob-train does: in its first evaluation a
-silent program looks as if it hung. Reports of saves do not count, because they show nothing about evaluations. What
-is learned may be too short: each stall doubles it, so that a program that is only slow is not ended again and again.
-Both are kept for the pods that come later.
+is more. A program is silent if it does not report its evaluations (ddpjob-train reports them): in its first
+evaluation a silent program looks as if it hung. Reports of saves do not count, because they show nothing about
+evaluations. What is learned may be too short: each stall doubles it, so that a program that is only slow is not ended
+again and again. The learned limits and their doublings are kept for the pods of later attempts.
 
 No rank may give up waiting for the others before this limit: it would look like the rank at fault. ddpjob-train waits
-for `longest` plus a minute. Any other program has PyTorch's timeout, 600 s with NCCL, unless it sets another: so the
-limit of a silent program is shorter, from the first step until the first stall. After that NCCL's watchdog may end a
-rank that waits before the limit does: then the rank that kept it waiting is named all the same.
+for `longest` plus a minute. Any other program has PyTorch's timeout, 600 s with NCCL, unless it sets another.
+Therefore the limit of a silent program is shorter than that, from the first step until the first stall. After a
+stall, NCCL's watchdog may end a waiting rank before the limit is reached; the rank that kept it waiting is named
+nevertheless.
 """
 
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ class Activity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What is kept of a job's limits for the pods that come later."""
+    """What a job's limits have learned, to be kept for the pods of later attempts."""
 
     stalls: int = 0
     longest: float = 0.0
@@ -81,7 +82,7 @@ class StallLimits:
         self._first_step = self._first_step or seconds
 
     def note_announcements(self) -> None:
-        """Records that the program announces what takes long between two steps."""
+        """Records that the program announces activities that take long between two steps."""
         self._announces = True
 
     def note_stall(self) -> None:

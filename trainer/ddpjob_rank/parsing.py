@@ -53,7 +53,7 @@ def counting_from(least: int, text: str, name: str) -> int:
     """The whole number in `text`, the value of the variable `name`.
 
     Raises:
-        ConfigError: It is not a whole number, or is less than `least`.
+        ConfigError: `text` is not a whole number, or the number is less than `least`.
     """
     if wanted := _wanted(least, text):
         raise ConfigError(f"{name} is {text!r}: it must be {wanted}")
@@ -111,7 +111,7 @@ def _at_least(least: int, text: str) -> int:
 
 
 def _wanted(least: int, text: str) -> str | None:
-    """What `text` must be, if it is something else; None if it is right."""
+    """What `text` should be, if it is wrong; None if it is right."""
     if len(text) > DIGITS and text.isdecimal():
         return f"a whole number of at most {DIGITS} digits"
     return None if text.isdecimal() and int(text) >= least else f"a whole number of at least {least}"
@@ -133,7 +133,7 @@ def option(unset: Any, meaning: str, *flags: str, excludes: str = "", **argument
 
 
 def add_options(parser: argparse.ArgumentParser, title: str, config: type[Any], *names: str) -> None:
-    """Adds the flags of a dataclass as a group; if `names` are given, only those of these fields."""
+    """Adds the flags of a dataclass as a group; if `names` are given, only the flags of the fields named there."""
     group = parser.add_argument_group(title)
     exclusive: dict[str, Any] = {"": group}
     for setting in _options(config):
@@ -145,7 +145,7 @@ def add_options(parser: argparse.ArgumentParser, title: str, config: type[Any], 
 
 
 def config_from_flags(config: type[T], flags: argparse.Namespace, **others: Any) -> T:
-    """A dataclass with the values of the parsed flags. `others` are fields that flags do not set, or not alone."""
+    """A dataclass with the values of the parsed flags. `others` are fields that are not set by flags alone."""
     values = {item.name: getattr(flags, _dest(item)) for item in _options(config) if item.name not in others}
     return config(**values, **others)
 

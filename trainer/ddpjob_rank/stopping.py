@@ -1,10 +1,10 @@
 """Stopping on request: what SIGTERM and SIGINT do at each stage of a run.
 
-Before the training loop begins, a signal ends the process at once. The program sets the handler in its first line,
-because the kernel drops a signal for which the first process of a container has no handler: a pod that is suspended
-while Python imports would run on until its grace period is over. (Until Python itself has started, the trainer image
-blocks the signal, so that it stays pending.) Once the loop runs, the first signal asks it to save and stop, and a
-second one ends the process at once.
+Before the training loop begins, a signal ends the process immediately. The program sets the handler in its first
+line, because the kernel drops a signal for which the first process of a container has no handler: a pod that is
+suspended while Python imports modules would run on until its grace period is over. (Until Python itself has started,
+the trainer image blocks the signal, so that it stays pending.) When the loop runs, the first signal asks it to save
+and stop, and a second one ends the process immediately.
 
 A thread acts on the signals, not Python's handlers: those run only between two bytecodes of the main thread, which
 may be inside a collective that waits for a peer for minutes. The C-level handler writes each signal's number to a
@@ -26,7 +26,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def leave_on_request() -> None:
-    """Has SIGTERM end this process at once, until something else handles it: there is nothing to save yet."""
+    """Makes SIGTERM end this process immediately, until something else handles it: there is nothing to save yet."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(ExitCode.SAVED_AND_STOPPED))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
@@ -43,10 +43,10 @@ class StopRequest:
         self._loop_runs = False
 
     def listen(self) -> None:
-        """Starts to act on signals; to be called once, from the main thread."""
+        """Starts to act on signals; to be called only one time, from the main thread."""
         reader, writer = socket.socketpair()
         writer.setblocking(False)
-        signal.set_wakeup_fd(writer.fileno())  # This comes first: a signal that only the handlers below get is lost.
+        signal.set_wakeup_fd(writer.fileno())  # This must come first: the handlers below ignore the signals.
         for number in SIGNALS:
             signal.signal(number, lambda *_: None)
         # A forked DataLoader worker shares the socket, but its signals are not for this process.

@@ -35,7 +35,7 @@ class World:
 
     @property
     def leads(self) -> bool:
-        """Whether this process reads and writes checkpoints and prints what is printed once."""
+        """Whether this process reads and writes checkpoints, and prints what only one process should print."""
         return self.rank == 0
 
     @property

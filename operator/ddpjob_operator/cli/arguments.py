@@ -43,7 +43,7 @@ DURATION = re.compile(rf"(?:{PART_OF_DURATION.pattern})+")
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """Parses a command line; `program` holds the words after `--`, or None without `--`.
+    """Parses a command line. In the result, `program` holds the words after `--`, or None if there is no `--`.
 
     Wrong arguments end the process with exit code 2.
     """
@@ -151,7 +151,7 @@ def _program(command: argparse.ArgumentParser, target: str, meaning: str) -> Non
 
 
 def _processes(command: argparse._ActionsContainer, default: str) -> None:
-    """Adds the number of processes, by our name and by torchrun's."""
+    """Adds the option for the number of processes, under our name and under torchrun's."""
     command.add_argument(
         *("--procs-per-node", "--nproc-per-node", "--nproc_per_node"),
         type=_whole,
@@ -282,7 +282,7 @@ def _whole(text: str) -> int:
 
 
 def _given(text: str) -> str:
-    """A non-empty word: an unset shell variable in quotes arrives as an empty one."""
+    """Checks that a word is not empty: an unset shell variable in quotes arrives as an empty word."""
     if not text:
         raise argparse.ArgumentTypeError("must not be empty")
     return text
@@ -429,4 +429,4 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "completion": ("print a script for a shell that completes commands and names", _completion),
     "version": ("print the versions of this command and of a cluster's operator", _version),
 }
-"""By command: its help text and the function that adds its arguments."""
+"""For each command: its help text and the function that adds its arguments."""

@@ -14,7 +14,7 @@ from .phrases import age, world
 from .screen import Screen
 
 NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEEDED, Reason.CRASH_LOOP})
-"""Reasons of failed jobs that would have restarted once more after the last incident if a limit had allowed it."""
+"""Reasons for failure of jobs that would have been restarted after the last incident if a limit had allowed it."""
 
 
 def describe(screen: Screen, job: DDPJob, now: datetime, made: datetime | None = None, **more: str) -> None:

@@ -10,14 +10,14 @@ Leave = Callable[[Path], None]
 """A function that detaches this process from its terminal and appends further output to the given file."""
 
 SIGNALLED = 128
-"""A shell's exit code for a process that a signal ended is this number plus the signal's."""
+"""A shell's exit code for a process that was ended by a signal is the signal's number plus this number."""
 
 
 def detachable() -> Leave | int:
-    """Forks this process; returns in the child at once, and in the parent once the child has detached or ended.
+    """Forks this process; returns in the child immediately, and in the parent when the child has detached or ended.
 
-    The child gets the function that detaches it. Until it calls that, it prints errors and is interrupted like any
-    command. The parent gets its own exit code: 0, or that of a child that ended before it detached.
+    The child gets the function that detaches it. Until it calls this function, it prints errors and is interrupted
+    like any command. The parent gets the exit code to end with: 0, or that of a child that ended before it detached.
     """
     reading, writing = os.pipe()
     sys.stdout.flush()

@@ -163,7 +163,7 @@ class Display:
         for piece in self._pieces(lines):
             if self._cut_short.is_set():
                 continue  # The lines still have to be parsed: the summary names the last checkpoint.
-            # As a segment, because rich would spend time on each of perhaps a million lines to look for markup.
+            # As a segment: otherwise rich would look for markup in every line, and there may be a million lines.
             self._print(Segments([Segment(piece)]), end="")
         if self._live:
             progress = _display(self.progress) if self.progress.ranks else _display_of(self._status())

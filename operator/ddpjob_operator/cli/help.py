@@ -1,4 +1,4 @@
-"""What `--help` shows besides the arguments: commands by the place where they work, and examples of each."""
+"""What `--help` shows besides arguments: all commands, grouped by where they work, and examples for each command."""
 
 import argparse
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ EXAMPLES = {
     "delete": ("train", "train train-2 --namespace team --wait=false"),
     "version": ("", "--client"),
 }
-"""By command: two examples of its arguments. The help of `completion` has its own."""
+"""For each command, two examples of its arguments. The help of `completion` has examples of its own."""
 
 
 class Formatter(argparse.HelpFormatter):
@@ -41,7 +41,7 @@ class Formatter(argparse.HelpFormatter):
 
 
 class Overview(Formatter):
-    """Leaves out the list of commands, which the description has in groups."""
+    """Leaves out argparse's list of commands, because the description lists them in groups."""
 
     def add_argument(self, action: argparse.Action) -> None:
         """Adds an option."""
@@ -50,7 +50,7 @@ class Overview(Formatter):
 
 
 def overview(meanings: Mapping[str, str]) -> str:
-    """The commands with their meanings, by place."""
+    """The commands with their meanings, grouped by the place where they work."""
     width = max(map(len, meanings))
     return "\n\n".join(
         "\n".join([f"{place}:", *(f"  {name:<{width}}  {meanings[name]}" for name in names)])

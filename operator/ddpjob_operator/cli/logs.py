@@ -28,15 +28,15 @@ class Which:
     previous: bool = False
     """Only the logs of the attempt before the present one."""
     tail: int | None = None
-    """Only the last lines of each log, this many; None: all lines."""
+    """How many lines of each log to print, counted from its end; None: all lines."""
     since_seconds: int | None = None
-    """Only lines of the last so many seconds; None: all lines."""
+    """Only lines that are no older than this; None: all lines."""
     timestamps: bool = False
-    """Whether to print before each line when it was written."""
+    """Whether to print, before each line, the time at which it was written."""
 
     @property
     def past(self) -> bool:
-        """Whether a certain attempt is asked for, whose logs are printed without waiting for more lines."""
+        """Whether a particular attempt is requested; its logs are printed without waiting for more lines."""
         return self.previous or self.attempt is not None
 
     def shown(self, moment: str, text: str) -> str:

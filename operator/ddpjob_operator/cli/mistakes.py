@@ -16,13 +16,13 @@ OF_OTHERS = {
     **dict.fromkeys(("launch", "start", "train"), "run"),
     "list": "ls",
 }
-"""By command of kubectl or another tool: the command of ddpjob that does the same."""
+"""For each command of kubectl or another tool: ddpjob's command that does the same."""
 
 SAME = {
     **dict.fromkeys(("nnodes", "num-machines", "num-nodes", "replicas"), "--nodes"),
     **dict.fromkeys(("num-processes", "gpus", "gpus-per-node"), "--procs-per-node"),
 }
-"""By flag of torchrun, accelerate or kubectl, without leading dashes and with `-` for `_`: ddpjob's name for it."""
+"""ddpjob's names for flags of torchrun, accelerate and kubectl. The keys have no leading dashes, and `-` for `_`."""
 
 OF_NODES = frozenset({"gpus", "gpus-per-node"})
 """Flags in SAME that `submit` accepts unchanged: on a cluster each node has GPUs of its own."""
@@ -62,12 +62,12 @@ ON_A_CLUSTER = {
     "rm": "on a cluster: {ddpjob} delete",
     "completion": "",
 }
-"""By command for this machine alone: what does the same on a cluster."""
+"""For each command that works only on this machine: what does the same on a cluster."""
 ON_THIS_MACHINE = {
     "submit": "on this machine: {ddpjob} run",
     "version": "this command's own version: {ddpjob} version --client",
 }
-"""By command for clusters alone: what does the same on this machine."""
+"""For each command that works only on clusters: what does the same on this machine."""
 
 KINDS = frozenset({"ddp", "ddpjob", "ddpjobs", "job", "jobs"})
 """Resource kinds that a user of kubectl may put before a job's name."""
@@ -100,9 +100,9 @@ def unknown_command(word: str, known: Collection[str], rest: Sequence[str]) -> s
 
 
 def kubectl_name(words: Sequence[str]) -> str | None:
-    """The message for a job that is named as for kubectl, `ddp/digits` or `ddp digits`; None if there is none."""
+    """The message if the job is named as kubectl wants it, `ddp/digits` or `ddp digits`; otherwise None."""
     command, *rest = words
-    if command in OF_RUNS:  # These take several names, so a first name such as `job` may be a run.
+    if command in OF_RUNS:  # These take several names, so the first one, such as `job`, may be the name of a run.
         return None
     kind, slash, name = (rest or [""])[0].partition("/")
     own = [name, *rest[1:]] if slash else rest[1:]
@@ -112,7 +112,7 @@ def kubectl_name(words: Sequence[str]) -> str | None:
 
 
 def elsewhere(words: Sequence[str]) -> str | None:
-    """The message for a flag of clusters given to a command for this machine, or the reverse; None without one."""
+    """The message if a command for this machine is given a flag of clusters, or the reverse; otherwise None."""
     command, *rest = words
     here, there, flags, counterparts = (
         ("a cluster", "this machine", MACHINES, ON_THIS_MACHINE)

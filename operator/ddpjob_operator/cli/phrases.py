@@ -19,7 +19,7 @@ TIMED_OUT = 124
 """The exit code of timeout(1) at its limit."""
 
 NEVER_RAN = frozenset({Cause.IMAGE_ERROR, Cause.START_ERROR})
-"""Causes of failures before a rank's program was started, so that there is no log."""
+"""Causes of failures that happen before a rank's program is started, and so leave no log."""
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
@@ -97,7 +97,7 @@ def incident_of(status: DDPJobStatus, attempt: int) -> Incident | None:
 
 
 def nothing_ran(status: DDPJobStatus) -> bool:
-    """Whether, by the history that is kept, no attempt got far enough to write a log."""
+    """Whether no attempt got far enough to write a log, as far as the history that is kept shows."""
     causes = {incident.cause for incident in status.incidents}
     return status.first_run_time is None and causes <= NEVER_RAN
 

@@ -157,7 +157,7 @@ def _check_quotes(words: list[str], called: str) -> None:
     if OF_A_SHELL.search(first):
         right = _call(called, ["bash", "-c", " ".join([first, *map(shlex.quote, others)])])
         raise BadInputError(f"{shlex.quote(first)} is a line for a shell: {right}")
-    with suppress(ValueError):  # A quotation mark without its second one.
+    with suppress(ValueError):  # A quotation mark may be unclosed.
         right = _call(called, [*shlex.split(first), *others])
         raise BadInputError(f"{shlex.quote(first)} is one word; without the quotes it is: {right}")
 
@@ -170,7 +170,7 @@ def _call(called: str, words: list[str]) -> str:
 
 
 def _is_script(file: Path) -> bool:
-    """Whether a file is a script, by its suffix or first line, or missing; all others are read as YAML."""
+    """Whether a file does not exist, or is a script by its suffix or first line; all other files are read as YAML."""
     if file.suffix in {".py", *NOT_PYTHON} or not file.is_file():
         return True
     if file.suffix in YAML:
@@ -208,17 +208,17 @@ def _check_script(target: str, words: list[str], called: str) -> None:
 
 
 def _is_read_once(file: Path) -> bool:
-    """Whether a file can be read only once, such as a pipe: each rank opens the script for itself."""
+    """Whether a file can be read only one time, such as a pipe. Each rank must be able to open the script."""
     return file.absolute().is_relative_to("/dev") or file.is_fifo()
 
 
 def _check_relative_imports(file: Path, tree: ast.Module) -> None:
     """Refuses relative imports at the top level of a script, which has no package.
 
-    A relative import inside an `if` or `try` is allowed: such code may be prepared for that.
+    A relative import inside an `if` or `try` is allowed: the code around it may handle its failure.
 
     Raises:
-        BadInputError: the script has one.
+        BadInputError: the script has such an import.
     """
     relative = next(
         (statement for statement in tree.body if isinstance(statement, ast.ImportFrom) and statement.level), None

@@ -48,11 +48,11 @@ class Wanted:
     file: Path | None = None
     """The YAML file; None if the job was made from a program or an earlier run."""
     program: str = ""
-    """The script, module or command, as the user named it; empty if the job was not made from one."""
+    """The script, module or command, as the user named it; empty if the job was not made from a program."""
     directory: RunDirectory | None = None
-    """The directory of the run to go on with, by --resume; None: the directory is found by the job's name."""
+    """The directory of the run that --resume continues; None: the directory is found by the job's name."""
     new: bool = False
-    """Whether to start a new run, and not to go on with one of the same name."""
+    """Whether to start a new run instead of continuing a run of the same name."""
     numbered: bool = False
     """Whether to add a number to the name if the name is taken."""
 
@@ -68,7 +68,7 @@ class Wanted:
 
     @property
     def again(self) -> str:
-        """The arguments of `ddpjob run --fresh` that train the job from its start."""
+        """The arguments with which `ddpjob run --fresh` trains the job from the beginning."""
         return str(self.file) if self.file else f"--resume {self.name}"
 
     def named(self, name: str) -> "Wanted":
@@ -126,7 +126,7 @@ def _in_file(arguments: argparse.Namespace) -> Wanted:
 
 
 def _former(arguments: argparse.Namespace, runs: Path) -> Wanted:
-    """The run to go on with, by --resume: its job is the one that it was started with.
+    """The run that --resume continues, with the job that it was started with.
 
     Raises:
         BadInputError: there is no such run, or an option would change it.
@@ -231,7 +231,7 @@ def _begun(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
 def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
     """Locks the directory of an earlier run, or creates it if there is none.
 
-    With --resume the job is read again once the lock is held, because it may have changed until then.
+    With --resume the job is read again when the lock is held, because it may have changed before that.
 
     Raises:
         BadInputError: the run is already running, or is a run of another program.
@@ -256,7 +256,7 @@ def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
 
 
 def _check_same(wanted: Wanted, directory: RunDirectory) -> None:
-    """Refuses to go on with a program's run as a YAML file's job, or the reverse, only because the names agree.
+    """Refuses to continue a program's run with the job of a YAML file, or the reverse, even if the names agree.
 
     Raises:
         BadInputError: one is a program, the other a YAML file.

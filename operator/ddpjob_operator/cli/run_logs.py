@@ -65,7 +65,8 @@ def shown_last(text: str) -> str | None:
 def attempt_of(text: str, before: int, last: int | None = None) -> int:
     """The attempt that a line belongs to, after a line of the attempt `before` in the same log.
 
-    `last` is the job's present attempt: a program can print a line that looks like the beginning of a later one.
+    `last` is the job's present attempt: a program can print a line that looks like the beginning of an attempt after
+    the present one.
     """
     found = BEGINS.fullmatch(text)
     return int(found[1]) if found and before < int(found[1]) <= (last or int(found[1])) else before
@@ -88,9 +89,9 @@ class RunLogs:
     """The job's present attempt, if it is known."""
     _read: dict[Path, int] = field(default_factory=dict)
     _open: dict[Path, bytes] = field(default_factory=dict)
-    """By file: bytes of an unfinished line; of a line that overwrites itself, only the last version."""
+    """For each file: the bytes of its unfinished line; if the line overwrites itself, only its last version."""
     _attempts: dict[Path, int] = field(default_factory=dict)
-    """By file: the attempt of the last line. Restarts in place go on in the same file."""
+    """For each file: the attempt of its last line. After a restart in place, output continues in the same file."""
 
     def skip(self) -> None:
         """Skips the lines that have been written so far."""
@@ -149,7 +150,7 @@ def _shown(whole: list[bytes]) -> Iterator[str]:
 def _kept(whole: list[bytes], rest: bytes) -> bytes:
     """The bytes to keep until more is read: the unfinished line `rest`, and a line end that may begin a DETOUR.
 
-    Removes from `whole` a line that is kept, and appends to it a part of an unfinished line that is too long.
+    Removes a line that is kept from `whole`. If the unfinished line is too long, appends a part of it to `whole`.
     """
     if whole and b"\r" in whole[-1].removesuffix(b"\r") and PART_OF_DETOUR.fullmatch(rest):
         return whole.pop() + b"\n" + rest

@@ -28,7 +28,7 @@ class Screen(Console):
         return super().render_str(visible(text), *arguments, **options)
 
     def show_cursor(self, show: bool = True) -> bool:  # noqa: FBT001, FBT002  As rich has it.
-        """Shows or hides the cursor, past the filter of `terminal`, which stops this sequence in printed text."""
+        """Shows or hides the cursor, bypassing the filter of `terminal`, which blocks this sequence in other text."""
         write_unfiltered = getattr(self.file, "write_unfiltered", None)
         if write_unfiltered is None:
             return super().show_cursor(show)
@@ -48,7 +48,7 @@ class Watched:
         self._since: float | None = None
 
     def write(self, text: str) -> int:
-        """Writes in small pieces, so that a slow reader can be told from one that does not read at all."""
+        """Writes in small pieces, so that a slow reader can be distinguished from one that does not read at all."""
         try:
             for begin in range(0, len(text), SIP):
                 self._since = time.monotonic()
@@ -60,7 +60,7 @@ class Watched:
 
     @property
     def unread_seconds(self) -> float:
-        """How long the present write has been waiting for the reader, in seconds; 0 without a write."""
+        """How long the present write has been waiting for the reader, in seconds; 0 if nothing is being written."""
         since = self._since
         return 0.0 if since is None else time.monotonic() - since
 

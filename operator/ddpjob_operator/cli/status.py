@@ -24,7 +24,7 @@ NARROW = ("NAME", "STATE", "PROGRESS", "RESTARTS", "AGE")
 
 
 def status(runs: Path, name: str | None, *, as_json: bool) -> int:
-    """Prints one job in full, or a line for each."""
+    """Prints one job in full, or a line for each job."""
     if name is None and len(known_runs(runs)) != 1:
         return _list(runs, as_json=as_json)
     run = find_run(runs, name)
@@ -81,11 +81,11 @@ def _loaded(runs: Iterable[RunDirectory]) -> list[tuple[RunDirectory, DDPJob]]:
 
 
 def watch(runs: Path, name: str | None) -> NoReturn:
-    """Prints a line for the run `name`, or for each run if it is None, and a new line whenever one has changed.
+    """Prints a line for the run `name`, or for each run if `name` is None, and a new line whenever a run has changed.
 
     Raises:
         BadInputError: there is no such run.
-        KeyboardInterrupt: the user pressed Ctrl-C; this is the only other end.
+        KeyboardInterrupt: the user pressed Ctrl-C; without that, `watch` does not end.
     """
     table, read = Growing(COLUMNS), dict[Path, tuple[object, DDPJob]]()
     chosen = [find_run(runs, name)] if name is not None or not known_runs(runs) else []

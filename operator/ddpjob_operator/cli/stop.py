@@ -16,7 +16,7 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def stop(runs: Path, name: str) -> int:
-    """Stops a run, and returns once none of its processes is left.
+    """Stops a run, and returns when none of its processes is left.
 
     Raises:
         BadInputError: there is no such run, another user or machine is running it, or it was started again

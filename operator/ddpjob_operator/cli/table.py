@@ -17,7 +17,7 @@ DELETED = "Deleted"
 GAP = 3
 """Cells between columns."""
 LEAST = 16
-"""Least width of the last column, in cells; on a narrower terminal the lines wrap."""
+"""Minimum width of the last column, in cells; on a narrower terminal the lines wrap."""
 UNLIMITED = 100_000
 """Width of the last column if the output is not a terminal."""
 
@@ -32,7 +32,7 @@ def folded(text: str, room: int) -> list[str]:
 
 
 def path_end(text: str, room: int) -> list[str]:
-    """The end of a path, which tells most, cut at a slash if one fits."""
+    """The end of a path, which is its most informative part, cut at a slash if possible."""
     if cell_len(text) <= room:
         return [text]
     end = text

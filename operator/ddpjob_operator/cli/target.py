@@ -22,7 +22,7 @@ from ddpjob_operator.text import visible
 from .invocation import called_by_kubectl
 
 CHANGES = frozenset({"suspend", "resume", "scale", "delete"})
-"""Commands for which a name without a run on this machine means a cluster, even without a kubeconfig."""
+"""Commands that are for a cluster if no run on this machine has the given name, even without a kubeconfig."""
 LOCAL_FLAGS = ("local", "run_dir")
 CLUSTER_FLAGS = ("cluster", "namespace", "all_namespaces", "context", "kubeconfig")
 T = TypeVar("T")

@@ -57,7 +57,7 @@ def pack(files: Sequence[File]) -> Archive:
 
 
 def too_large(sizes: dict[str, int], how: str) -> BadInputError:
-    """The error for files of these sizes, in bytes; `how`: `packed` or `unpacked`, as they were measured."""
+    """The error for files of these sizes, in bytes; `how` says how they were measured: `packed` or `unpacked`."""
     largest = sorted(sizes, key=lambda name: -sizes[name])[:NAMED]
     named = ", ".join(f"{name} ({readable(sizes[name])})" for name in largest)
     return BadInputError(

@@ -59,7 +59,7 @@ class Cluster:
             return [item["metadata"] for item in json.loads(response.data)["items"]]
 
     def lines(self, path: str, query: Query, silence_seconds: float | None = None) -> Iterator[bytes]:
-        """The lines of an answer, until the server ends it; `silence_seconds` is the longest time between two.
+        """The lines of an answer, until the server ends it; `silence_seconds` is the longest time between two lines.
 
         Raises:
             UnreachableError: the connection broke, or was never made.
@@ -106,7 +106,7 @@ class Cluster:
 
 
 def _status(data: bytes) -> Document:
-    """The Status object that explains a refusal; empty for a refusal by a proxy, which has none."""
+    """The Status object that explains a refusal; empty if a proxy refused the request, because proxies send none."""
     try:
         answer = json.loads(data)
     except ValueError:

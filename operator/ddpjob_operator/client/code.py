@@ -19,14 +19,15 @@ from .errors import ClusterError, NoNamespaceError, RefusedError
 from .jobs import Jobs
 
 LABEL = f"{GROUP}/code"
-"""Label of each ConfigMap with code, by which those without an owner are found."""
+"""Label of each ConfigMap with code, by which clients find those that have no owner."""
 DIGEST = f"{GROUP}/code-digest"
-"""Annotation of such a ConfigMap, and of the jobs that run its code: the SHA-256 of the archive."""
+"""Annotation of each ConfigMap with code, and of the jobs that run this code: the SHA-256 of the archive."""
 KEY = "code.zip"
 TRIES = 5
 
 ORPHANED_AFTER = timedelta(minutes=10)
-"""Age of an abandoned ConfigMap without a job: clients create the job within a second of the ConfigMap."""
+"""Age at which a ConfigMap without a job counts as abandoned: clients create the job within a second after the
+ConfigMap."""
 
 OVERTAKEN = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
 
@@ -60,12 +61,12 @@ def used_by(job: Document) -> set[str]:
 
 @dataclass(frozen=True)
 class Leftovers:
-    """ConfigMaps left behind by clients that died halfway, as their metadata."""
+    """The ConfigMaps that clients left behind when they died halfway."""
 
     adopted: dict[str, list[Document]]
-    """By the name of a ConfigMap that jobs run: these jobs."""
+    """The jobs that run the code of a ConfigMap, by the ConfigMap's name."""
     orphaned: tuple[Document, ...]
-    """ConfigMaps that no job runs or will run."""
+    """The metadata of ConfigMaps whose code no job runs or will run."""
 
 
 def leftovers(loose: Sequence[Document], jobs: Iterable[Document], now: datetime) -> Leftovers:
@@ -170,7 +171,7 @@ class Code:
                 self.remove(metadata)
 
     def _make(self, wanted: Document, query: dict[str, str]) -> Document | None:
-        """Creates a ConfigMap; None if one of that name exists already."""
+        """Creates a ConfigMap; None if there already is a ConfigMap of that name."""
         try:
             return self.cluster.call("POST", self._path(), wanted, {"fieldValidation": "Strict", **query})
         except RefusedError as error:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NoReturn
 
 INDEX = {"PIP_INDEX_URL": ("UV_DEFAULT_INDEX", "UV_INDEX_URL"), "PIP_EXTRA_INDEX_URL": ("UV_EXTRA_INDEX_URL",)}
-"""By a variable of pip: variables of uv that are used if it is not set."""
+"""For each variable of pip: the variables of uv that are used if it is not set."""
 
 OPTIONS = (
     *("--no-input", "--no-cache-dir", "--progress-bar", "off", "--disable-pip-version-check"),
@@ -40,12 +40,12 @@ MAY_PASS = re.compile(r"Retrying \(|timed out|Connection|Temporary failure|HTTP 
 
 PASSWORD = re.compile(r"(?<=://)[^/\s]+(?=@)")
 VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
-"""A variable as pip replaces it in requirements files, but not in its arguments."""
+"""A variable that pip replaces in requirements files, but not in its arguments."""
 
 SECRETS: list[str] = []
 """Values of variables in the arguments, to be masked: pip may print them anywhere in an address."""
 LEAST_SECRET = 6
-"""Characters of the shortest value to mask; a shorter one, such as a user's name, may be a part of any word."""
+"""Length of the shortest value to mask; a shorter value, such as a user's name, may be a part of any word."""
 
 NO_PIP = "the image has no pip, ensurepip or uv; choose an image (--image) that has one of them, or has the packages"
 

@@ -161,7 +161,10 @@ class Jobs:
             raise
 
     def delete(self, job: Document) -> None:
-        """Deletes exactly this job, not a newer one of its name, and all that belongs to it, unless it is gone."""
+        """Deletes exactly this job, not a newer job of its name, and everything that belongs to it.
+
+        Does nothing if the job no longer exists.
+        """
         metadata = job["metadata"]
         body = {"propagationPolicy": "Background", "preconditions": {"uid": metadata["uid"]}}
         try:
@@ -215,12 +218,12 @@ class Jobs:
     ) -> Iterator[tuple[str, str]]:
         """Lines of the trainer's log, each with the time at which it was written.
 
-        If packages were installed for the trainer, the log of their installation comes first; it is the only one if
-        the trainer has not started.
+        If packages were installed for the trainer, the log of their installation comes first. If the trainer has not
+        started, this is all there is.
 
-        Without `after`, the lines that exist; with `after`, the lines after that time (`""`: all) and those to come,
-        until the trainer or the connection ends. `tail`: only the last so many lines; `since_seconds`: only lines
-        that are no older. Both are ignored if `after` is a time.
+        Without `after`, yields the lines that exist. With `after`, yields the lines after that time (`""`: all), and
+        waits for further lines until the trainer or the connection ends. `tail` limits the number of lines,
+        `since_seconds` their age; both limits are ignored if `after` is a time.
 
         Raises:
             UnreachableError: the connection broke.
@@ -229,7 +232,7 @@ class Jobs:
         only_installed = pod.installs and not pod.started
         query = {"container": INSTALL_CONTAINER if only_installed else TRAINER_CONTAINER, "timestamps": "true"}
         if pod.installs and pod.started and not after and tail is None and since_seconds is None:
-            with suppress(RefusedError):  # The installation's log may be deleted while the trainer's still exists.
+            with suppress(RefusedError):  # The installation's log may be gone while the trainer's still exists.
                 yield from self._lines(pod, query | {"container": INSTALL_CONTAINER})
         if not after:
             limits = {"tailLines": tail, "sinceSeconds": since_seconds}
@@ -245,7 +248,7 @@ class Jobs:
     def _lines(self, pod: JobPod, query: Query) -> Iterator[tuple[str, str]]:
         for line in self.cluster.lines(self._core("pods", pod.name, "log"), query):
             stamp, _, text = line.decode(errors="replace").rstrip("\n").partition(" ")
-            if STAMP.match(stamp):  # A line without a time is not the log's, but a message of the kubelet.
+            if STAMP.match(stamp):  # A line without a time is not from the log: it is a message of the kubelet.
                 yield stamp, text
 
     def _call(self, method: str, path: str, body: Document | None = None, query: Query | None = None) -> Document:
@@ -254,7 +257,7 @@ class Jobs:
 
     @contextmanager
     def _installed(self) -> Iterator[None]:
-        """Explains the refusal of a request for DDPJobs if the cluster does not have that type."""
+        """Explains the refusal of a request for DDPJobs if the type DDPJob is not installed in the cluster."""
         try:
             yield
         except RefusedError as error:

@@ -16,7 +16,7 @@ from .cluster import Cluster
 
 IN_CLUSTER_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 CONNECTIONS = 128
-"""Connections at once: enough to follow the logs of many pods, and for a few other requests."""
+"""Simultaneous connections: enough to follow the logs of many pods, and for a few other requests."""
 
 TEMPORARY = "set TMPDIR to a directory of yours that has room"
 """Advice for a failed write: the Kubernetes client writes a kubeconfig's certificates into temporary files."""
@@ -29,7 +29,7 @@ def kubeconfigs() -> list[Path]:
 
 
 def connect(kubeconfig: Path | None = None, context: str | None = None, namespace: str | None = None) -> Cluster:
-    """The cluster of a context, by default the current context; without a kubeconfig, the cluster that runs this pod.
+    """The cluster of a context, by default of the current one; without a kubeconfig, the cluster that runs this pod.
 
     No request is sent to the cluster yet.
 

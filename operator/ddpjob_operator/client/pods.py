@@ -25,15 +25,15 @@ class JobPod:
     """The node's number."""
     incarnation: int
     attempt: int
-    """The attempt for which the pod was created. After restarts in place it has taken part in later ones too."""
+    """The attempt for which the pod was created. With restarts in place, it has also taken part in later attempts."""
     started: bool
-    """Whether the trainer runs or has run, so that it has a log."""
+    """Whether the trainer runs or has run, and so has a log."""
     ended: bool
     """Whether the trainer has ended; it is never started again in the same pod."""
     installs: bool = False
     """Whether packages are installed for the trainer, by a container with a log of its own."""
     finalizers: tuple[str, ...] = ()
-    """What must be removed from it before it can be deleted."""
+    """What must be removed from the pod before Kubernetes can delete it."""
 
     @classmethod
     def of(cls, document: Document) -> "JobPod":
@@ -65,7 +65,7 @@ class JobPod:
 
     @property
     def has_log(self) -> bool:
-        """Whether the pod has a log: the trainer's, or that of a package installation, which shows why it failed."""
+        """Whether the pod has a log: the trainer's, or that of a package installation, which may have failed."""
         return self.started or self.installs
 
     def last_attempt(self, status: DDPJobStatus) -> int:
@@ -78,7 +78,7 @@ class JobPod:
 
 
 def of_job(documents: Iterable[Document], job: Document) -> list[JobPod]:
-    """The pods of a job among those in `documents`: others may have copied its labels."""
+    """The pods in `documents` that belong to a job. Its labels alone do not show that: other pods may have copies."""
     metadata = job["metadata"]
     ref = JobRef(metadata["namespace"], metadata["name"], metadata["uid"])
     return [JobPod.of(document) for document in documents if owner_of(document) == ref]
@@ -121,7 +121,7 @@ def _by_node(pods: Iterable[JobPod]) -> list[JobPod]:
 
 
 def _attempt(document: Document) -> int:
-    """The attempt for which a pod was created, from its variable ATTEMPT or from those packed in SUPERVISOR."""
+    """The attempt for which a pod was created, from the variable ATTEMPT, which may be packed in SUPERVISOR."""
     trainer = next(entry for entry in document["spec"]["containers"] if entry["name"] == TRAINER_CONTAINER)
     env = {entry["name"]: entry.get("value", "") for entry in trainer["env"]}
     return int(env.get(Env.ATTEMPT) or json.loads(env[Env.SUPERVISOR])[Env.ATTEMPT])

@@ -16,19 +16,21 @@ from .archive import MOST_BYTES, File, too_large
 
 MOST_FILES = 5000
 MOST_UNPACKED = 64 * MOST_BYTES
-"""Bytes of all files: more cannot be packed into MOST_BYTES, so they are not read."""
+"""The maximum size of all files together, in bytes. Larger programs cannot be packed into MOST_BYTES, so they are not
+read."""
 
 SHOWN = 5
 """How many places that seem to hold a secret are listed in the error."""
 BEGINNING = 8192
-"""How many of a file's first bytes are searched for a zero byte, which marks it as no text."""
+"""How many of a file's first bytes are searched for a zero byte, which shows that the file is not text."""
 
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 GITIGNORE = ".gitignore"
 EXCLUDE = "info/exclude"
 MOST_STARS = 4
-"""Stars in one name of a pattern: with n stars, matching a long name takes time that grows with its n-th power."""
+"""Largest number of stars in one part of a pattern between slashes: with n stars, the time for matching a long name
+grows with the n-th power of its length."""
 REPOSITORY = ".git"
 
 USELESS = GitIgnoreSpec.from_lines(
@@ -57,7 +59,7 @@ ddpjob-runs/
 
 VENV_MARK = "pyvenv.cfg"
 SUSPECT = "may hold secrets"
-"""Why a file is left out whose name suggests a secret."""
+"""The reason for leaving out a file whose name suggests a secret."""
 
 
 @dataclass
@@ -66,7 +68,7 @@ class Source:
 
     files: list[File] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
-    """By the path of a file that is left out: why. Files that git ignores or no program needs are not listed."""
+    """Why each file is left out, by its path. Files that git ignores or that no program needs are not listed."""
 
 
 def read_file(path: Path, include: Collection[Path] = ()) -> Source:
@@ -114,7 +116,7 @@ def read_folder(folder: Path, include: Collection[Path] = ()) -> Source:
 
 
 def _included(path: Path, folder: Path) -> str:
-    """The path in the folder of a file to include."""
+    """The path of a file to include, relative to the folder."""
     try:
         name = path.resolve(strict=True).relative_to(folder.resolve()).as_posix()
     except FileNotFoundError:
@@ -127,7 +129,7 @@ def _included(path: Path, folder: Path) -> str:
 
 
 def _check_holds_no_secret(files: dict[Path, File]) -> None:
-    """Raises an error that names each line that seems to hold a secret, but never the secret.
+    """Raises an error that names each line that seems to hold a secret, but does not quote the secret.
 
     The files are not left out instead, because the program may need them.
     """
@@ -151,7 +153,7 @@ def _suspicions(file: File) -> Iterator[tuple[int, str]]:
 
 
 Specs = tuple[tuple[Path, GitIgnoreSpec], ...]
-"""Ignore patterns, each list with the directory to which it is relative, the outermost directory first."""
+"""Lists of ignore patterns, each with the directory to which they are relative; the outermost directory is first."""
 
 
 def _walk(directory: Path, specs: Specs, root: Path, left_out: dict[str, str]) -> Iterator[Path]:
@@ -194,7 +196,7 @@ def _why_not(path: Path, root: Path, *, is_folder: bool) -> str:
 
 
 def _specs_above(root: Path) -> Specs:
-    """The ignore patterns from above a folder: the user's, the repository's, and the .gitignore files between."""
+    """The ignore patterns from above a folder: the user's, the repository's, and the .gitignore files in between."""
     above = [root, *root.parents]
     repository = next((place for place in above if (place / REPOSITORY).exists()), root)
     between = [place for place in reversed(root.parents) if place.is_relative_to(repository)]
@@ -224,12 +226,12 @@ def _spec(place: Path, file: Path) -> Specs:
 
 
 def _stars(line: str) -> int:
-    """The most groups of stars in any one name of a pattern; 0 for a comment."""
+    """The largest number of groups of stars in one name of a pattern; 0 for a comment."""
     return 0 if line.startswith("#") else max(len(re.findall(r"\*+", name)) for name in line.split("/"))
 
 
 def _is_ignored(path: Path, specs: Specs, *, is_folder: bool) -> bool:
-    """Whether git ignores a path: the innermost .gitignore with a pattern for it decides, by its last such line."""
+    """Whether git ignores a path: the last matching pattern of the innermost .gitignore that has one decides."""
     for place, spec in reversed(specs):
         decision = spec.check_file(_named(path, place, is_folder=is_folder)).include
         if decision is not None:

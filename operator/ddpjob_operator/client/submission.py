@@ -19,7 +19,7 @@ def check(jobs: Jobs, document: Document, code: Document | None, found: Document
 
     Raises:
         ExistsError: there is a job of this name.
-        BadInputError: the job or its code could not be created, or the job not changed.
+        BadInputError: the job or its code could not be created, or the job could not be changed.
         ClusterError: the cluster cannot be reached, or refuses for another reason.
     """
     if found is None:
@@ -31,7 +31,7 @@ def check(jobs: Jobs, document: Document, code: Document | None, found: Document
 
 
 def send(jobs: Jobs, document: Document, code: Document | None) -> Document:
-    """Creates a job after its code, and makes it the code's owner; returns the job.
+    """Stores the code, creates the job, and makes the job the code's owner; returns the job.
 
     Raises:
         ExistsError: there is a job of this name.
@@ -58,11 +58,11 @@ def replace(
 ) -> Document:
     """Suspends the job `found`, replaces its spec by that of `document`, and resumes it. Returns the changed job.
 
-    If the client dies before the end, the job stays suspended; the same call completes the change. `tell` is called
-    with a message if the job has to stop first.
+    If the client dies before the end, the job stays suspended; another call with the same arguments completes the
+    change. `tell` is called with a message if the job has to stop first.
 
     Raises:
-        BadInputError: the job may not be changed like this, or no longer exists.
+        BadInputError: this change of the job is not allowed, or the job no longer exists.
         ClusterError: the job ended or was deleted before it could be changed, or the cluster cannot be reached or
             refuses for another reason.
     """
@@ -81,7 +81,7 @@ def replace(
 
 
 def _tidy(jobs: Jobs, job: Document, code: Document, found: Document | None) -> None:
-    """Makes the job own its code, and cleans up; errors do not matter, because the next client does it again."""
+    """Makes the job own its code, and cleans up. Errors are ignored, because the next client makes up for them."""
     store = Code(jobs.cluster)
     with suppress(ClusterError):
         store.own(code, job, found)

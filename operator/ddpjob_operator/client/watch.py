@@ -16,10 +16,10 @@ GONE = 410
 
 
 def watch(cluster: Cluster, path: str, query: Query) -> Iterator[dict[str, Document]]:
-    """Yields all objects by uid, at once and after every change; never ends.
+    """Yields all objects by uid, first as they are now, and again after every change; never ends.
 
     Raises:
-        UnreachableError: the first request is not answered, or later none for OUTAGE_SECONDS.
+        UnreachableError: the first request is not answered, or no later request was answered for OUTAGE_SECONDS.
         RefusedError: the user may not list or watch the objects.
     """
     last_seen: float | None = None
@@ -32,7 +32,7 @@ def watch(cluster: Cluster, path: str, query: Query) -> Iterator[dict[str, Docum
             for change in _changes(cluster, path, listed["metadata"]["resourceVersion"], query):
                 _apply(found, change)
                 yield found
-            if time.monotonic() < last_seen + RETRY_SECONDS:  # A proxy may end each watch at once.
+            if time.monotonic() < last_seen + RETRY_SECONDS:  # A proxy may end each watch immediately.
                 time.sleep(RETRY_SECONDS)
         except UnreachableError:
             if last_seen is None or time.monotonic() - last_seen > OUTAGE_SECONDS:

@@ -1,9 +1,9 @@
 """Stands in for the container of one pod: runs its process, ends all its descendants, and records how it ended.
 
 Runs as a program of its own (`python -I -S container.py POD_DIRECTORY`), with only the standard library, and outlives
-the `ddpjob run` that started it, so that training goes on if that is killed. In the pod's directory it reads
+the `ddpjob run` that started it, so that training goes on if `ddpjob run` is killed. In the pod's directory it reads
 `process.json` (what to run), `delete.json` and `stop.json` (the grace period for a stop), holds the lock on `lock`,
-and writes `started.json` and `exit.json`. If the lock is free and there is no `exit.json`, this process was killed.
+and writes `started.json` and `exit.json`. If the lock is free and `exit.json` is missing, this process was killed.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ SIGNAL_BASE = 128
 DEFAULT_GRACE = 30.0
 RETRY_SECONDS = 1.0
 ROOM, ROOM_BYTES = ".room", 4096
-"""A file that takes the place of a record while the disk is full: to write into it needs no more room."""
+"""A file that is written in place of a record while the disk is full. Its room is already allocated."""
 SHORTEST_TIMER = 0.001  # Zero would mean no timer at all.
 
 
@@ -78,7 +78,7 @@ class _StopRequest:
     def _stop(self) -> None:
         """Sends SIGTERM to the main process, as a kubelet does, and SIGKILL after the grace period."""
         periods = [float(json.loads(file.read_text())["gracePeriodSeconds"]) for file in self._asked()]
-        grace = min(periods, default=DEFAULT_GRACE)  # Without a file, somebody else has sent SIGTERM.
+        grace = min(periods, default=DEFAULT_GRACE)  # If there is no file, SIGTERM is from somebody else.
         self._signal(signal.SIGTERM)
         signal.setitimer(signal.ITIMER_REAL, max(grace, SHORTEST_TIMER))
 
@@ -115,7 +115,7 @@ def _run(pod: Path, process: dict[str, Any], stop: _StopRequest) -> dict[str, An
             return _ended(START_ERROR_EXIT_CODE, "StartError", message)
     stop.watch(main.pid)
     _record(pod / "started.json", {"pid": os.getpid(), "main": main.pid})
-    os.close(1)  # The starter reads this pipe to its end, and so learns that the process runs.
+    os.close(1)  # The end of this pipe tells the starter of this program that the process runs.
     code = main.wait()
     stop.over()
     _end_descendants()
@@ -132,7 +132,7 @@ def _private(file: str) -> IO[bytes]:
 def _end_descendants() -> None:
     """Ends and reaps every descendant of the pod's process, as the end of a container does."""
     if sys.platform != "linux":
-        return  # No subreapers here, so descendants are unknown; `ddpjob run` finds them by their environment.
+        return  # Without subreapers the descendants are unknown; `ddpjob run` finds them by their environment.
     while children := _children():
         for child in children:
             os.kill(child, signal.SIGKILL)

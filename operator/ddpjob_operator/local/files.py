@@ -1,4 +1,4 @@
-"""Files that are replaced atomically, so that a crash at any point leaves the old or the new content.
+"""Files that are replaced atomically, so that after a crash at any point they have either the old or the new content.
 
 A run directory may come from somebody else, for example in a cloned repository. So only regular files are opened:
 reading a pipe would block, a device has no end, and a link may lead to a file outside the run directory.
@@ -26,12 +26,12 @@ NOT_A_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR})
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replaces a file by a JSON document, atomically. Only its owner can read it: it may contain secret variables."""
+    """Atomically replaces a file by a JSON document. Only the owner can read it: it may contain secret variables."""
     write_whole(path, json.dumps(value, indent=1) + "\n")
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a text file that only its owner can read, atomically replacing anything that has its name.
+    """Writes a text file that only its owner can read, and atomically replaces whatever had its name.
 
     Raises:
         OSError: the file cannot be written.
@@ -45,7 +45,7 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Adds the file's name to an OSError, because the error of a full disk has none."""
+    """Adds the file's name to an OSError, because the system's error about a full disk names no file."""
     try:
         yield
     except OSError as error:
@@ -56,8 +56,8 @@ def read_json(path: Path) -> Any:
     """The JSON document in a file; None if there is no such file.
 
     Raises:
-        BadInputError: it is not a regular file.
-        ValueError: it is not a JSON document, or larger than LARGEST_BYTES.
+        BadInputError: `path` is not a regular file.
+        ValueError: the file is not a JSON document, or is larger than LARGEST_BYTES.
     """
     try:
         with open(_open_regular(path, os.O_RDONLY), "rb") as file:
@@ -73,8 +73,8 @@ def _open_regular(path: Path, flags: int) -> int:
     """Opens a regular file, and returns its descriptor.
 
     Raises:
-        BadInputError: it is not a regular file.
-        OSError: it does not exist, or cannot be opened.
+        BadInputError: `path` is not a regular file.
+        OSError: the file does not exist, or cannot be opened.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
@@ -90,11 +90,11 @@ def _open_regular(path: Path, flags: int) -> int:
 
 PROBES, PROBE_SECONDS = 5, 0.02
 LONGEST_NUMBER = 20
-"""Characters that are read of a lock file: more than any pid has."""
+"""How many characters of a lock file are read: more than any pid has."""
 
 
 class Lock:
-    """A lock on a file, released when its holder's process ends, however it ends; the file has the holder's pid."""
+    """A lock on a file that contains the holder's pid. It is released when the holder's process ends, in any way."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -103,12 +103,13 @@ class Lock:
     def acquire(self, *, writing: bool = True) -> bool:
         """Takes the lock and writes this process's pid into the file; False if another process holds the lock.
 
-        Without `writing` the file keeps its content: this works on a full disk, but `signal` cannot reach the holder.
+        If `writing` is false, the file keeps its content. This works even on a full disk, but then `signal` cannot
+        reach the holder.
         """
         for _ in range(PROBES):
             if file := self._locked():
                 break
-            time.sleep(PROBE_SECONDS)  # holder() of another process takes the lock for a moment, so try again.
+            time.sleep(PROBE_SECONDS)  # Try again: holder(), called in another process, takes the lock for a moment.
         else:
             return False
         if writing:
@@ -138,7 +139,7 @@ class Lock:
             self._file = None
 
     def holder(self) -> int | None:
-        """The pid of the process that holds the lock, 0 if the file does not have it; None if the lock is free."""
+        """The pid of the process that holds the lock (0 if the file does not have it); None if the lock is free."""
         try:
             with self._opened() as file:
                 try:
@@ -151,11 +152,11 @@ class Lock:
         return None
 
     def signal(self, number: int) -> None:
-        """Sends a signal to the process that holds the lock, if one does.
+        """Sends a signal to the process that holds the lock, if there is one.
 
         Raises:
             BadInputError: the holder belongs to another user, machine or container. A process here that happens to
-                have its pid gets no signal.
+                have the holder's pid gets no signal.
         """
         holder = self.holder()
         if holder and self._is_open_in(holder):
@@ -167,7 +168,7 @@ class Lock:
             )
 
     def _is_open_in(self, process: int) -> bool:
-        """Whether a process of this user on this machine has the file open, which is true of the lock's holder."""
+        """Whether `process` is a process of this user on this machine that has the file open, as the holder has."""
         try:
             return any(self._path.samefile(file.path) for file in psutil.Process(process).open_files())
         except (psutil.AccessDenied, psutil.NoSuchProcess, FileNotFoundError):

@@ -19,8 +19,8 @@ Tell = Callable[[Event], None]
 def open_job(run: RunDirectory, wanted: DDPJob, gpus: list[str], tell: Tell, *, fresh: bool) -> DDPJob:
     """The job to run, with the spec of `wanted`. The caller holds the run directory's lock.
 
-    An unfinished job goes on. A failed job starts again, from its checkpoints. A job that succeeded is returned
-    unchanged, and not run again. `fresh` deletes the earlier job, its logs and its checkpoints.
+    An unfinished job goes on. A failed job starts again from its checkpoints. A job that succeeded is returned
+    unchanged, so that it is not run again. `fresh` deletes the earlier job, its logs and its checkpoints.
 
     Raises:
         BadInputError: the job was started by a release with a former version of the type, and has not finished.
@@ -54,9 +54,9 @@ def _check_version(run: RunDirectory, known: DDPJob) -> None:
 
 
 def _choose_directory(run: RunDirectory, tell: Tell, *, anew: bool) -> None:
-    """Sets the ranks' working directory: where the run was first started, so that ranks find their files again.
+    """Sets the ranks' working directory to the one where the run was first started, so that ranks find their files.
 
-    If that directory no longer exists, or `anew` is set, it is the current directory, as with torchrun.
+    If that directory no longer exists, or `anew` is set, takes the current directory, as torchrun does.
     """
     here, known = Path.cwd(), None if anew else run.work
     if known == here:
@@ -98,7 +98,7 @@ def stops_first(known: DDPJobSpec, wanted: DDPJobSpec) -> bool:
 
 
 def stop_job(run: RunDirectory, known: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:
-    """Suspends a job, and returns it once its processes have saved and ended. The caller holds the directory's lock.
+    """Suspends a job, and returns it when its processes have saved and ended. The caller holds the directory's lock.
 
     Raises:
         BadInputError: the job was started by a release with a former version of the type, and has not finished.
@@ -111,7 +111,7 @@ def stop_job(run: RunDirectory, known: DDPJob, gpus: list[str], tell: Tell) -> D
 
 
 def end_ranks(run: RunDirectory) -> None:
-    """Ends the processes of a run without writing to its directory, and returns once none is left."""
+    """Ends the processes of a run without writing to its directory, and returns when none is left."""
     pods = Pods(run, lambda: None)
     pods.terminate()
     pods.wait()
@@ -120,7 +120,7 @@ def end_ranks(run: RunDirectory) -> None:
 def remove_run(run: RunDirectory) -> None:
     """Removes a run's directory, but not the targets of links in it. The caller holds its lock.
 
-    job.json is deleted near the end: if this crashes before that, the run is still found, and can be removed again.
+    job.json is deleted near the end: if the removal crashes before that, the run is still found and can be removed.
     """
     last = (run.job_file, run.lock_file)
     for entry in set(run.root.iterdir()) - set(last):
@@ -145,7 +145,7 @@ def _forget(run: RunDirectory) -> None:
 def _set_aside(run: RunDirectory, known: DDPJob) -> None:
     """Makes room for a new job of the same name; logs and status of the old job are kept in `former-<uid>`.
 
-    job.json is moved last: if this crashes before that, the next call does the rest.
+    job.json is moved last: if this function crashes before that, the next call does the rest.
     """
     aside = run.root / f"former-{known.metadata.uid[:8]}"
     aside.mkdir(exist_ok=True)

@@ -33,7 +33,7 @@ def _kept(spec: DDPJobSpec) -> Checkpoint | None:
 
 
 def differences(spec: DDPJobSpec) -> Iterator[str]:
-    """Notices about fields that have another effect on this machine, or none."""
+    """Notices about fields that have a different effect on this machine, or no effect."""
     if spec.suspend:
         yield "suspend is true in the file: nothing runs until it says false"
     if not spec.ours:

@@ -20,7 +20,7 @@ from .process_spec import LOOPBACK
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that CUDA programs see: those in CUDA_VISIBLE_DEVICES or, if it is not set, all of the driver's."""
+    """The GPUs that CUDA programs see: those in CUDA_VISIBLE_DEVICES or, if that is not set, all of the driver's."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [gpu for gpu in chosen.split(",") if gpu.strip() not in {"", "-1"}]
@@ -48,7 +48,7 @@ def share_of_gpus(gpus: list[str], node: int, procs_per_node: int) -> str:
 
 
 def threads_per_process(processes: int) -> int:
-    """Threads for each training process, if this many processes share the usable cores."""
+    """The number of threads for each training process, if this many processes share the usable cores."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, usable // processes)
 
@@ -60,9 +60,9 @@ MOST_TRIES = 100
 class Port:
     """A TCP port that no other `ddpjob run` on this machine chooses while this object exists.
 
-    It is the wanted port or, if that is taken, another. Each port has a lock file, because it is not enough that a
-    port can be bound: another job may have chosen it without listening yet, and then a rank could connect to the
-    master of the other job and train with it.
+    It is the wanted port or, if that is taken, another one. Each port has a lock file, because it is not enough that
+    a port can be bound: another job may have chosen it and not be listening yet. A rank could then connect to the
+    other job's master and train with that job.
 
     Raises:
         BadInputError: no file can be locked in the directory of the locks, or there is no such directory.
@@ -87,7 +87,7 @@ def _taken(number: int) -> int:
     """Locks the file of a port on which nothing listens, and returns its descriptor.
 
     Raises:
-        OSError: the port is in use, or its file cannot be locked: in a shared directory it may be another user's.
+        OSError: the port is in use, or its file cannot be locked (in a shared directory it may be another user's).
     """
     # No O_TRUNC, and O_NOFOLLOW: a link that somebody put there could lead to any file of this user.
     with contextlib.ExitStack() as unless_taken, socket.socket() as probe:
@@ -120,9 +120,9 @@ def _directory() -> Path:
 
 
 PORTS = range(20_000, 29_000)
-"""Ports below the range that the system assigns to connections (from 32768 on Linux, net.ipv4.ip_local_port_range):
-any program's connection could take such a port before it is used here. PyTorch's default ports (29400, 29500) are
-left out too, so that they stay free for other programs."""
+"""These ports are below the range from which the system gives ports to connections (on Linux from 32768 on,
+net.ipv4.ip_local_port_range): any program's connection could take a port of that range before it is used here.
+PyTorch's default ports (29400, 29500) are left out too, so that they stay free for other programs."""
 
 
 def free_port() -> int:

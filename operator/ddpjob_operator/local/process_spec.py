@@ -20,8 +20,8 @@ from .run_directory import RunDirectory
 
 LOOPBACK = "127.0.0.1"
 MANY_ADDRESSES = sys.platform == "linux"
-"""Whether each node can listen on a loopback address of its own. Only Linux has several; on other systems all
-supervisors share one address, and cannot be told apart by it."""
+"""Whether each node can listen on a loopback address of its own. Only Linux has several of them; on other systems all
+supervisors share one address, which therefore does not identify them."""
 REFERENCE = re.compile(r"\$\$|\$\(([^()]+)\)")
 TERMINATION_LOG = "termination.log"
 NOT_USED = ("envFrom",)
@@ -71,7 +71,7 @@ def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Ma
         BadInputError: the pod needs something that only a cluster has.
     """
     container = next(candidate for candidate in pod["spec"]["containers"] if candidate["name"] == TRAINER_CONTAINER)
-    # Unpacked, because values are replaced, and a pod's leftover processes are found, by the names of variables.
+    # The variables must be unpacked: some get new values here, and a pod's leftover processes are found by others.
     container = {**container, "env": [*by_name(container["env"])]}
     paths = _Paths.of(pod["spec"], container, run, pod_directory)
     directory = _directory(container, machine, paths)
@@ -88,16 +88,16 @@ def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Ma
 
 
 def _directory(container: Manifest, machine: Machine, paths: "_Paths") -> Path:
-    """The container's workingDir if it is in a volume or exists on this machine, otherwise the run's.
+    """The container's workingDir if it is in a volume or exists on this machine, otherwise the run's directory.
 
     Raises:
-        BadInputError: it is not an absolute path.
+        BadInputError: workingDir is not an absolute path.
     """
     wanted = container.get("workingDir")
     if not wanted:
         return machine.work
     here = Path(paths.rewritten(wanted, "workingDir"))
-    if here != Path(wanted):  # It is in a volume, so it is created, as a container runtime does.
+    if here != Path(wanted):  # It is in a volume; create it, as a container runtime does.
         paths.needed.append(here)
         return here
     if not here.is_absolute():
@@ -114,7 +114,7 @@ def _directory(container: Manifest, machine: Machine, paths: "_Paths") -> Path:
 def _environment(
     pod: Manifest, container: Manifest, machine: Machine, paths: "_Paths", directory: Path
 ) -> dict[str, str]:
-    """The environment: this machine's in place of the image's, then the container's variables in their order."""
+    """The environment: that of this machine (in place of the image's), then the container's variables in order."""
     env = {name: value for name, value in machine.environment.items() if name not in CONTRACT_VARIABLES}
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
     env.setdefault("OMP_NUM_THREADS", str(machine.threads))
@@ -149,7 +149,7 @@ def _network(pod: Manifest, container: Manifest, ports: Ports) -> dict[str, str]
     }
     if MANY_ADDRESSES:
         return here
-    own = {} if _node(pod) == 0 else {Env.STATUS_PORT: "0", Env.CONTROL_PORT: "0"}  # 0: any free port.
+    own = {} if _node(pod) == 0 else {Env.STATUS_PORT: "0", Env.CONTROL_PORT: "0"}  # 0 means any free port.
     return here | own | {Env.IN_PLACE_RESTARTS: "0"}
 
 
@@ -204,7 +204,7 @@ class _Paths:
         return cls(places, needed)
 
     def rewritten(self, text: str, what: str) -> str:
-        """Replaces a path of the container at the start of `text`, or after `=` in an option, by the local path.
+        """Replaces a path of the container, at the start of `text` or after `=` in an option, by the local path.
 
         `what` names the text in a notice: `argument`, `workingDir`, or a variable.
         """

@@ -38,7 +38,7 @@ class LocalPod:
     process.json        command, environment, working directory and log of its process
     delete.json         a request to end the process and remove the pod
     stop.json           a request to end the process and keep the pod
-    started.json        the container was started; `main` is the pid of its process, once that runs
+    started.json        the container was started; has `main`, the pid of the pod's process, when that process runs
     exit.json           how its process ended
     """
 
@@ -52,13 +52,13 @@ class LocalPod:
 
     @property
     def ports(self) -> Ports:
-        """The ports in its environment, on which its gang listens."""
+        """The ports on which the pod's gang listens, from the pod's environment."""
         env = self._process["env"]
         return Ports(*(int(env[name]) for name in (Env.MASTER_PORT, Env.STATUS_PORT, Env.CONTROL_PORT)))
 
     @property
     def log(self) -> Path:
-        """The file that its output is appended to."""
+        """The file to which the pod's output is appended."""
         return Path(self._process["log"])
 
     @property
@@ -73,27 +73,27 @@ class LocalPod:
 
     @property
     def running(self) -> bool:
-        """Whether its process runs."""
+        """Whether the pod's process runs."""
         return "main" in (read_json(self.directory / "started.json") or {}) and not self.ended
 
     @property
     def deleting(self) -> bool:
-        """Whether it should end and be removed."""
+        """Whether the pod should end and be removed."""
         return (self.directory / "delete.json").exists()
 
     @property
     def stopped(self) -> bool:
-        """Whether it should end and be kept."""
+        """Whether the pod should end and be kept."""
         return (self.directory / "stop.json").exists()
 
     @property
     def ended(self) -> bool:
-        """Whether its process has ended, and its exit is recorded."""
+        """Whether the pod's process has ended and its exit is recorded."""
         return (self.directory / "exit.json").exists()
 
     @property
     def lost(self) -> bool:
-        """Whether its container was killed from outside, so that the exit of its process is unknown."""
+        """Whether the pod's container was killed from outside, so that nobody knows how its process ended."""
         return self.started and self.lock.holder() is None and not self.ended
 
     def observed(self) -> Pod:
@@ -126,7 +126,7 @@ class LocalPod:
         )
 
     def _last_words(self, *, failed: bool) -> str:
-        """The termination message or, after a failure, the end of the log: the kubelet's FallbackToLogsOnError."""
+        """The termination message; after a failure without one, the end of the log, as with FallbackToLogsOnError."""
         message = _tail(self.directory / TERMINATION_LOG, MESSAGE_BYTES)
         return message or (_tail(self.log, LOG_TAIL_BYTES, self._process["logStart"]) if failed else "")
 
@@ -174,7 +174,7 @@ class Pods:
     def resume(self, *, starting: bool = True) -> None:
         """Takes over the pods of an earlier `ddpjob run`: starts those that never started, and watches the others.
 
-        Without `starting` the job is to stop, so pods that never started are removed.
+        If `starting` is false, the job should stop, so pods that never started are removed.
         """
         for pod in self._all():
             never_started = not pod.started and not pod.deleting
@@ -184,7 +184,7 @@ class Pods:
                 self._start(pod, read_json(pod.directory / "process.json")["env"])
             elif not pod.ended:
                 if pod.deleting or pod.stopped:
-                    self._signal(pod)  # The earlier process may have been killed before it sent the signal.
+                    self._signal(pod)  # The earlier `ddpjob run` may have been killed before it sent the signal.
                 _in_background(self._report_end, pod)
 
     def one_of_gang(self, incarnation: int) -> LocalPod | None:
@@ -199,7 +199,7 @@ class Pods:
         return LocalPod(self._run.pods / name).ports.status
 
     def delete(self, action: DeletePod) -> None:
-        """Asks a pod to end within the action's grace period or, without one, its own; the pod is then removed."""
+        """Asks a pod to end within the action's grace period or, if it has none, the pod's; it is then removed."""
         pod = LocalPod(self._run.pods / action.name)
         if not pod.directory.exists():
             return
@@ -293,12 +293,12 @@ class Pods:
 
 
 def _in_background(what: Callable[..., None], *arguments: object) -> None:
-    """Calls `what` in a thread, which waits for an event of a pod without polling."""
+    """Calls `what` in a thread, so that it can wait for an event of a pod without polling."""
     threading.Thread(target=what, args=arguments, daemon=True).start()
 
 
 def _tail(file: Path, size: int, start: int = 0) -> str:
-    """The last bytes of a file, none of them before `start`."""
+    """The last `size` bytes of a file as text, without any that are before `start`."""
     try:
         with file.open("rb") as content:
             content.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""A directory of links to this user's runs, by which they are found by name from any directory."""
+"""A directory of links to this user's runs, through which a run is found by its name from any directory."""
 
 import contextlib
 import hashlib
@@ -18,7 +18,7 @@ def registry() -> Path:
 
 
 def register(run: RunDirectory) -> None:
-    """Adds a link to a run. If that fails, the run is found only from its own directory, or by --run-dir."""
+    """Adds a link to a run. If this fails, only commands that look in its own directory, as by --run-dir, find it."""
     link = _link(run)
     with contextlib.suppress(OSError):
         link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -32,7 +32,7 @@ def unregister(run: RunDirectory) -> None:
 
 
 def registered() -> Iterator[RunDirectory]:
-    """The registered runs that still exist. Removes the links of runs that do not."""
+    """The registered runs that still exist. Removes the links to runs that no longer exist."""
     try:
         links = sorted(registry().iterdir())
     except OSError:  # No link was ever created, or the directory cannot be read.
@@ -44,7 +44,7 @@ def registered() -> Iterator[RunDirectory]:
                 continue
             is_run = (link / "job.json").exists()
         except PermissionError:
-            is_run = True  # The user may no longer read the directory; whoever loads the run reports that.
+            is_run = True  # The user may no longer read the directory. The code that loads the run reports that.
         if is_run:
             yield RunDirectory(link.readlink())
 
@@ -63,7 +63,7 @@ def find_run(runs: Path, name: str | None) -> RunDirectory:
     """The run `name`, under the directory `runs` or registered; for None, the only run.
 
     Raises:
-        BadInputError: there is no such run, or there are several.
+        BadInputError: there is no such run, or there are several such runs.
     """
     known = known_runs(runs)
     named = known if name is None else [run for run in known if run.root.name == name]

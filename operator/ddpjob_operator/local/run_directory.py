@@ -25,9 +25,9 @@ class RunDirectory:
     begun.json          the program or the YAML file from which the run was started
     work.json           the ranks' working directory
     pods/<pod>/         one directory per pod that was not deleted
-    logs/attempt-<n>/   node-<m>.log of the gang that was created for that attempt, restarts in place included
+    logs/attempt-<n>/   node-<m>.log of the gang that was created for attempt n, including its restarts in place
     metrics/            progress, recorded by the supervisor of rank 0
-    secrets/            the secret by which the job's supervisors recognize each other
+    secrets/            the secret with which the job's supervisors recognize each other
     output.log          the output of `ddpjob run --detach`
     volumes/            directories that pods share, or that outlive them
     lock                a lock file, held by the `ddpjob run` that runs the job
@@ -82,7 +82,7 @@ class RunDirectory:
 
     @property
     def begun(self) -> dict[str, str]:
-        """What the run was started from, as `program` or YAML `file`; empty without a job.
+        """What the run was started from: its `program` or its YAML `file`; empty if there is no job yet.
 
         begun.json is written before job.json. If the process was killed in between, begun.json has no meaning.
         """
@@ -149,7 +149,7 @@ class RunDirectory:
 
     @property
     def made(self) -> datetime | None:
-        """When the job was created, by the time of its secret, which is written once; None if it never started."""
+        """When the job was created: the time of its secret, which is written only then; None if it never started."""
         try:
             return datetime.fromtimestamp((self.secrets / SECRET_KEY).stat().st_mtime, UTC)
         except OSError:
@@ -166,7 +166,7 @@ class RunDirectory:
             return None if document is None else DDPJob.from_dict(document)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             problem = f"{self.job_file} is damaged or from another version: it holds no DDPJob"
-            own = self.lock_file.exists()  # Otherwise it may be no run directory, so do not advise to remove it.
+            own = self.lock_file.exists()  # Otherwise this may not be a run directory: do not advise to remove it.
             raise BadInputError(
                 f"{problem}. Remove the run with: ddpjob rm {self.root.name}" if own else problem
             ) from None
@@ -179,7 +179,7 @@ class RunDirectory:
         """Creates the directories that do not exist.
 
         Raises:
-            BadInputError: they cannot be created.
+            BadInputError: the directories cannot be created.
         """
         try:
             self.volumes.mkdir(parents=True, exist_ok=True)
@@ -193,7 +193,7 @@ class RunDirectory:
             raise BadInputError(message) from None
 
     def claim(self) -> Lock | None:
-        """Creates the directory of a new job and takes its lock; None if it has a job, or another process holds it.
+        """Creates the directory of a new job and takes its lock; None if it already has a job, or the lock is taken.
 
         Raises:
             BadInputError: the directory cannot be created.

@@ -35,13 +35,13 @@ from .status_listener import StatusListener
 
 RETRY = timedelta(seconds=1)
 THIS_MACHINE = "this-machine"
-"""Placeholder for the image of a job that names none: processes run with the software of this machine."""
+"""Placeholder for the image of a job that names no image: processes run with the software of this machine."""
 RESYNC_SECONDS = 30.0
 """The longest time between two rounds, even if no change is reported."""
 
 
 def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
-    """Checks, before anything of the run is created, whether this machine can run the job.
+    """Checks whether this machine can run the job, before any file of the run is created.
 
     Raises:
         BadInputError: the job needs something that only a cluster has, or a directory that cannot be created; or no
@@ -54,13 +54,13 @@ def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
             for needed in process.needed:
                 if not needed.is_relative_to(run.root):
                     _make(needed)
-    Port(free_port())  # Fails now rather than after the run has started.
+    Port(free_port())  # If no port can be locked, this fails now rather than after the run has started.
 
 
 def _make(directory: Path) -> None:
-    """Creates a directory outside the run directory; an error is final here.
+    """Creates a directory outside the run directory; an error here ends the command.
 
-    Once the job runs, the runner retries instead, because a file system may come back.
+    When the job is already running, the runner retries instead, because a file system may come back.
 
     Raises:
         BadInputError: the directory cannot be created.
@@ -76,8 +76,8 @@ def _make(directory: Path) -> None:
 def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), services: tuple[str, ...] = ()) -> Snapshot:
     """The engine's snapshot of a job on this machine.
 
-    Processes run as the user, in the user's home and behind the machine's own firewall. So pod security does not
-    apply, and there is no NetworkPolicy.
+    Processes run as the user, in the user's home and behind the machine's own firewall. Therefore pod security does
+    not apply, and there is no NetworkPolicy.
     """
     job = job.model_copy(update={"spec": spec_for_this_machine(job.spec)})
     settings = Settings(
@@ -111,7 +111,7 @@ class Runner:
         return self._job
 
     def run(self) -> DDPJobStatus:
-        """Runs the job until it is finished or suspended, and none of its processes is left."""
+        """Runs the job until it is finished or suspended and none of its processes is left."""
         self._run.save(self._job)
         self._pods.resume(starting=not self._job.spec.suspend)
         while True:
@@ -127,9 +127,9 @@ class Runner:
             self._wait(decision.wake_at)
 
     def _gives_up(self, error: OSError) -> bool:
-        """Whether to give up after a file could not be written, because the user has asked to stop.
+        """Whether to give up after a file could not be written, which is so if the user has asked to stop.
 
-        Otherwise the round is retried, and the ranks run on meanwhile.
+        Otherwise the round is retried, and the ranks keep running meanwhile.
         """
         why = f"{error.strerror}: {error.filename}"
         if self.interrupted:
@@ -159,7 +159,7 @@ class Runner:
         self._dirty.put(None)
 
     def _wait(self, wake_at: datetime | None) -> None:
-        """Waits for a change, at most until `wake_at`. Changes that are queued by then are handled in one round."""
+        """Waits for a change, at most until `wake_at`. All changes that are queued then are handled in one round."""
         seconds = RESYNC_SECONDS if wake_at is None else (wake_at - datetime.now(UTC)).total_seconds()
         try:
             self._dirty.get(timeout=min(max(seconds, 0.0), RESYNC_SECONDS))
@@ -179,7 +179,8 @@ class Runner:
     def _decision(self, seen: Snapshot) -> Decision:
         """The engine's decision.
 
-        It may need answers first. On this machine only rank 0's supervisor is asked; other needs count as answered.
+        The engine may need answers first. On this machine only rank 0's supervisor is asked; the engine's other needs
+        count as answered.
         """
         while (decision := decide(replace(seen, heard=self._listener.heard))).needs:
             seen = replace(seen, answered=seen.answered | decision.needs)
@@ -209,7 +210,7 @@ class Runner:
         for event in decision.events:
             self._tell(event)
         if not decision.empty:
-            self._mark()  # Look again at once: this decision may lead to another one.
+            self._mark()  # Begin the next round immediately: this decision may lead to another one.
 
     def _act(self, action: Action) -> None:
         match action:
@@ -229,7 +230,7 @@ class Runner:
 
     def _replace(self, **changed: object) -> None:
         job = self._job.model_copy(update=changed)
-        self._run.save(job)  # A decision counts only once it is written.
+        self._run.save(job)  # A decision does not count before it is written.
         self._job = job
 
     def _services(self) -> tuple[str, ...]:
@@ -241,7 +242,7 @@ class Runner:
         return ended and not any(pod.active for pod in self._pods.observe())
 
     def _place(self, node: int) -> tuple[Machine, Path]:
-        """A pod's part of this machine, and its log directory. Ports and directory are those of its gang."""
+        """A pod's part of this machine, and its log directory. All pods of a gang share ports and log directory."""
         status, work = self._job.status, self._run.work
         assert work is not None, "chosen when the run was opened"
         assert status.nodes is not None, "an attempt was started"
@@ -266,7 +267,7 @@ class Runner:
             "serves its status": network.status_port,
             "meets the other supervisors": network.control_port,
         }
-        self._held = []  # Releases the last attempt's ports, so that they can be taken again.
+        self._held = []  # Releases the ports of the last gang, so that they can be taken again.
         self._held = [Port(number) for number in wanted.values()]
         for (use, number), port in zip(wanted.items(), self._held, strict=True):
             if port.number != number:

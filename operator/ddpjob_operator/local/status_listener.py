@@ -1,4 +1,4 @@
-"""Reads the status of rank 0's supervisor in a thread, with long polling, so that news arrives at once."""
+"""Reads the status of rank 0's supervisor in a thread, with long polling, so that changes arrive without delay."""
 
 import http.client
 import threading
@@ -19,12 +19,13 @@ from ddpjob_operator.engine import (
 )
 
 READ_SECONDS = 2
-"""How long the supervisor may hold a request until it has news; without news, the interval between requests."""
+"""How long the supervisor may hold a request until its status changes. Without changes, this is the interval between
+requests."""
 SHORTEST_SECONDS = 0.05
-"""The shortest pause between an answer with news and the next request."""
+"""The shortest pause between an answer with a change and the next request."""
 SLACK_SECONDS = 10.0
 RETRIES = (0.2, 0.5, 1.0, 2.0, 5.0)
-"""Pauses in seconds after failed requests, in their order; the last one repeats."""
+"""Pauses, in seconds, after the first, second, … failed request in a row; the last pause is used for all others."""
 
 
 @dataclass
@@ -60,8 +61,8 @@ class _Poller:
     def _answer(self, mark: str) -> tuple[object, str]:
         """The status document and its ETag.
 
-        `mark` is the last ETag, or empty. With one, the supervisor answers as soon as the document has changed, at
-        the latest after READ_SECONDS.
+        `mark` is the last ETag, or empty. If it is given, the supervisor answers as soon as the document has changed,
+        and at the latest after READ_SECONDS.
         """
         connection = http.client.HTTPConnection(
             self.asked.address, self.asked.port, timeout=READ_SECONDS + SLACK_SECONDS
@@ -93,8 +94,8 @@ def _read(answer: http.client.HTTPResponse, deadline: float) -> bytes:
     """The body of an answer.
 
     Raises:
-        ValueError: it is longer than any that a supervisor sends.
-        TimeoutError: it has not arrived by `deadline`, in time.monotonic()'s seconds.
+        ValueError: the body is longer than any that a supervisor sends.
+        TimeoutError: the body has not arrived by `deadline`, which is a time of time.monotonic().
     """
     content = b""
     while part := answer.read1():
@@ -119,7 +120,7 @@ class StatusListener:
         return self._poller.heard if self._poller is not None else None
 
     def attend(self, job_uid: str, asked: Asked | None) -> SupervisorReport | None:
-        """Follows only the supervisor `asked` from now on, or none; returns the last status."""
+        """From now on follows only the supervisor `asked`, or no supervisor for None; returns the last status."""
         poller = self._poller
         if poller is not None and asked != poller.asked:
             poller.stopped.set()

@@ -23,12 +23,12 @@ from .records import Record, Records, Start
 INK, RULE, MARK = "#010101", "#020202", "#030303"
 SERIES = ("#040404", "#050505", "#060606", "#070707", "#080808")
 COLOURS = {INK: "ink", RULE: "rule", MARK: "mark"} | {colour: f"series-{at}" for at, colour in enumerate(SERIES)}
-"""By placeholder colour that matplotlib draws with: the CSS variable of the page that replaces it."""
+"""For each placeholder colour with which matplotlib draws, the CSS variable of the page that replaces it."""
 
 INCHES = (5.4, 3.0)
 """Width and height in inches of 72 SVG units: a figure fills half of a desktop's page, and is legible on a phone."""
 SHORTEST_SECONDS = 0.5
-"""Least seconds between two records from which steps per second are computed."""
+"""The shortest time between two records from which steps per second are computed."""
 POINTS = 300
 """How many points of a curve are drawn: more would not be visible."""
 DOTS = 40
@@ -40,7 +40,7 @@ SMOOTH = 20
 METRICS = 32
 """How many metrics are drawn."""
 NAMED = 5
-"""Up to this many incidents are labelled with their causes; more get only numbers."""
+"""Up to this many incidents are labelled with their causes. If there are more, all get only numbers."""
 PARTS = ("data", "forward", "backward", "communication", "optimizer")
 
 STYLE: Any = {
@@ -206,7 +206,7 @@ class _Tip:
 
 
 def _curve(axes: Axes, points: Sequence[tuple[float, float]], colour: str, name: str) -> None:
-    """Draws a curve that is not clipped at the axes. Its gid, the name, marks it as one with tips."""
+    """Draws a curve that is not clipped at the axes. Its gid (the name) marks it as a curve that gets tips."""
     shown = _columns(_thinned(points))
     axes.plot(*shown, color=colour, label=name, gid=name, clip_on=False, **_dots(points))
 
@@ -233,7 +233,7 @@ def _values(line: Any) -> list[tuple[float, float]]:
 def _drawn(axes: Axes, tips: Sequence[_Tip], *, across: bool) -> Iterator[str]:
     """SVG elements for the tips, which the page shows by CSS on hover, without a script.
 
-    `across`: the tips belong to rows of the y axis, not to ranges of the x axis.
+    If `across`, the tips belong to rows of the y axis, otherwise to ranges of the x axis.
     """
     figure = axes.figure
     height = 72 * figure.get_figheight()  # type: ignore[union-attr]
@@ -266,7 +266,7 @@ def _drawn(axes: Axes, tips: Sequence[_Tip], *, across: bool) -> Iterator[str]:
 
 
 def _svg(axes: Axes, name: str, tips: Sequence[_Tip] | None = None) -> str:
-    """The figure as SVG; `tips` are tips of rows, None to make them from the curves."""
+    """The figure as SVG; `tips` are tips for rows; None: the tips are made from the curves."""
     file = io.StringIO()
     empty: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     axes.figure.savefig(file, format="svg", transparent=True, metadata=empty)  # type: ignore[union-attr]
@@ -333,7 +333,7 @@ def _mark(axes: Axes, marks: Sequence[tuple[float, int]]) -> None:
     """Draws vertical lines with the numbers of incidents above them."""
     for x, number in marks:
         axes.axvline(x, color=MARK, linewidth=1, linestyle="--")
-        # annotation_clip, because the layout would shrink the axes to make room for a label outside them.
+        # Without annotation_clip, the layout would shrink the axes to make room for a label outside them.
         place = axes.get_xaxis_transform()
         axes.annotate(
             str(number), (x, 1.0), xycoords=place, annotation_clip=True, color=MARK, ha="center", va="bottom"

@@ -15,12 +15,12 @@ STOPPED_ON_REQUEST = "StoppedOnRequest"
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """One interruption; interruptions are numbered by time."""
+    """One interruption. The numbers of interruptions follow their order in time."""
 
     number: int
     time: datetime
     attempt: int
-    """The attempt that it ended."""
+    """The attempt that the interruption ended."""
     cause: str
     message: str
     step: int | None

@@ -1,4 +1,4 @@
-"""Masks secrets in a report: values that have a secret-looking name or form, and all other places of such values."""
+"""Masks secrets in a report: values that have a secret-looking name or form, wherever these values appear."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ QUOTED = r"""
     [$a-z]{0,2} (?: \\" (?:(?!\\").)* (?:\\"|$) | \\' (?:(?!\\').)* (?:\\'|$)  # A prefix is Python's or a shell's.
                   | "(?:\\.|[^"\\])*(?:"|$) | '(?:\\.|[^'\\])*(?:'|$) )
 """
-# The lookbehind makes the search try each word once, not once per letter, which would be quadratic.
+# The lookbehind lets a match begin only at the start of a word: to try each letter would take quadratic time.
 IN_A_SCRIPT = re.compile(
     rf"""
     (?<![-\w.])
@@ -38,7 +38,7 @@ IN_A_SCRIPT = re.compile(
 )
 MASK = "•••"
 SHORTEST = 6
-"""Characters that a secret value needs to be masked wherever it appears: shorter ones may be common words."""
+"""Minimum length of a secret value that is masked wherever it appears: shorter values may be common words."""
 PLAIN = re.compile(r"[\d.]*|true|false|none|null", re.IGNORECASE)
 SETTINGS = frozenset({"options", "environment"})
 """Fields of a record with values that the user set; numbers are masked only here, because names of measured values,
@@ -46,13 +46,13 @@ such as `tokens_per_second`, look secret too."""
 
 
 class Mask:
-    """Masks secrets in texts. A value that was recognized as a secret once is masked in all later texts."""
+    """Masks secrets in texts. When a value has been recognized as a secret, it is masked in all later texts."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
 
     def run(self, found: RunData) -> RunData:
-        """The run with its secrets masked. A second pass also masks values that the first one recognized later."""
+        """The run with its secrets masked. A second pass also masks secrets that the first recognized too late."""
         return replace(
             found,
             job=found.job and self._job(found.job),

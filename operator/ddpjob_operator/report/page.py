@@ -19,7 +19,7 @@ from .records import Records
 from .run_data import RunData
 
 CHECKPOINTS = 10
-"""How many checkpoints are listed, the latest ones."""
+"""How many of the latest checkpoints are listed."""
 
 REACHED = ("progress", "evaluated", "saved", "finished", "ended")
 """Events that show how far training came. Progress alone may lag a few steps behind the end."""
@@ -66,7 +66,7 @@ def _model(found: RunData, now: datetime) -> dict[str, Any]:
 
 
 def _state(found: RunData) -> str:
-    """The job's state; without a job, the end that the last start recorded, or Unknown."""
+    """The job's state; if there is no job, how the last start ended by its records, or Unknown."""
     if found.job:
         return str(found.job.status.state)
     last = found.recorded.starts[-1] if found.recorded.starts else None
@@ -127,8 +127,8 @@ def _started_over(found: RunData) -> str:
     if found.job and (said := found.job.status.message_while_true(ConditionType.STARTED_OVER)):
         return said
     first, *later = (start.began for start in found.recorded.starts) if found.recorded.starts else (None,)
-    # Not if a supervisor recorded the run, because it may not know at which step a start began, and not with a job,
-    # whose condition was read above.
+    # The records do not help if a supervisor wrote them, because it may not know at which step a start began. If
+    # there is a job, its condition was checked above.
     if first is None or found.job or found.recorded.seen or not found.recorded.repeated_steps:
         return ""
     return ", ".join(f"attempt {began.attempt} at step {began.step}" for began in later if began.step <= first.step)

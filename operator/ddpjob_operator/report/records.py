@@ -20,8 +20,8 @@ SEEN_NAME = "progress.jsonl"
 
 
 LONGEST_LINE = 1 << 20
-"""Bytes of a line. Anybody may have written the file, so lines that are longer or more deeply nested than a record
-can be are not read."""
+"""The maximum length of a line in bytes. Anybody may have written the file, so lines that are too long or too deeply
+nested to be records are not read."""
 LONGEST_TEXT = 4096
 DEEPEST = 8
 LARGEST_COUNT = 2**53
@@ -45,7 +45,7 @@ class Record:
         return _number(self.values.get(name))
 
     def numbers(self, name: str) -> dict[str, float]:
-        """The value `name` as an object of numbers; empty if it is none."""
+        """The numbers in the value `name`, which should be an object; empty if it is not."""
         inner = self.values.get(name)
         known = inner if isinstance(inner, Mapping) else {}
         return {key: number for key, value in known.items() if (number := _number(value)) is not None}
@@ -61,7 +61,7 @@ class Start:
 
     @property
     def counted(self) -> bool:
-        """Whether a supervisor counted the steps from this start, so that the program's own step is unknown."""
+        """Whether a supervisor counted the steps after this start, so that the program's own step is unknown."""
         return self.began.values.get("counted") is True
 
     @property
@@ -81,7 +81,7 @@ class Records:
     starts: Sequence[Start] = ()
 
     def of(self, event: str) -> list[Record]:
-        """The entries of one event that count, ordered by step: the last one of each step."""
+        """The entries of one event that still count: the last entry for each step, ordered by step."""
         found: dict[int, Record] = {}
         for start, limit in zip(self.starts, self._limits(), strict=True):
             found |= {entry.step: entry for entry in start.of(event) if entry.step <= limit}
@@ -109,7 +109,7 @@ class Records:
         return sum(max(0, step - int(min(step, limit))) for step, limit in zip(reached, self._limits(), strict=True))
 
     def _limits(self) -> list[float]:
-        """For each start, the last step whose entries count: the first step of any later start, if that is lower."""
+        """For each start, the last step whose entries count: the lowest from which a later start went on, if any."""
         later = [math.inf if start.resumed_step is None else start.resumed_step for start in self.starts[:0:-1]]
         return [*accumulate(later, min, initial=math.inf)][::-1][: len(self.starts)]
 

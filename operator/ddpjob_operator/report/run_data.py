@@ -14,8 +14,8 @@ from .records import NAME, SEEN_NAME, Records, read
 from .stacks import Stack, stacks
 
 PLACES = ("", "metrics/", "volumes/*/metrics/", "volumes/*/*/metrics/", "volumes/*/*/*/metrics/")
-"""Places of the files of records in a directory, which may be one of metrics, of checkpoints, or of a run. A run's
-volumes may have the checkpoints in a subdirectory. Checkpoints on a hostPath are found by the pods' environment."""
+"""Where the files of records are in a directory of metrics, of checkpoints, or of a run. A run's volumes may have the
+checkpoints in a subdirectory. Checkpoints on a hostPath are found through the pods' environment instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Reads the ranks' stacks from when a run hung, which the supervisors have stored beside the checkpoints."""
+"""Reads the stacks that the ranks had when a run hung. The supervisors have stored them beside the checkpoints."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 VOLUMES = ("", "volumes/*/", "volumes/*/*/", "volumes/*/*/*/")
 FILE = re.compile(r"attempt-(\d+)/rank-(\d+)\.txt$")
 MOST = 16
-"""How many stacks are shown, those of the latest attempts first."""
+"""The maximum number of stacks that are shown. Those of the latest attempts come first."""
 STORY_CHARACTERS = 32 << 10
 
 

@@ -24,7 +24,7 @@ class DDPJobCallback(Callback):  # type: ignore[misc]  # mypy ignores the types 
             report(total=int(total) if 0 < total < math.inf else None)
 
     def on_train_batch_end(self, trainer: Any, _module: Any, outputs: Any, _batch: Any, _index: int) -> None:
-        """Reports the step; reads a loss on a GPU only at the steps at which Lightning logs, because a read waits."""
+        """Reports the step; reads a loss on a GPU, which takes a wait, only at the steps at which Lightning logs."""
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         report(step=trainer.global_step or None, epoch=trainer.current_epoch + 1)
         if loss is not None and (loss.is_cpu or trainer.global_step % (trainer.log_every_n_steps or OFTEN) == 0):
@@ -40,5 +40,5 @@ class DDPJobCallback(Callback):  # type: ignore[misc]  # mypy ignores the types 
 
 
 def callbacks() -> list[DDPJobCallback]:
-    """The callbacks that Lightning adds to each Trainer: one in a job, and none elsewhere."""
+    """The callbacks that Lightning adds to each Trainer: one callback inside a job, and none elsewhere."""
     return [DDPJobCallback()] if Env.HEARTBEAT in os.environ else []

@@ -13,8 +13,8 @@ from .image import EXTENSIONS, Encoded, Images, Transform
 class ImageFiles(Images):
     """Images in files. Classes are numbered in the order of their directories' names.
 
-    The paths are kept in one array: of a list, each worker would soon have a copy in memory, because using an object
-    changes its reference count.
+    The paths are kept in one array, not in a list: each worker would soon have its own copy of a list in memory,
+    because using an object changes its reference count.
 
     Raises:
         ConfigError: There is no class, or a class has no images.

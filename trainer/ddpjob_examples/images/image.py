@@ -33,7 +33,7 @@ RESIZE = 256 / 224
 """In evaluation, an image is resized so that its shorter side is this many times the side of the center crop."""
 
 MOST_BROKEN = 100
-"""The greatest number of broken images in a row that are skipped: more of them are not a matter of single files."""
+"""The greatest number of broken images in a row that are skipped; a longer row is not caused by single bad files."""
 
 
 class BrokenImageError(ConfigError):
@@ -54,7 +54,7 @@ class Images(Dataset[Sample], ABC):
     """Images with their classes, each decoded when it is indexed.
 
     With `skip_broken`, a broken image is replaced by the next one that can be decoded. The replacement, and the part
-    that is cut out of it, are the same in whatever process.
+    that is cut out of it, are the same in every process.
     """
 
     def __init__(self, count: int, transform: Transform, *, skip_broken: bool = False) -> None:
@@ -96,7 +96,7 @@ def decoded(content: bytes, name: str, transform: Transform) -> Tensor:
     """The image that a file holds, transformed.
 
     Raises:
-        BrokenImageError: The content is not an image, or is a broken one.
+        BrokenImageError: The content is not an image, or is a broken image.
     """
     try:
         with Image.open(io.BytesIO(content)) as image:
@@ -117,7 +117,7 @@ def to_train(size: int) -> Transform:
         scale = _draft(image, size / box[3], size / box[2])
         top, left, height, width = (round(side / scale) for side in box)
         part = image.convert("RGB").crop((left, top, left + width, top + height))
-        # Pillow's bytes are in the layout channels last, in which torch takes half as long as Pillow's own resize.
+        # Pillow's bytes have the channels-last layout, in which torch resizes in half the time that Pillow takes.
         images = torch.from_numpy(np.array(part)).permute(2, 0, 1).unsqueeze(0)
         cut = functional.interpolate(images, (size, size), mode="bilinear", antialias=True)[0]
         return (cut.flip(-1) if torch.rand(1) < 0.5 else cut).contiguous()  # noqa: PLR2004
@@ -134,7 +134,7 @@ def to_test(size: int) -> Transform:
 
 
 def pixels(image: Image.Image) -> Tensor:
-    """The channels of an RGB image as bytes: a quarter of the size of floats on the way from workers to a GPU."""
+    """The channels of an RGB image as bytes. Floats would be four times as large on the way from workers to a GPU."""
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
@@ -144,9 +144,9 @@ def normalised(images: Tensor) -> Tensor:
 
 
 def _draft(image: Image.Image, *shrinking: float) -> float:
-    """Has a JPEG decoded at 1/2, 1/4 or 1/8 of its size if it will be shrunk further; returns by which factor.
+    """Makes Pillow decode a JPEG at 1/2, 1/4 or 1/8 of its size if it will be shrunk further; returns the factor.
 
-    That saves most of the work of decoding. `shrinking`: the target size divided by the size, for each side.
+    This saves most of the work of decoding. `shrinking` is, for each side, the target size divided by the size.
     """
     before, wanted = image.size, max(shrinking)
     drafted = image.draft("RGB", (math.ceil(before[0] * wanted), math.ceil(before[1] * wanted)))

@@ -1,4 +1,4 @@
-"""An index of the samples in tar files, made once by reading all headers, and then kept beside the files.
+"""An index of the samples in tar files. It is made by reading all headers, and then kept beside the files.
 
 The layout is WebDataset's: files that follow each other and have the same name up to the first dot are one sample.
 One of its files is the image. Another has the class: `.cls`, a number in digits, or `.json`, with `cls` or `label`.
@@ -58,7 +58,7 @@ def read_index(directory: Path, shards: tuple[Path, ...]) -> TarIndex:
 
 
 def image(contents: Mapping[str, bytes]) -> bytes:
-    """The image among the files of a sample, which are given by the extensions of their names.
+    """The image of a sample; `contents` holds the sample's files by the extensions of their names.
 
     Raises:
         ValueError: No file has the extension of an image.
@@ -73,7 +73,7 @@ MOST_CLASSES = 1 << 31
 
 
 def label(contents: Mapping[str, bytes]) -> int:
-    """The class that is in one of the files of a sample, given by the extensions of their names.
+    """The class of a sample, which one of its files holds; `contents` is as in `image`.
 
     Raises:
         ValueError: No file holds a class.
@@ -99,7 +99,7 @@ def _spans(shard: Path) -> Numbers:
     """
     key, rows = "", []
     try:
-        with tarfile.open(shard, "r:") as tar:  # Not compressed: a sample in the middle could not be read by itself.
+        with tarfile.open(shard, "r:") as tar:  # Not compressed: otherwise no sample could be read by itself.
             files = (member for member in tar if member.isfile())
             for key, group in groupby(files, key=lambda member: split(member.name)[0]):  # noqa: B007  (for the error)
                 sample = list(group)
@@ -126,7 +126,7 @@ def split(name: str) -> tuple[str, str]:
 
 
 def _state(shards: tuple[Path, ...]) -> str:
-    """Names, sizes and modification times of the shards: differs once a shard has changed."""
+    """Names, sizes and modification times of the shards: the text differs if a shard has changed."""
     return json.dumps([(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in shards])
 
 
@@ -139,7 +139,7 @@ def _kept(directory: Path, state: str) -> TarIndex | None:
 
 
 def _keep(directory: Path, index: TarIndex, state: str) -> None:
-    # Not the process id, because processes of two containers can have the same one.
+    # The process id would not be unique, because processes of two containers can have the same one.
     fresh = directory / f"{NAME}.{uuid.uuid4().hex}"
     try:
         with fresh.open("wb") as file:

@@ -1,4 +1,4 @@
-"""What errors of collectives mean: whose fault each is, and the sentence in it that says why. Pure.
+"""What errors of collectives mean: whose fault each error is, and which sentence of it says why. Pure.
 
 The texts are those of PyTorch 1.8 to 2.15 (getNcclErrorDetailStr in torch/csrc/distributed/c10d, with socket.cpp and
 TCPStore.cpp beside it), of NCCL's ncclGetErrorString and ncclGetLastError, and of gloo.
@@ -14,7 +14,8 @@ class Fault(Enum):
 
     PROGRAM = "program"
     DEVICE = "device"
-    """CUDA reports an error to NCCL. Its text says whether the GPU is broken, or the program may be at fault."""
+    """CUDA has reported an error to NCCL. The error's text says whether the GPU is broken, or it may be the program's
+    fault."""
     MACHINE = "machine"
     """The rank's own machine or container lacks something, or NCCL itself has failed."""
     PEER = "peer"
@@ -37,7 +38,7 @@ TEXTS = {
     "ncclInvalidUsage": "invalid usage",
     "ncclRemoteError": "remote process exited or there was a network error",
 }
-"""The text of each of NCCL's results, which is all that some versions of PyTorch print."""
+"""The text of each of NCCL's results. Some versions of PyTorch print only this text."""
 FAULTS = {
     "ncclUnhandledCudaError": Fault.DEVICE,
     "ncclSystemError": Fault.PEER,
@@ -46,11 +47,11 @@ FAULTS = {
     "ncclInvalidUsage": Fault.PROGRAM,
     "ncclRemoteError": Fault.PEER,
 }
-"""Whose fault each of them is."""
+"""Whose fault each of NCCL's results is."""
 
 UNCLEAR = frozenset({"ncclSystemError", "ncclInternalError"})
-"""Results whose fault depends on NCCL's explanation. Some versions of NCCL report a lost peer by either of them:
-https://github.com/NVIDIA/nccl/issues/1092."""
+"""Results for which NCCL's explanation decides whose fault they are. Some versions of NCCL report a lost peer with
+one of these results: https://github.com/NVIDIA/nccl/issues/1092."""
 
 OF_THE_MACHINE = re.compile(
     r"shared memory|/dev/shm|No space left on device|Cannot allocate memory|Too many open files"
@@ -65,7 +66,7 @@ EXPLANATION = re.compile(r"Last error:[ \t]*\n?[ \t]*(?P<said>[^\n]*)")
 NO_EXPLANATION = "Unknown NCCL Error"
 
 NO_PEERS_FAULT = re.compile(r"EADDRINUSE|[Aa]ddress already in use|EACCES|[Pp]ermission denied")
-"""In an error of the network: why this process cannot listen on a port."""
+"""The words of a network error that say why this process cannot listen on a port. No peer is at fault then."""
 
 PEER_LOST_PHRASES = (
     "Connection closed by peer",
@@ -89,19 +90,19 @@ PEER_LOST_PHRASES = (
 """Phrases of gloo, NCCL and the store that mean that another process is gone, or did not come in time."""
 
 OF_THE_NETWORK = frozenset({"DistNetworkError", "DistStoreError"})
-"""Types that mean a lost peer by themselves; by name, so that this module does not import torch."""
+"""Types that mean a lost peer whatever the message, given by name, so that this module does not import torch."""
 
 OF_THE_PROGRAM = frozenset({"QueueEmptyError"})
 """A kind of DistStoreError: the program has read an empty queue without waiting."""
 
 TRACE = re.compile(r"\n(?:Exception raised from .* \(most recent call first\)|frame #\d+:|C\+\+ CapturedTraceback:)")
-"""Where the C++ frames begin that PyTorch appends."""
+"""The beginning of the C++ frames that PyTorch appends to a message."""
 
 ADVICE = ". This is typically"
-"""What follows in gloo's message is the same for every lost peer."""
+"""The beginning of the advice in gloo's message. The rest of the message is the same for every lost peer."""
 
 SOURCE = re.compile(r"^\[[^\]]*\.cc:\d+\] ")
-"""gloo puts the place in its source before its message."""
+"""The place in gloo's source, which gloo puts before its message."""
 
 
 def collective_error(error: BaseException) -> CollectiveError | None:
@@ -122,7 +123,7 @@ def collective_error(error: BaseException) -> CollectiveError | None:
 
 
 def nccl_error(text: str) -> CollectiveError | None:
-    """What an error of NCCL means, with NCCL's own explanation if there is one; None if NCCL has reported none."""
+    """What an error of NCCL means, with NCCL's own explanation if there is one; None for other errors."""
     named, told = RESULT.search(text), RESULT_TEXT.search(text)
     if named is not None:
         name, sentence = named["name"], named[0].strip()

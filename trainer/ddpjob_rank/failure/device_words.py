@@ -15,8 +15,8 @@ BROKEN = (
     "GPU has fallen off the bus",
     "GPU requires reset",
 )
-"""Of cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable, cudaErrorHardwareStackError, cudaErrorContained;
-NVML_ERROR_GPU_IS_LOST; the driver's Xid 79 and NVML_ERROR_RESET_REQUIRED."""
+"""The messages of cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable, cudaErrorHardwareStackError and
+cudaErrorContained; of NVML_ERROR_GPU_IS_LOST; and of the driver's Xid 79 and NVML_ERROR_RESET_REQUIRED."""
 
 
 def broken_device(text: str) -> str | None:
@@ -41,11 +41,11 @@ OUT_OF_MEMORY = re.compile(
     r"|.{0,40}?\((?P<old_gpu>GPU \d{1,5}); (?P<old_total>[\d.]{1,20} \w{1,20}) total capacity;"
     r".{0,200}? (?P<old_free>[\d.]{1,20} \w{1,20}) free)"
 )
-"""PyTorch's message when its allocator finds no memory on a GPU: since 2.1, and before."""
+"""PyTorch's message when its allocator finds no memory on a GPU: first its form since 2.1, then the form before."""
 
 
 def out_of_memory(text: str) -> str | None:
-    """How much memory was asked for on a GPU and how much was free, in a short sentence; None if it is not known.
+    """How much memory was asked for on a GPU and how much was free, in a short sentence; None if `text` does not say.
 
     PyTorch's own message has several hundred characters, and most places where it is shown have less room.
     """

@@ -35,7 +35,7 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One failure, of an attempt if that is known. `step`: the finished steps; None if training had not begun."""
+    """One failure. `step` is the number of finished steps, or None if training had not begun."""
 
     rank: int
     exit_code: int
@@ -45,7 +45,7 @@ class Report:
     step: int | None
     attempt: int | None = None
     incident: Mapping[str, Any] | None = None
-    """What ended the attempt, as rank 0's supervisor told all supervisors: which rank failed first, and why."""
+    """Why the attempt ended (which rank failed first, and why), as rank 0's supervisor told all supervisors."""
     node: int | None = None
     """The node's number, given only where ranks follow placement."""
 
@@ -85,8 +85,8 @@ def report_of(error: BaseException, rank: int, step: int | None) -> Report:
 def known_failure(error: BaseException, where: str = "") -> TrainerError | None:
     """The failure that an error means: a full disk, a broken GPU or a lost peer; None if it is none of them.
 
-    The GPU is checked first, because NCCL passes on its error as one of NCCL's. `where` is added to the message about
-    a lost peer.
+    The GPU is checked first, because NCCL passes a GPU's error on as an error of its own. `where` is added to the
+    message about a lost peer.
     """
     if isinstance(error, RuntimeError) and (words := broken_device(str(error))):
         return DeviceFailedError(f"the GPU does not work: {words}")
@@ -99,10 +99,10 @@ def known_failure(error: BaseException, where: str = "") -> TrainerError | None:
 
 
 def last_line(error: BaseException) -> str:
-    """The line of an error's message that says what happened: of most errors, the last one that is not empty.
+    """The line of an error's message that says what happened: for most errors, the last line that is not empty.
 
-    Of an error of NCCL or CUDA it is NCCL's explanation or CUDA's own message: the lines after it are advice and C++
-    frames. When a GPU has no memory left, it is how much was asked for and how much was free.
+    For an error of NCCL or CUDA it is NCCL's explanation or CUDA's own message, because the lines after that are
+    advice and C++ frames. If a GPU has no memory left, it says how much was asked for and how much was free.
     """
     text = without_frames(str(error))
     of_nccl = nccl_error(text) if isinstance(error, RuntimeError) else None

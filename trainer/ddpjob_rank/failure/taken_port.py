@@ -8,13 +8,13 @@ from ddpjob_rank.errors import TrainerError
 from ddpjob_rank.machine.port_holder import holder_of
 
 TAKEN = re.compile(r"port: (?P<port>\d+),[^\n]{0,200}EADDRINUSE|failed to bind to \S+:(?P<bound>\d+) \(errno: 98 ")
-"""In the error of torch's TCPStore: with libuv, and without it or before PyTorch 2.4."""
+"""The words of torch's TCPStore about a taken port: first with libuv, then without libuv or before PyTorch 2.4."""
 
 
 def taken_port(error: BaseException, given: str) -> TrainerError | None:
     """The error in one line, if a port is taken; None for another error. `given` is the MASTER_PORT of the start.
 
-    It is no mistake for certain: whoever has the port may have ended by the next attempt.
+    This is not certainly a mistake: the process that has the port may have ended before the next attempt.
     """
     found = TAKEN.search(str(error)) if isinstance(error, RuntimeError) else None
     if found is None:

@@ -34,7 +34,7 @@ class Trap:
     """Searched for in the error's message and its traceback."""
     advice: str
     for_certain: bool = True
-    """Whether every other try would fail in the same way."""
+    """Whether every further try would fail in the same way."""
 
 
 TRAPS = (
@@ -113,7 +113,7 @@ USAGE_ERROR = 2
 """The exit code of argparse and click for wrong arguments. With another code, a parser may exit for any reason."""
 
 OF_CLICK = frozenset({"click", "rich_click", "typer"})
-"""click, and packages built on it, whose code may exit the program instead."""
+"""click, and packages built on it: their code may exit the program in place of click's."""
 
 PACKAGES = {
     "PIL": "pillow",
@@ -124,13 +124,13 @@ PACKAGES = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-"""Packages whose name differs from their module's. A package with the module's name may be anybody's."""
+"""The packages of some modules that have another name. A package with the module's own name may be from anybody."""
 
 
 def known_mistake(error: BaseException) -> TrainerError | None:
     """The error in one line, with its place and advice, if it is one of TRAPS or a missing module; None otherwise."""
     if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:
-        # A name with a dot is a missing part of a package that is there.
+        # A name with a dot is that of a missing part of an installed package.
         return _not_there(error, error.name)
     text = f"{error}\n{''.join(traceback.format_tb(error.__traceback__))}"
     for trap in TRAPS:
@@ -157,8 +157,8 @@ def wrong_arguments(leaving: SystemExit) -> ConfigError | None:
 def _said_by_click(leaving: SystemExit, frame: FrameType) -> str:
     """The message of click's usage error; empty if there is none.
 
-    Before 8.5, click exits while it handles the error. From 8.5 on it exits afterwards, and the error is found by its
-    bound method, which has printed it and is still a local variable of the frame.
+    Before 8.5, click exits while it handles the error. From 8.5 on it exits afterwards. Then the error is found
+    through its bound method that has printed the message: this method is still a local variable of the frame.
     """
     shown = (value.__self__ for value in frame.f_locals.values() if isinstance(value, MethodType))
     errors: Iterator[Any] = (item for item in (leaving.__context__, *shown) if _is_usage_error(item))
@@ -188,12 +188,12 @@ def _not_there(error: ModuleNotFoundError, name: str) -> ConfigError:
 def _is_there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except Exception:  # noqa: BLE001  A third-party finder may raise anything: then nothing is said about it.
+    except Exception:  # noqa: BLE001  A third-party finder may raise anything; say nothing about the module then.
         return True
 
 
 def _imports_from(file: str, line: int) -> Iterator[tuple[str, int]]:
-    """The modules that a file imports from line `line` on, up to its first other statement, with their lines."""
+    """The modules that a file imports from `line` on, up to the first other statement; each with its line number."""
     try:
         body = ast.parse(Path(file).read_bytes()).body
     except (

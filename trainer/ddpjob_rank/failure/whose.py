@@ -11,7 +11,7 @@ def is_of_a_library(file: str) -> bool:
 
 
 def is_ours(file: str) -> bool:
-    """Whether a file belongs to DDPJob, some of which may be the program itself, such as `ddpjob-train`."""
+    """Whether a file belongs to DDPJob. A part of DDPJob, such as `ddpjob-train`, may be the program itself."""
     return any(part in file for part in OURS)
 
 

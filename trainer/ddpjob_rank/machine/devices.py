@@ -1,4 +1,4 @@
-"""A GPU has two numbers: the machine's, and that among the GPUs visible to a process, which count from 0."""
+"""A GPU has two numbers: one on its machine, and one among the GPUs that a process sees; both count from 0."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,8 +8,8 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 def renumbering(indices: Iterable[int], env: Mapping[str, str]) -> str | None:
     """Says which GPUs of the machine have the numbers `indices` in this process; None if the numbers are the same.
 
-    The machine's numbers are CUDA's. They are those of nvidia-smi only if all GPUs are of one model, or with
-    CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    The machine's numbers are those of CUDA. They agree with those of nvidia-smi only if all GPUs are of one model, or
+    if CUDA_DEVICE_ORDER is PCI_BUS_ID.
     """
     if VISIBLE not in env:
         return None

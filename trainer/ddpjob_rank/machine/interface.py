@@ -1,7 +1,7 @@
 """Chooses gloo's network interface: the one through which the other machines reach this one.
 
-By default gloo uses the address to which this machine's host name resolves. In a pod that is right; on Debian, for
-example, it is 127.0.1.1, which no other machine can reach.
+By default gloo uses the address to which this machine's host name resolves. In a pod this is the right address; on
+Debian, for example, it is 127.0.1.1, which no other machine can reach.
 """
 
 import os
@@ -24,8 +24,8 @@ def local_address(world: World) -> str:
 def choose_interface(own: str, others: Iterable[str]) -> str:
     """Makes gloo use the interface with the address `own`, and returns its name; empty if gloo should choose.
 
-    On the master's machine the route to the master may be the loopback interface. Then the route to the first address
-    of `others` that is on another machine decides, if there is one.
+    On the master's machine the route to the master may use the loopback interface. Then the interface is the one on
+    the route to the first address in `others` that is on another machine, if there is such an address.
     """
     if own and is_loopback(own):
         elsewhere = next((other for other in others if other and not is_loopback(other)), None)

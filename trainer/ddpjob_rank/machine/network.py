@@ -22,7 +22,7 @@ ARPHRD_INFINIBAND = "32"
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """What connects this machine to others besides Ethernet; empty if nothing does."""
+    """What connects this machine to others besides Ethernet; empty if there is nothing else."""
 
     infiniband: tuple[str, ...] = ()
     """Its InfiniBand devices, without those that run over Ethernet (RoCE)."""

@@ -1,4 +1,4 @@
-"""Processes that must not outlive the one that started them."""
+"""Processes that must not outlive the process that started them."""
 
 import ctypes
 import os
@@ -9,7 +9,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with(parent: int) -> None:
-    """Makes the kernel end this process when its parent ends, and ends it if that has already happened."""
+    """Makes the kernel end this process when its parent ends; ends this process now if its parent is already gone."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:

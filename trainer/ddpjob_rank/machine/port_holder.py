@@ -1,4 +1,4 @@
-"""Which process has a port of this machine, by what /proc shows to this user."""
+"""Which process has a port of this machine, as far as /proc shows this to this user."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 PROC = Path("/proc")
 TIME_WAIT = "06"
-"""State of a connection that no process has any more. (include/net/tcp_states.h)"""
+"""State of a connection that no longer belongs to any process. (include/net/tcp_states.h)"""
 
 
 def holder_of(port: int) -> str:
@@ -25,7 +25,7 @@ def holder_of(port: int) -> str:
 
 
 def _sockets(port: int) -> Iterator[tuple[str, int]]:
-    """The sockets at a port: the inode of each in the form of a link in /proc/PID/fd, and its user."""
+    """The sockets at a port: for each, its inode, as a link in /proc/PID/fd shows it, and its user."""
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in (PROC / "net" / table).read_text(encoding="ascii").splitlines()[1:]:

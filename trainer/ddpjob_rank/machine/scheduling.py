@@ -11,7 +11,7 @@ NVIDIA = Path("/dev/nvidiactl")
 
 
 def run_as_batch(backend: str | None, nvidia: Path = NVIDIA) -> None:
-    """Sets SCHED_BATCH for this thread and all that it starts, if the system has it, unless NCCL is used.
+    """Sets SCHED_BATCH for this thread and everything that it starts, if the system has it, unless NCCL is used.
 
     `backend` is the requested backend; None: NCCL if there are NVIDIA GPUs.
 
@@ -19,10 +19,10 @@ def run_as_batch(backend: str | None, nvidia: Path = NVIDIA) -> None:
     message. When it took the core of the sending thread, which held the connection's lock, it tried to take the lock
     again and again until the scheduler's next tick: up to 4 ms without progress.
 
-    A policy other than the default is somebody's choice, and is kept: if all was started with `chrt --idle`, ranks
-    under SCHED_BATCH would leave no time to their own supervisor.
+    A policy other than the default is somebody's choice, and is kept: if everything was started with `chrt --idle`,
+    ranks under SCHED_BATCH would leave no time to their own supervisor.
 
-    NCCL has no such loop, and a thread that gives work to the GPU should run at once.
+    NCCL has no such loop, and a thread that gives work to the GPU should run without delay.
     """
     if backend == NCCL or (backend is None and nvidia.exists()):
         return

@@ -1,4 +1,4 @@
-"""What a file system error means for a job: whether it passes, and if not, what to do first."""
+"""What a file system error means for a job: whether the problem may pass by itself, and if not, what to do first."""
 
 import errno
 import os
@@ -15,8 +15,8 @@ KINDS: dict[int, type[TrainerError]] = {
     # The path is not a directory.
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG), ConfigError),
 }
-"""Errors that do not pass by themselves. All others may: a disk or a file server in trouble (EIO, ESTALE, ETIMEDOUT,
-…), and anything unforeseen."""
+"""Errors that do not pass by themselves. All others may pass: those of a disk or a file server in trouble (EIO,
+ESTALE, ETIMEDOUT, …), and unforeseen ones."""
 
 ADVICE: dict[type[TrainerError], str] = {
     StorageFullError: "free some space, or name another directory",
@@ -26,14 +26,15 @@ ADVICE: dict[type[TrainerError], str] = {
 
 
 def kind_of(number: int | None) -> type[TrainerError]:
-    """The class of error that a file system error with this errno is for a job."""
+    """The class of the error that a job raises for a file system error with this errno."""
     return KINDS.get(number or 0, StorageError)
 
 
 def forbids(path: Path) -> str | None:
-    """Which owner and mode keep this process from reading `path`, as a sentence: this does not pass by itself.
+    """A sentence about the owner and mode that keep this process from reading `path`; this does not pass by itself.
 
-    None: owners and modes permit it. If reading fails anyway, a ticket may have expired, or a server be in trouble.
+    None if owners and modes permit reading. If reading fails anyway, a ticket may have expired, or a server may be in
+    trouble.
     """
     with suppress(OSError):
         for place in (*reversed(path.parents), path):

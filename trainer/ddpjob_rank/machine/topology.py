@@ -20,7 +20,7 @@ class Core:
 
     socket: int
     node: int
-    """The NUMA node, whose memory is near."""
+    """The NUMA node, whose memory is nearest to this core."""
     first: int
     cpus: Cpus
 
@@ -62,7 +62,7 @@ def _text(file: Path) -> str:
 
 
 def divide(cores: Sequence[Core], ranks: int, near: Sequence[int | None] = ()) -> list[Cpus] | None:
-    """Divides whole cores among ranks, if possible within one NUMA node each; None if there are too few cores.
+    """Divides whole cores among ranks, if possible each rank's from one NUMA node; None if there are too few cores.
 
     All ranks on a NUMA node get the same number of cores. `near` is the NUMA node of each rank's GPU: ranks get cores
     there if the node is known for all of them, and each node has at least one core for each of its ranks.
@@ -79,7 +79,7 @@ def divide(cores: Sequence[Core], ranks: int, near: Sequence[int | None] = ()) -
 
 
 def nodes_of_each(cores: Sequence[Core], near: Sequence[int | None]) -> list[Cpus] | None:
-    """All cores of the NUMA node of each rank's GPU; all of `cores` where that node is unknown or has none of them.
+    """For each rank, all cores of its GPU's NUMA node, or all of `cores` if that node is unknown or has none of them.
 
     None if every rank would get all of `cores`.
     """
@@ -92,7 +92,7 @@ def _by_node(cores: Sequence[Core]) -> list[list[Core]]:
 
 
 def _divided(sockets: list[list[list[Core]]], ranks: int) -> list[Cpus]:
-    """Assigns ranks to sockets, then to their NUMA nodes; if ranks are fewer, several sockets or nodes to each."""
+    """Assigns ranks to sockets, then to their NUMA nodes. If there are too few ranks, each gets several of these."""
     wholes = [[core for node in socket for core in node] for socket in sockets]
     if ranks < len(sockets):
         return [_all(group) for group in _grouped(wholes, ranks)]
@@ -116,7 +116,7 @@ def _placed(places: Sequence[Sequence[Core]], ranks: int) -> list[int]:
 
 
 def _grouped(places: Sequence[list[Core]], ranks: int) -> list[list[Core]]:
-    """The cores of neighbouring places for each rank, about equally many places each."""
+    """For each rank, the cores of neighbouring places. All ranks get about the same number of places."""
     edges = [rank * len(places) // max(ranks, 1) for rank in range(ranks + 1)]
     return [[core for place in places[first:last] for core in place] for first, last in pairwise(edges)]
 

@@ -21,17 +21,17 @@ NAME = re.compile(r"step-(\d{8,})(?:-\d+)?")
 FORMAT = 1
 MANIFEST = "manifest.json"
 MANIFEST_BYTES = 1024 * 1024
-"""The largest manifest that is read: more than any command line in it takes."""
+"""The largest manifest that is read: more than a manifest with the longest command line takes."""
 PROGRAM = "ddpjob-train"
 """Marks the manifests of this program, as the value of `program`."""
 HEADS = (f'{{\n "program": "{PROGRAM}"'.encode(), b'{\n "step": ')
 """How manifests of this program begin: with the mark, or in older versions without it."""
 NO_ATTEMPT = -1
 GREATEST = 2**63 - 1
-"""All numbers in a manifest are smaller."""
+"""All numbers in a manifest are smaller than this."""
 
 Writer = tuple[int, str]
-"""The attempt and the run that write a checkpoint. The greater one has taken over from the other."""
+"""The attempt and the run that write a checkpoint. Of two writers, the greater has taken over from the other."""
 
 
 def new_run() -> str:
@@ -56,8 +56,8 @@ class Manifest:
     arguments: tuple[str, ...] = ()
     """The command line of the run that wrote it, from which the model can be built again."""
     run: str = ""
-    """The run that wrote it, as named by `new_run`. Two runs may have the same attempt, if both were given one
-    directory before either had saved. Empty: an older version wrote it."""
+    """The run that wrote it, as named by `new_run`. Two runs may have the same attempt number, if they were given the
+    same directory before either of them had saved. Empty if an older version wrote the checkpoint."""
     ancestors: tuple[str, ...] = ()
     """The uids of other jobs whose checkpoints led to this one."""
     seed: int | None = None
@@ -93,10 +93,10 @@ class Manifest:
 
     @property
     def order(self) -> tuple[Writer, int]:
-        """A sort key: the checkpoint of a later writer is newer, and of one writer that of a later step.
+        """A sort key: a later writer's checkpoints are newer; of one writer's checkpoints, that of a later step is.
 
-        The step alone is not enough: a process of an earlier attempt, on an unreachable machine, may still write
-        after a later attempt has resumed from before that step.
+        The step alone is not enough: a process of an earlier attempt, on an unreachable machine, may still write the
+        checkpoint of a step after a later attempt has resumed from a lower step.
         """
         return self.writer, self.step
 
@@ -152,13 +152,13 @@ def _manifest_of(written: bytes) -> Manifest:
 
 
 def _torn(written: bytes) -> bool:
-    """Whether a manifest of this program was cut off: it begins like one, or has only zeros (a power failure)."""
+    """Whether `written` is a manifest of this program that was cut off, or only zeros, as after a power failure."""
     begins = any(written.startswith(head) or head.startswith(written) for head in HEADS)
     return begins or not written.strip(b"\0")
 
 
 def _ours(fields: object) -> TypeGuard[dict[str, Any]]:
-    """Whether it is a manifest of this program. Those of older versions have no mark."""
+    """Whether `fields` are a manifest of this program. Manifests of older versions have no mark."""
     return (
         isinstance(fields, dict) and fields.get("program", PROGRAM) == PROGRAM and type(fields.get("format")) is int
     )

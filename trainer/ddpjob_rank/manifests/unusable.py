@@ -1,4 +1,4 @@
-"""Why a checkpoint cannot be used: four cases, and in none of them the checkpoint is worthless.
+"""Why a checkpoint cannot be used. There are four cases, and in none of them is the checkpoint worthless.
 
 UnusableError
 +-- ForeignError     not a checkpoint of this program: it is left alone, and influences nothing

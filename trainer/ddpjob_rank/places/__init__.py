@@ -1,1 +1,1 @@
-"""Translates flags and the variables of Slurm and MPI into those of the contract, for processes without them."""
+"""Translates flags, and the variables of Slurm and MPI, into the contract's variables if a process lacks these."""

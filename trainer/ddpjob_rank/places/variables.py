@@ -82,7 +82,7 @@ def rank_and_world_size(place: PlaceConfig, env: Mapping[str, str]) -> tuple[int
     """The rank of this process and the world size: the real ones, or those that the flags assume.
 
     Raises:
-        ConfigError: A variable is no number.
+        ConfigError: A variable is not a number.
     """
     env = {**env, **(mpi.variables(env) or {})}
     if Env.RANK not in env and (task := _task(env)) is not None:
@@ -103,8 +103,8 @@ def _task(env: Mapping[str, str]) -> slurm.SlurmTask | None:
 def _given(place: PlaceConfig, env: Mapping[str, str]) -> dict[str, str]:
     """The flags that were given, as variables.
 
-    A supervisor's rank ignores the flags for the master: it has the supervisor's flags, but each attempt has another
-    master.
+    A rank that a supervisor has started ignores the flags for the master: it gets the supervisor's flags, but the
+    master is a different one in each attempt.
     """
     values = {
         Env.NNODES: place.nodes,
@@ -193,7 +193,8 @@ def _node_variables(nodes: int, procs: int, node: int) -> dict[str, str]:
 def _master(known: Mapping[str, str], found: Mapping[str, str], task: slurm.SlurmTask | None) -> dict[str, str]:
     """The master's variables: as given, else from Slurm, else this machine if all processes run here; else empty."""
     here = found.get(Env.LOCAL_WORLD_SIZE, found.get(Env.NPROC_PER_NODE)) == found[Env.WORLD_SIZE]
-    # Not if processes are started one by one: not every shell has Slurm's variables, and all need the same port.
+    # Processes that are started one by one do not use Slurm's port: they need the same port in every shell, but not
+    # every shell has Slurm's variables.
     of_job = slurm.port(known) if task is not None or (here and Env.RANK not in found) else None
     port = known.get(Env.MASTER_PORT) or str(of_job or DEFAULT_PORT)
     if addr := known.get(Env.MASTER_ADDR):

@@ -29,8 +29,8 @@ class EventFile:
         Args:
             path: The file's path, for messages.
             make: Opens the file; called in the thread.
-            timeout_seconds: How long `add` waits for its event to be written, which usually takes microseconds. After
-                an event that takes longer, it does not wait until all events have been written.
+            timeout_seconds: How long `add` waits for its event to be written, which usually takes microseconds. If an
+                event takes longer, `add` does not wait at all as long as any event is unwritten.
             closing_seconds: How long `close` waits for events that are not written yet.
         """
         self._path, self._make, self._timeout_seconds, self._closing_seconds = (
@@ -45,13 +45,13 @@ class EventFile:
         self._broken = self._warned = False
         self._lost = 0
         self._since = 0.0
-        """Since when there have been unwritten events, by the monotonic clock."""
+        """The time, by the monotonic clock, since which there have been unwritten events."""
         # A daemon: otherwise storage that hangs would keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
 
     def add(self, event: Event) -> None:
-        """Queues an event, and waits a little until it is written."""
+        """Queues an event, and waits a short time for it to be written."""
         if self._broken:
             return
         behind = not self._idle.is_set()
@@ -71,7 +71,7 @@ class EventFile:
         """Waits for queued events, for at most `closing_seconds`, and warns if some are lost."""
         self._events.put(None)
         self._thread.join(self._closing_seconds)
-        # The None at the end of the queue is counted for the event that is being written, which is no longer in it.
+        # In the count, the None at the end of the queue stands for the event being written, which has left the queue.
         if not self._broken and (lost := self._lost + self._events.qsize()):
             warn(f"{counted(lost, 'event')} of the metrics could not be written in time")
 

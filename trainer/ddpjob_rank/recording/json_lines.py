@@ -25,7 +25,7 @@ class JsonLines:
         self.path = directory / name
         self._file = AppendedFile(self.path)
         if self._file.last_byte() not in (b"", b"\n"):
-            self._file.append(b"\n")  # A writer that died within its last line must not spoil the next one.
+            self._file.append(b"\n")  # A line that an earlier writer left unfinished must not spoil the next one.
 
     def write(self, event: Event) -> None:
         """Appends an event as a line."""

@@ -98,6 +98,6 @@ class _Seen:
 
 
 def _loss(bar: Any) -> float | None:
-    """The loss that is shown behind a bar, as by `set_postfix(loss=…)`."""
+    """The loss that is shown after a bar, as by `set_postfix(loss=…)`."""
     found = LOSS.search(str(getattr(bar, "postfix", None) or ""))
     return float(found[1]) if found else None

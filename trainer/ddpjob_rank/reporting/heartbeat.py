@@ -66,7 +66,7 @@ class Record:
     samples: float = math.nan
     """The number of samples per step, of all processes together."""
     step_seconds: float = math.nan
-    """The recent mean time of a step. The next five are the mean times of its parts, as far as they are known."""
+    """The recent mean time of a step. The next five fields are the mean times of its parts, if known."""
     data: float = math.nan
     forward: float = math.nan
     backward: float = math.nan
@@ -82,8 +82,8 @@ _NUMBERS = Record.__slots__[2:]
 _numbers = attrgetter(*_NUMBERS)
 _CHECKSUM = struct.Struct("<I")
 _CONTENT = struct.Struct(f"<QHH{len(_NUMBERS)}d")
-"""The slot's number, the lengths of the activity and the metrics, which follow, and the record's numbers. All of them
-have one type, which holds whole numbers up to 2**53."""
+"""The slot's number, the lengths of the activity and the metrics (which come after this struct), and the record's
+numbers. The record's numbers all have one type, which holds every whole number up to 2**53 exactly."""
 
 TEXT_BYTES = SLOTS[1] - SLOTS[0] - _CHECKSUM.size - _CONTENT.size
 """The room in a slot for the activity and the metrics together."""
@@ -117,7 +117,7 @@ def decode(file: bytes) -> Record | None:
 
 
 def newest_number(file: bytes) -> int:
-    """The number of the newest intact slot; 0 if neither is intact."""
+    """The number of the newest intact slot; 0 if no slot is intact."""
     return max((_number(content) for content in (_content(file, slot) for slot in SLOTS) if content), default=0)
 
 

@@ -51,8 +51,8 @@ def report(
             sets it to `training`; until the first step has finished, `training` is shown as `starting`.
         checkpoint: The number of the step whose checkpoint is now complete.
         resumed: The number of the step whose checkpoint was loaded; 0 if there was no checkpoint. Pass it only if
-            the program reports every checkpoint: if it has reported none, a start from the beginning counts as no
-            loss.
+            the program reports every checkpoint: if it has reported none, a start from the beginning is not counted
+            as a loss.
         metrics: Other numbers, by name.
     """
     teller = _current or _look()
@@ -154,8 +154,8 @@ def counted_steps() -> float | None:
 def see_bar(position: int, left: int | None, epoch: int | None, loss: float | None) -> None:
     """Reports the values of a progress bar that moves along with the counted steps.
 
-    `left` is the number of steps that remain; None: unknown, so the total is removed as well. After a restart, when
-    the number of the present step may be unknown, a bar with a known `left` supplies it: `position`.
+    `left` is the number of steps that remain; None if it is unknown: then the total becomes unknown as well. After a
+    restart, the number of the present step may be unknown; a bar whose `left` is known supplies it, as `position`.
     """
     if not (teller := _current):
         return

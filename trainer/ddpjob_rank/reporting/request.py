@@ -1,7 +1,7 @@
 """Lets a program with its own training loop find out whether the job was told to stop.
 
-A signal may reach one rank a step before the others. If that rank stopped at once, the others would wait for it in
-their next collective. So all ranks agree in each call, which is therefore a collective itself.
+A signal may reach one rank a step before the others. If that rank stopped immediately, the others would wait for it
+in their next collective. Therefore the ranks agree in each call, which makes each call a collective itself.
 """
 
 import os
@@ -22,8 +22,8 @@ def stop_requested() -> bool:
 
     After the first call, which must be in the main thread, a first SIGTERM or SIGINT no longer ends this process; a
     second signal does. All ranks of a process group get the same answer, so that they stop after the same step. So
-    all of them have to call this function equally often, for example after each step. Outside a job the function
-    always returns False, and leaves signals as they are.
+    all of them must call this function the same number of times, for example after each step. Outside a job the
+    function always returns False, and leaves signals as they are.
     """
     global _noticed  # noqa: PLW0603  (a process stops once)
     if not {Env.NAME, Env.HEARTBEAT} & os.environ.keys():

@@ -1,4 +1,4 @@
-"""Counts the steps of a program that does not report them: the steps of the first optimizer that makes one.
+"""Counts the steps of a program that does not report them, by the steps of the first optimizer that makes a step.
 
 A rank installs this before its program runs. PyTorch may already be imported by then, or the program imports it
 later; a program without PyTorch must not have to wait for the import.
@@ -39,7 +39,7 @@ def _register(optimizers: ModuleType) -> None:
 
 
 _has_loaded = False
-"""Whether a model in this process has loaded weights. They may come from any step, even if the optimizer is new."""
+"""Whether a model in this process has loaded weights, which may be from any step even if the optimizer is new."""
 
 
 def _watch_loading(modules: ModuleType) -> None:
@@ -103,8 +103,8 @@ def _made_before(optimizer: Any, *, is_new: bool) -> int | None:
     """The number of steps that an optimizer made before its present step; None: unknown.
 
     Adam and similar optimizers keep the number, and restore it from a checkpoint. It is unknown for optimizers that
-    keep none, such as SGD, and for a new optimizer if weights were loaded. A number that is on a GPU is not read,
-    because that would mean to wait; it is known only for an optimizer that `is_new`.
+    do not keep it, such as SGD, and for a new optimizer if weights were loaded. If the number is kept on a GPU, it is
+    not read, because reading it would mean waiting for the GPU; then it is known only for an optimizer that `is_new`.
     """
     try:
         steps = next(state["step"] for state in optimizer.state.values() if "step" in state)

@@ -19,7 +19,7 @@ ACTIVITY_BYTES = 32
 METRICS_BYTES = TEXT_BYTES - ACTIVITY_BYTES
 
 MEMORY_SECONDS = 1.0
-"""How old the reported memory size may be: to read it costs more than the rest of a report."""
+"""How old the reported memory size may be: reading it costs more than the rest of a report."""
 
 
 class Teller:
@@ -50,7 +50,7 @@ class Teller:
         if record.activity == TRAINING:
             self._pace.step(step - record.step, now)
         else:
-            self._do(TRAINING, now)  # When the step began is unknown, so the pace leaves it out.
+            self._do(TRAINING, now)  # It is unknown when this step began, so the pace does not count it.
         if math.isnan(record.step):
             record.first_step = step
         record.step, record.step_at, record.step_seconds = step, now, self._pace.mean
@@ -107,7 +107,7 @@ def _fitting(metrics: dict[str, float]) -> bytes:
 
 
 def _locked_page(path: str) -> mmap.mmap:
-    # The descriptor stays open: to close any descriptor of the file in this process would release the lock.
+    # The descriptor stays open: closing any descriptor of the file in this process would release the lock.
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         # The lock belongs to the process, not to the open file: a forked child does not share it.

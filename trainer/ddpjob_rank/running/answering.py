@@ -57,7 +57,7 @@ def install() -> None:
         pipe = Path(f"{heartbeat}{ASK}")
         pipe.unlink(missing_ok=True)
         os.mkfifo(pipe, 0o600)
-        # Opened for writing as well: otherwise each read would return at once while no supervisor writes.
+        # Opened for writing as well: otherwise each read would return immediately while no supervisor has it open.
         questions = os.open(pipe, os.O_RDWR)
         answer = Path(f"{heartbeat}{TOLD}")
         threading.Thread(target=_answer, args=(questions, stack, answer), name="answering", daemon=True).start()

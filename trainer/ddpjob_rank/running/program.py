@@ -1,4 +1,4 @@
-"""A training program as on Python's command line, run in this process as if Python had been started for it."""
+"""A training program, given as on Python's command line, and run as if Python had been started for it."""
 
 import builtins
 import runpy

@@ -57,7 +57,7 @@ def become(program: Program) -> NoReturn:
         code = _exit_code_of(program)
     finally:
         reporting.tell_end()
-    # A program that stopped because it was told to must be resumed later, although it exits with 0 as a finished one.
+    # A program that stopped because it was told to must be resumed later, although it exits with 0, as if finished.
     _end(ExitCode.SAVED_AND_STOPPED if code == ExitCode.DONE and request.stop_noticed() else code)
 
 
@@ -94,7 +94,7 @@ def _quietly(handler: Callable[..., Any], number: int, frame: FrameType | None) 
 
 
 def _exit_code_by(leaving: SystemExit) -> int:
-    """The exit code of a program that exits by itself. The reason is reported: a message, or the error it handled."""
+    """The exit code of a program that exits by itself. Reports the reason: a message, or the error being handled."""
     if leaving.code is None or isinstance(leaving.code, int):
         code = (leaving.code or 0) & 0xFF
         reason = traps.wrong_arguments(leaving) or _handled(leaving)
@@ -116,8 +116,8 @@ def _end(code: int) -> NoReturn:
     """Ends the process: waits for threads and runs exit handlers, but skips the rest of the interpreter's shutdown.
 
     If a PyTorch thread requests the GIL while the interpreter shuts down, Python ends the thread by unwinding its C++
-    frames, which do not allow it: a program that has done its work aborts (SIGABRT, "terminate called without an
-    active exception"). multiprocessing ends its forked children in the same way as this function.
+    frames, which do not allow this. A program that has already done its work would then abort (SIGABRT, "terminate
+    called without an active exception"). multiprocessing ends its forked children in the same way as this function.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
     atexit._run_exitfuncs()  # noqa: SLF001

@@ -11,7 +11,7 @@ SUFFIX = ".stderr"
 
 
 def redirect() -> None:
-    """Redirects stderr of this process and its children into the pipe; without a pipe that is read, does nothing."""
+    """Redirects stderr of this process and its children into the pipe, if the pipe exists and something reads it."""
     if not (heartbeat := os.environ.get(Env.HEARTBEAT)):
         return
     with contextlib.suppress(OSError):

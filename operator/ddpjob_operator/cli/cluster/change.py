@@ -1,4 +1,4 @@
-"""`ddpjob suspend`, `resume` and `scale` on a cluster: each changes the spec, and the operator carries that out."""
+"""`ddpjob suspend`, `resume` and `scale` on a cluster: each changes the spec, and the operator acts on the change."""
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.gitops import keeper
@@ -66,7 +66,7 @@ def scale(jobs: Jobs, name: str, nodes: int) -> int:
 
 
 def _tell_keeper(document: Document, field: str) -> None:
-    """Tells that a tool will undo the change of a field, if one keeps the job as its repository has it."""
+    """Warns that the change of a field will be undone, if a GitOps tool keeps the job as it is in a repository."""
     metadata = document["metadata"]
     tool = keeper(metadata.get("labels", {}), metadata.get("annotations", {}))
     if tool:

@@ -13,7 +13,7 @@ READ = {
         {"fieldSelector": "metadata.name=ddpjobs.ddpjob.dev"},
     ),
 }
-"""By component: the path and the query of the objects that the chart labels with its version."""
+"""For each component: the path and the query for its objects, which the chart has labeled with the version."""
 
 
 def version(cluster: Cluster) -> int:

@@ -12,9 +12,11 @@ from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, Refused
 
 POLL_SECONDS = 0.5
 DEADLINE_SECONDS = 600.0
-"""How long to wait for pods to end within their grace periods; beyond this, a Kubernetes node is not responding."""
+"""How long to wait for pods to end, including their grace periods. A pod that takes longer is probably on a
+Kubernetes node that does not respond."""
 HELD_SECONDS = 5.0
-"""How long a finalizer may keep an object before it is named: the controller that has set it needs a moment."""
+"""How long a finalizer may keep an object before this is reported: the controller that has set the finalizer needs a
+moment to remove it."""
 UNSEEN = "; you may not list pods here, so ddpjob does not wait for them to end"
 
 
@@ -34,7 +36,7 @@ def delete(jobs: Jobs, name: str, *, wait: bool) -> int | Rest:
 
 
 def _pods(jobs: Jobs, job: Document) -> list[JobPod] | None:
-    """The job's pods; None if the user may not list pods, which is not needed to delete the job."""
+    """The job's pods; None if the user may not list pods. A user may delete a job without this right."""
     try:
         return jobs.pods(job)
     except RefusedError as error:
@@ -53,7 +55,7 @@ def _wait(jobs: Jobs, job: Document, *, with_pods: bool) -> int:
         held = {one: held.get(one, now) for one in left if one.finalizers}
         for one in (one for one, since in held.items() if now - since >= HELD_SECONDS):
             print(f"{name}: {one.what} is {one.kept}; the controller that set it must remove it", flush=True)
-            held[one] = math.inf  # Once is enough.
+            held[one] = math.inf  # Report it only one time.
         time.sleep(POLL_SECONDS)
     print(f"{name}: deleted", flush=True)
     return 0
@@ -65,7 +67,7 @@ class _Left:
 
     what: str
     finalizers: tuple[str, ...]
-    """The finalizers that keep it, although it has ended."""
+    """The finalizers that keep the object from being removed although it has ended."""
 
     @property
     def kept(self) -> str:
@@ -87,5 +89,5 @@ def _left(jobs: Jobs, job: Document, *, with_pods: bool) -> list[_Left]:
 
 
 def _foreign(finalizers: Iterable[str]) -> tuple[str, ...]:
-    """Those that a controller has set; Kubernetes' own, such as foregroundDeletion, have no domain."""
+    """The finalizers that a controller has set. Kubernetes' own, such as foregroundDeletion, have no domain."""
     return tuple(finalizer for finalizer in finalizers if "/" in finalizer)

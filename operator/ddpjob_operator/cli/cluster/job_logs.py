@@ -58,7 +58,7 @@ def _miss_first(job: DDPJob, pods: list[JobPod]) -> None:
 
 
 def _left(job: DDPJob, pods: list[JobPod], which: Which) -> tuple[int, list[JobPod]]:
-    """The requested attempt, and the pods of it and of the requested node that still exist and have a log.
+    """The requested attempt, and those of its pods that still exist, have a log, and are of the requested node.
 
     Raises:
         BadInputError: there are none.
@@ -84,9 +84,9 @@ def _left(job: DDPJob, pods: list[JobPod], which: Which) -> tuple[int, list[JobP
 
 
 def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which, attempt: int | None = None) -> int:
-    """Prints the log of each pod, that of the node that failed first before the others; 1 if a log cannot be read.
+    """Prints the log of each pod, beginning with the node that failed first; returns 1 if a log cannot be read.
 
-    With `attempt`, only the lines of that attempt: a pod's log goes on through restarts in place.
+    With `attempt`, prints only the lines of that attempt: a pod's log continues through restarts in place.
     """
     code, status = 0, job.status
     for pod in sorted(pods, key=lambda pod: pod.node != failed_first(status, attempt or pod.last_attempt(status))):
@@ -115,7 +115,10 @@ def _read(jobs: Jobs, pod: JobPod, which: Which) -> Iterator[tuple[str, str]]:
 
 
 def _of(attempt: int, jobs: Jobs, job: DDPJob, pod: JobPod, which: Which) -> Iterable[tuple[str, str]]:
-    """The lines of one attempt in a pod's log. Tail and time are applied here: a kubelet knows no attempts."""
+    """The lines of one attempt in a pod's log.
+
+    The limits on lines and time are applied here, because a kubelet does not know which lines belong to the attempt.
+    """
     since, present = "", pod.attempt
     if which.since_seconds is not None:
         first = next(_read(jobs, pod, Which(since_seconds=which.since_seconds)), None)
@@ -131,7 +134,7 @@ def _of(attempt: int, jobs: Jobs, job: DDPJob, pod: JobPod, which: Which) -> Ite
 
 
 def _nothing(job: DDPJob) -> str:
-    """The message for a job that never started a program, so that there is no log."""
+    """The message for a job that has no log because it never started a program."""
     return f"nothing has started{'' if job.status.finished else ' yet'}: {job.status.message or unnoticed(job)}"
 
 

@@ -16,7 +16,7 @@ from ddpjob_operator.text import one_line
 from .life import unnoticed
 
 EVENTS = 10
-"""How many events are shown, the latest ones."""
+"""How many of the latest events are shown."""
 
 
 def status(jobs: Jobs, name: str | None, *, as_json: bool, everywhere: bool) -> int:
@@ -43,12 +43,12 @@ def status(jobs: Jobs, name: str | None, *, as_json: bool, everywhere: bool) -> 
 
 
 def watch(jobs: Jobs, name: str | None, *, everywhere: bool) -> int:
-    """Prints a line for the job `name`, or for each job if it is None, and a new line whenever one has changed.
+    """Prints a line for the job `name`, or for each job if `name` is None, and a new line whenever a job has changed.
 
     Raises:
         BadInputError: there is no such job.
         ClusterError: the cluster failed to do its part.
-        KeyboardInterrupt: the user pressed Ctrl-C; it does not end by itself.
+        KeyboardInterrupt: the user pressed Ctrl-C; without that, `watch` does not end.
     """
     if name is not None:
         jobs.get(name)
@@ -61,7 +61,7 @@ def watch(jobs: Jobs, name: str | None, *, everywhere: bool) -> int:
 
 @contextmanager
 def _allowed(jobs: Jobs, *, everywhere: bool) -> Iterator[None]:
-    """Explains a refusal to list all namespaces: that takes a cluster-wide right, not one in each namespace.
+    """Explains a refusal to list the jobs of all namespaces, which takes a cluster-wide right to list jobs.
 
     Raises:
         ClusterError: the user lacks the right.

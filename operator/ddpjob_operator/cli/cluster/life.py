@@ -11,7 +11,7 @@ from ddpjob_operator.engine import Event, events
 
 WAITING = frozenset({State.PENDING, State.QUEUED, State.STARTING, State.RESTARTING, State.SUSPENDING})
 SETTLED_SECONDS = 3.0
-"""A status message is reported once it has not changed for this long; others change too fast to be read."""
+"""A status message is reported only if it has stayed the same for this long; others change too fast to be read."""
 UNNOTICED = "no operator has seen the job yet; is one installed and running?"
 UNNOTICED_SECONDS = 10.0
 """A job without a status for this long has no operator: an operator notices a job within a second, even during a
@@ -61,7 +61,7 @@ class Life:
         yield from events(before, self.job.status)
 
     def _wait_told(self) -> Iterator[Event]:
-        """A notice of what the job is waiting for, once for each message, after it has waited long enough."""
+        """A notice of what the job is waiting for, if it has waited long enough and the notice is a new one."""
         status, stood = self.job.status, time.monotonic() - self._since
         message = ""
         if not status.message and stood > UNNOTICED_SECONDS:

@@ -24,7 +24,7 @@ from .pod_options import PodOptions, checkpoint_on, with_pod_options
 NAMED = 20
 """How many packed files are listed; the others are only counted."""
 FIRST = 5
-"""How many files that are not packed are listed, of each kind."""
+"""How many of the files that are left out are listed, of each kind."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
     program_here = folder or (read_file(Path(given.target), given.include) if given.target is not None else None)
     source, packages = with_packages(given, program_here)
     gpus = given.gpus_per_node or 0
-    # Only a launcher needs the number here; for other programs procsPerNode stays unset, and the job counts GPUs.
+    # Only a launcher must get the number of processes here. For other programs procsPerNode stays unset, and defaults
+    # to the number of GPUs.
     per_gpu = gpus or None if launcher_of(entrypoint.command) else None
     options = Options(
         image=given.image,
@@ -102,7 +103,7 @@ def _entrypoint(given: argparse.Namespace) -> Entrypoint:
 
 
 def _check_travels(words: Sequence[str], source: Path | None) -> None:
-    """Checks that a script on this machine that a command names is sent with its folder.
+    """If a command names a script on this machine, checks that the script is sent, with its folder.
 
     Raises:
         BadInputError: there is such a script, but no --source.
@@ -113,7 +114,7 @@ def _check_travels(words: Sequence[str], source: Path | None) -> None:
 
 
 def _packed(source: Source, *, whole: bool) -> Iterator[str]:
-    """Lines that list the packed files and those that are not packed; only the first of each, or all if `whole`."""
+    """Lines that list the files that are packed and those that are not: the first of each, or all if `whole`."""
     names = sorted(file.name for file in source.files)
     size = readable(sum(len(file.content) for file in source.files))
     yield f"packed {counted(len(names), 'file')}, {size}: {_named(names, NAMED, whole=whole)}"

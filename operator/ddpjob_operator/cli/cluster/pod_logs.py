@@ -10,7 +10,7 @@ from ddpjob_operator.cli.run_logs import Line, shown_last
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, RefusedError, UnreachableError
 
 FOLLOWED = 64
-"""How many nodes are followed if no node is chosen: each log takes a connection."""
+"""How many nodes are followed if no node is chosen; there is a limit because each log takes a connection."""
 EVERYTHING = Which()
 RETRY_SECONDS = 1.0
 SETTLE_SECONDS = 20.0
@@ -29,7 +29,7 @@ class PodLogs:
         which: Which = EVERYTHING,
     ) -> None:
         self.problem: ClusterError | None = None
-        """The error after which no more lines arrive; None without one."""
+        """The error after which no more lines arrive; None if there was none."""
         self._jobs = jobs
         self._document = document
         self._nodes = nodes
@@ -67,11 +67,11 @@ class PodLogs:
             yield line
 
     def unfinished(self) -> Iterator[Line]:
-        """None: lines are whole when they arrive."""
+        """Yields nothing: lines are whole when they arrive."""
         return iter(())
 
     def settle(self) -> None:
-        """Waits until all logs are read to their ends, up to SETTLE_SECONDS. To be called once the job has ended."""
+        """Waits until all logs are read to their ends, up to SETTLE_SECONDS. To be called after the job has ended."""
         deadline = time.monotonic() + SETTLE_SECONDS
         try:
             self._read_new(self._jobs.pods(self._document))
@@ -99,7 +99,7 @@ class PodLogs:
     def _read(self, pod: JobPod) -> None:
         """Reads a pod's log to its end.
 
-        A read that began after the trainer had ended and was not interrupted contains the last line.
+        The log is complete after an uninterrupted read that began when the trainer had already ended.
         """
         now: JobPod | None = pod
         after, which = "", self._which if pod.uid in self._begun else EVERYTHING
@@ -116,7 +116,7 @@ class PodLogs:
                     return
                 now = self._jobs.pod(pod)
                 time.sleep(0.0 if now is None or now.ended else RETRY_SECONDS)
-            except UnreachableError:  # After some lines, retry at once: a failed gang's pod is deleted soon.
+            except UnreachableError:  # If lines came, retry without a pause: a failed gang's pod is deleted soon.
                 time.sleep(RETRY_SECONDS if after == before else 0.0)
             except RefusedError as error:
                 self.problem = None if error.missing else error

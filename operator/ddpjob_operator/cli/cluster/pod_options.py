@@ -32,7 +32,7 @@ NO_PYTHON = json.dumps(
 """A failure report, printed as the last line of the log. Its cause says that a restart cannot help."""
 
 PACKAGES_DIRECTORY = "/ddpjob/packages"
-"""The directory into which packages are installed; `bin` in it has the Python that sees them."""
+"""The directory into which packages are installed; its subdirectory `bin` has the Python that finds them."""
 PACKAGES_PATH = f"{PACKAGES_DIRECTORY}/site"
 PACKAGES_VOLUME = "packages"
 PATH = "PYTHONPATH"
@@ -56,14 +56,15 @@ class PodOptions:
     cpu: str | None = None
     memory: str | None = None
     volumes: Sequence[str] = ()
-    """Each `CLAIM:/path`."""
+    """Each has the form `CLAIM:/path`."""
     image_volumes: Sequence[str] = ()
-    """Each `IMAGE:/path`."""
+    """Each has the form `IMAGE:/path`."""
     queue: str | None = None
     code: str | None = None
     """Name of the ConfigMap with the code."""
     works_in_code: bool = True
-    """Whether the program is in the code and runs in its directory; otherwise only a requirements file was sent."""
+    """Whether the program is in the code that is sent, and runs in the code's directory. If not, only a requirements
+    file is sent."""
     packages: Sequence[str] = ()
     """The arguments of `pip install`."""
 
@@ -72,7 +73,7 @@ def checkpoint_on(text: str | None) -> Json:
     """`spec.checkpoint` for a `CLAIM:/path`; for None, a directory that is deleted with its pod.
 
     Raises:
-        BadInputError: `text` has another form.
+        BadInputError: `text` does not have the form `CLAIM:/path`.
     """
     if text is None:
         return {"path": "/checkpoints"}

@@ -95,7 +95,7 @@ def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parce
     job_file = parse(sys.stdin.read(), "the input") if str(file) == "-" else read(file)
     cluster = _in_namespace(cluster, job_file, given.namespace)
     metadata = {**job_file.document["metadata"], "namespace": cluster.namespace}
-    if annotations := metadata.get("annotations"):  # The file may be a finished job's, whose mark must not be kept.
+    if annotations := metadata.get("annotations"):  # If the file is a copy of a finished job, drop its mark.
         metadata["annotations"] = {key: text for key, text in annotations.items() if key != FINISHED}
     others = (
         f"{kind} in {file} is not submitted; create it with: kubectl apply -f {file}" for kind in job_file.others
@@ -104,7 +104,7 @@ def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parce
 
 
 def size_of(spec: DDPJobSpec) -> str:
-    """The job's size; only its nodes if it has resources that only the operator may count as GPUs."""
+    """The job's size; only its nodes if it has resources that may be GPUs, which only the operator can tell."""
     counted_there = spec.procs_per_node is None and any("/" in name and not is_gpu(name) for name in spec.resources)
     return counted(spec.nodes, "node") if counted_there else world(spec.nodes, spec.resolved_procs_per_node())
 
@@ -136,10 +136,10 @@ def _printed(parcel: Parcel, output: str) -> str:
 
 
 def _refuse_options(given: argparse.Namespace, file: Path) -> None:
-    """Refuses options for what the YAML file says itself.
+    """Refuses options that set what the YAML file already sets.
 
     Raises:
-        BadInputError: one is given.
+        BadInputError: such an option is given.
     """
     why = f"is for programs; {file} says what to run: edit it instead"
     if given.file_too and given.target is not None:
