@@ -8,6 +8,7 @@ rank has ended, `{"pid": 4711, "status": 9}`, with the status from waitpid. The 
 and the ranks end when the zygote ends.
 """
 
+import contextlib
 import importlib
 import json
 import os
@@ -18,6 +19,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 from ddpjob_rank.exit_codes import ExitCode
@@ -30,6 +32,12 @@ Request = dict[str, Any]
 
 SHARED_BY_THREADS = 1 << 18
 """Elements of a tensor that is large enough for PyTorch to use several threads."""
+
+CUDA = "/dev/nvidia-uvm"
+"""A device that CUDA opens at the first question and keeps open. NVML, which modules may ask, does not open it."""
+
+OURS = frozenset({"torch", "ddpjob_trainer"})
+"""Packages with modules that are imported without --preload."""
 
 TRIAL_SECONDS, LOOK_SECONDS = 10.0, 0.01
 """How long a trial child may compute, which normally takes a moment, and how often to check whether it has ended."""
@@ -54,7 +62,7 @@ def main() -> None:
 
 
 def _import(name: str, connection: socket.socket) -> None:
-    torch, threads = sys.modules.get("torch"), _threads()
+    torch, threads, asked = sys.modules.get("torch"), _threads(), _has_opened(CUDA)
     try:
         importlib.import_module(name)
     except ImportError as error:
@@ -65,11 +73,26 @@ def _import(name: str, connection: socket.socket) -> None:
             f"{name} computes with PyTorch when it is imported, and ranks that are forked after that would hang:"
             " leave it out of --preload, or use --start-method cold",
         )
+    if not asked and name.partition(".")[0] not in OURS and _has_opened(CUDA):
+        _refuse(
+            connection,
+            f"{name} asks CUDA for its devices when it is imported, and ranks that are forked after that cannot use"
+            " CUDA: leave it out of --preload, or use --start-method cold",
+        )
 
 
 def _refuse(connection: socket.socket, why: str) -> NoReturn:
     _tell(connection, {"error": why})
     os._exit(ExitCode.BAD_INPUT)
+
+
+def _has_opened(file: str) -> bool:
+    """Whether this process has the file open; False if the system does not report it."""
+    for link in Path("/proc/self/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            if str(link.readlink()) == file:
+                return True
+    return False
 
 
 def _threads() -> int:
