@@ -20,7 +20,7 @@ SUPERVISE, TRAIN = "ddpjob-supervise", "ddpjob-train"
 
 ATTEMPT_BEGINS = "attempt {} begins"
 """A line that a supervisor prints before it starts the ranks of an attempt after the first one. ` in place: ` and the
-reason may follow. By these lines the attempts whose output is in the same log are told apart."""
+reason may follow. These lines tell apart attempts whose output is in the same log."""
 
 SECRET_KEY = "secret"  # noqa: S105  (a name)
 SECRET_DIRECTORY = "/var/run/secrets/ddpjob.dev"  # noqa: S105  (a path)
@@ -31,7 +31,8 @@ DOMAIN_FILE = "topology-domain"
 """File in that directory with the value of the pod's annotation DOMAIN, by which supervisors order ranks."""
 
 MAX_NODES = 4096
-"""Largest `nodes`. It gives a node's number at most four digits, which bounds the length of a job's name."""
+"""Largest `nodes`. With this limit, a node's number has at most four digits, which bounds the length of a job's
+name."""
 
 MAX_PROCS_PER_NODE = 64
 MAX_CONTAINERS = 8
@@ -202,11 +203,11 @@ PACKED_VARIABLES = frozenset(
         Env.TOPOLOGY_DOMAIN_FILE,
     }
 )
-"""Variables that supervisors read and hardly any other program. A pod has them in SUPERVISOR, except those that its
-template mentions."""
+"""Variables that hardly any program except a supervisor reads. A pod has them packed in SUPERVISOR, except those that
+its template mentions."""
 PACKED_BEHIND_SUPERVISOR = CONTRACT_VARIABLES - {Env.TERMINATION_LOG}
-"""The same if a supervisor is the container's command. It unpacks all of them, but needs TERMINATION_LOG to report
-that it cannot."""
+"""The variables that are packed if a supervisor is the container's command. It can unpack all of them, but needs
+TERMINATION_LOG to report that it cannot unpack them."""
 
 DEFAULT_MASTER_PORT = 29500
 DEFAULT_STATUS_PORT = 29501

@@ -23,8 +23,9 @@ STATUS_IS_WRITTEN = (
     "has(self.status) && has(self.status.message) && (!has(oldSelf.status) || !has(oldSelf.status.message) || "
     "self.status.message != oldSelf.status.message)"
 )
-"""In CEL: the update changes the status, which nearly always comes with a new message. Such an update cannot change
-the spec, so the two specs need not be compared: that would cost more than all other checks of the update."""
+"""In CEL: whether the update changes the status, which nearly always means a new message. Such an update cannot
+change the spec, so the two specs need not be compared. (Comparing them would cost more than all other checks of the
+update.)"""
 
 COLUMNS = (
     ("State", ".status.state", "string", 0),
@@ -52,7 +53,7 @@ KUBERNETES_OWN = ("template", "checkpoint.volume")
 """Fields of the spec that have a type of Kubernetes' own."""
 RESOURCE_KINDS = ("requests", "limits")
 ATOMIC = {"x-kubernetes-map-type": "atomic"}
-"""Server-side apply gives the whole map to one field manager."""
+"""With this, server-side apply gives the whole map to one field manager."""
 
 
 def crd() -> dict[str, Any]:
@@ -158,7 +159,7 @@ def structural(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str,
     result = {key: value for key, value in schema.items() if key not in LEFT_OUT}
     if schema.get("additionalProperties") is True:
         result["x-kubernetes-preserve-unknown-fields"] = True
-    if "anyOf" in schema:  # Only Kubernetes' own types have it, for a number or a string.
+    if "anyOf" in schema:  # Only Kubernetes' own types have anyOf: a number or a string.
         result["x-kubernetes-int-or-string"] = True
     if "properties" in schema:
         result["properties"] = {name: structural(field, definitions) for name, field in schema["properties"].items()}
@@ -179,12 +180,12 @@ def _without(schema: Any, left_out: Callable[[str, Any], bool]) -> Any:
 
 
 def _is_default(keyword: str, value: Any) -> bool:
-    """Whether this is the keyword `default`, not a field of that name: the value of a field is a schema."""
+    """Whether this is the keyword `default`, and not a field with that name, whose value would be a schema."""
     return keyword == "default" and not (isinstance(value, dict) and "type" in value)
 
 
 def _is_description(keyword: str, value: Any) -> bool:
-    """Whether this is the keyword `description`, not a field of that name: the value of a field is a schema."""
+    """Whether this is the keyword `description`, and not a field with that name, whose value would be a schema."""
     return keyword == "description" and isinstance(value, str)
 
 
@@ -210,7 +211,7 @@ def _bound(spec: dict[str, Any]) -> None:
 
 
 def _rules(root: dict[str, Any]) -> None:
-    """Adds the rules that compare fields, each at a place from which CEL sees all the fields it compares."""
+    """Adds the rules that compare fields, each at a place from which CEL sees all fields that the rule compares."""
     for rule in RULES:
         if rule.cel:
             validation = {"rule": rule.cel, "message": rule.said} | _field_path(rule)

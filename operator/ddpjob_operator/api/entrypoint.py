@@ -18,7 +18,7 @@ from .validation import problems
 NO_SIZE = Size()
 
 NAMELESS = "job"
-"""The name of a job whose script has no letter in its name that a DNS label may contain."""
+"""The name of a job if the name of its script has no letter that a DNS label may contain."""
 ROOM_FOR_NUMBER = len("-99999")
 
 EXPANDED = re.compile(r"\$(?=[$(])")
@@ -75,7 +75,7 @@ FLAGS: dict[Path, str] = {
     ("spec", "checkpoint", "path"): "--checkpoint",
     ("spec", "template", "spec", "containers", 0, "env"): "--env",
 }
-"""By the path of a field: the option that sets it."""
+"""For each field, by its path: the option that sets it."""
 
 
 def document_of(entrypoint: Entrypoint, options: Options) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def job_name(text: str) -> str:
 
 
 def literal(words: Sequence[str]) -> tuple[str, ...]:
-    """The words, escaped so that Kubernetes expands nothing in them: the user's shell has already done so."""
+    """The words, escaped so that Kubernetes expands nothing in them: the user's shell has already expanded them."""
     return tuple(EXPANDED.sub("$$", word) for word in words)
 
 
@@ -153,7 +153,7 @@ def _name_of_module(name: str) -> str:
 
 
 def _name_in(words: Sequence[str]) -> str:
-    """A name after the last script or module before the command's arguments or, without one, after the program."""
+    """A name made from that of the script, else of the last module after a `-m`, else of the program."""
     script = next((word for word in words if word.endswith(".py")), None)
     modules = [name for flag, name in pairwise(words) if flag == "-m"]
     if script is not None:

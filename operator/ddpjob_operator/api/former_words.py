@@ -99,7 +99,7 @@ def former_words(document: Any) -> Iterator[Problem]:
 
 
 def _values(value: Any, way: tuple[str, ...], path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """The values to which `way` leads, each with its path: several where it passes through lists, or none."""
+    """The values to which `way` leads, each with its path: several if it passes through lists, or none."""
     if not way:
         yield path, value
         return

@@ -1,4 +1,4 @@
-"""Which tool keeps an object as its repository has it: such a tool undoes what is changed on the cluster alone."""
+"""Which tool keeps an object as it is in its repository: such a tool undoes what is changed on the cluster alone."""
 
 from collections.abc import Mapping
 
@@ -11,9 +11,9 @@ MARKS = {
 """Labels and annotations by which tools find their objects:
 https://argo-cd.readthedocs.io/en/stable/user-guide/resource_tracking/ and
 https://fluxcd.io/flux/components/kustomize/kustomizations/. The label `app.kubernetes.io/instance`, which Argo CD can
-use as well, says nothing: all charts set it."""
+use as well, proves nothing, because all charts set it."""
 
 
 def keeper(*marks: Mapping[str, object]) -> str:
-    """The tool that keeps an object with these labels and annotations; empty if none is known to."""
+    """The tool that keeps an object with these labels and annotations; empty if no such tool is known."""
     return next((tool for key, tool in MARKS.items() for known in marks if key in known), "")

@@ -1,7 +1,7 @@
 """Labels and annotations that all objects of a job get, and those that never leave the place where a user wrote them.
 
-A cluster's policies may demand labels of every object. But tools act by them too: Kueue would hold the same pods back
-twice, Argo CD would prune what is not in its repository, and two Services would be scraped for one job.
+A cluster's policies may demand labels of every object. But tools act on labels, too: Kueue would hold the same pods
+back twice, Argo CD would prune what is not in its repository, and two Services would be scraped for one job.
 """
 
 import re
@@ -14,8 +14,8 @@ CARRIED = frozenset({f"app.kubernetes.io/{name}" for name in ("part-of", "compon
 
 DOMAINS = (".kubernetes.io", ".k8s.io", ".x-k8s.io", ".argoproj.io", f".{GROUP}")
 TOOLS = (".argocd.", ".helm.")
-"""Domains of keys by which Kubernetes, queues and tools of delivery know the object that has them, and that alone:
-these with their subdomains, and all that have such a part."""
+"""Domains of keys by which Kubernetes, queues and delivery tools recognise one particular object. They are DOMAINS
+with their subdomains, and all domains that contain one of TOOLS."""
 
 KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")

@@ -37,9 +37,9 @@ class DDPJob(Model):
 
     @classmethod
     def from_dict(cls, document: dict[str, Any], *, nulls: bool = True) -> "DDPJob":
-        """The job in a document in which `validation.problems` finds nothing wrong; a null is a field not set.
+        """The job in a document in which `validation.problems` finds nothing wrong; a null means an unset field.
 
-        `nulls`: whether the document may have nulls. If not, it need not be searched for them.
+        `nulls`: whether the document may have nulls. If it has none, it need not be searched for them.
         """
         known = without_nulls(document) if nulls else document
         parts = {key: known[key] for key in cls.model_fields if key in known}

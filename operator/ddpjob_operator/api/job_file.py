@@ -21,13 +21,13 @@ OTHER_JOBS = {
     "batch/Job": "the Job's completions are spec.nodes, backoffLimit is spec.restart.maxRestarts, and template is"
     f" spec.template, with its container named {TRAINER_CONTAINER}",
 }
-"""By API group and kind of another job: how to write it as a DDPJob."""
+"""How to write a job of another kind as a DDPJob, by its API group and kind."""
 
 
 LONGEST_TEXT = 4 << 20
-"""Characters in a file; an API server accepts no object as large as this."""
+"""The most characters that a file may have; an API server accepts no object as large as this."""
 MOST_VALUES = 100_000
-"""Values in a document: with aliases of aliases, a few lines can hold far more."""
+"""The most values that a document may have: with aliases of aliases, a few lines can stand for far more."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
-        """Writes a value that occurs twice in full each time, as people do, not as an alias."""
+        """Writes repeated values out in full every time, as a person would, instead of using YAML aliases."""
         return True
 
 

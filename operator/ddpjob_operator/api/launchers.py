@@ -1,8 +1,8 @@
 """Launchers, which start a node's processes: the job's size in their flags, and the flags that we add.
 
 torchrun reads its node's place in the job from variables (PET_NODE_RANK and others), which the contract sets.
-Accelerate reads it only from flags, so each pod is created with them: without them each node would train by itself,
-or make itself the master and wait for the others forever.
+Accelerate reads it only from flags, so each pod is created with such flags. Without these, each node would train by
+itself, or make itself the master and wait for the others forever.
 """
 
 from collections.abc import Iterator, Sequence

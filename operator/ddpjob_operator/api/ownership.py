@@ -61,7 +61,7 @@ def name_of_group(job: JobRef, incarnation: int) -> str:
 
 
 def name_beside(job: JobRef) -> str:
-    """`<job>-<suffix>`: an object that the job has once, such as its Service; a recreated job has another name."""
+    """`<job>-<suffix>`: an object of which a job has one, such as its Service; a recreated job has another name."""
     return f"{job.name}-{suffix(job.uid)}"
 
 
@@ -77,7 +77,7 @@ def pod(job: JobRef, name: str, labels: Mapping[str, str]) -> bool:
 
 
 def beside(job: JobRef, name: str, _: Mapping[str, str]) -> bool:
-    """Whether this is the name of an object that the job has once."""
+    """Whether this is the name of an object of which the job has only one."""
     return name == name_beside(job)
 
 

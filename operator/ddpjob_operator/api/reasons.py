@@ -159,8 +159,8 @@ PASSES: dict[str, bool] = {
     Reason.UNREADABLE: True,  # During an upgrade the new type is there before the new operator.
     Reason.STATUS_REFUSED: False,
 }
-"""By each reason for which a job is blocked: whether the obstacle can pass without a change by a person. Kueue's own
-reasons are not listed: for these, waiting does not help."""
+"""For each reason why a job may be blocked: whether the obstacle can pass without anybody changing anything. Kueue's
+own reasons are not listed, because waiting does not help with them."""
 
 NOTHING_TO_DO = "Nothing."
 READ_THE_LOG = (

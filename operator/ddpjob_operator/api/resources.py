@@ -17,11 +17,12 @@ QUANTITY = re.compile(
 
 
 def without_devices(container: Mapping[str, Any]) -> dict[str, Any]:
-    """The field `resources` for a container that runs before this one, with this one's room but no devices.
+    """The field `resources` for a container that runs before `container`: the same amounts, but no devices.
 
-    Whatever a LimitRange or a quota demands of a container, this one's own amounts have to satisfy it. They add
-    nothing to the pod: its request is the larger of its largest init container's and the sum of its containers'.
-    Without any amounts the field is left out, so that a LimitRange's defaults apply to both.
+    These amounts satisfy whatever a LimitRange or a quota demands of a container, because those of `container` have
+    to satisfy it, too. They add nothing to what the pod requests: that is either the request of its largest init
+    container or the sum of the requests of its containers, whichever is larger. If there are no amounts, the field is
+    left out, so that a LimitRange's defaults apply to both containers.
     """
     named = {
         kind: {resource: amount for resource, amount in amounts.items() if resource in EVERYWHERE}
@@ -33,7 +34,7 @@ def without_devices(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def amount_of(text: str) -> Fraction | None:
-    """A quantity, such as `4`, `500m`, `1e3` or `16Gi`; None if it is none."""
+    """A quantity, such as `4`, `500m`, `1e3` or `16Gi`; None if it is not one."""
     found = QUANTITY.fullmatch(text)
     if found is None:
         return None

@@ -20,7 +20,7 @@ NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 NAME_FORM = (
     f"at most {MAX_NAME_LENGTH} lower-case letters, digits and dashes, the first a letter and the last no dash"
 )
-"""NAME_PATTERN in words, with the longest length."""
+"""NAME_PATTERN in words, with the maximum length."""
 
 
 @cache

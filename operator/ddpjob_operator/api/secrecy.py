@@ -1,6 +1,7 @@
 """What is secret, in one list: names of files, names of variables and options, and what a secret itself looks like.
 
-It decides what may be sent to a cluster and what a report masks. All patterns take time linear in the text.
+This list decides what may be sent to a cluster, and what a report masks. Matching a pattern takes time linear in the
+length of the text.
 """
 
 import re
@@ -49,7 +50,8 @@ NOT_SECRET = (
     *(".env.example", ".env.sample", ".env.template", "*.pub", "*.py", "*.pyi", "*.ipynb"),
     *("*.c", "*.cc", "*.cpp", "*.cu", "*.cuh", "*.h", "*.hpp", "*.go", "*.rs", "*.js", "*.ts", "*.java"),
 )
-"""Names of files, mostly programs, that are not secret although FILES matches. Their text is searched anyway."""
+"""Names of files, mostly programs, that are not secret although FILES matches them. Their text is still searched for
+secrets."""
 
 NAMES = (
     r"token(?!i[sz])|secret|passw|passphrase|credential|private|auth(?!or(?!i))"
@@ -60,7 +62,7 @@ SECRET_NAME = re.compile(NAMES, re.IGNORECASE)
 
 
 SHAPES = (
-    # Matches the body too, so that a report masks all of the key, even one without its END line.
+    # Matches the body too, so that a report masks the whole key, even if its END line is missing.
     (
         "a private key",
         "PRIVATE KEY",
@@ -115,7 +117,7 @@ def names_secrets(path: str, *, is_folder: bool = False) -> bool:
 
 
 BEGIN = r"(?<![\w-])"
-"""The start of a word: a long word is tried once, not again at each of its characters."""
+"""The start of a word, so that a long word is tried only once, and not again at each of its characters."""
 
 _SHAPES = tuple((kind, hint, re.compile(BEGIN + pattern)) for kind, hint, pattern in SHAPES)
 SHAPED = re.compile(BEGIN + "(?:" + "|".join(pattern for _, _, pattern in SHAPES) + ")")
@@ -135,10 +137,12 @@ _WRITTEN = re.compile(
     r"(?P<value>[^\s\"'${}<>()#,]{6,512})[ \t]{0,8}(?:#[^\n]{0,512})?$",
     re.IGNORECASE | re.MULTILINE,
 )
-"""A line that sets a value without quotes, as in YAML, an INI file or a shell. In a program, it would be code."""
+"""A line that sets a value without quotes, as in YAML, an INI file or a shell. In a program, such a line would be
+code."""
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _LONG = 12
-"""Characters in a run of mixed letters and digits: most generated secrets have one this long, no word has."""
+"""Minimum length of a run of mixed letters and digits. Most generated secrets contain a run this long; ordinary words
+do not."""
 
 
 def suspicions(text: str, file: str) -> Iterator[tuple[int, str]]:
@@ -154,7 +158,7 @@ def suspicions(text: str, file: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_made_up(value: str, least: int) -> bool:
-    """Whether a run of at least `least` characters has both letters and digits, as `hunter2` but not `bert-base`."""
+    """Whether a run of at least `least` characters mixes letters and digits, like `hunter2`, unlike `bert-base`."""
     return any(len(run) >= least and not (run.isalpha() or run.isdigit()) for run in _WORD.findall(value))
 
 

@@ -25,7 +25,7 @@ from .restart import Restart
 from .scheduling import Scheduling, Topology
 
 CONTROLLER_NAME = f"{GROUP}/operator"
-"""This operator's name, which a missing `managedBy` stands for."""
+"""This operator's name. A job without `managedBy` belongs to it."""
 MANAGED_BY_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
 JsonObject = dict[str, Any]
@@ -210,7 +210,7 @@ class DDPJobSpec(Model):
 
     @property
     def supervisor(self) -> str | None:
-        """The supervisor that the trainer container's command starts; None: another command, or none is set."""
+        """The supervisor that the trainer container's command starts; None if it is another command, or none."""
         command = self.trainer.get("command") or [""]
         name = command[0].rpartition("/")[2]
         return name if name in {SUPERVISE, TRAIN} else None

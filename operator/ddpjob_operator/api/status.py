@@ -32,7 +32,8 @@ MAX_AVOIDED = 8
 MAX_EXCEPTIONS = 64
 MAX_STRAGGLERS = 8
 MAX_INDEXES = len(f"{MAX_NODES - 1},") * 2 * -(-MAX_NODES // 3)
-"""Characters in the longest list of nodes: two of every three in the largest job, because a range is shorter."""
+"""The length of the longest list of nodes: that of two out of every three nodes of the largest job. (Three in a row
+are written as a range, which is shorter.)"""
 
 
 WORD = "^[A-Z][A-Za-z0-9]*$"
@@ -287,7 +288,7 @@ class Incident(_Said):
 
 
 def in_words(node: int, rank: int | None) -> str:
-    """`rank 2`; `rank 5 (node 2)`, if the node has another number; `node 2`, if it is unknown which of its ranks."""
+    """`rank 2`; `rank 5 (node 2)` if the numbers differ; `node 2` if it is unknown which of its ranks."""
     if rank is None:
         return f"node {node}"
     return f"rank {rank}" if rank == node else f"rank {rank} (node {node})"
@@ -577,7 +578,7 @@ class DDPJobStatus(_Said):
 
 
 def _lean(written: Any) -> Any:
-    """The value without empty fields, at all depths, also in fields that only a newer version knows."""
+    """The value without empty fields, at all depths, even in fields that only a newer version knows."""
     # A status has some hundred values, most of them plain: a call for each would be slow.
     if isinstance(written, dict):
         return {
@@ -596,7 +597,7 @@ def _kept(before: Any, after: Any) -> Any:
         if after.KEY and getattr(before, after.KEY) != getattr(after, after.KEY):
             return after  # Not the same item, such as the next incident.
         old = vars(before)
-        # Nearly all fields are the same objects; they are skipped, because this runs for each new status.
+        # Fields whose value is the same object are skipped, as nearly all are, because this runs for each new status.
         fields = ((name, old[name], now) for name, now in vars(after).items() if old[name] is not now)
         changes = {name: kept for name, was, now in fields if (kept := _kept(was, now)) is not now}
         unknown, newer = before.model_extra or {}, after.model_extra or {}

@@ -24,7 +24,8 @@ from .schema import job_schema
 
 COMMANDS = frozenset({"command", "args"})
 SWITCHES = {"false": "Disabled", "off": "Disabled", "true": "Enabled", "on": "Enabled"}
-"""The value of an enum that a switch means: YAML reads off and no as false, on and yes as true."""
+"""The value of an enum that somebody means who writes a boolean: YAML reads `off` and `no` as false, `on` and `yes`
+as true."""
 FORMS = frozenset({"anyOf", "maxItems", "maxLength", "pattern"})
 SHELL = re.compile(r"[&|;<>`*]|\$[^(]")
 """Characters that mean something only to a shell; Kubernetes itself replaces `$(NAME)`."""
@@ -58,7 +59,7 @@ def _validator() -> Validator:
 
 
 def _matches(_validator: Validator, pattern: str, value: Any, _schema: Any) -> Iterator[ValidationError]:
-    """Matches with `$` as the end of the text, as in JSON Schema; in Python a newline may follow it."""
+    """Matches with `$` as the very end of the text, as in JSON Schema; Python's own `$` allows a newline there."""
     if isinstance(value, str) and not re.search(pattern.replace("$", r"\Z"), value):
         yield ValidationError(f"{value!r} does not match {pattern!r}")
 

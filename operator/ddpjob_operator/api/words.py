@@ -21,7 +21,7 @@ def intervals(numbers: Iterable[int]) -> str:
 
 
 def restarts(number: int, free: int) -> str:
-    """How often a gang started again; `free` are those that its budget did not pay for."""
+    """How often a gang started again; `free` restarts did not count against its budget."""
     return f"{number}, and {free} not counted" if free else str(number)
 
 

@@ -12,13 +12,13 @@ from .serve.fair_server import raise_open_files_limit
 from .serve.log import set_up
 
 YOUNG_OBJECTS = 10_000
-"""The garbage collector examines new objects once there are this many. With Python's default of 700 it ran in the
-middle of a burst of jobs, found nearly everything in use, and examined the same objects again and again."""
+"""The garbage collector examines new objects once there are this many. With Python's default of 700 the collector ran
+in the middle of a burst of jobs, found nearly everything in use, and examined the same objects again and again."""
 TLS_READ_BYTES = 16 << 10
-"""The most that is read from a TLS connection at once: the size of a TLS record. Each open connection has a buffer of
-this size, and a second one in OpenSSL, which grows to a third more than the largest read so far. With asyncio's
-256 KiB the 49 connections of a busy operator held 12 MiB, and OpenSSL's buffers grew for hours. Only lists are
-longer than a record."""
+"""The most that is read from a TLS connection in one go: the size of a TLS record. Each open connection has a buffer
+of this size, and a second one in OpenSSL, which grows to a third more than the largest read so far. With asyncio's
+256 KiB the 49 connections of a busy operator held 12 MiB, and OpenSSL's buffers kept growing for hours. Only lists of
+objects are longer than a record."""
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -62,8 +62,8 @@ class Ref:
     name: str
     uid: str
     version: int
-    """The resource version. Those of one kind of object can be compared: KEP-5504 promises that from Kubernetes 1.35
-    on, and with etcd it was true before."""
+    """The resource version. Versions of objects of one kind can be compared: KEP-5504 promises that from Kubernetes
+    1.35 on, and with etcd it was already so before."""
 
     @property
     def job(self) -> JobRef:
@@ -78,7 +78,7 @@ def ref_of(seen: Object) -> Ref:
 
 
 def owner_of(seen: Object, named: ownership.Named) -> JobRef | None:
-    """The job to which an object belongs, None if none; `named` returns whether the engine gives such names."""
+    """The job to which an object belongs; None if none. `named` tells whether the engine gives such names."""
     metadata = seen.metadata
     controller = next(
         (
@@ -138,7 +138,7 @@ def pod_of(seen: PodObject) -> Pod | None:
 
 
 def pod_group_of(seen: PodGroupObject) -> PodGroup:
-    """A PodGroup of Kubernetes. Once its pods were placed its condition stays true, whatever becomes of them."""
+    """A PodGroup of Kubernetes. Its condition stays true once its pods are placed, whatever becomes of them."""
     conditions = {condition.type: condition for condition in seen.status.conditions}
     placed = conditions.get("PodGroupInitiallyScheduled", NO_CONDITION)
     return PodGroup(
@@ -166,7 +166,7 @@ def queue_of(labels: Mapping[str, str]) -> Queue | None:
 
 
 def kueue_workload_of(seen: KueueWorkloadObject) -> KueueWorkload:
-    """A Workload of Kueue, the job's place in a queue. While Kueue evicts it, its admission still stands in it."""
+    """A Workload of Kueue, the job's place in a queue. While Kueue evicts it, it still has its admission."""
     spec, conditions = seen.spec, {condition.type: condition for condition in seen.status.conditions}
     reserved, admitted = (conditions.get(kind, NO_CONDITION) for kind in ("QuotaReserved", "Admitted"))
     evicted, is_reserved = conditions.get("Evicted", NO_CONDITION), reserved.status == "True"
@@ -224,18 +224,18 @@ def _told_at(metadata: ObjectMeta) -> datetime | None:
     """When the object's deletion was requested; None if that can no longer be determined.
 
     That is its deletionTimestamp minus its grace period. A second request with a shorter grace period does not change
-    this difference, unless the shorter period is over already: then the API server sets 1 s from now, or 0 once the
-    kubelet has ended a pod that a finalizer keeps.
+    this difference, unless the shorter period is over already: then the API server sets a period that ends 1 s from
+    now, or of 0 s once the kubelet has ended a pod that a finalizer keeps.
     """
     return _told_by(metadata) if (metadata.deletion_grace_period_seconds or 0) > 1 else None
 
 
 def _told_by(metadata: ObjectMeta) -> datetime | None:
-    """When the object's deletion was requested, or the latest moment at which it can have been."""
+    """When the object's deletion was requested, or the latest moment at which that can have been."""
     gone_by, grace = _within(metadata.deletion_timestamp), metadata.deletion_grace_period_seconds or 0
     if gone_by is None:
         return None
-    # Anybody who may delete a pod chooses its grace period. With 1e11 s the API server's own addition overflows.
+    # Anybody who may delete a pod can choose any grace period. With 1e11 s the API server's own addition overflows.
     return EARLIEST if grace > (gone_by - EARLIEST).total_seconds() else gone_by - timedelta(seconds=max(0, grace))
 
 
@@ -257,8 +257,8 @@ def _disruption(conditions: Conditions) -> Disruption | None:
 def _sandbox_lost(state: ContainerState, conditions: Conditions) -> bool:
     """Whether the pod's sandbox was lost while the trainer ran; the kubelet then ends the trainer.
 
-    A sandbox is also removed after the trainer's own end. So the kubelet's timestamps, which have whole seconds, must
-    prove that the sandbox was lost first.
+    A sandbox is also removed after the trainer's own end. So it counts as lost only if the kubelet's timestamps,
+    which are in whole seconds, prove that it was lost first.
     """
     sandbox, ran = conditions.get("PodReadyToStartContainers", NO_CONDITION), state.running or state.terminated
     lost_at = sandbox.last_transition_time if sandbox.status == "False" else None
@@ -269,7 +269,7 @@ def _sandbox_lost(state: ContainerState, conditions: Conditions) -> bool:
 
 
 def _exit(status: PodStatus, state: ContainerState, sidecars: Collection[str]) -> Exit | None:
-    """How the trainer ended, None if it has not.
+    """How the trainer ended; None if it has not.
 
     There is no exit code if the pod failed for another reason: an eviction, a lost node, a failed init container.
     """
@@ -282,7 +282,7 @@ def _exit(status: PodStatus, state: ContainerState, sidecars: Collection[str]) -
         return None
     for container in status.init_container_statuses:
         ended = container.state.terminated
-        # A sidecar may be killed at the end of its pod, and is started again if it fails before.
+        # A sidecar may be killed at the end of its pod; if it fails before that, it is started again.
         if ended and ended.exit_code != 0 and container.name not in sidecars:
             return _failed_init(container.name, ended)
     return Exit(code=None, reason=status.reason, message=status.message)

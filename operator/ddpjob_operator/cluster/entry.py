@@ -8,10 +8,11 @@ BAD_INPUT = 2
 
 def main() -> None:
     """Runs the operator; exits with 2 and one line if its libraries are missing."""
-    # None makes Python behave as if the `kubernetes` client were not installed. Where it is, kopf imports it only to
-    # recognize its model objects, which the operator does not use. That import took a quarter of the start.
+    # None makes Python behave as if the `kubernetes` client were not installed. If that is installed, kopf imports it
+    # only to recognize its model objects, which the operator does not use, and the import took a quarter of the
+    # start.
     sys.modules.setdefault("kubernetes", None)  # type: ignore[arg-type]
-    gc.disable()  # Imported modules stay: searching them for garbage took a tenth of the start. `operate` enables it.
+    gc.disable()  # Searching modules for garbage took a tenth of the start. `operate` enables it.
     try:
         from .command import main as operate  # noqa: PLC0415
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
-"""A fair queue: namespaces take turns, and within a namespace its jobs; a job's own items are first in, first out.
+"""A fair queue: namespaces take turns, jobs of a namespace take turns, and a job's own items keep their order.
 
-So no job waits for all items of another namespace or job, such as a namespace with ten thousand jobs, or a job with
-thousands of pods.
+So no job has to wait for all items of another namespace, which may have ten thousand jobs, or of another job, which
+may have thousands of pods.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from .store import Key
 ALONE = 32
 """How many writes of one job may be in flight while no other job is worked on."""
 BESIDE_OTHERS = 5
-"""How many writes of one job may be in flight while other jobs are worked on. The more requests the API server has in
-hand, the longer each takes, and a small job makes several, one after the other. With 8 instead of 5, an API server on
-two cores creates a large job no faster, but a small one takes half as long again."""
+"""How many writes of one job may be in flight while other jobs are worked on. The more requests the API server is
+handling, the longer each takes, and a small job makes several requests, one after the other. With 8 instead of 5, an
+API server on two cores creates a large job no faster, but takes half as long again for a small one."""
 AT_ONCE = 40
-"""How many writes of all jobs may be in flight: more than ALONE, so that another job can begin at once."""
+"""How many writes of all jobs may be in flight: more than ALONE, so that another job can begin immediately."""
 
 T = TypeVar("T")
 
@@ -29,18 +29,18 @@ class FairQueue(Generic[T]):
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, OrderedDict[str, deque[T]]] = OrderedDict()
-        """The items by the job's namespace and name; whose turn is next stands first."""
+        """The items by the job's namespace and name; the namespace and the job whose turn is next come first."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def put(self, job: Key, wanted: T) -> None:
-        """Adds an item of a job. A job that had none goes behind the jobs that wait already."""
+        """Adds an item of a job. A job that had none is put behind the jobs that wait already."""
         namespace, name = job
         self._waiting.setdefault(namespace, OrderedDict()).setdefault(name, deque()).append(wanted)
 
     def pop(self, may: Callable[[Key], bool] = lambda _: True) -> T | None:
-        """Removes and returns the next item of the jobs for which `may` is true; None if they have none."""
+        """Removes and returns the next item of the jobs for which `may` is true; None if these have no items."""
         for namespace, jobs in self._waiting.items():
             for name in jobs:
                 if may((namespace, name)):
@@ -63,7 +63,7 @@ class Turns:
     """Limits the writes that are in flight, and shares them fairly: put each into `async with turns.take(job)`."""
 
     def __init__(self, alone: Callable[[], bool]) -> None:
-        """`alone` returns whether at most one job is worked on now; a job that does not write yet counts too."""
+        """`alone` returns whether at most one job is worked on now. Jobs that do not write yet count, too."""
         self._alone = alone
         self._waiting: FairQueue[tuple[Key, asyncio.Future[None]]] = FairQueue()
         self._under_way: Counter[Key] = Counter()

@@ -1,8 +1,8 @@
 """The watch of jobs, which kopf runs: it connects, lists and watches, and reports every event to the store.
 
-kopf ends when an API server does something unexpected, such as sending half a line, and then cancels every task that
-was started in its event loop after it. So it runs in a thread and an event loop of its own, and is restarted there,
-while the rest of the operator goes on.
+kopf ends when an API server does something unexpected, such as sending half a line, and then cancels every later task
+in its event loop. So kopf runs in a thread and an event loop of its own, and is restarted there, while the rest of
+the operator goes on.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ from .kube.objects import JobObject, read
 from .store import Cache, StoredJob
 
 CHUNK = 20
-"""How many jobs kopf lists per page: it decodes a page as a whole into dictionaries, and one job may have more than a
-megabyte."""
+"""How many jobs kopf lists per page: it decodes a whole page into dictionaries, and one job may have more than a
+megabyte of JSON."""
 IDLE_SECONDS = 0.1
 """How long after its last event kopf keeps a job's task, which holds that event as a dictionary."""
 BACKOFF_SECONDS = (1, 1, 2, 3, *[5] * 20)
-"""If kopf cannot reach the API server, its watch tries again after these waits, then ends. None is longer than 5 s,
-because when the server is back the watch may first have to finish such a wait."""
+"""If kopf cannot reach the API server, its watch tries again after these waits, then ends. No wait is longer than 5
+s, because when the server is back, the watch may have to finish a wait first."""
 LONGEST_PAUSE_SECONDS = 5.0
 """The longest wait before kopf is restarted."""
 
 Choose = Callable[[Callable[[], None]], Coroutine[Any, Any, list[str]]]
-"""Returns the namespaces to watch, none for all. Its argument is a function that ends the watch, to be called when
-the namespaces change; the next watch then begins with a new choice."""
+"""Returns the namespaces to watch; no names mean all namespaces. Its argument is a function that ends the watch, to
+be called when the namespaces change; the next watch then begins with a new choice."""
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +52,8 @@ class _LoopClosedError(Exception):
 async def watch(jobs: Cache[JobObject, StoredJob], choose: Choose) -> None:
     """Watches jobs in all namespaces, or in those that `choose` returns, until it is cancelled.
 
-    kopf never reports a job that was deleted while its watch was broken. The deletion of the job's pods shows it or,
-    for a job without pods, the next list of all jobs.
+    kopf never reports a job that was deleted while its watch was broken. The deletion is noticed when the job's pods
+    are deleted or, for a job without pods, in the next list of all jobs.
 
     Raises:
         UninstalledError: the cluster no longer serves DDPJobs.
@@ -98,7 +98,7 @@ def _watch(registry: kopf.OperatorRegistry, choose: Choose) -> None:
             asyncio.run(_operator(registry, choose))
         except _LoopClosedError:
             return
-        except Exception as error:  # noqa: BLE001  Of any kind: without a watch no new job is seen.
+        except Exception as error:  # noqa: BLE001  Any kind of error: without a watch no new job is seen.
             if getattr(error, "status", None) == HTTPStatus.NOT_FOUND:  # kopf's error classes are private.
                 return
             logger.warning("watching ddpjobs: %s", error)
@@ -148,9 +148,9 @@ def _registry(receive: Callable[[kopf.RawEvent], None]) -> kopf.OperatorRegistry
 
 
 class _NothingToCompare(kopf.DiffBaseStorage):
-    """Saves kopf the several copies of each object that it makes for each event to compute differences for handlers.
+    """Saves kopf from copying each object several times at each event, to compute differences for handlers.
 
-    There are no handlers that need these differences.
+    No handler here needs these differences.
     """
 
     def build(self, **_: Any) -> kopf.BodyEssence:
@@ -164,7 +164,7 @@ class _NothingToCompare(kopf.DiffBaseStorage):
 
 
 class _NothingToKeep(kopf.ProgressStorage):
-    """Saves kopf the search of each object for the progress of handlers: the handler here stores none."""
+    """Saves kopf from searching each object for the progress of handlers: the handler here stores none."""
 
     def fetch(self, **_: Any) -> None:
         return None

@@ -16,7 +16,7 @@ def _name_of(seen: Object) -> str:
 
 
 def _name_unless_deleting(seen: Object) -> str | None:
-    """The name; None if the object is being deleted: a finalizer may keep it for long, but cannot prevent the end."""
+    """The name; None if the object is being deleted: a finalizer may delay its end, but cannot prevent it."""
     return None if seen.metadata.deletion_timestamp else seen.metadata.name
 
 
@@ -32,7 +32,7 @@ READING: Mapping[OwnedKind, _Reading] = {
     VOLCANO_GROUP: _Reading(PodGroupObject, volcano_group_of),
     KUEUE_WORKLOAD: _Reading(KueueWorkloadObject, kueue_workload_of),
 }
-"""The kinds of which more than the name is kept, or the name also while the object is being deleted."""
+"""The kinds of which more than the name is kept, or whose name is kept even while the object is being deleted."""
 
 
 def reading(kind: OwnedKind) -> _Reading:

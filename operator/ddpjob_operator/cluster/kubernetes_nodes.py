@@ -1,4 +1,4 @@
-"""Reads Kubernetes nodes: when a pod disappears, to find out why, and when a pod needs to know its topology domain.
+"""Reads Kubernetes nodes: to find out why a pod has disappeared, or in which topology domain a pod is.
 
 A watch on all nodes would cost more than it is worth.
 """
@@ -14,7 +14,8 @@ from .kube.api_client import NODES, ApiClient, ApiError
 from .kube.objects import NodeObject
 
 AGAIN_SECONDS = 60.0
-"""How long after a refusal no node is read. Then it is tried again, because roles change while the operator runs."""
+"""For how long after a refusal no node is read. Then reading is tried again, because roles may change while the
+operator runs."""
 
 FORBIDDEN = "this operator may not read Kubernetes nodes"
 

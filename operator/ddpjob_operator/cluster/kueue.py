@@ -10,8 +10,8 @@ from ddpjob_operator.engine import Flavor, Manifest, Resize, Tell
 from .kube.api_client import FLAVORS, KUEUE_PRIORITIES, POD_PRIORITIES, ApiClient, ApiError
 
 KEPT_SECONDS = 10.0
-"""How long a flavor that was read is used again: the pods of a gang are created in one go, and flavors rarely change.
-"""
+"""For how long a flavor that was read is reused: the pods of a gang are created in one go, and flavors rarely
+change."""
 
 
 class Flavors:
@@ -25,7 +25,7 @@ class Flavors:
         self._known: dict[str, tuple[float, Flavor]] = {}
 
     async def read(self, names: Collection[str]) -> dict[str, Flavor]:
-        """The flavors of these names; one that cannot be read, or does not exist, has its `problem` set.
+        """The flavors with these names. A flavor that does not exist, or cannot be read, has its `problem` set.
 
         Raises:
             ApiError: the API server does not answer, or cannot now.
@@ -52,7 +52,7 @@ class Flavors:
 
 
 async def with_priority(api: ApiClient, workload: Manifest) -> Manifest:
-    """The Workload with the value of its priority class, which Kueue leaves to the creator of a Workload to look up.
+    """The Workload with the value of its priority class: Kueue expects the creator of a Workload to look that up.
 
     Raises:
         ApiError: the priority class cannot be read, or does not exist.
@@ -70,7 +70,7 @@ async def with_priority(api: ApiClient, workload: Manifest) -> Manifest:
 
 
 def patch_for(there: Mapping[str, Any], change: Resize | Tell, now: datetime) -> tuple[str, list[Manifest]]:
-    """The JSON patch for a change of a Workload, after the end of the path to send it to: `/status` or nothing."""
+    """How to change a Workload: what to append to its path (`/status` or nothing), and the JSON patch to send."""
     if isinstance(change, Tell):
         status = _changed_status(there.get("status", {}), change, there["metadata"].get("generation", 1), now)
         return "/status", [{"op": "add", "path": "/status", "value": status}]

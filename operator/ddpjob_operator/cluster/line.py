@@ -2,7 +2,7 @@
 
 Jobs that ask for the same kind of nodes stand in one line. The first keeps the nodes that it holds, and the others
 give way to it. So a job's decision depends only on how many jobs are ahead of it and when the line last moved, and a
-change of the line requests rounds of few jobs.
+change of the line requests rounds of only a few jobs.
 
 The lines are kept in memory only: after an election they are complete once each job has had a round.
 """
@@ -16,7 +16,7 @@ from .store import Key, Mark
 
 
 class Place(NamedTuple):
-    """A job's place in a line; in a line the smallest place comes first."""
+    """A job's place in a line: of the places in one line, the smallest comes first."""
 
     kind: str
     """The kind of Kubernetes nodes that the job asks for."""
@@ -31,13 +31,13 @@ class WaitingLines:
     """The jobs that lack nodes."""
 
     def __init__(self, mark: Mark) -> None:
-        """`mark` requests a round of a job to which it matters that the first in its line has changed."""
+        """`mark` requests a round of a job: of those that are affected when the first job in their line changes."""
         self._mark = mark
         self._places: dict[Key, tuple[Place, InLine]] = {}
         self._firsts: dict[str, tuple[Key, InLine, datetime]] = {}
         """The first job of each line, by the kind of nodes.
 
-        The time is when the line last moved: when this job became the first, or its `InLine` last changed.
+        The time is when the line last moved: when this job became the first, or when its `InLine` last changed.
         """
 
     def __bool__(self) -> bool:
@@ -65,13 +65,13 @@ class WaitingLines:
         self._update(place.kind, now)
 
     def leave(self, key: Key, now: datetime) -> None:
-        """Takes a job that does not lack nodes, or no longer, out of its line."""
+        """Takes a job that lacks no nodes, or no longer does, out of its line."""
         former, _ = self._places.pop(key, (None, None))
         if former is not None:
             self._update(former.kind, now)
 
     def _update(self, kind: str, now: datetime) -> None:
-        """Finds the first job of a line again, and requests rounds of the jobs that this affects.
+        """Finds out anew which job of a line is the first, and requests rounds of the jobs that this affects.
 
         A job that is no longer the first may have to give way; the new first job, if it gave way, may try again.
         """

@@ -1,10 +1,10 @@
 """Follows which namespaces' jobs this operator runs.
 
 These are all namespaces, or the named ones, or those that a label selector selects. A named namespace is closed while
-it is missing or the operator lacks rights there: it is reported, and checked again and again; the others are not
-affected. With all or selected namespaces the operator watches the whole cluster, for which it needs the rights.
-With a selector it ignores objects in other namespaces: then a changed label costs a list of one namespace, and no
-watch is restarted.
+it is missing or the operator lacks rights there: it is reported, and checked at intervals, and the others are not
+affected. With all or selected namespaces the operator needs rights to the whole cluster, and watches it. With a
+selector it ignores objects in other namespaces. So if a label changes, only one namespace has to be listed, and no
+watch has to be restarted.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class Namespaces:
         return "\n".join(f"namespace {name}: {why}" for name, why in sorted(self._closed.items()))
 
     def check_soon(self) -> None:
-        """Requests a check of all named namespaces soon: one may be closed by now."""
+        """Requests a check of all named namespaces soon: one may have to be closed."""
         self._check_due.set()
 
     def close(self, name: str, why: str) -> None:
@@ -89,7 +89,7 @@ class Namespaces:
         NAMESPACE_WATCHED.labels(name).set(0)
 
     async def begin(self) -> list[str]:
-        """Finds the namespaces. Returns the rights that are missing if the operator cannot run any jobs without them.
+        """Finds the namespaces. Returns missing rights without which the operator cannot run any jobs.
 
         Raises:
             ApiError: the API server does not answer, or cannot now.
@@ -112,16 +112,16 @@ class Namespaces:
         return [] if self._served else lacking
 
     async def choose(self, end: Callable[[], None]) -> list[str]:
-        """The namespaces in which to watch jobs, none for all; waits while all are closed.
+        """The namespaces in which to watch jobs (no names mean all namespaces); waits while all are closed.
 
         `end` is called to end the watch when it should have other namespaces.
         """
         if not self._named:
             return []
-        if self._end_watch is not None:  # The last watch may have ended because a namespace is closed by now.
+        if self._end_watch is not None:  # Perhaps the last watch ended because of a closed namespace.
             with contextlib.suppress(ApiError):
                 await self._check_all(self._named)
-        while not self._served:  # noqa: ASYNC110  An event would not do: the opened namespace may be closed again.
+        while not self._served:  # noqa: ASYNC110  Not by an event: the opened namespace may be closed again.
             await asyncio.sleep(1.0)
         self._watched, self._end_watch = sorted(self._served), end
         return self._watched
@@ -144,7 +144,7 @@ class Namespaces:
             except TimeoutError:
                 names = [*self._closed]
             self._check_due.clear()
-            with contextlib.suppress(ApiError):  # The API server does not answer, so nothing is closed or opened.
+            with contextlib.suppress(ApiError):  # The API server does not answer, so nothing is closed or opened now.
                 await self._check_all(names)
             await asyncio.sleep(CHECK_SECONDS)
 
@@ -209,7 +209,7 @@ class Namespaces:
         except ApiError:
             self._drop(name)
             raise
-        if name not in self._served:  # It was closed meanwhile.
+        if name not in self._served:  # It was closed in the meantime.
             return
         if self._closed.pop(name, ""):
             logger.info("namespace %s can be used again", name)

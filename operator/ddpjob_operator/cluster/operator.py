@@ -44,22 +44,22 @@ from .supervisors import Supervisors
 from .workqueue import WorkQueue
 
 REST_SECONDS_PER_POD = 0.0001
-"""A job rests after each round for this long per pod. A round costs some microseconds per pod: without the rest, a
-large gang whose pods keep changing would use all CPU time."""
+"""After each round a job rests for this long per pod. A round takes some microseconds per pod, so without the rest a
+large gang whose pods keep changing would use up all CPU time."""
 SPREAD_SECONDS = 30.0
-"""The rounds that a resync requests are spread over at most this time, so that a new event need not wait for all of
-them."""
+"""The rounds that a resync requests are spread over this time at most, so that a new event need not wait for all
+these rounds."""
 SPREAD_SHARE = 0.1
-"""They are also spread over at most this share of the time between two resyncs."""
+"""These rounds are also spread over at most this share of the time between two resyncs."""
 CRD_RETRY_SECONDS = 2.0
 STOP_SECONDS = 4.0
 """How long the operator may take to finish its work after it was told to stop."""
 IN_HAND_SECONDS = 2.0
-"""For how long after that the rounds in progress may begin further writes. The next leader creates what a large job
-still lacks."""
+"""For this long after it was told to stop, the rounds in progress may begin further writes. The next leader creates
+what a large job still lacks."""
 EVENTS_SECONDS = 1.0
-"""How long the operator then waits for events that are not yet written: until the Lease is released, no replica can
-lead."""
+"""How long the operator then waits for events that are not yet written: until the Lease is released, no other replica
+can lead."""
 CLOSED = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
 """The API server's answers for a namespace that the operator may not read."""
 
@@ -67,7 +67,7 @@ logger = logging.getLogger(__name__)
 
 
 class StoppedError(Exception):
-    """The operator cannot go on. The program prints the error's text as it is, and exits."""
+    """The operator cannot go on. The program prints this error's text as it is, and exits."""
 
 
 class Operator:
@@ -118,7 +118,7 @@ class Operator:
         """Whether this replica was elected: from then on it reads pods and other objects too, not only jobs."""
         self._listed = asyncio.Event()
         self._all_due = False
-        """Whether an optional API has become usable or unusable, so that the next resync also requests rounds for the
+        """Whether an optional API has become usable or unusable, so that the next resync also requests rounds for
         jobs at rest."""
 
     async def run(self) -> None:
@@ -186,7 +186,7 @@ class Operator:
             async with asyncio.timeout(IN_HAND_SECONDS):
                 await self._queue.close()
         except TimeoutError:
-            self._leaving = True  # The fence now refuses further writes, so each round ends after its pending ones.
+            self._leaving = True  # The fence now refuses writes: each round ends after its pending writes.
             await self._queue.close()
 
     async def _work(self) -> None:
@@ -213,7 +213,7 @@ class Operator:
             await asyncio.wait(tasks.values(), timeout=2)
 
     async def _until_a_part_ends(self, tasks: dict[str, asyncio.Task[Any]]) -> None:
-        """Waits until the first task ends, which none does while all is well.
+        """Waits until any of the tasks ends. While all is well, none does.
 
         Raises:
             StoppedError: a task has ended, and not because the operator was told to stop.
@@ -268,8 +268,8 @@ class Operator:
             # A standby counts as ready: a rollout stops the leader only once its successor is ready, and the
             # successor can lead only after that.
             self._not_ready = ""
-            # These requests are made before the election because afterwards every second counts: a pod that is
-            # evicted together with the leader may be gone a second later, and with it the reason for its end.
+            # These requests are made before the election, because after it every second counts: a pod that is evicted
+            # together with the leader may be gone a second later, and then nothing shows why it ended.
             ahead = asyncio.create_task(self._check_optional_early())
             await self._elector.elected.wait()
             ahead.cancel()
@@ -285,7 +285,7 @@ class Operator:
             await self._resync(min(SPREAD_SECONDS, SPREAD_SHARE * self._options.resync_seconds), anew=True)
 
     async def _resync(self, spread: float, *, anew: bool) -> None:
-        """Lists everything, then requests a round for each job not at rest, at a random time within `spread` seconds.
+        """Lists everything, then requests a round of each job not at rest, at random times in `spread` seconds.
 
         `anew`: whether to check again which optional APIs can be used.
         """
@@ -302,7 +302,7 @@ class Operator:
         for key in jobs if self._all_due else filterfalse(self._reconciler.at_rest, jobs):
             self._queue.mark_in(key, random.uniform(0.0, spread))  # noqa: S311  It only spreads work.
         self._all_due = False
-        # The lists leave more garbage behind than anything else. By itself Python would search its older objects for
+        # The lists leave more garbage behind than anything else. Left alone, Python would search older objects for
         # reference cycles only after a million new ones.
         gc.collect()
 
@@ -327,17 +327,17 @@ class Operator:
         for reflector in self._reflectors[namespace]:
             if reflector.wanted:
                 await reflector.list()
-        self._reconciler.note_listed(known)  # Not jobs that came meanwhile: these lists may lack their pods.
+        self._reconciler.note_listed(known)  # Only the `known`: the lists may lack pods of newer jobs.
 
     async def _enter_namespace(self, namespace: str) -> None:
-        """Lists a namespace whose jobs are run from now on; a standby does not, as it lists everything once elected.
+        """Lists a namespace whose jobs are run from now on; a standby waits until it is elected.
 
         Raises:
             ApiError: the namespace cannot be read now.
         """
         if not self._leading:
             return
-        if namespace in self._reflectors:  # Otherwise optional APIs are checked once for the whole cluster.
+        if namespace in self._reflectors:  # Otherwise optional APIs are checked cluster-wide.
             await self._check_optional(namespace)
         kinds: list[tuple[Resource[Any], Cache[Any, Any]]] = [*self._children, (DDPJOBS, self._store.jobs)]
         for resource, cache in kinds:  # Jobs come last: a job's first round then finds all that belongs to the job.
@@ -373,7 +373,7 @@ class Operator:
         return optional is None or optional.granted(namespace)
 
     async def _check_optional_early(self) -> None:
-        """Checks the optional APIs while this replica stands by; a check that fails is repeated once it leads."""
+        """Checks the optional APIs while this replica stands by; failed checks are repeated when it leads."""
         with contextlib.suppress(ApiError):
             for namespace in self._reflectors:
                 await self._check_optional(namespace)
@@ -381,12 +381,12 @@ class Operator:
     async def _check_optional(self, namespace: str | None) -> None:
         async def check(optional: OptionalApi) -> None:
             if await optional.check(namespace):
-                self._all_due = True  # Set here, so that it is kept even if the check of another API fails.
+                self._all_due = True  # Set here, to be kept even if the next API's check fails.
 
         await asyncio.gather(*map(check, self._optional))
 
     async def _run_reflector(self, reflector: Reflector[Any, Any]) -> None:
-        """Runs a reflector once this replica leads and has listed everything; a standby needs no reflectors."""
+        """Runs a reflector as soon as this replica leads and has listed everything; a standby needs no reflectors."""
         await self._listed.wait()
         await reflector.run()
 

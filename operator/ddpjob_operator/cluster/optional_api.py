@@ -28,15 +28,15 @@ class OptionalApi:
         """By namespace, or None for all together, the obstacle that the last check found; empty if there is none."""
 
     def granted(self, namespace: str | None) -> bool:
-        """Whether the objects can be created in the namespace (None: in all), as far as is known."""
+        """Whether the objects can be created in the namespace (None: in all namespaces), as far as is known."""
         return any(self._obstacles.get(scope) == "" for scope in (namespace, None))
 
     def was_checked(self, namespace: str | None) -> bool:
-        """Whether the namespace (None: all together) was checked."""
+        """Whether the namespace (None: all namespaces together) was checked."""
         return namespace in self._obstacles
 
     async def check(self, namespace: str | None) -> bool:
-        """Checks a namespace or, with None, all together; returns whether the result has changed, and logs a change.
+        """Checks a namespace (None: all together), and logs if the result has changed; returns whether it has.
 
         Raises:
             ApiError: the API server does not answer, or cannot now.

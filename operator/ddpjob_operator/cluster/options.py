@@ -22,7 +22,7 @@ RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9][-A-Za-z
 """The name of an extended resource, or a prefix of such names that ends in a dash."""
 
 A_WEEK = 604_800
-"""In seconds."""
+"""A week in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +32,16 @@ class OperatorOptions:
     namespaces: list[str]
     """The namespaces whose jobs it runs; empty: those that the selector selects, or all if there is none."""
     namespace_selector: str
-    """Selects, by their labels, the namespaces whose jobs it runs, also while labels change; empty: no selector."""
+    """A label selector of the namespaces whose jobs it runs, followed as labels change; empty: no selector."""
     lease: tuple[str, str] | None
-    """Namespace and name of the Lease that elects the leading replica; None: this one leads without an election."""
+    """Namespace and name of the Lease that elects the leading replica; None: this replica leads without an
+    election."""
     identity: str
-    """A name for the Lease that no other process has or has had."""
+    """What this process calls itself in the Lease; no other process has or had the same name."""
     port: int
     probe_port: int
     metrics_auth: bool
-    """Whether the metrics are shown only to those whom the API server permits to read them."""
+    """Whether only users whom the API server permits to read the metrics get them."""
     log_format: Format
     log_level: str
     resync_seconds: int

@@ -56,25 +56,25 @@ from .workqueue import WorkQueue
 from .writer import UNMARKED, Writer, describe, is_ending
 
 MINOR_SECONDS = 3.0
-"""How long a status write that can wait is delayed: usually an important change follows, and one write does for both.
-"""
+"""How long a status write that can wait is delayed: usually an important change follows, and one write is enough for
+both."""
 MINOR_INTERVAL_SECONDS = 10.0
 """The least time between two such writes."""
 
 LONGEST_RETRY_SECONDS = 30.0
-"""A refused action is tried again after 1, 2, 4 s and so on, and at last this often, because nothing reports when it
+"""A refused action is tried again after 1, 2, 4 s and so on, up to this interval, because nothing reports when it
 would succeed."""
 
 LARGE_DECISION = 8
 """A decision with more actions than this is a large one: the large gangs of a namespace are created one after the
-other, and no other job's round waits for it."""
+other, and no round of another job has to wait for such a decision."""
 
 NAMED_ACTIONS = 3
-"""How many of the actions without effect a message names."""
+"""How many actions a message names, if actions had no effect."""
 
 FEW_PODS = 128
 """A decision about up to this many pods takes 15 ms at most. When thousands fail together, each with the end of its
-log, it may take half a second, during which the Lease would not be renewed and no other job served."""
+log, it may take half a second, during which the Lease would not be renewed and no other job would be served."""
 
 UNATTENDED = "Until that changes nothing is done for the job: its pods stay as they are, and nothing restarts them"
 
@@ -93,7 +93,7 @@ class _LateEvents:
 
 @dataclass(slots=True)
 class _Memory:
-    """What the reconciler remembers of a job between two rounds. If it is lost, that costs a request or a second."""
+    """What the reconciler remembers of a job between two rounds. Its loss costs only a request or a second."""
 
     uid: str
     saw_pods: bool
@@ -101,7 +101,7 @@ class _Memory:
     at_rest: bool = False
     """Whether the last round left nothing to do."""
     current: bool = False
-    """Whether this process has read the job by itself or written its status; a job from a list may be outdated."""
+    """Whether this process has read this job singly or written its status: a job from a list may be outdated."""
     minor_due: float | None = None
     """When a delayed status must be written at the latest, by the monotonic clock."""
     minor_written: float = -math.inf
@@ -113,7 +113,7 @@ class _Memory:
     last_actions: object = None
     """The last actions, together with the state of the job before them."""
     status_refused: bool = False
-    """Whether the last write of the status was refused for good, and an event says so."""
+    """Whether the last write of the status was refused for good, which an event has reported."""
     without_effect: bool = False
     """Whether these actions were found to have had no effect, and are not due again yet."""
 
@@ -125,13 +125,13 @@ class _Memory:
         return self.minor_due - now
 
     def note_written(self, *, minor: bool) -> None:
-        """Notes that the status was written; `minor`: that it could have waited."""
+        """Notes that the status was written; `minor`: whether the write could have waited."""
         self.minor_due = None
         if minor:
             self.minor_written = time.monotonic()
 
     def note_refusal(self, refused: Refused, now: datetime, situation: object) -> None:
-        """Notes a refusal and when to try again: later each time, with jitter."""
+        """Notes a refusal and when to try again: after a longer wait each time, with jitter."""
         seconds = min(2.0**self.refusals, LONGEST_RETRY_SECONDS) * random.uniform(1.0, 1.2)  # noqa: S311
         self.refusals += 1
         retry_at = now + timedelta(seconds=seconds)
@@ -142,7 +142,7 @@ class _Memory:
         """Seconds until actions without effect may be repeated; 0: they may be carried out now.
 
         `wanted` identifies the actions together with the state that they are to change: if the same is wanted again,
-        the first time had no effect.
+        the actions had no effect the first time.
         """
         if wanted != self.last_actions:
             self.last_actions, self.without_effect = wanted, False
@@ -154,12 +154,12 @@ class _Memory:
         return (self.refusal.retry_at - now).total_seconds() if self.without_effect and self.refusal else 0.0
 
     def drop_outdated_refusal(self, situation: object) -> None:
-        """Drops a refusal if the state of the job is another one by now: other actions are needed then."""
+        """Drops a refusal if the state of the job has changed since, so that other actions may be needed."""
         if self.refusal is not None and self.refused_in != situation:
             self.forget_refusal()
 
     def note_accepted(self) -> None:
-        """Drops the refusal, because the API server accepted all actions, unless it is that they had no effect."""
+        """Drops the refusal, because the API server accepted all actions; keeps one that says they had no effect."""
         if self.refusal is None or self.refusal.reason != Reason.NO_EFFECT:
             self.forget_refusal()
 
@@ -173,7 +173,7 @@ Granted = Mapping[Feature, Callable[[str], bool]]
 
 
 class Reconciler:
-    """Brings jobs forward, one round at a time. The queue never gives out a job whose round is still in progress."""
+    """Brings jobs forward, one round at a time. The queue never hands out a job whose round is still in progress."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class Reconciler:
         self._settings = settings
         self._granted = granted
         self._thread = ThreadPoolExecutor(1, "apart")
-        """Only one thread: because of Python's GIL each would take as much CPU time as the event loop."""
+        """Only one thread, because under Python's GIL each thread would get as much CPU time as the event loop."""
         self._writer = Writer(api, store, queue.alone, self._thread)
         self._kubernetes_nodes = KubernetesNodes(api)
         self._flavors = Flavors(api)
@@ -240,7 +240,7 @@ class Reconciler:
         if stored is None or stored.deleting:
             self._forget(key)
             return 0
-        # Which controller manages a job never changes, so for another's job nothing has to be read.
+        # Which controller manages a job never changes, so nothing has to be read for a job that another one manages.
         if not stored.ours:
             self._forget(key)
             return 0
@@ -267,7 +267,7 @@ class Reconciler:
     async def _decision(self, key: Key, stored: StoredJob, memory: _Memory) -> tuple[Snapshot, Decision | None]:
         """The snapshot, with the answers to what the engine asked for, and the decision.
 
-        The decision is None if the job changed meanwhile; another round then decides.
+        The decision is None if the job has changed in the meantime; another round then decides.
         """
         snapshot = self._snapshot(key, stored, memory)
         while (decision := await self._decide(snapshot)).needs:
@@ -294,7 +294,7 @@ class Reconciler:
         return Place(kind_of_kubernetes_nodes(job), -priority, created, stored.uid)
 
     async def _decide(self, snapshot: Snapshot) -> Decision:
-        """Lets the engine decide; for many pods in a thread, so that the event loop goes on."""
+        """Lets the engine decide; if there are many pods, in a thread, so that the event loop goes on."""
         if len(snapshot.pods) <= FEW_PODS:
             return decide(snapshot)
         return await asyncio.get_running_loop().run_in_executor(self._thread, decide, snapshot)
@@ -316,8 +316,8 @@ class Reconciler:
             return
         self._queue.mark(key)
         if decision.actions and decision.status is None and not memory.current:
-            # No status is written before these actions, so nothing has checked yet that they follow from the job's
-            # present version.
+            # No status is written before these actions, so it has not been checked yet that they are based on the
+            # job's present version.
             await self._read_again(key, stored)
             return
         seen = stored.seen
@@ -356,7 +356,7 @@ class Reconciler:
             memory.note_accepted()
 
     def _wait_without_effect(self, stored: StoredJob, memory: _Memory, decision: Decision) -> float:
-        """Seconds to wait if the same actions were carried out before without effect; logs when it finds that."""
+        """Seconds to wait, if the same actions were carried out before and had no effect; logs if they had none."""
         if not decision.actions or decision.status is not None or not memory.current:
             return 0.0
         situation = self._situation(stored, self._store.job(stored).status)
@@ -371,14 +371,14 @@ class Reconciler:
         return wait
 
     def _limited_to_turn(self, key: Key, decision: Decision) -> Decision:
-        """The decision; without creations if it creates many pods and it is another job's turn for that."""
+        """The decision; without its creations if it creates many pods while that is another job's turn."""
         many = sum(isinstance(action, CreatePod) for action in decision.actions) > LARGE_DECISION
         if not many or self._queue.is_its_turn(key):
             return decision
         return replace(decision, actions=tuple(ending for ending in decision.actions if is_ending(ending)))
 
     def _situation(self, stored: StoredJob, status: DDPJobStatus) -> object:
-        """The state of a job that decides which actions it needs: any change of it makes former refusals worthless.
+        """The state that decides which actions a job needs: any change of it makes former refusals irrelevant.
 
         It holds whether the job is finished, the incarnations of its pods, and the other objects that belong to it.
         """
@@ -386,7 +386,7 @@ class Reconciler:
         return status.finished, status.bookkeeping.incarnations, *beside
 
     def _owned(self, stored: StoredJob) -> Mapping[OwnedKind, tuple[Any, ...]]:
-        """The objects of a job beside its pods, for each kind that can be created in its namespace."""
+        """The objects of a job other than its pods, by kind, for the kinds that can be created in its namespace."""
         namespace, owned = stored.metadata.namespace, self._store.owned.items()
         creatable = (
             (kind, cache) for kind, cache in owned if not kind.feature or self._granted[kind.feature](namespace)
@@ -394,12 +394,12 @@ class Reconciler:
         return {kind: cache.owned_by(stored.ref) for kind, cache in creatable}
 
     async def _write(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> JobObject | None:
-        """Writes the status and returns the job with it.
+        """Writes the status, and returns the job with the new status.
 
         Returns None if the job has changed since it was read; another round then decides.
 
         Raises:
-            ApiError: the write was refused although the job has not changed: a round at once would be refused again.
+            ApiError: the write was refused although the job has not changed; an immediate retry would fail too.
         """
         try:
             answer = await self._api.replace_status(DDPJOBS, *key, stored.metadata.resource_version, status.to_dict())
@@ -428,8 +428,8 @@ class Reconciler:
     def _snapshot(self, key: Key, stored: StoredJob, memory: _Memory) -> Snapshot:
         pods, asked = self._store.pods.owned_by(stored.ref), self._supervisors.asked(key, stored.uid)
         job = self._store.job(stored)
-        # The supervisor that is asked already counts as answered: otherwise the engine would ask for it, and decide
-        # twice, in each round of a running job.
+        # The question for a supervisor that is already being asked counts as answered: otherwise the engine would ask
+        # it, and so decide twice, in each round of a running job.
         still_there = asked is not None and any((pod.name, pod.address) == (asked.pod, asked.address) for pod in pods)
         return Snapshot(
             **self._api.read_clock()._asdict(),
@@ -438,7 +438,7 @@ class Reconciler:
             refusal=memory.refusal,
             settings=self._settings,
             owned=self._owned(stored),
-            # Usually no job lacks nodes. Then the place is not computed: finding out which kind of nodes the job asks
+            # Usually no job lacks nodes, and then no place is computed: finding out which kind of nodes the job asks
             # for takes longer than most of this function.
             ahead=self._lines.ahead(key, self._place(key, stored, job, pods)) if self._lines else None,
             heard=self._supervisors.heard(key, stored.uid),
@@ -451,9 +451,9 @@ class Reconciler:
         )
 
     async def _with_answers(self, key: Key, stored: StoredJob, snapshot: Snapshot, needs: Needs) -> Snapshot:
-        """The snapshot with the answers to `needs`, as far as they can be found out.
+        """The snapshot with the answers to `needs`, as far as these can be found out.
 
-        If pods are needed, they must have been listed again before.
+        If `needs` asks for pods, the caller must have listed them again before.
         """
         found = replace(snapshot, answered=snapshot.answered | needs)
         if needs.pods:
@@ -523,7 +523,7 @@ class Reconciler:
         try:
             job = stored.without_spec()
         except ValidationError:
-            return  # Its status cannot be read either, and must not be overwritten.
+            return  # An unreadable status must not be overwritten.
         await self._block(key, stored, job, Obstacle(Reason.UNREADABLE, f"{message}. {UNATTENDED}"))
 
     async def _tell_of_refused_status(self, key: Key, stored: StoredJob, memory: _Memory, error: ApiError) -> None:
@@ -542,7 +542,7 @@ class Reconciler:
                 await self._block(key, stored, job, Obstacle(Reason.STATUS_REFUSED, message))
 
     async def _block(self, key: Key, stored: StoredJob, job: DDPJob, obstacle: Obstacle) -> None:
-        """Writes that a job is blocked, and nothing else, unless its status says so already."""
+        """Writes into a job's status only that it is blocked, unless the status says so already."""
         status = blocked_status(Snapshot(self._api.now(), job), obstacle)
         if status != job.status:
             await self._write(key, stored, status)
@@ -557,15 +557,15 @@ def _at_rest(snapshot: Snapshot, decision: Decision) -> bool:
 
 
 def _news(status: DDPJobStatus) -> tuple[object, ...]:
-    """The part of a status by which two writes of the same news are equal, whatever their times."""
+    """The part of a status that is equal in two writes of the same news, even if their times differ."""
     return status.attempt, *((condition.type, condition.status, condition.reason) for condition in status.conditions)
 
 
 def _comparable(seen: Any) -> tuple[str, Any]:
-    """An object's name and content, as far as they show the effect of an action.
+    """An object's name and content, as far as these show the effect of an action.
 
-    A PodGroup counts by its name alone, because its scheduler changes the reason for which it waits. So does Kueue
-    with a Workload's.
+    Of a PodGroup only the name counts, because its scheduler keeps changing the reason why it is waiting. The same is
+    true of Kueue and a Workload.
     """
     if isinstance(seen, str):
         return seen, None

@@ -21,8 +21,8 @@ would fall behind a slow API server."""
 WAITING_EVENTS = 250
 """How many events may wait for each task; further ones are dropped."""
 REMEMBERED_EVENTS = 1000
-"""How many events keep their count here, because an event that repeats usually does so soon. The count of any other
-is read from the API server, which takes up to two more requests."""
+"""For how many events the count is remembered here, because an event that repeats usually does so soon. Other counts
+are read from the API server, which takes up to two more requests."""
 TRIES = 4
 MESSAGE_LENGTH = 1024
 
@@ -90,7 +90,7 @@ class EventRecorder:
                 if error.status != HTTPStatus.CONFLICT:
                     raise
                 there = await self._api.merge(EVENTS, namespace, name, {"lastTimestamp": body["lastTimestamp"]})
-                # The event exists: a former operator created it, or this one did but got no answer.
+                # The event exists: a former operator process created it, or this one did but got no answer.
                 count = 0 if perhaps_done and there.count == 1 else there.count
         if count:
             self._remember(name, count)  # If the request fails, the next try writes the same count.
@@ -112,7 +112,7 @@ class EventRecorder:
 
 
 def _body(job: ObjectMeta, event: Event, time: datetime) -> Manifest:
-    """The event's manifest. Its name is a hash of its content, so that creating a repeated event is a conflict."""
+    """The event's manifest. Its name is a hash of its content, so creating it again is a conflict."""
     message = event.message[:MESSAGE_LENGTH]
     content_hash = hashlib.sha256(f"{job.uid}/{event.reason}/{message}".encode()).hexdigest()[:16]
     seconds = time.strftime("%Y-%m-%dT%H:%M:%SZ")

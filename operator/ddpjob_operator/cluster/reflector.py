@@ -1,8 +1,8 @@
-"""Keeps the objects of one kind up to date in the store: lists them, then watches from that version on, forever.
+"""Keeps the objects of one kind up to date in the store: lists them, then watches them from then on, forever.
 
 A watch that breaks is resumed at the version where it stopped. If that is not possible, everything is listed again,
 so that no change is missed. kopf does the same for jobs, but takes several times the CPU time, and never reports
-what was deleted while its watch was broken.
+deletions that happened while its watch was broken.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ OURS = f"{Label.MANAGED_BY}={MANAGER}"
 """The label selector of objects that a DDPJob operator has created; the API server sends no others."""
 
 LONGEST_PAUSE_SECONDS = 5.0
-"""The longest pause before a watch is resumed, apart from up to half of it added at random. Only the server can ask
-for a longer one."""
+"""The longest pause before a watch is resumed, to which up to half as much again is added at random. Only the server
+can demand a longer pause."""
 
 UNWANTED_SECONDS = 1.0
 """How often a reflector that is not wanted checks whether it is wanted again."""
@@ -98,9 +98,9 @@ class Reflector(Generic[O, T]):
                 at_least = error.retry_after
                 if error.status == HTTPStatus.FORBIDDEN:
                     self._refused()
-                if isinstance(error, StuckError) or not error.passing:  # Usually the version is too old.
+                if isinstance(error, StuckError) or not error.passing:  # Usually the version has become too old.
                     self._version = None
-            # A watch without any change has worked if it lasted.
+            # A watch that reported no change has worked if it lasted.
             lasted = clock() - began > LONGEST_PAUSE_SECONDS
             well = self._version is not None and (lasted or self._version != before)
             failures = 1 if well else failures + 1

@@ -1,7 +1,7 @@
-"""What it means that the API server refuses an object: a word for it, whose container is meant, whether it passes.
+"""What a refusal by the API server means: a word for it, which containers it is about, whether it will pass.
 
 Many refusals differ only in their words: an exceeded quota, a LimitRange and a violation of Pod Security are all
-Forbidden, and a policy chooses its status itself. The words are those of Kubernetes 1.30 to 1.37.
+Forbidden, and a policy may choose any status. The words known here are those of Kubernetes 1.30 to 1.37.
 """
 
 import re
@@ -19,7 +19,7 @@ from .kube.api_client import ApiError
 
 DEAD_WEBHOOK = "failed calling webhook"
 """Part of the API server's message if an admission webhook does not answer. The server reports an internal error, but
-somebody else has to fix it."""
+it is the webhook that somebody has to fix."""
 
 SAID = {
     "denied the request": Reason.POLICY_DENIED,
@@ -31,20 +31,22 @@ SAID = {
     " usage per ": Reason.LIMIT_RANGE_VIOLATION,
     " max limit to request ratio per ": Reason.LIMIT_RANGE_VIOLATION,
 }
-"""Parts of the API server's messages, with the reason that each stands for; the first that is found counts.
+"""Parts of the API server's messages, with the reason that each stands for. The first one that is found counts.
 
-The first two are said of an admission webhook and a ValidatingAdmissionPolicy, whose words may contain the others."""
+The first two are about admission webhooks and ValidatingAdmissionPolicies, whose own words may contain the others.
+"""
 FOR_GOOD = frozenset(
     {
         *(Reason.LIMIT_RANGE_VIOLATION, Reason.RESOURCES_MISSING, Reason.POD_SECURITY_VIOLATION),
         *(Reason.POLICY_DENIED, Reason.INVALID),
     }
 )
-"""Reasons that refuse each such pod for as long as nobody changes the template or what refuses it. All else that is
-forbidden may be so for a moment: "there was an error enforcing limit ranges", a role that is being replaced."""
+"""Reasons for which every such pod is refused until somebody changes the template, or whatever refuses it. Everything
+else may be forbidden only for a moment: "there was an error enforcing limit ranges", a role that is being
+replaced."""
 UNFIT = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 
-# All patterns are bounded, because some of the words are others'.
+# All patterns are bounded, because they are matched against words that others may choose.
 QUOTA = re.compile(r"requested: (\S{1,4096}), used: \S{1,4096}, limited: (\S{1,4096})")
 OF_CONTAINER = re.compile(
     r"m(?:in|ax)imum (?P<resource>\S{1,317}) usage per Container is [^\s,]{1,64}"
@@ -52,11 +54,11 @@ OF_CONTAINER = re.compile(
 )
 """https://github.com/kubernetes/kubernetes/blob/master/plugin/pkg/admission/limitranger/admission.go"""
 CONTAINER_PATH = re.compile(r"spec\.(initContainers|containers)\[(\d{1,3})\]")
-"""The API server names a field by its place in the pod, and the user does not see that pod."""
+"""How the API server names a field: by its place in the pod, which the user never sees."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused(Exception):  # noqa: N818  It is a finding, not a fault.
+class Refused(Exception):  # noqa: N818  It is a finding, not an error.
     """An object of the job cannot be created or changed until something outside the job changes."""
 
     reason: str
@@ -64,21 +66,21 @@ class Refused(Exception):  # noqa: N818  It is a finding, not a fault.
     message: str
     """In the API server's own words, if it was the server that refused."""
     fits: int | None = None
-    """How many of the job's pods there can be at most, even if all else in the namespace ended; None: any number."""
+    """The most pods that the job can have, even if all else in the namespace ended; None: any number."""
 
 
 def is_refused(error: ApiError) -> bool:
-    """Whether somebody else has to fix the error's reason; otherwise the action is simply tried again."""
+    """Whether somebody else has to fix the cause of the error; if not, the action is simply tried again."""
     return error.status != HTTPStatus.CONFLICT and (not error.passing or DEAD_WEBHOOK in error.message)
 
 
 def refusal(error: ApiError) -> Exception:
-    """The error as Refused if somebody else has to fix its reason, otherwise as it is."""
+    """The error as Refused if somebody else has to fix its cause; otherwise the error as it is."""
     return Refused(_reason(error), error.message) if is_refused(error) else error
 
 
 def refusal_of_pod(error: ApiError, pod: Manifest) -> Exception:
-    """The same for a pod: it names the containers that are meant, and says how many such pods there can be."""
+    """Like `refusal`, for a pod: names the containers concerned, and says how many such pods there can be."""
     if not is_refused(error):
         return error
     reason, meant = _reason(error), ", ".join(dict.fromkeys(_meant(error.message, pod["spec"])))
@@ -93,7 +95,7 @@ def _reason(error: ApiError) -> Reason:
 
 
 def _fits(reason: Reason, message: str) -> int | None:
-    """How many such pods there can be while the obstacle stays as it is. The pods of a gang ask for the same."""
+    """How many such pods there can be while the obstacle stays as it is. All pods of a gang ask for the same."""
     if reason in FOR_GOOD:
         return 0
     quota = QUOTA.search(message) if reason is Reason.QUOTA_EXCEEDED else None
@@ -104,7 +106,7 @@ def _fits(reason: Reason, message: str) -> int | None:
 
 
 def _amounts(words: str) -> dict[str, Fraction]:
-    """The amounts in `cpu=1,memory=2Gi` that can be read."""
+    """The amounts in words such as `cpu=1,memory=2Gi`, except those that cannot be read."""
     pairs = (pair.partition("=")[::2] for pair in words.split(","))
     return {name: amount for name, text in pairs if (amount := amount_of(text)) is not None}
 
@@ -125,7 +127,7 @@ def _meant(message: str, spec: Manifest) -> Iterator[str]:
 
 
 def _asked(container: Manifest, resource: str, kind: str) -> Fraction | None:
-    """What a container asks for; its limit is also its request, if it names no other."""
+    """What a container asks for. If it names no request, its limit is also its request."""
     named: dict[str, Any] = container.get("resources", {})
     kinds = ("requests", "limits") if kind == "request" else ("limits",)
     amount = next((named[one][resource] for one in kinds if resource in named.get(one, {})), None)

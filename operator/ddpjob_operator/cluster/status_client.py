@@ -1,6 +1,6 @@
 """Sends one request to the status port of a rank 0's supervisor, and checks the answer.
 
-Any program may listen on that port. So only a small and timely JSON answer counts.
+Any program may listen on that port. So only a JSON answer that is small and in time is accepted.
 """
 
 import errno
@@ -23,7 +23,7 @@ SLACK_SECONDS = 5.0
 
 
 class UnheardError(Exception):
-    """There was no answer, or an unusable one. The text is a sentence about it."""
+    """There was no answer, or an unusable one. The error's text says so in a sentence."""
 
     def __init__(self, result: str, message: str) -> None:
         super().__init__(message)
@@ -37,21 +37,21 @@ class Answer:
 
     document: Mapping[str, Any]
     mark: str
-    """The answer's ETag, which changes with important news only; empty if the supervisor sends none."""
+    """The answer's ETag, which changes only with important news; empty if the supervisor sends none."""
 
 
 def new_session() -> aiohttp.ClientSession:
-    """A session for requests to pods. Each has a new connection, because an address may soon be another pod's."""
+    """A session for requests to pods. Each request gets a new connection: an address may soon be another pod's."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, force_close=True),
-        # Uncompressed: within the limit on its size, an answer could unpack to a thousand times as much.
+        # Uncompressed, because an answer within the size limit could unpack to a thousand times as much.
         headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
         auto_decompress=False,
     )
 
 
 async def ask(session: aiohttp.ClientSession, asked: Asked, mark: str, wait: float) -> Answer:
-    """Asks a supervisor for its status; with the mark of its last answer, it answers on news or after `wait` seconds.
+    """Asks a supervisor for its status; given the mark of its last answer, it waits up to `wait` s for news.
 
     Raises:
         UnheardError: there was no usable answer.
@@ -92,7 +92,7 @@ async def _read(response: aiohttp.ClientResponse, address: str) -> bytes:
     """The body of a response.
 
     Raises:
-        UnheardError: it is longer than any that a supervisor sends.
+        UnheardError: the body is longer than any that a supervisor sends.
     """
     parts: list[bytes] = []
     size = 0

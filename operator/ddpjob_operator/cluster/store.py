@@ -1,8 +1,8 @@
 """The store of all jobs and of the objects that belong to them, as far as they are known: typed and trimmed.
 
 It is filled by watches, by the answers to the operator's own writes, and by lists. The resource version decides which
-of two views of an object is newer, so that a late event undoes nothing. A watch may miss a deletion; a list shows it.
-Each change of an object requests a round of its job.
+of two views of an object is newer, so that a late event undoes nothing. A watch may miss a deletion; the next list
+shows it. Each change of an object requests a round of its job.
 """
 
 import asyncio
@@ -40,15 +40,18 @@ Serves = Callable[[str], bool]
 """Returns whether this operator runs the jobs of a namespace."""
 
 LATE_SECONDS = 300.0
-"""For at least this long the store remembers that an object is gone: no outdated view of it can arrive later."""
+"""The store remembers for at least this long that an object is gone: no outdated view of it arrives later than
+that."""
 
 OBJECTS_PER_TURN = 250
 """How many objects of a list are stored before other tasks get a turn: this takes some milliseconds."""
 PARSED_BYTES = 8 << 20
-"""Parsed jobs are kept up to this much JSON in total. As objects they take several times as much memory."""
+"""Parsed jobs are kept up to this much JSON in total. As Python objects they take several times as much memory as
+their JSON."""
 PARSED_JOBS = 1_000
-"""How many parsed jobs are kept at most. A small job is parsed again in 0.03 ms, but each parsed one has some twenty
-objects that the garbage collector examines: with 10,000 jobs it stopped everything for a sixth of a second."""
+"""How many parsed jobs are kept at most. Parsing a small job again takes 0.03 ms, but each parsed job has some twenty
+objects that the garbage collector has to examine: with 10,000 of them it stopped everything for a sixth of a
+second."""
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +92,7 @@ class StoredJob:
 
     @cached_property
     def ours(self) -> bool:
-        """Whether this operator manages it; cached, because each round asks."""
+        """Whether this operator manages the job; cached, because each round needs to know."""
         return (self.seen.spec.read() or {}).get("managedBy") in {None, CONTROLLER_NAME}
 
     @property
@@ -111,12 +114,13 @@ class StoredJob:
         spec, status = self.seen.spec, self.seen.status
         return DDPJob.from_dict(
             {"metadata": self._identity, "spec": spec.read(), "status": status.read()},
-            # The search for nulls takes longer than all else, because a template may have a hundred thousand leaves.
+            # Searching for nulls takes longer than everything else, because a template may have a hundred thousand
+            # leaves.
             nulls=spec.has_nulls or status.has_nulls,
         )
 
     def without_spec(self) -> DDPJob:
-        """The job with its status, and the smallest spec that there is instead of its own, which cannot be parsed.
+        """The job with its status, but with the smallest possible spec in place of its own, which cannot be parsed.
 
         Raises:
             pydantic.ValidationError: this version of the operator cannot parse the status either.
@@ -132,10 +136,10 @@ class StoredJob:
 
 
 class _ParsedJobs:
-    """A cache of parsed jobs that drops those whose last round is the longest ago.
+    """A cache of parsed jobs that drops first those whose last round was the longest ago.
 
     A job at rest, such as a suspended or finished one, has no rounds: it is dropped first, and only its packed form
-    stays. The cache holds at most PARSED_JOBS, of at most PARSED_BYTES unless there is only one.
+    stays. The cache holds at most PARSED_JOBS jobs of at most PARSED_BYTES in total, or a single larger job.
     """
 
     def __init__(self) -> None:
@@ -143,7 +147,7 @@ class _ParsedJobs:
         self._size = 0
 
     def job(self, stored: StoredJob) -> DDPJob:
-        """The job at this resource version; another version of it is dropped from the cache."""
+        """The job at this resource version; if the cache has another version of the job, that is dropped."""
         key = (stored.metadata.namespace, stored.metadata.name)
         known = self._jobs.get(key)
         if known is not None and known[0] is stored:
@@ -188,7 +192,7 @@ class _Gone:
         self._since = time.monotonic()
 
     def version(self, uid: str) -> float:
-        """Up to which version the object is gone; 0 if nothing is known about its end."""
+        """The version up to which all views of the object are outdated; 0 if it is not known to be gone."""
         return max(self._younger.get(uid, 0), self._elder.get(uid, 0))
 
     def add(self, uid: str, version: float) -> None:
@@ -233,14 +237,14 @@ class Cache(Generic[O, T]):
         return [(key, entry.value) for key, entry in self._entries.items()]
 
     def update(self, seen: O) -> None:
-        """Stores an object, unless a newer version of it is known, or its deletion.
+        """Stores an object, unless a newer version of it, or its deletion, is already known.
 
-        An answer or a list may arrive after a watch has reported the deletion. An object that cannot be processed is
-        set aside: the version that was stored before stays.
+        An answer or a list may show the object although a watch has already reported its deletion. An object that
+        cannot be processed is set aside: the version that was stored before stays.
         """
         try:
             self._take(seen)
-        except Exception:  # Of any kind: one bad object must not end a watch or a round.
+        except Exception:  # Any kind: one bad object must not end a watch or a round.
             UNREADABLE.labels(type(seen).__name__).inc()
             metadata = seen.metadata
             logger.exception(
@@ -257,7 +261,7 @@ class Cache(Generic[O, T]):
             return
         owner = self.owner_of(seen)
         value = None if owner is None else self._trimmed(seen)
-        if owner is None or value is None:  # It belongs to no job, perhaps because its labels or owner were changed.
+        if owner is None or value is None:  # Not a job's, perhaps because its labels or owner were changed.
             self._gone.add(ref.uid, ref.version)
             self._drop(key)
             return
@@ -265,10 +269,10 @@ class Cache(Generic[O, T]):
         self._put(_Entry(ref, owner, value), news=not same)
 
     def forget(self, key: Key, uid: str, version: float = math.inf) -> None:
-        """Forgets an object that is gone, unless another one has taken its name.
+        """Forgets an object that is gone; another object that has taken its name stays.
 
-        `version` is the resource version of the deletion if the object may come back: a watch also reports an object
-        as deleted when its selector no longer selects it.
+        `version` is the resource version of the deletion, given if the object may come back: a watch reports an
+        object as deleted, too, when its selector no longer selects the object.
         """
         self._gone.add(uid, version)
         known = self._entries.get(key)
@@ -287,10 +291,10 @@ class Cache(Generic[O, T]):
     async def update_all(
         self, objects: Iterable[O | Unreadable], version: int, covers: Callable[[_Entry[T]], bool]
     ) -> None:
-        """Stores a whole list of the resource version `version`.
+        """Stores a whole list, whose resource version is `version`.
 
         An object that the list covers but does not contain is gone, unless it is newer than the list: other tasks get
-        a turn meanwhile and may store newer objects.
+        their turns in between, and may store newer objects.
         """
         listed: set[Key] = set()
         for number, seen in enumerate(objects, start=1):
@@ -321,7 +325,7 @@ class Children(Cache[O, T]):
     def __init__(
         self, trimmed: Callable[[O], T | None], named: Named, mark: Mark, serves: Serves = lambda _: True
     ) -> None:
-        """`named` returns whether a name is one that the engine gives to a job's object of this kind."""
+        """`named` tells whether a name is one that the engine gives to a job's object of this kind."""
         super().__init__(trimmed, mark, serves)
         self._named = named
         self._owned: defaultdict[JobRef, dict[Key, _Entry[T]]] = defaultdict(dict)
@@ -366,7 +370,7 @@ class Store:
         self.owned: Mapping[OwnedKind, Children[Any, Any]] = {
             kind: Children(reading(kind).kept, kind.named, mark, serves) for kind in OWNED if kind.named
         }
-        """The objects that belong to jobs beside their pods, by kind."""
+        """The objects other than pods that belong to jobs, by kind."""
         self._parsed = _ParsedJobs()
 
     def job(self, stored: StoredJob) -> DDPJob:

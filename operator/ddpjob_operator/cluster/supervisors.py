@@ -1,8 +1,8 @@
-"""Reads the status of each job's rank 0 from its supervisor: important news at once, progress every ten seconds.
+"""Reads the status of each job's rank 0 from its supervisor: important news immediately, progress every ten seconds.
 
 The requests are long polls: the supervisor answers when it has news, or after a wait. Only a limited number of
-requests may be open at once; with more jobs than that each request waits for a shorter time, so that every job is
-still read as often.
+requests may be open at the same time. With more jobs than that, each request waits for a shorter time, so that every
+job is still read as often.
 """
 
 import asyncio
@@ -20,21 +20,20 @@ from .store import Key
 from .workqueue import WorkQueue
 
 OPEN_QUESTIONS = 256
-"""How many requests to supervisors may be open at once."""
+"""How many requests to supervisors may be open at the same time."""
 READ_SECONDS = 10.0
-"""How often a supervisor without news is read."""
+"""The interval at which a supervisor without news is read."""
 LONGEST_RETRY_SECONDS = 10.0
-"""A supervisor that does not answer is asked again after 1, 2, 4, 8 s, then this often."""
+"""A supervisor that does not answer is asked again after 1, 2, 4, 8 s, and then at this interval."""
 LONGEST_HOPELESS_SECONDS = 60.0
-"""A pod that probably has no supervisor is asked only this often: nothing listens there, or HOPELESS requests failed,
-and it has never reported an attempt."""
+"""A pod that probably has no supervisor is asked only at this interval: it has never reported an attempt, and nothing
+listens there or HOPELESS requests have failed."""
 HOPELESS = 20
-"""After this many failed requests, which take some minutes, a pod that has never reported is taken to have no
-supervisor."""
+"""After this many failed requests (some minutes), a pod that has never reported is assumed to have no supervisor."""
 NEWS_BURST = 20
-"""This many pieces of news are read without a pause,"""
+"""This many pieces of news are read without a pause."""
 NEWS_SECONDS = 2.0
-"""and further ones once in this time, so that no pod can keep the operator busy."""
+"""Further pieces of news are read only at this interval, so that no pod can keep the operator busy."""
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ class _Supervisor:
     mark: str = ""
     failures: int = 0
     refused: bool = False
-    """Whether the last connection was refused, because nothing listened."""
+    """Whether the last connection was refused, because nothing was listening."""
     news_left: float = NEWS_BURST
     news_at: float = field(default_factory=_now)
     task: asyncio.Task[None] | None = None
@@ -66,14 +65,14 @@ class _Supervisor:
             self.task = None
 
     def pause_after_news(self) -> float:
-        """Seconds until the next request: 0 as long as news is rare."""
+        """Seconds until the next request: 0 as long as there is little news."""
         now = _now()
         self.news_left = min(NEWS_BURST, self.news_left + (now - self.news_at) / NEWS_SECONDS) - 1
         self.news_at = now
         return max(0.0, -self.news_left * NEWS_SECONDS)
 
     def pause_after_failure(self) -> float:
-        """Seconds until the next request: more after each failure."""
+        """Seconds until the next request: more after each further failure."""
         never = self.heard is None or not self.heard.attempt
         hopeless = never and (self.refused or self.failures >= HOPELESS)
         longest = LONGEST_HOPELESS_SECONDS if hopeless else LONGEST_RETRY_SECONDS
@@ -82,7 +81,7 @@ class _Supervisor:
 
 
 class Supervisors:
-    """All supervisors that are asked, at most one for each job. News requests a round of the job."""
+    """All supervisors that are asked, at most one for each job. Each piece of news requests a round of the job."""
 
     def __init__(self, queue: WorkQueue, time: Callable[[], datetime]) -> None:
         self._queue = queue
@@ -92,12 +91,12 @@ class Supervisors:
         self._session = new_session()
 
     def heard(self, key: Key, job_uid: str) -> SupervisorReport | None:
-        """The last report about a job, None if there is none."""
+        """The last report about a job; None if there is none."""
         supervisor = self._supervisors.get(key)
         return supervisor.heard if supervisor is not None and supervisor.job_uid == job_uid else None
 
     def asked(self, key: Key, job_uid: str) -> Asked | None:
-        """The supervisor that is being asked about a job, None if none is."""
+        """The supervisor that is being asked about a job; None if none is."""
         supervisor = self._supervisors.get(key)
         if supervisor is None or supervisor.job_uid != job_uid or supervisor.task is None:
             return None
@@ -106,7 +105,7 @@ class Supervisors:
     def attend(self, key: Key, job_uid: str, asked: Asked | None) -> SupervisorReport | None:
         """Starts to ask this supervisor, and no other, about a job; returns the last report.
 
-        None stops the requests but keeps the report.
+        `asked` None stops the requests, but keeps the report.
         """
         supervisor = self._supervisors.get(key)
         if supervisor is not None and (supervisor.job_uid != job_uid or asked not in {None, supervisor.asked}):
@@ -164,7 +163,7 @@ class Supervisors:
             except UnheardError as error:
                 STATUS_READS.labels(error.result).inc()
                 supervisor.refused = error.result == "refused"
-                supervisor.mark = ""  # So the next request is answered at once, without waiting for news.
+                supervisor.mark = ""  # So the next answer comes immediately, without waiting for news.
                 self._note(key, supervisor, with_read_error(supervisor.heard, str(error), self._time(), pod=pod))
                 return supervisor.pause_after_failure()
         STATUS_READS.labels("ok").inc()

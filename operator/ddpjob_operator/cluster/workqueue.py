@@ -10,25 +10,25 @@ from .serve.metrics import QUEUE_DEPTH
 from .store import Key
 
 AT_WORK = 16
-"""How many keys are worked on at once, not counting those that are set aside."""
+"""How many keys are worked on at the same time, not counting those that are set aside."""
 CROWD_SECONDS = 1.0
-"""After several keys were worked on at once, none counts as alone for this long: otherwise a large job would take all
-turns again between two rounds of a small one."""
+"""For this long after several keys were worked on at the same time, no key counts as alone: otherwise a large job
+would take all turns again between two rounds of a small job."""
 REST_SECONDS = 0.02
-"""How long a key rests after each round, so that changes that come together, such as those of a gang's pods, get one
-round together."""
+"""How long a key rests after each round, so that changes that come together, such as those of a gang's pods, are
+handled in a single round."""
 LONGEST_REST_SECONDS = 0.25
-"""A key rests REST_SECONDS longer for each other resting key, up to this time in all. With many jobs, changes are
-handled late anyway, and few rounds with many changes cost less than many rounds with few."""
+"""A key rests REST_SECONDS longer for each other key that is resting, but for no longer than this in total. With many
+jobs, changes are handled late anyway, and few rounds with many changes cost less than many rounds with few."""
 
 
 class WorkQueue:
-    """Keys of jobs that need a round. A key that is marked during its round, once or often, gets one more round.
+    """Keys of jobs that need a round. A key that is marked during its round, however often, gets one more round.
 
-    A round begins at once, unless the key still rests from the last one. Namespaces take turns, so that no key waits
-    for all keys of another namespace.
+    A round begins immediately, unless the key is still resting from its last round. Namespaces take turns, so that no
+    key waits for all keys of another namespace.
 
-    Nothing is given out before `open`, nor after `close`.
+    No key is handed out before `open` or after `close`.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class WorkQueue:
         self._large: dict[str, OrderedDict[Key, None]] = {}
         """By namespace, the keys of the large gangs to be created, in the order of `is_its_turn`'s calls.
 
-        The first of them is being created; the others wait.
+        The first gang is being created; the others wait.
         """
         self._resting: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
@@ -84,7 +84,7 @@ class WorkQueue:
         self._timers[key] = loop.call_at(when, self._due, key)
 
     async def take(self) -> Key:
-        """Waits for the next key to work on; `done` or `failed` gives it back."""
+        """Waits for the next key to work on. The caller gives it back with `done` or `failed`."""
         while (key := self._next()) is None:
             self._changed.clear()
             await self._changed.wait()
@@ -97,19 +97,19 @@ class WorkQueue:
     def is_its_turn(self, key: Key) -> bool:
         """Whether the large gang of this key may be created now; each namespace creates one such gang at a time.
 
-        If gangs were created at the same time, each could hold a part of the nodes, and none could run. When a gang
+        If several were created at the same time, each could hold some of the nodes, and none could run. When a gang
         is created, or its round fails, the next gang gets a round.
         """
         self._large.setdefault(key[0], OrderedDict()).setdefault(key)
         return self._is_first(key)
 
     def set_aside(self, key: Key) -> None:
-        """Stops counting a key's round as one of AT_WORK: its writes take long, and have `Turns` of their own."""
+        """Stops counting a key's round as one of AT_WORK: its writes take long, and `Turns` limits them."""
         self._aside.add(key)
         self._changed.set()
 
     def alone(self) -> bool:
-        """Whether at most one key is worked on, and was for the last CROWD_SECONDS."""
+        """Whether at most one key is worked on, and this has been so for the last CROWD_SECONDS."""
         crowded = asyncio.get_running_loop().time() < self._crowded_at + CROWD_SECONDS
         return len(self._working) <= 1 and not crowded
 
@@ -163,7 +163,7 @@ class WorkQueue:
         return next(iter(self._large.get(key[0], ())), None) == key
 
     def _leave_line(self, key: Key) -> None:
-        """Removes a large gang that had its turn, or failed, from its line; the next one gets a round."""
+        """Removes from its line a large gang that had its turn, or failed; the next gang gets a round."""
         line, was_first = self._large.get(key[0], OrderedDict()), self._is_first(key)
         line.pop(key, None)
         if not line:

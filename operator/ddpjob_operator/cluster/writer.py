@@ -1,4 +1,4 @@
-"""Carries out a decision's actions: each may be repeated safely, and none touches objects of others."""
+"""Carries out a decision's actions: each can be repeated safely, and none touches objects of other owners."""
 
 import asyncio
 import logging
@@ -58,10 +58,10 @@ milliseconds, or more than a tenth of a second if the job is as large as an API 
 
 ENOUGH_FAILURES = 32
 """After this many failures a round creates no more pods. The pods of a gang are alike: a quota that refuses this many
-refuses the next thousands too, and a server that does not answer is better left alone for a while."""
+refuses the next thousands too, and a server that does not answer is better left in peace for a while."""
 
 UID_MISMATCH = "metadata.uid: Invalid value"
-"""Part of the API server's message if a change names the uid of a former object, and the name is another's now."""
+"""Part of the API server's message if a change gives the uid of a former object whose name another one has now."""
 
 UNMARKED = "finished jobs are not marked, but everything else works:"
 
@@ -69,7 +69,7 @@ logger = logging.getLogger(__name__)
 
 
 class Writer:
-    """Creates, changes and deletes the objects of jobs; the API server's answers go into the store at once."""
+    """Creates, changes and deletes the objects of jobs; the API server's answers go straight into the store."""
 
     def __init__(
         self, api: ApiClient, store: Store, alone: Callable[[], bool], apart: Executor | None = None
@@ -84,7 +84,7 @@ class Writer:
         """Namespaces in which finished jobs cannot be marked, each with the API server's words."""
 
     async def carry_out(self, actions: tuple[Action, ...], job: Ref) -> None:
-        """Carries out a job's actions in three steps; those of one step run at the same time.
+        """Carries out a job's actions in three steps; those of the same step run at the same time.
 
         First the kinds whose row says `first`, because others refer to them; then all other objects beside the pods;
         then the pods and the mark of a finished job. In each step every action is tried, whatever happens to the
@@ -92,7 +92,7 @@ class Writer:
 
         Raises:
             Refused: an action was refused, and somebody else has to fix the reason.
-            ApiError: the server did not answer, or cannot now; the failed actions are still to do.
+            ApiError: the server did not answer, or cannot now; the failed actions still have to be carried out.
             FencedError: this process may no longer write.
         """
         for step in range(3):
@@ -112,14 +112,14 @@ class Writer:
                         await self._do(action, job)
                     except FencedError as error:
                         failures[number] = error
-                        return  # The fence would refuse each of perhaps thousands of further actions too.
+                        return  # The fence would refuse all further actions, too, perhaps thousands.
                     except Exception as error:  # noqa: BLE001  It is raised below.
                         failures[number] = error
 
         await asyncio.gather(*(worker() for _ in actions[:ALONE]))
         if failures:
-            # Of equally grave failures that of the first action, whichever failed first in time: otherwise the job's
-            # message would change from round to round.
+            # Of equally grave failures, the one of the earliest action in the list is raised, no matter which action
+            # failed first: otherwise the job's message would change from round to round.
             raise max((failures[number] for number in sorted(failures)), key=_severity)
 
     async def _do(self, action: Action, job: Ref) -> None:
@@ -160,7 +160,7 @@ class Writer:
             raise refusal(error) from error
 
     async def _change_queued(self, key: Key, action: Patch, owner: JobRef) -> None:
-        """Changes a Workload of Kueue's, read just before: most of its status is Kueue's and is not in the store."""
+        """Changes a Workload of Kueue after reading it: most of its status is Kueue's and not in the store."""
         cache = self._store.owned[action.kind]
         uid, workload = cache.uid_of(key, owner), await self._api.get(WHOLE_KUEUE_WORKLOADS, *key)
         if uid is None or workload is None or workload["metadata"]["uid"] != uid:
@@ -176,10 +176,10 @@ class Writer:
         cache.update(read(answer, KueueWorkloadObject))
 
     async def _stop(self, key: Key, uid: str) -> None:
-        """Stops a pod by an activeDeadlineSeconds that is over, so that the kubelet ends it but keeps its logs.
+        """Stops a pod by an activeDeadlineSeconds that has passed: the kubelet ends the pod but keeps its logs.
 
-        If the cluster refuses this change, the pod is deleted: its end matters more than its logs. So it is if a
-        webhook does not answer, because nobody knows for how long.
+        If the cluster refuses this change, the pod is deleted: its end matters more than its logs. It is deleted,
+        too, if a webhook does not answer, because nobody knows for how long that will last.
         """
         body = {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": STOPPED_SECONDS}}
         try:
@@ -208,7 +208,7 @@ class Writer:
     async def _mark_finished(self, job: Ref, mark: str) -> None:
         """Writes the annotation that marks a finished job.
 
-        A refusal is logged once for each namespace: a role from before these marks existed does not permit them.
+        A refusal is logged once for each namespace: a role that is older than these marks does not permit them.
         """
         body = {"metadata": {"uid": job.uid, "annotations": {FINISHED: mark}}}
         try:
@@ -231,8 +231,8 @@ class Writer:
         except ApiError as error:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                 raise
-        # The answer may be a mere Status. So the job is read again: if the store did not learn that it is being
-        # deleted, the next round would delete it again.
+        # The answer may be only a Status, without the job. So the job is read again: if the store did not learn that
+        # it is being deleted, the next round would delete it again.
         answer = await self._api.get(DDPJOBS, *key)
         if answer is not None:
             self._store.jobs.update(answer)
@@ -259,7 +259,7 @@ class Writer:
     async def _create_secret(self, manifest: Manifest) -> None:
         """Creates a job's Secret with a random value, which this process does not keep.
 
-        The operator may not read Secrets: from the answer AlreadyExists it learns that the job has one.
+        The operator has no right to read Secrets. It learns from the answer AlreadyExists that the job has one.
         """
         value = {SECRET_KEY: secrets.token_hex(SECRET_BYTES)}
         try:
@@ -285,8 +285,8 @@ class Writer:
         except ApiError as error:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                 raise
-            # A conflict usually means that another object has the name by now, which must stay. Only if the object
-            # itself still exists was it a failure.
+            # A conflict usually means that the name now belongs to another object, which must stay. It is a failure
+            # only if the object to delete still exists.
             if error.status == HTTPStatus.CONFLICT and await self._exists(resource, key, uid):
                 raise
             cache.forget(key, uid)
@@ -297,13 +297,13 @@ class Writer:
                 cache.forget(key, uid)
 
     async def _exists(self, resource: Resource[O], key: Key, uid: str) -> bool:
-        """Whether the object still exists; if the store forgot it by mistake, nothing would ever delete it."""
+        """Whether the object still exists: if the store forgot it by mistake, nothing would ever delete it."""
         there = await self._api.get(resource, *key)
         return there is not None and there.metadata.uid == uid
 
 
 def is_ending(action: Action) -> bool:
-    """Whether an action creates nothing but ends or releases something, for which other jobs may be waiting."""
+    """Whether an action only ends or releases something. Other jobs may be waiting for what that frees."""
     return isinstance(action, (Delete, DeletePod, StopPod, MarkFinished, DeleteJob)) or (
         isinstance(action, Patch) and isinstance(action.change, Tell)
     )
@@ -329,7 +329,7 @@ def _is_gone(error: ApiError) -> bool:
 def _name_taken(kind: str, there: Object, owner: JobRef) -> Refused:
     """The refusal to create an object because another one has its name.
 
-    That belongs to somebody else, or is being deleted, or is the job's own with changed labels.
+    The other object is somebody else's, or is being deleted, or is the job's own but with changed labels.
     """
     subject = f"{kind} {there.metadata.name}"
     if there.metadata.deletion_timestamp is not None:
@@ -343,7 +343,7 @@ def _name_taken(kind: str, there: Object, owner: JobRef) -> Refused:
 def _severity(failure: Exception) -> float:
     """The rank of a failure; the highest is reported.
 
-    The order from the lowest: refusals, then API errors by the wait that they demand, then all other exceptions.
+    From the lowest to the highest: refusals, then API errors by the wait that they demand, then all other exceptions.
     """
     match failure:
         case Refused():

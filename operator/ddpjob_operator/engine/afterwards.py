@@ -25,12 +25,13 @@ def derived(view: View, verdict: Verdict) -> Verdict:
     """Adds the derived fields of the status, and keeps the fields that only a newer operator knows."""
     status = completed(view, verdict.status, verdict.message, blocked=verdict.blocked, queued=verdict.queued)
     same = status == view.status
-    # The usual case. The same object needs no unknown fields carried over, and `_next_look` no second view.
+    # Usually nothing has changed. With the same object, no unknown fields have to be carried over, and `_next_look`
+    # needs no second view.
     return replace(verdict, status=view.status if same else view.status.kept_in(status))
 
 
 def located(view: View, verdict: Verdict) -> Verdict:
-    """Writes the topology domains of scheduled pods into their annotations, which supervisors read at a start."""
+    """Writes scheduled pods' topology domains into annotations, which supervisors read when an attempt starts."""
     domains = view.snapshot.domains
     if not domains or view.refused:
         return verdict
@@ -41,10 +42,10 @@ def located(view: View, verdict: Verdict) -> Verdict:
 
 
 def without_lost_pods(view: View, verdict: Verdict) -> Verdict:
-    """Removes pods whose Kubernetes nodes do not answer from the API, if the operator's administrator permits it.
+    """Removes from the API the pods whose Kubernetes nodes do not answer, if the operator's administrator permits it.
 
-    Present pods of a gang that goes on stay until their loss has been handled: a pod created in their place before
-    that would have the same name.
+    If the gang goes on, its present pods stay until their loss has been handled, because a replacement that is
+    created before that would have the same name.
     """
     if not view.snapshot.settings.force_delete_lost_pods:
         return verdict
@@ -58,15 +59,15 @@ def without_lost_pods(view: View, verdict: Verdict) -> Verdict:
 def marked(view: View, verdict: Verdict) -> Verdict:
     """Marks a job as finished in its metadata, when its last status is written.
 
-    If that is refused, no retry is scheduled, because finished jobs may be thousands: the next look that happens
-    anyway tries again.
+    If the cluster refuses the mark, no retry is scheduled, because there may be thousands of finished jobs. The next
+    look that happens for another reason tries again.
     """
     snapshot, status = view.snapshot, verdict.status
     if not status.finished or DeleteJob() in verdict.actions:
         return verdict
     mark = f"{State.SUCCEEDED if status.succeeded else State.FAILED} {digest_of_name(snapshot.job)}"
-    # None, unlike empty, means that the status cannot get lost without the rest, and the job is never marked. A
-    # copied job carries the mark of the original, which differs from its own.
+    # None (which is not the same as empty) means that the status cannot be lost unless the whole job is, so the job
+    # is never marked. A copied job carries the mark of the original, which differs from its own.
     if snapshot.mark in {None, mark} or view.refused:
         return verdict
     return replace(verdict, actions=(*verdict.actions, MarkFinished(mark)))
@@ -104,7 +105,7 @@ class Step:
     takes: Callable[[View, Verdict], Verdict]
     """Adds to a verdict, or leaves it as it is."""
     here: str
-    """Why the step stands at its place: before the next one, and after those before it."""
+    """Why the step has this place in the order: before the next step, and after the steps that come before it."""
     due: Callable[[View], Times] = never
     """When time alone will change what it does."""
 

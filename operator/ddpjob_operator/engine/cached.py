@@ -7,9 +7,9 @@ T = TypeVar("T")
 
 
 class cached(Generic[T]):  # noqa: N801  As `property` and `functools.cached_property`.
-    """`functools.cached_property` without its lock, which until Python 3.12 takes longer than most of our values.
+    """`functools.cached_property` without its lock, which before Python 3.12 costs more time than most values do.
 
-    Two threads may both work out a value, which is then the same.
+    Two threads may both work out a value; both then get the same result.
     """
 
     def __init__(self, work_out: Callable[[Any], T]) -> None:

@@ -1,4 +1,4 @@
-"""Changes to a status: new values of its fields by name, known to the type checker, in whichever part they stand."""
+"""Changes to a status: new values by the field's name, whichever part it belongs to, checked by the type checker."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -77,7 +77,7 @@ class StatusChanges(BookkeepingChanges, NetworkChanges, total=False):
 
 
 class EveryChange(StatusChanges, total=False):
-    """Also the fields that follow from others or are only for people: no decision rests on them."""
+    """Adds the fields that are derived from others or are only for people: no decision depends on them."""
 
     conditions: tuple[Condition, ...]
     observed_generation: int
@@ -89,19 +89,19 @@ class EveryChange(StatusChanges, total=False):
 
 
 PARTS: Mapping[str, type[BaseModel]] = {"bookkeeping": Bookkeeping, "network": NetworkStatus}
-"""The parts of a status whose fields are named in changes without naming the part."""
+"""The parts of a status whose fields are changed by field name alone, without the name of the part."""
 PART_OF: Mapping[str, str] = {name: part for part, model in PARTS.items() for name in model.model_fields}
 
 
 def changed(status: DDPJobStatus, **changes: Unpack[EveryChange]) -> DDPJobStatus:
-    """The status with these fields changed, each in the part in which it stands."""
+    """The status with these fields changed, each in the part of the status that it belongs to."""
     fields: dict[str, Any] = {}
     within: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
         part = PART_OF.get(name)
         if part is None:
             fields[name] = value
-        elif getattr(getattr(status, part), name) is not value:  # Mostly unchanged, and then the part is not copied.
+        elif getattr(getattr(status, part), name) is not value:  # Usually unchanged; then the part is not copied.
             within.setdefault(part, {})[name] = value
     parts = {part: getattr(status, part).model_copy(update=update) for part, update in within.items()}
     return status.model_copy(update=fields | parts)

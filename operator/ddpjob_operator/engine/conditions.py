@@ -42,7 +42,7 @@ ANNOUNCED = (
 """Conditions that cause an event when they become true."""
 
 REPORTED = frozenset({ConditionType.TRAINING_STALLED, ConditionType.PROGRESS_UNKNOWN, ConditionType.LOSS_NOT_FINITE})
-"""Conditions that pass on what a program in a pod reports, or that it is silent: their messages may change at any
+"""Conditions that pass on what a program in a pod reports, or say that it is silent. Their messages may change at any
 time."""
 
 
@@ -80,7 +80,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Something outside the job that stops it, and that somebody else has to fix."""
+    """Something outside the job that keeps it from going on, and that somebody else has to fix."""
 
     reason: str
     """One CamelCase word."""
@@ -126,13 +126,13 @@ def completed(
 
 
 def with_kstatus(view: View, status: DDPJobStatus) -> DDPJobStatus:
-    """The status with its kstatus condition, if one is true, which has the reason and message of the status."""
+    """The status with its kstatus condition, if one is true. The condition gets the status's reason and message."""
     others, kind = tuple(known for known in status.conditions if known.type not in KSTATUS), kstatus(status)
     if kind is None:
         return status if len(others) == len(status.conditions) else changed(status, conditions=others)
     known = status.condition(kind)
     if known is not None and view.status.finished:
-        return status  # It says how the job has ended, and stays so even if the spec changes.
+        return status  # The condition says how the job ended, and stays the same even if the spec changes.
     say = Say(kind, value=True, reason=status.reason or status.state, message=status.message)
     return changed(status, conditions=(*others, _condition(view, say, known)))
 
@@ -158,7 +158,7 @@ def _how_far(seen: Progress | None) -> str:
 
 
 def _finished(view: View, status: DDPJobStatus) -> StatusChanges:
-    """The fields of the status that record which nodes have finished: none, once the gang starts again.
+    """The fields of the status that record which nodes have finished: none as soon as the gang starts again.
 
     At the end of a job, pods are told to stop and are kept: a pod that then exits with 0 does not count as finished.
     """
@@ -171,9 +171,9 @@ def _finished(view: View, status: DDPJobStatus) -> StatusChanges:
 
 
 def events(before: DDPJobStatus, after: DDPJobStatus) -> tuple[Event, ...]:
-    """One event for each condition that became true, or is true for a new reason: a second incident soon after.
+    """One event for each condition that became true, or is true for a new reason, such as a second incident.
 
-    Running implies Created, so both together are only one event.
+    Running implies Created, so if both become true together, there is only one event.
     """
     news = {
         condition.type: condition
@@ -202,7 +202,7 @@ def _is_news(old: Condition | None, new: Condition) -> bool:
         return True
     counts_others = new.type is ConditionType.QUEUED or new.reason == Reason.QUOTA_EXCEEDED
     if counts_others and old.reason == new.reason:
-        return False  # Its message also counts what other jobs use.
+        return False  # The message also says how much other jobs use, which changes often.
     return new.type not in REPORTED and (old.reason, old.message) != (new.reason, new.message)
 
 
@@ -211,7 +211,7 @@ def _condition(view: View, say: Say, known: Condition | None) -> Condition:
     generation, since = view.snapshot.job.metadata.generation, view.now
     if known is not None and known.status == status:
         since = known.last_transition_time
-        # The usual case, and validating all values again takes longer than everything else here.
+        # This is the usual case. Validating all values again would take longer than everything else here.
         if (known.reason, known.message, known.observed_generation) == (say.reason, message, generation):
             return known
     return Condition(
@@ -230,9 +230,10 @@ def _reason(status: DDPJobStatus) -> str:
 
 
 def state_of(status: DDPJobStatus) -> State:
-    """The one word for what a job is doing, by the rest of its status.
+    """The one word for what a job is doing, derived from the rest of its status.
 
-    A job that was told to save and stop is suspending until its next attempt begins, even if it is resumed before.
+    A job that was told to save and stop counts as suspending until its next attempt begins, even if it is resumed
+    before then.
     """
     ended = next((state for condition, state in ENDED.items() if status.is_true(condition)), None)
     if ended is not None:

@@ -29,13 +29,13 @@ def decide(
     view = View(snapshot)
     if needs := unmet(view):
         return Decision(needs=needs)
-    # One is always found: the chain's last policy always returns a verdict.
+    # A verdict is always found, because the chain's last policy always returns one.
     place, verdict = next((n, found) for n, policy in enumerate(chain) if (found := policy.decides(view)) is not None)
     for step in afterwards:
         verdict = step.takes(view, verdict)
     status = verdict.status
     news = status != view.status
-    # By the new status: what it has just begun, such as a backoff, ends at a time of its own.
+    # Uses the new status, because what that has just begun, such as a backoff, ends at a time of its own.
     then = view if status is view.status else view.with_status(status)
     return Decision(
         status=status if news else None,
@@ -50,22 +50,24 @@ def decide(
 def _next_look(then: View, verdict: Verdict, asked: tuple[Policy | Step, ...]) -> datetime | None:
     """The next moment at which time alone may change the decision.
 
-    `then` is the view with the new status. `asked` are the policies up to the one that decided, and all later steps.
-    The policies after the one that decided are not asked as long as it returns a verdict.
+    `then` is the view with the new status. `asked` are the policies up to and including the one that decided, and all
+    steps that follow a verdict. The policies after the one that decided are not asked as long as it returns a
+    verdict.
     """
-    dues = {source.due for source in asked}  # A set: several share a function.
+    dues = {source.due for source in asked}  # A set, because several policies share a function.
     times = (verdict.wake_at, *(time for due in dues for time in due(then)))
     return min(filter(None, map(then.next_look, times)), default=None)
 
 
 UNIMPORTANT = KSTATUS | {ConditionType.CREATED}
-"""Conditions that can wait for the next write of the status. Those of kstatus follow from the others. `Running`
-usually follows `Created` within seconds, and then one write does for both."""
+"""Conditions whose changes can wait for the next write of the status. Those of kstatus are derived from the others.
+`Running` usually follows `Created` within seconds, and then one write is enough for both."""
 
 COUNTING = REPORTED | {ConditionType.RUNNING, ConditionType.QUEUED}
 """Conditions whose messages change with each pod, with what other jobs use, or with what a program reports."""
 
-# "supervised" as well: if the operator dies before it is written, the next operator asks the supervisor itself.
+# Even "supervised" is minor: if the operator dies before it is written, the next operator learns it from the
+# supervisor.
 MINOR = {
     *("message", "display", "ready_nodes", "state", "reason", "supervised", "progress", "steps", "checkpoint"),
     *("stragglers", "completed_indexes", "last_completed_time"),
@@ -73,9 +75,9 @@ MINOR = {
 
 
 def _is_minor(before: DDPJobStatus, after: DDPJobStatus) -> bool:
-    """Whether nothing in the new status is urgent: only progress, and which pods exist, run or have finished.
+    """Whether no change to the status is urgent: only progress changed, or which pods exist, run or have finished.
 
-    A message that changed is not urgent either, if a program wrote it.
+    A changed message is not urgent either, if it comes from a program.
     """
     changes = _differences(before, after) | _differences(before.bookkeeping, after.bookkeeping)
     return changes <= MINOR | {"conditions", "bookkeeping"} and _what_matters(before) == _what_matters(after)
@@ -87,7 +89,7 @@ def _differences(before: DDPJobStatus | Bookkeeping, after: DDPJobStatus | Bookk
 
 
 def _what_matters(status: DDPJobStatus) -> list[tuple[object, ...]]:
-    """What has to be written at once when it changes: the important conditions and their messages."""
+    """What has to be written immediately when it changes: the important conditions and their messages."""
     return [
         (
             item.type,

@@ -121,7 +121,7 @@ class TellDomain:
 
 @dataclass(frozen=True, slots=True)
 class MarkFinished:
-    """Note in the job's metadata that it has finished, because a restored backup may lack its status."""
+    """Note in the job's metadata that it has finished, because a job restored from a backup may lack its status."""
 
     mark: str
     """The state that the job ended in, and a digest of its name, because a copy of the job has the same metadata."""
@@ -160,7 +160,7 @@ class Decision:
     """A round's outcome, carried out in this order: status, actions, events.
 
     So a status holds only what has already been observed or what authorises the actions that follow, and no action is
-    carried out unless its status has been written.
+    carried out unless the status that authorises it has been written.
     """
 
     status: DDPJobStatus | None = None

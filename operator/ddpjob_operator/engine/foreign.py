@@ -1,4 +1,4 @@
-"""Reads what programs report that are not ours, or are of another version.
+"""Reads reports from programs that are not ours, or are of another version.
 
 Only numbers and texts within bounds are accepted, because some of them go into the job's status.
 """
@@ -16,7 +16,7 @@ LARGEST_ATTEMPT = 2**31
 TEXT_BYTES = 512
 GLOO = re.compile(r"\[[^\[\]\s]*\.cc:\d+\] ")
 ADVICE = ". This is typically"
-"""What follows in gloo's message is the same for every lost peer."""
+"""Where gloo's message stops being specific: what follows is the same for every lost peer."""
 KIND_OF = re.compile(r"(Error|Failed|Exception)$")
 
 
@@ -41,7 +41,7 @@ def attempt_of(value: Any) -> int | None:
 
 
 def words_of(report: Mapping[str, Any]) -> str:
-    """The last line of the exception in a failure report, without a type that only repeats the cause."""
+    """The exception's type and message in a failure report; without the type if it only repeats the cause."""
     exception, cause = text_of(report.get("exception")), text_of(report.get("cause"))
     if KIND_OF.sub("", exception) == KIND_OF.sub("", cause):
         exception = ""

@@ -12,7 +12,7 @@ CONDITION_OF: dict[str, ConditionType | None] = {
     State.QUEUED: ConditionType.RECONCILING,
     State.STARTING: ConditionType.RECONCILING,
     State.RUNNING: None,
-    State.STALLED: None,  # Training's stall, not kstatus': the gang restarts or goes on.
+    State.STALLED: None,  # The training's stall is not what kstatus means: the gang restarts or goes on.
     State.RESTARTING: ConditionType.RECONCILING,
     State.SUSPENDING: ConditionType.RECONCILING,
     State.SUSPENDED: None,
@@ -25,7 +25,7 @@ CONDITIONS = frozenset({ConditionType.RECONCILING, ConditionType.STALLED})
 
 
 def kstatus(status: DDPJobStatus) -> ConditionType | None:
-    """Which of the two conditions is true, by the rest of the status; None if the job is as it should be.
+    """Which of the two conditions is true, judged by the rest of the status; None if the job is as it should be.
 
     A job that runs is as it should be, even if something keeps it from growing. A job that is starting or stopping is
     stalled if it is blocked by an obstacle that does not pass.

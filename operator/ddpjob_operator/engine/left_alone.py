@@ -1,6 +1,6 @@
 """Jobs that are left alone, and say so: those of a former version of the type, and those that cannot be followed.
 
-If a release with a former version has begun a job, it goes on only if it has finished.
+If a release with a former version of the type began a job, this release takes the job over only if it has finished.
 """
 
 from ddpjob_operator.api import ConditionType, DDPJobStatus
@@ -24,8 +24,8 @@ def left_alone(snapshot: Snapshot) -> Decision | None:
     """The decision about a job of a former version; None about any other.
 
     The status of a finished job is written in the words of this version, and from then on it is a job like all
-    others. Of a job that still lives, neither the spec nor the remembered state can be read completely: nothing is
-    done to it, and a condition and an event say what to do.
+    others. If the job has not finished, neither its spec nor its remembered state can be read completely. So the
+    operator does nothing to it, and tells its user what to do by a condition and an event.
     """
     before = snapshot.job.status
     if not before.former:
@@ -38,7 +38,7 @@ def left_alone(snapshot: Snapshot) -> Decision | None:
 
 
 def blocked_status(snapshot: Snapshot, obstacle: Obstacle) -> DDPJobStatus:
-    """The status of a job for which nothing can be done, with only that changed; its spec need not be readable."""
+    """The status of a job for which nothing can be done; only that is added. The job's spec need not be readable."""
     return _blocked(View(snapshot), snapshot.job.status, obstacle)
 
 

@@ -1,4 +1,4 @@
-"""What a decision needs to know and a snapshot holds only on request."""
+"""What a decision needs to know, but a snapshot contains only on request."""
 
 from .policies.way import lacking_nodes, yields_at
 from .snapshot import Asked, Needs, Pod, Snapshot
@@ -6,7 +6,7 @@ from .supervision import is_silent, members_lost
 from .view import View
 
 MOST_MACHINES = 8
-"""The most Kubernetes nodes to ask about: if a whole rack goes down, a few of them are enough to show why."""
+"""The most Kubernetes nodes to ask about: if a whole rack goes down, a few nodes are enough to show why."""
 
 
 MOST_DOMAINS = 64
@@ -14,7 +14,7 @@ MOST_DOMAINS = 64
 
 
 def unmet(view: View) -> Needs:
-    """What still has to be asked. A question that got no answer is not repeated: the decision does without.
+    """What still has to be asked. A question that got no answer is not repeated: the decision is made without it.
 
     One answer may lead to another question, but at most four times: a pod turns out to be missing, rank 0's
     supervisor is silent, so another supervisor is asked, and its answer raises a question about a Kubernetes node.
@@ -62,9 +62,9 @@ def _pod_in_question(view: View) -> str | None:
 
 
 def _rests_on_absence(view: View) -> bool:
-    """Whether pods that existed are missing from the snapshot, and it matters: the watch may have missed an event.
+    """Whether pods that existed are missing from the snapshot, and this matters: a watch may have missed an event.
 
-    If the operator itself takes the pods away, it matters only once none seems to be left.
+    If the operator itself takes the pods away, a missing pod matters only when no pod seems to be left.
     """
     if view.status.finished or (view.winds_down and view.active):
         return False

@@ -22,14 +22,15 @@ INCIDENTS = 16
 NAMED = 8
 MOST_PROCESSES = MAX_NODES * MAX_PROCS_PER_NODE
 AHEAD, BACK = timedelta(days=1), timedelta(days=3660)
-"""Clocks differ, but a time farther in the future or in the past than this is not taken for a time."""
+"""Clocks differ, but a time that is farther in the future or in the past than this is not believed."""
 
 NOT_FINITE = {
     **dict.fromkeys(("nan", "+nan", "-nan"), "NaN"),
     **dict.fromkeys(("inf", "+inf", "infinity", "+infinity"), "Infinity"),
     **dict.fromkeys(("-inf", "-infinity"), "-Infinity"),
 }
-"""Numbers that are not finite, for which JSON has no form: the words that programs write, and those of the status."""
+"""Numbers that are not finite, which JSON cannot hold: the words for them that programs write, and those of the
+status."""
 
 FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED = "FromCheckpoint", "AsAsked", "NothingSaved"
 BEGINS = frozenset({FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED})
@@ -125,7 +126,7 @@ def fingerprint(uid: str) -> str:
 def parse_report(
     document: Any, at: datetime, *, uid: str, pod: str, last: SupervisorReport | None = None
 ) -> SupervisorReport | None:
-    """The report in a status document, read from `pod` at the moment `at`; None if it is not one of this job.
+    """The report in a status document, read from `pod` at the moment `at`; None if the document is not this job's.
 
     Its times are converted to the reader's clock, if it says what its own clock shows. `last` is the previous report:
     a phase for which the document gives no beginning began when it was first reported.
@@ -169,9 +170,9 @@ def last_words_of(document: Any, at: datetime) -> tuple[Progress | None, Checkpo
 
 
 def rank_of(value: Any, node: int, *, placed: bool = False) -> int | None:
-    """The rank that a process of this node reports; None if it cannot be: a program that knows none says 0.
+    """The rank that a process of this node reports; None if it cannot have that: a program that knows none says 0.
 
-    `placed`: a supervisor reports it, and says that ranks follow placement, so that it may be any rank.
+    `placed`: a supervisor reports the rank, and says that ranks follow placement, so that the node may have any rank.
     """
     rank = count_of(value, MOST_PROCESSES - 1)
     return rank if rank is not None and (placed or rank >= node) else None
@@ -213,15 +214,15 @@ class _Clock:
 def _clock(now: Any, at: datetime) -> _Clock:
     """A clock that showed `now` when ours showed `at`.
 
-    The difference is in whole seconds: otherwise the travel time of each answer would count as a difference, and as
-    news.
+    The difference is in whole seconds: otherwise each answer's travel time would count as a difference, and make the
+    report look new.
     """
     shown = _Clock(at).time(now)
     return _Clock(at) if shown is None else _Clock(at, timedelta(seconds=round((at - shown).total_seconds())))
 
 
 def _incidents(value: Any, clock: _Clock) -> tuple[Facts, ...]:
-    """In the order of their attempts, one for each: an incident is identified by the attempt that it ended."""
+    """The incidents by their attempts, in order, one for each: the attempt that it ended identifies an incident."""
     found = [_incident(item, clock) for item in _list(value)[-INCIDENTS:]]
     by_attempt = {incident.attempt: incident for incident in found if incident is not None}
     return tuple(by_attempt[attempt] for attempt in sorted(by_attempt))

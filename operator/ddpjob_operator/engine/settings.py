@@ -21,7 +21,7 @@ class Settings:
     operator_namespace: str = ""
     """Where the operator's own pods are; empty if it does not run in a pod."""
     trainer_image: str = ""
-    """For containers that name none, of jobs that start for the first time; empty: such jobs wait."""
+    """The image for containers that name none, of jobs that start for the first time; empty: such jobs wait."""
     labels: tuple[tuple[str, str], ...] = ()
     """Labels of all objects of jobs that start from now on."""
     inherited_keys: tuple[str, ...] = ()

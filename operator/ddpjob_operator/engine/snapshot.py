@@ -139,7 +139,7 @@ class Pod:
     def was_told_before(self, moment: datetime | None) -> bool:
         """Whether it was told to stop before `moment`, as far as the known times show.
 
-        In doubt the answer is yes: a job that is wrongly taken to have succeeded would never go on.
+        When in doubt, the answer is yes: a job that is wrongly taken to have succeeded would never go on.
         """
         if moment is None or self.told_at is None:
             return self.deleting
@@ -227,7 +227,7 @@ class KueueWorkload:
     asked: str
     """A digest of everything else that it asks for."""
     least: int | None = None
-    """How few nodes it can do with; None: no fewer than it asks for."""
+    """The fewest nodes that it can run with; None: no fewer than it asks for."""
     reserved: bool = False
     """Whether the queue keeps quota for it."""
     admission: Admission | None = None
@@ -253,8 +253,7 @@ class Refusal:
     retry_at: datetime
     """When to try again: no watch reports that the obstacle has gone."""
     fits: int | None = None
-    """How many of the job's pods there can be at most while the obstacle is as it is, whatever else ends; None: any
-    number."""
+    """The most pods that the job can have while the obstacle stays the same, whatever else ends; None: any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +270,7 @@ class Asked:
 class Needs:
     """What an adapter has to find out before a decision about a job is possible.
 
-    In `Snapshot.answered`: what it has tried to find out already.
+    In `Snapshot.answered` it is what the adapter has already tried to find out.
     """
 
     pods: bool = False
@@ -279,7 +278,7 @@ class Needs:
     node_names: frozenset[str] = frozenset()
     """Kubernetes nodes, by name, whose problems are needed."""
     domains: frozenset[str] = frozenset()
-    """Kubernetes nodes, by name, whose topology domains are needed, by the label that the job names."""
+    """Kubernetes nodes, by name, whose topology domains are needed: their values of the label that the job names."""
     flavors: frozenset[str] = frozenset()
     """Flavors, by name, whose selectors and tolerations are needed."""
     supervisor: Asked | None = None
@@ -287,7 +286,7 @@ class Needs:
     witness: Asked | None = None
     """Another supervisor whose report is needed as well."""
     scale_up: str | None = None
-    """The uid of a pod of which has to be known whether an autoscaler is adding a Kubernetes node for it."""
+    """The uid of a pod, if it has to be known whether an autoscaler is adding a Kubernetes node for it."""
 
     def __bool__(self) -> bool:
         return self != NO_NEEDS
@@ -339,7 +338,7 @@ class Snapshot:
     annotations: Mapping[str, str] = field(default_factory=dict)
     """The annotations of the job itself that its objects could get."""
     keeper: str = ""
-    """The tool that keeps the job as its repository has it, such as Argo CD; empty if none is known to."""
+    """The tool that keeps the job as its repository has it, such as Argo CD; empty if no such tool is known."""
     queue: Queue | None = None
     """The queue that is to admit the job; None if none is."""
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
@@ -350,7 +349,7 @@ class Snapshot:
     """Whether an autoscaler is adding a Kubernetes node for the pod that was asked about."""
     mark: str | None = None
     """The mark of a finished job (`MarkFinished.mark`) from the job's metadata; empty if it has none. None: the job
-    is never marked, because its status cannot get lost without the rest of it."""
+    is never marked, because its status cannot be lost unless the whole job is."""
     heard: SupervisorReport | None = None
     """The last report of rank 0's supervisor; None if it was never asked, or has never answered."""
     witness: SupervisorReport | None = None

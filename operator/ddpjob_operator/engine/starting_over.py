@@ -72,7 +72,7 @@ def start_over_message(
     checkpoint: Checkpoint | None,
     reported: Iterable[int] = (),
 ) -> str | None:
-    """The message that an attempt has started over, if its first step is news; empty if it has not. None: no news.
+    """The message that an attempt has started over; empty if it has not. None: its first step is not newly known.
 
     `steps` are those remembered of all attempts. `reported` are steps that ranks reported when they failed, which may
     be beyond those that were known before.

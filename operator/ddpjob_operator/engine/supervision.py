@@ -1,4 +1,4 @@
-"""What the supervisors of a gang report about it, in the engine's terms."""
+"""What the supervisors of a gang report about the gang, in the engine's terms."""
 
 from datetime import datetime, timedelta
 
@@ -19,8 +19,8 @@ SILENT_AFTER = timedelta(seconds=30)
 """If rank 0's supervisor has not answered for this long, the job's progress is unknown."""
 
 MEMBER_LOST_AFTER = timedelta(seconds=60)
-"""A supervisor whose pod runs is gone or cut off if rank 0's has missed it for this long or, for rank 0's own, if the
-others have. By then Kubernetes has found out as well whether the Kubernetes node is lost."""
+"""A supervisor whose pod runs counts as gone or cut off after rank 0's supervisor has missed it for this long; rank
+0's own does after the others have. By then Kubernetes has found out, too, whether the Kubernetes node is lost."""
 
 COMING_UP = frozenset({Phase.GATHERING, Phase.PREFLIGHT, Phase.STOPPING})
 """Phases in which no rank trains yet."""
@@ -39,7 +39,7 @@ def comes_up(view: View) -> bool:
 
 
 def missed(view: View) -> str:
-    """The nodes whose supervisors rank 0's is waiting for, in a sentence; empty if there are none."""
+    """The nodes for whose supervisors rank 0's supervisor is waiting, in a sentence; empty if there are none."""
     heard = view.heard
     if heard is None or heard.phase is not Phase.GATHERING or not heard.missing:
         return ""
@@ -48,7 +48,7 @@ def missed(view: View) -> str:
 
 
 def lost_at(view: View) -> dict[int, datetime]:
-    """By node whose pod runs but whose supervisor is missed: when it is given up, unless that answers before."""
+    """When nodes whose pods run but whose supervisors are missing are given up, unless these answer before."""
     first = _first_lost_at(view)
     limits = {} if first is None else {0: first}
     heard = view.heard
@@ -91,7 +91,7 @@ def is_silent(view: View) -> bool:
 
 
 def is_unheard_yet(view: View) -> bool:
-    """Whether only a previous operator has read the supervisor's report so far: its status may still be true."""
+    """Whether only a previous operator has read the supervisor's report so far: what it wrote may still be true."""
     first = view.current.get(0)
     return view.supervised and view.heard is None and first is not None and first.running and not is_silent(view)
 
@@ -159,14 +159,14 @@ def training_warning(view: View) -> str:
 
 
 def new_start_over_message(view: View) -> str | None:
-    """The message that the attempt has started over, if its first step is news; else empty. None: no news."""
+    """The message that the attempt has started over; else empty. None: its first step is not newly known."""
     reported = [incident.step for incident in view.status.incidents if incident.step is not None]
     before, steps = view.status.progress, view.status.bookkeeping.steps
     return start_over_message(before, steps, progress_of(view), view.spec.checkpoint, reported)
 
 
 def _beginning(view: View, status: DDPJobStatus) -> tuple[Say, ...]:
-    """The condition StartedOver, if the attempt's first step is news; nothing until the attempt is accounted for."""
+    """The condition StartedOver, if the attempt's first step is newly known and the attempt is accounted for."""
     said, kind = new_start_over_message(view), ConditionType.STARTED_OVER
     if said is None or _is_ahead(view, status):
         return ()
@@ -202,7 +202,7 @@ def _loss_clause(progress: Progress) -> str:
 
 
 def _remembering(view: View) -> Progress | None:
-    """The latest progress, with what earlier reports said and only the status still holds."""
+    """The latest progress, and what earlier reports said, which only the status still holds."""
     progress, before = progress_of(view), view.status.progress
     if progress is None or progress is before:
         return progress

@@ -15,16 +15,18 @@ from .reports import Phase, SupervisorReport
 from .snapshot import Admission, KueueWorkload, Placement, Pod, PodGroup, Snapshot
 
 LOST_AFTER = timedelta(seconds=10)
-"""A deleted pod that its kubelet has not reported gone this long after its grace period was lost with its node.
+"""If a kubelet has not reported a deleted pod gone this long after its grace period, the pod was lost with its node.
 
-It may stay in the API forever, in nobody's way. A kubelet that is alive reports within a second or two."""
+Such a pod may stay in the API forever, where it is in nobody's way. A kubelet that is alive reports within a second
+or two.
+"""
 
 QUIET_AFTER = timedelta(seconds=10)
 """If a supervisor has not answered the operator, or rank 0's supervisor, for this long, its node does not count as
 ready any more; nothing else follows from it yet."""
 
 DOUBT_RECHECK = timedelta(seconds=10)
-"""How often a job is looked at while a moment has come by the clocks of some API servers, but not of all."""
+"""How often a job is looked at while a moment has come by the clocks of some API servers, but not by all of them."""
 
 KEPT_INCIDENTS = 3
 """For this many of the last incidents the pod that failed first is kept, for its log."""
@@ -46,15 +48,15 @@ class View:
         return self.snapshot.now
 
     def is_due(self, moment: datetime | None) -> bool:
-        """Whether a moment has certainly come, as decisions require that depend on the time and cannot be undone.
+        """Whether a moment has certainly come: decisions that cannot be undone must not be based on less.
 
-        That is: it has come even at the earliest time that it may be now, and that time was not just learned.
-        Decisions that can be undone, or that only wait, go by `now`.
+        That is so if it has come even by the earliest time that it may be now, and if the clocks of the API servers
+        have been known for long enough. Decisions that can be undone, or that only wait, go by `now`.
         """
         return moment is not None and self._is_settled and moment <= self._earliest
 
     def next_look(self, moment: datetime | None) -> datetime | None:
-        """When to look again because of `moment`: when it comes or, if it is then in doubt, later; else None."""
+        """When to look again because of `moment`: when it comes or, if that is then uncertain, later; else None."""
         if moment is None or moment > self.now:
             return moment
         if self.snapshot.settles_at is not None and not self._is_settled:
@@ -75,7 +77,7 @@ class View:
 
     @cached
     def spec(self) -> DDPJobSpec:
-        """The job's spec, with no more nodes than its queue has admitted it with."""
+        """The job's spec, with its node count capped at the number that its queue has admitted."""
         spec, admitted = self.snapshot.job.spec, self.admission
         if admitted is None or admitted.nodes >= spec.nodes:
             return spec
@@ -92,7 +94,7 @@ class View:
 
     @cached
     def admission(self) -> Admission | None:
-        """The job's admission by its queue, if it fits the job of now and the queue does not want the quota back."""
+        """The job's admission by its queue, if it fits the job as it is now and the quota is not wanted back."""
         own = self.kueue_workload
         if own is None or own.evicted or own.deleting or self.is_other_queue(own):
             return None
@@ -261,9 +263,9 @@ class View:
 
     @cached
     def heard_running(self) -> int:
-        """How many of the present pods run, not counting those whose supervisors are missed.
+        """How many of the present pods run, not counting those whose supervisors are missing.
 
-        The Kubernetes nodes of those may be lost, which the cluster reports only later.
+        The Kubernetes nodes of the pods that are not counted may be lost, which the cluster reports only later.
         """
         missed = {*self.heard.missing} if self.heard and self.missed_at and self.now >= self.missed_at else set()
         if self.quiet_at is not None and self.now >= self.quiet_at:
@@ -276,7 +278,7 @@ class View:
     def missed_at(self) -> datetime | None:
         """When the nodes that rank 0's supervisor waits for count as missed although their pods run.
 
-        Until then they may just be late. None: it waits for none.
+        Until then they may just be late. None: it is not waiting for any.
         """
         heard = self.heard
         if heard is None or heard.phase is not Phase.GATHERING:

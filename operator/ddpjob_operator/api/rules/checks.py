@@ -267,7 +267,7 @@ def _at(path: Path, **values: object) -> Breach:
 
 
 def _sizes(job: Any) -> tuple[int, int, int]:
-    """The number of nodes with its bounds; (1, 1, 1), which breaks no rule, if not elastic or one is no number."""
+    """The number of nodes with its bounds; (1, 1, 1), which breaks no rule, if not elastic or not all numbers."""
     spec, elastic = mapping(job, ("spec",)), mapping(job, ("spec", "elastic"))
     sizes = (spec.get("nodes", 1), elastic.get("minNodes", 1), elastic.get("maxNodes", MAX_NODES))
     return sizes if "elastic" in spec and all(isinstance(size, int) for size in sizes) else (1, 1, 1)

@@ -36,7 +36,7 @@ class Rule:
     message  the error message; the check or, on the API server, `general` fills its placeholders, such as `{it}`
     check    the rule in Python
     cel      the rule in CEL; empty if a cluster enforces it in another way, which `beside` describes
-    at       the part of the document that CEL sees as `self`: the smallest with everything that the rule compares
+    at       the part of the document that CEL sees as `self`: the smallest part with all that the rule compares
     general  values for the message on the API server, which cannot fill in what the document has
     beside   how a cluster enforces a rule without CEL, in words for the reference
     """

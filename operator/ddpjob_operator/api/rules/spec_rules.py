@@ -302,4 +302,4 @@ FIXED: tuple[Fixed, ...] = (
     Fixed("managedBy", FIXED_FOR_EVER, local=False),
     *(Fixed(field) for field in ("template", "procsPerNode", "backend", "network", "checkpoint")),
 )
-"""Fields whose changes existing pods cannot follow."""
+"""Fields whose changes cannot be applied to existing pods."""

@@ -36,8 +36,8 @@ from .objects import (
 )
 
 PAGE_BYTES = 4 << 20
-"""The size that the pages of a list should have. The API server can limit only the number of objects, so the size of
-the previous page's objects gives the limit of the next page."""
+"""The size that the pages of a list should have. The API server can limit only the number of objects, so the limit of
+each page is computed from the size of the objects in the page before."""
 FIRST_LIMIT, MOST_LIMIT = 20, 500
 """The number of objects in a list's first page, when their size is unknown, and the largest number in any page."""
 LONGEST_RETRY_AFTER = 60.0
@@ -111,10 +111,10 @@ _ANYTHING = msgspec.json.Decoder(dict[str, Any])
 
 
 class ApiError(Exception):
-    """The API server refused a request, or did not answer (status 0)."""
+    """The API server refused a request, or did not answer it (then `status` is 0)."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
-        message = message or f"{reason} ({status})"  # A webhook may refuse without a word.
+        message = message or f"{reason} ({status})"  # A webhook may give no message.
         super().__init__(message)
         self.status = status
         self.reason = reason
@@ -126,7 +126,7 @@ class ApiError(Exception):
     @property
     def passing(self) -> bool:
         """Whether the same request may succeed later, because the server was busy, broken or unreachable."""
-        # 401 counts too: credentials are replaced while the operator runs, and read again after each refusal.
+        # 401 counts too: credentials are replaced while the operator runs, and are read again after each refusal.
         busy = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.UNAUTHORIZED)
         return self.status == 0 or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR or self.status in busy
 
@@ -172,12 +172,12 @@ class ApiClient:
     ) -> tuple[list[T | Unreadable], int]:
         """All objects of a namespace or, with None, of all, and the resource version of the list.
 
-        `labels` and `fields` are selectors. An object that cannot be read is listed as Unreadable, with its name: it
-        must not hide the others, and must not seem to be gone.
+        `labels` and `fields` are selectors. An object that cannot be read is listed as Unreadable, with its name, so
+        that it neither hides the others nor seems to be gone.
         """
         items: list[T | Unreadable] = []
-        # No resourceVersion is sent, so the list shows the present state. With 0 the server might answer from a cache
-        # that lags behind.
+        # No resourceVersion is sent, so the list shows the present state. With resourceVersion=0 the server might
+        # answer from a cache that lags behind.
         query = {"limit": str(FIRST_LIMIT), **_selecting(labels, fields)}
         while True:
             content = await self._request("GET", resource, namespace, query=query)
@@ -193,7 +193,7 @@ class ApiClient:
         """Yields each change after a resource version, with its type, until the server ends the watch.
 
         Raises:
-            StuckError: the server sent a line that is no change of an object, or an error.
+            StuckError: the server sent an error, or a line that is not a change of an object.
             ApiError: the watch could not begin, or broke off; the changes that were yielded are valid.
         """
         query = {
@@ -219,7 +219,7 @@ class ApiClient:
         return _decoded(resource.object, content)
 
     async def replace(self, resource: Resource[T], namespace: str, name: str, body: Manifest) -> T:
-        """Replaces an object, if it still has the resource version that stands in `body`."""
+        """Replaces an object, if it still has the resource version given in `body`."""
         return _decoded(resource.object, await self._change("PUT", resource, namespace, name, body=body))
 
     async def merge(self, resource: Resource[T], namespace: str, name: str, body: Manifest) -> T:
@@ -231,7 +231,7 @@ class ApiClient:
     async def replace_status(
         self, resource: Resource[T], namespace: str, name: str, version: str, status: Manifest
     ) -> T:
-        """Replaces the whole status, if the object still has this resource version, which no recreated object has."""
+        """Replaces the whole status, if the object still has this resource version: a recreated object does not."""
         change = {"op": "add", "path": "/status", "value": status}  # Not "replace": a new job has no status yet.
         return await self.patch(resource, namespace, f"{name}/status", version, [change])
 
@@ -252,8 +252,8 @@ class ApiClient:
         """Deletes an object if it still has the uid, or the resource version, in `only_if`.
 
         `grace`: the grace period in seconds; None: the object's own. Returns the object as it is while it ends, or
-        None if it is gone. It is also gone if the answer shows it without a resource version, which happens when
-        somebody else deleted it at the same time.
+        None if it is gone. The object is gone, too, if the answer shows it without a resource version, as happens
+        when somebody else deletes it at the same time.
         """
         body: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": only_if}
         if grace is not None:
@@ -264,11 +264,11 @@ class ApiClient:
         except ApiError:
             if _decoded(_OBJECTS, content).metadata.resource_version:
                 raise
-            return None  # The answer was a Status, whose field `status` is a word.
+            return None  # The answer was a Status: its field `status` is a word, not an object.
         return left if isinstance(left, Object) and left.metadata.resource_version else None
 
     async def served(self, path: str) -> frozenset[str]:
-        """The plural names of the kinds that the server serves at `path`, a version of an API group; maybe none."""
+        """The plural names of the kinds that the server serves at `path`, a version of an API group; perhaps none."""
         try:
             # This asks for discovery, which everybody may read; reading the CRD would need another right.
             page = _decoded(_ANYTHING, await self._send("GET", path, "discovery"))
@@ -279,7 +279,7 @@ class ApiClient:
         return frozenset(known["name"] for known in page["resources"])
 
     async def allowed(self, attributes: Manifest) -> bool:
-        """Whether the operator may do this: the `resourceAttributes` of a SelfSubjectAccessReview."""
+        """Whether the operator may do what these `resourceAttributes` of a SelfSubjectAccessReview describe."""
         status = await self._review(ACCESS_REVIEWS, "SelfSubjectAccessReview", {"resourceAttributes": attributes})
         return bool(status["allowed"])
 
@@ -289,7 +289,7 @@ class ApiClient:
         return status.get("user", {}) if status.get("authenticated") else None
 
     async def may_get(self, user: Manifest, path: str) -> bool:
-        """Whether a user may get a path that is no resource, such as /metrics, by a SubjectAccessReview."""
+        """Whether a user may get a path that is not a resource, such as /metrics, by a SubjectAccessReview."""
         subject = {
             "user": user.get("username", ""),
             "uid": user.get("uid", ""),
@@ -355,7 +355,7 @@ def _path(resource: Resource[Any], namespace: str | None, name: str = "") -> str
 
 
 def _limit(size: int, count: int) -> int:
-    """The limit of the next page, from the size in bytes and the number of objects of the last one."""
+    """The limit of the next page, from the last page's size in bytes and its number of objects."""
     return max(1, min(MOST_LIMIT, PAGE_BYTES * count // size))
 
 
@@ -386,12 +386,12 @@ def _change(resource: Resource[T], line: bytes) -> tuple[str, T | Unreadable]:
 
 
 def _one_of(resource: Resource[T], item: msgspec.Raw) -> T | Unreadable | None:
-    """An object; if it cannot be read, its identity as Unreadable; None if not even that can be read."""
+    """An object; if it cannot be read, its identity as Unreadable; None if not even its identity can be read."""
     try:
         return _decoded(resource.object, item)
     except ApiError as error:
         UNREADABLE.labels(resource.plural).inc()
-        logger.error("%s: an object is ignored: %s", resource.plural, error)  # noqa: TRY400  It is no bug of ours.
+        logger.error("%s: an object is ignored: %s", resource.plural, error)  # noqa: TRY400  It is not our bug.
     try:
         # `document_of` accepts more than msgspec does, such as half a surrogate pair.
         return msgspec.convert(document_of(bytes(item)), Unreadable)
@@ -402,13 +402,13 @@ def _one_of(resource: Resource[T], item: msgspec.Raw) -> T | Unreadable | None:
 def _decoded(decoder: msgspec.json.Decoder[T], content: bytes | msgspec.Raw) -> T:
     try:
         return decoder.decode(content)
-    except (ValueError, RecursionError) as error:  # From msgspec: no JSON, or no object of the expected type.
+    except (ValueError, RecursionError) as error:  # From msgspec: not JSON, or not of the expected type.
         message = f"the API server's answer cannot be read: {error}: {_name_in(bytes(content))}"
         raise ApiError(0, "NoAnswer", message) from error
 
 
 def _name_in(content: bytes) -> str:
-    """The namespace and name of an object that cannot be read; if they cannot either, its first bytes."""
+    """The namespace and name of an object that cannot be read; if these cannot be read either, its first bytes."""
     try:
         metadata = _ANYTHING.decode(content)["metadata"]
         return f"{metadata['namespace']}/{metadata['name']}"

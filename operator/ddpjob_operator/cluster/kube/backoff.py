@@ -7,9 +7,9 @@ LONGEST_SECONDS = 30.0
 
 
 def backoff(failures: int, at_least: float | None = None, longest: float = LONGEST_SECONDS) -> float:
-    """Seconds to wait after this many consecutive failures: more after each, and never less than `at_least`.
+    """Seconds to wait after this many failures in a row: longer after each failure, but at least `at_least`.
 
-    Up to half as much is added at random, so that requests that failed together are not repeated together.
+    Up to half of that is added at random, so that requests that failed together are not repeated together.
     """
     seconds = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), longest)
     return max(seconds, at_least or 0.0) * random.uniform(1.0, 1.5)  # noqa: S311  It only spreads retries.

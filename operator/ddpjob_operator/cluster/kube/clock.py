@@ -1,8 +1,9 @@
-"""The time of the API servers. Pods carry their timestamps: by another clock a pod that is ending could seem lost.
+"""The API servers' time, which stamps pods: by another clock, a pod that is ending could seem lost.
 
-The time is a server's date, continued by a steady clock, so nothing happens when this machine's clock is set. There
-may be several servers, and the clock of one may be wrong: the time is that of the server with the most connections,
-and an action that cannot be undone waits until it is due by every date that was received during the last minutes.
+The time is a server's date, continued by a steady clock, so that setting this machine's clock has no effect. There
+may be several servers, one of which may have a wrong clock. So the time of the server with the most connections is
+used, and an action that cannot be undone waits until it is due by every date that was received during the last
+minutes.
 """
 
 import logging
@@ -19,19 +20,21 @@ from typing import NamedTuple
 TOLERANCE = timedelta(seconds=2)
 """Clocks that differ by no more than this count as one: each of several API servers has its own clock."""
 SLEW = timedelta(seconds=5)
-"""A smaller difference may be the drift of one clock; with a larger one the clock was set, or it is another clock."""
+"""A smaller difference may be the drift of one clock. After a larger one, the clock was set, or it is another
+clock."""
 
 A_SECOND = timedelta(seconds=1)
 """The precision of the Date header of an answer."""
 
 VOTING_SECONDS = 30.0
-"""For this long after an answer its connection counts as a vote for its server, if servers disagree."""
+"""For this long after an answer, its connection counts as a vote for the server that sent it, if servers disagree."""
 KEPT_SECONDS = 300.0
-"""For this long after an answer its server's clock counts for the earliest possible time."""
+"""For this long after an answer, the clock of the server that sent it counts for the earliest possible time."""
 MOST_CLOCKS = 16
-"""How many other clocks are kept, so that a server whose date jumps with each answer cannot fill the memory."""
+"""How many clocks are kept beside the believed one, so that a server whose date jumps with each answer cannot fill
+the memory."""
 MANY_CONNECTIONS = 64
-"""From this number of connections on, those whose vote has expired are dropped."""
+"""If a server has this many connections or more, those whose vote has expired are dropped."""
 YEARS = range(2000, 3000)
 """The years of valid dates; a date of another year is ignored, because further arithmetic could overflow."""
 
@@ -44,7 +47,7 @@ def _boot_time() -> float:
 
 steady: Callable[[], float] = _boot_time if sys.platform == "linux" else time.monotonic
 """Seconds on a clock that is never set. On Linux it goes on while the machine is suspended, as the API server's clock
-does; `time.monotonic`, which asyncio's timers use, stands still meanwhile."""
+does; `time.monotonic`, which asyncio's timers use, stops during that time."""
 
 
 class Reading(NamedTuple):
@@ -53,9 +56,9 @@ class Reading(NamedTuple):
     now: datetime
     """The time by the believed clock."""
     earliest: datetime
-    """The time by the slowest clock that was heard during the last minutes."""
+    """The time by the slowest clock that was heard of during the last minutes."""
     settles_at: datetime
-    """Before this time, no action that cannot be undone may follow from the time."""
+    """Until then, no action that cannot be undone may be based on the time."""
 
 
 @dataclass(eq=False, slots=True)
@@ -83,7 +86,7 @@ class _Server:
         self.connections[connection] = self.last = heard
 
     def votes(self, heard: float) -> int:
-        """The number of connections by which an answer of this server came within VOTING_SECONDS."""
+        """The number of connections by which this server has answered in the last VOTING_SECONDS."""
         return sum(heard - at <= VOTING_SECONDS for at in self.connections.values())
 
 
@@ -106,8 +109,8 @@ class Clock:
     def read(self) -> Reading:
         """The time, and how certain it is."""
         elapsed, believed = steady(), self._believed
-        # The believed clock counts even if it was not heard lately: otherwise the next server that answers would
-        # decide alone.
+        # The believed clock counts even if its server has not answered lately: otherwise the next server that answers
+        # would decide alone.
         zeros = (believed.zero, *(other.zero for other in self._others if elapsed - other.last <= KEPT_SECONDS))
         settled = max(self._began, believed.since) + self._settling
         return Reading(
@@ -146,7 +149,7 @@ class Clock:
     def _trust(self, server: _Server, heard: float) -> tuple[int, bool]:
         """A server's number of votes, and whether one of them is this machine's own clock.
 
-        This machine votes for a server whose clock agrees with its own, if the server was heard lately.
+        This machine votes for a server whose clock agrees with its own, if the server has answered lately.
         """
         own = (
             abs(server.zero - self._own) <= SLEW and bool(server.connections) and heard - server.last <= KEPT_SECONDS

@@ -18,29 +18,30 @@ from .clock import Clock, steady
 
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 15.0
-"""A request without an answer for this long has failed; the next round finds out whether it had an effect."""
+"""A request that is not answered for this long counts as failed; the next round finds out whether it had an
+effect."""
 STREAM_BYTES = 1 << 20
 """How many bytes of a stream are buffered before they are read. The API server drops clients that read events too
-slowly, and among a thousand requests the stream is read only now and then."""
+slowly, and while a thousand requests are under way, the stream is read only now and then."""
 
 USER_AGENT = f"ddpjob-operator/{version('ddpjob')}"
 
 
 class NoClusterError(Exception):
-    """There are no usable credentials for a cluster. The program prints the error's text as it is, and exits."""
+    """There are no usable credentials for a cluster. The program prints this error's text as it is, and exits."""
 
 
 def credentials() -> kopf.ConnectionInfo:
     """The service account of this pod or, outside a cluster, the current context of the kubeconfig.
 
     Raises:
-        NoClusterError: there is neither, or the kubeconfig cannot be used.
+        NoClusterError: there is neither a service account nor a context, or the kubeconfig cannot be used.
     """
     return _pod_credentials() or _kubeconfig_credentials()
 
 
 def _pod_credentials() -> kopf.ConnectionInfo | None:
-    """The service account of this pod, None if there is none.
+    """The service account of this pod; None if there is none.
 
     The server's address comes from the environment, as for every client: a pod may be without the cluster's DNS.
     """
@@ -96,7 +97,7 @@ class Connection:
         self._session = aiohttp.ClientSession(
             base_url=self._info.server.rstrip("/") + "/",
             # No limit on connections: with aiohttp's default of 100, renewals of the Lease would have to wait for
-            # writes. `Turns` limits these.
+            # writes. `Turns` limits the writes.
             connector=aiohttp.TCPConnector(ssl=_ssl_context(self._info), limit=0),
             response_class=_Response,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -114,8 +115,8 @@ class Connection:
     ) -> tuple[int, bytes, str | None]:
         """Sends a request; returns the response's status, its body and its Retry-After.
 
-        `fence` is called first, and again right before a body is sent. An exception that it raises ends the request;
-        that of the second call arrives as a ClientError.
+        `fence` is called first, and again right before a body is sent. If it raises an exception, the request ends.
+        The exception of the second call arrives as a ClientError.
 
         Raises:
             aiohttp.ClientError, TimeoutError: there was no response.
@@ -172,7 +173,7 @@ class Connection:
 
 
 class _Response(aiohttp.ClientResponse):
-    """A response that keeps the address of its connection, which aiohttp drops once the response was read."""
+    """A response that keeps its connection's address, which aiohttp drops as soon as the response has been read."""
 
     local_address: object = None
     """The local address of the connection."""
@@ -185,9 +186,9 @@ class _Response(aiohttp.ClientResponse):
 
 
 class _Body(aiohttp.BytesPayload):
-    """A request's body that calls `fence` right before it is sent; aiohttp sends the headers together with it.
+    """A request's body that calls `fence` right before it is sent. aiohttp sends the headers together with the body.
 
-    An earlier check would not do: between the check and the sending the process may be stopped, and resumed much
+    An earlier check would not be enough: between checking and sending, the process may be stopped, and resumed much
     later.
     """
 

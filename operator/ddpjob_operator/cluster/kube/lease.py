@@ -1,9 +1,9 @@
 """Leader election by a Lease of coordination.k8s.io (https://kubernetes.io/docs/concepts/architecture/leases/).
 
 The clocks of two machines are never compared. The leader counts from the moment before its last request to renew; the
-others count from the moment at which they saw the last renewal; each by its own steady clock. The leader reads its
+others count from the moment at which they saw the last renewal. Each uses its own steady clock. The leader reads its
 clock before every write. So it stops writing before another replica takes over, even if its process was stopped and
-resumed, or its machine was suspended. Timers would not do, because their clock stands still meanwhile.
+resumed, or its machine was suspended. Timers would not be enough, because their clock stops during a suspension.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class LeaderElector:
         self._identity = identity
         self._renewed = float("-inf")
         self._held: Manifest | None = None
-        """The Lease as this replica's last write left it, if nothing is known to have failed since."""
+        """The Lease as this replica's last write left it; None if something may have failed since."""
         self._seen: tuple[str, str] | None = None
         self._seen_at = 0.0
         self._trying = asyncio.Lock()
@@ -59,15 +59,15 @@ class LeaderElector:
                     return
                 started = steady()
                 await self._try_in_time()
-            # From start to start: waiting even longer after a slow answer could cost the leadership.
+            # The interval counts from start to start: waiting longer after a slow answer could cost the leadership.
             await asyncio.sleep(max(0.0, started + RETRY_SECONDS - steady()))
 
     async def release(self) -> None:
         """Releases the Lease, so that the next leader need not wait until it expires."""
-        async with self._trying:  # A renewal that is in flight would take the Lease again.
+        async with self._trying:  # A renewal in flight would take the Lease back.
             if not self.leads:
                 return
-            # This comes before the request: even if its answer is lost, another replica may lead from then on.
+            # This is set before the request: once that is sent, another replica may lead, even if its answer is lost.
             self._renewed = float("-inf")
             lease = await self._api.get(LEASES, self._namespace, self._name)
             if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
@@ -95,21 +95,21 @@ class LeaderElector:
         If several replicas try at the same time, the API server lets one succeed: the others get a conflict.
         """
         # A renewal need not read first: the write conflicts if anybody has written since. With one request instead of
-        # two, the API server may take twice as long for each before the leadership is lost.
+        # two, each request may take the API server twice as long before the leadership is lost.
         held, self._held = self._held, None
         if held is not None and self.leads and await self._write(held):
             return True
         lease = await self._api.get(LEASES, self._namespace, self._name)
         if not self._is_free(lease):
-            # Another replica holds the Lease, so this one no longer leads, even if by its clock it still would:
-            # the clock may have stood still.
+            # Another replica holds the Lease, so this one no longer leads, even if it still would by its own clock,
+            # which may have stopped for a while.
             if self.elected.is_set():
                 self._renewed = float("-inf")
             return False
         return await self._write(lease)
 
     async def _write(self, lease: Manifest | None) -> bool:
-        """Takes or renews the Lease as it was read, None if there was none; False if somebody else wrote first."""
+        """Takes or renews the Lease as it was read (None: there was none). False if somebody else wrote first."""
         try:
             if lease is None:
                 self._held = await self._api.create(LEASES, self._namespace, self._new_lease())
@@ -125,7 +125,7 @@ class LeaderElector:
         return True
 
     def _is_free(self, lease: Manifest | None) -> bool:
-        """Whether this replica may take the Lease. If the Lease was deleted, its last holder still keeps its time."""
+        """Whether this replica may take the Lease. Even if it was deleted, its last holder's time must be over."""
         if lease is not None:
             holder = lease["spec"].get("holderIdentity") or ""
             if holder == self._identity:

@@ -1,4 +1,4 @@
-"""The types that the API server's JSON is decoded into: only the fields that are needed, the others are skipped.
+"""The types that the API server's JSON is decoded into: only the fields that are needed; all others are skipped.
 
 The names are Kubernetes' own: https://kubernetes.io/docs/reference/kubernetes-api/
 """
@@ -17,11 +17,11 @@ from ddpjob_operator.api.inheritance import LONGEST_VALUE, carried
 T = TypeVar("T")
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A time with its time zone: times without one cannot be compared with it."""
+"""A time with its time zone. (Times without a time zone cannot be compared with those that have one.)"""
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Ignores unknown fields. Without reference cycles, its values need not be examined by the garbage collector."""
+    """Ignores unknown fields. Its values have no reference cycles, so they are exempt from garbage collection."""
 
 
 class OwnerReference(_Part, frozen=True):
@@ -56,14 +56,15 @@ class Object(_Part, frozen=True):
 
 
 SMALL_BYTES = 4 << 10
-"""JSON up to this size is not compressed: compressing it at each change of each job would cost more time than the
-memory is worth."""
+"""JSON up to this size is not compressed: compressing it at each change of each job would take more time than the
+memory that it saves is worth."""
 
 
 class Packed:
     """A part of an object that may be large, kept as JSON, which is compressed unless it is small.
 
-    A template as dictionaries takes several times as much memory as its JSON; compressed, usually a fraction of that.
+    A template in the form of dictionaries takes several times as much memory as its JSON does; compressed JSON
+    usually takes a fraction of what plain JSON does.
     """
 
     __slots__ = ("_content", "has_nulls", "size")
@@ -74,7 +75,7 @@ class Packed:
         self.size = len(text)
         """The size of the JSON in bytes, before compression."""
         self.has_nulls = b"null" in text
-        """Whether the JSON may contain a null; the text may also stand within a string."""
+        """Whether the JSON may contain a null. (The word may also be part of a string.)"""
         self._content = text if self._is_small else zlib.compress(text, level=1)
 
     def read(self) -> Any:
@@ -95,7 +96,7 @@ class JobAnnotations:
     __slots__ = ("finished", "keeper", "others")
 
     def __init__(self, what: Any = None) -> None:
-        """Reads them; a reserved or a long one, such as a copy of the whole job, is not kept in memory."""
+        """Reads annotations. A reserved or a long one, such as a copy of the whole job, is not kept in memory."""
         known = what if isinstance(what, dict) else {}
         texts = {key: value for key, value in known.items() if isinstance(value, str)}
         self.finished = texts.get(FINISHED, "")
@@ -110,7 +111,7 @@ class JobMeta(ObjectMeta, frozen=True):
 
 
 class JobObject(Object, frozen=True):
-    """A DDPJob. Its spec and status are packed while it is decoded, so a list of jobs is never in memory unpacked."""
+    """A DDPJob. Its spec and status are packed during decoding, so a list of jobs is never in memory unpacked."""
 
     metadata: JobMeta
     spec: Packed = _NOTHING
@@ -151,7 +152,7 @@ class ContainerStateTerminated(_Part, frozen=True):
 
 
 class ContainerState(_Part, frozen=True):
-    """The state of a container: at most one of these is set; none means that it waits."""
+    """The state of a container: at most one field is set; with none, the container is waiting."""
 
     running: ContainerStateRunning | None = None
     waiting: ContainerStateWaiting | None = None
@@ -365,7 +366,7 @@ class Identity(_Part, frozen=True):
 
 
 class Unreadable(_Part, frozen=True):
-    """An object of which only the identity can be read. It still exists: what the store has of it stays."""
+    """An object of which only the identity can be read. It still exists, so the store keeps what it has of it."""
 
     metadata: Identity
 

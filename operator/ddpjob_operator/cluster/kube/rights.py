@@ -15,7 +15,7 @@ Rights = Mapping[tuple[str, str], tuple[str, ...]]
 
 
 def of_owned(feature: Feature | None) -> Rights:
-    """The rights to the kinds of objects that belong to jobs and to this feature; None: that every cluster has."""
+    """The rights to objects of jobs whose kinds belong to this feature; None: to kinds that every cluster has."""
     return {resource: verbs for kind in OWNED if kind.feature is feature for resource, verbs in kind.rights.items()}
 
 
@@ -29,15 +29,16 @@ RIGHTS: Rights = {
 """The rights that the operator needs in every namespace whose jobs it runs."""
 
 MARK_RIGHTS = {(GROUP, "ddpjobs"): ("patch",)}
-"""Rights in the same namespaces, for marking finished jobs. An operator with an older role does everything else
-without them."""
+"""Rights in the same namespaces, for marking finished jobs. An operator whose role is older lacks them, and does
+everything else."""
 
 OWNER_RIGHTS = {(GROUP, "ddpjobs/finalizers"): ("update",)}
 """Rights in the same namespaces that no request of the operator uses directly: some clusters demand them for creating
 objects that belong to a job."""
 
 FEATURE_RIGHTS: Mapping[Feature, Rights] = {feature: of_owned(feature) for feature in Feature}
-"""Rights in the same namespaces for the objects of optional features. A job that uses none of these works without."""
+"""Rights in the same namespaces for the objects of optional features. Jobs that do not use these features do not need
+the rights."""
 
 KUEUE_CLUSTER_RIGHTS = {
     (KUEUE_API.partition("/")[0], "resourceflavors"): ("get",),
@@ -47,11 +48,12 @@ KUEUE_CLUSTER_RIGHTS = {
 """Cluster-wide rights for jobs that name one of Kueue's queues: to read flavors and priority classes."""
 
 EVENT_RIGHTS = {("", "events"): ("list",)}
-"""Rights in the namespaces of jobs, for reading the events of autoscalers. Without them a gang gives way to others
-even while nodes are being added for it."""
+"""Rights in the namespaces of jobs, for reading the events of autoscalers. Without these rights, a gang gives way to
+others even while nodes are being added for it."""
 
 LEASE_RIGHTS = {("coordination.k8s.io", "leases"): ("get", "create", "update")}
-"""Rights to the operator's own Lease, for leader election. RBAC cannot limit the right to create to one name."""
+"""Rights to the operator's own Lease, for leader election. RBAC cannot restrict the right to create objects to one
+name."""
 
 NODE_RIGHTS = {("", "nodes"): ("get",)}
 """Cluster-wide and optional rights, granted by the chart's `rbac.nodes`."""
@@ -112,8 +114,8 @@ class _Rule(msgspec.Struct, rename="camel"):
 async def missing_everywhere(api: ApiClient, *, selecting: bool) -> list[str]:
     """The rights in all namespaces that the operator lacks, each in words.
 
-    `selecting`: whether a selector chooses the namespaces. Each right is checked by a request of its own, because no
-    SelfSubjectRulesReview covers all namespaces.
+    `selecting`: whether a selector chooses the namespaces. Each right is checked by a separate request, because a
+    SelfSubjectRulesReview never covers all namespaces.
     """
     needed = _rights(RIGHTS, "")
     if selecting:
@@ -153,7 +155,7 @@ async def _missing(api: ApiClient, rules: list[_Rule], asked: list[_Right], *, i
     """The rights of `asked` that the operator lacks, each in words.
 
     If the rules are incomplete, for example because an authorization webhook may grant more, each right that they do
-    not grant is checked by a request of its own.
+    not grant is checked by a separate request.
     """
     not_granted = [right for right in asked if not any(rule.allows(right) for rule in rules)]
     return [str(right) for right in not_granted if not (incomplete and await api.allowed(right.attributes))]

@@ -12,8 +12,8 @@ from aiohttp import web
 WITHOUT_REQUEST, WITH_REQUEST = 256, 64
 """How many connections a port may have that have sent no request yet, and how many that have sent one."""
 BACKLOG = 128
-"""How many connections may wait in the kernel: fewer than WITHOUT_REQUEST, because otherwise a connection could be
-closed before its request is read."""
+"""How many connections may wait in the kernel. This is less than WITHOUT_REQUEST, because otherwise a connection
+could be closed before its request is read."""
 LINE_BYTES = 4096
 """The limit of the request line and of each header: the header with a service account's token has 1 to 2 KiB."""
 CLOSING_SECONDS = 1.0
@@ -22,7 +22,7 @@ Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class _Connections:
-    """A limited number of connections. If there are too many, the host with the most loses its oldest."""
+    """A limited number of connections. If there are too many, the host with the most loses its oldest one."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -51,7 +51,7 @@ class FairServer(web.Server):
         super().__init__(
             self._handle,
             access_log=None,
-            handler_cancellation=True,  # A request whose client has disconnected is not worked on.
+            handler_cancellation=True,  # Stops work on requests of disconnected clients.
             keepalive_timeout=idle_seconds,
             max_line_size=LINE_BYTES,
             max_field_size=LINE_BYTES,
@@ -81,7 +81,7 @@ class FairServer(web.Server):
         await self.shutdown(CLOSING_SECONDS)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Counts a new connection, as one that has sent no request yet."""
+        """Counts a new connection as one that has not sent a request yet."""
         super().connection_made(handler, transport)
         self._clients[handler] = str((transport.get_extra_info("peername") or ("",))[0]), transport
         self._without_request.add(*self._clients[handler])

@@ -20,7 +20,7 @@ def about(key: tuple[str, str], uid: str = "") -> dict[str, str]:
 
 
 def set_up(kind: Format, level: str) -> None:
-    """Sends the log to standard error; of kopf only errors, because `job_watch` logs each restart of kopf."""
+    """Sends the log to standard error. Of kopf's log only errors are kept: `job_watch` logs each restart of kopf."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if kind == "json" else _Text())
     handler.addFilter(_shorten_server_errors)
@@ -30,7 +30,7 @@ def set_up(kind: Format, level: str) -> None:
 
 
 def _shorten_server_errors(record: logging.LogRecord) -> bool:
-    """Replaces kopf's traceback of an API server's error, or of an incomplete answer, by one line: it is no bug."""
+    """Puts one line in place of kopf's traceback of a server's error or an incomplete answer, which is not a bug."""
     error = record.exc_info[1] if record.exc_info else None
     known = ("API", "WatchingError", "JSONDecodeError")
     if record.name.startswith("kopf") and error is not None and type(error).__name__.startswith(known):
@@ -53,11 +53,11 @@ class _Text(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  The name is logging's.
-        """One line, whatever it quotes: a policy's words, or an image's, could look like lines of this log."""
+        """A single line, whatever it quotes: the words of a policy or an image could imitate lines of this log."""
         text = super().formatMessage(record)
         job = getattr(record, "job", None)
         return one_line(f"{text}  ({record.__dict__['namespace']}/{job})" if job else text)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802
-        """A traceback whose lines cannot be taken for others, because they are indented."""
+        """A traceback, indented so that its lines cannot be taken for other lines of the log."""
         return indent(visible(super().formatException(ei)), "  ", lambda _: True)

@@ -1,7 +1,7 @@
 """The operator's own pages: /healthz and /readyz for the kubelet, /metrics for Prometheus.
 
-The kubelet has a port of its own: if it had not, strangers who fill the metrics' port with connections would make its
-probes fail, and the operator would be restarted.
+The kubelet has a port of its own. If it shared the metrics' port, strangers could fill that with connections, so that
+the probes fail and the operator is restarted.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -24,7 +24,7 @@ Access = Callable[[str], Awaitable[HTTPStatus]]
 Page = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
 IDLE_SECONDS = 75.0
-"""Longer than the usual interval between two scrapes of Prometheus, so that it can keep its connection."""
+"""Longer than the usual interval between two scrapes, so that Prometheus can keep its connection."""
 PROBE_IDLE_SECONDS = 10.0
 
 
@@ -56,8 +56,8 @@ async def serve(
     """
 
     async def healthz(_: web.BaseRequest) -> web.Response:
-        # That the process answers is enough. How long a round takes depends on the API server, so slow rounds are no
-        # reason to restart the operator; and every request to the API server has a timeout.
+        # It is enough that the process answers. How long a round takes depends on the API server, so slow rounds are
+        # not a reason to restart the operator; and every request to the API server has a timeout.
         return text("ok")
 
     async def readyz(_: web.BaseRequest) -> web.Response:

@@ -1,6 +1,7 @@
 """Whether trying again is of any use.
 
-It is not if training gets no further time after time, or if a rank raises the same error twice before its first step.
+It is of no use if training has repeatedly got no further, or if a rank raises the same error twice before its first
+step.
 """
 
 import re
@@ -15,7 +16,7 @@ from .facts import RESOLUTION, Facts
 from .judgement import BY_DEFAULT, Judgement
 
 LOOP = 3
-"""This many counted incidents in a row that get no further are a crash loop."""
+"""This many counted incidents in a row, none of which got further than the first, are a crash loop."""
 
 START_SECONDS = 60
 """A program that reports no steps has got nowhere if it fails this soon after all ranks have started running."""
@@ -24,10 +25,10 @@ USAGE_ERROR = 2
 """The exit code of argparse, and by convention of others, for wrong arguments."""
 
 IMPORT_SECONDS = 600
-"""A usage error shows within this time, however long the imports before it take."""
+"""A usage error shows up within this time, however long the imports before it take."""
 
 NEVER_PASSES = re.compile(r"(Import|ModuleNotFound|Syntax|Indentation|Tab|Name|UnboundLocal|Attribute|Type)Error\b")
-"""Errors in a program's source, which never pass, whatever words the message contains."""
+"""Errors in a program's source: trying again never helps, whatever words the message contains."""
 
 MAY_PASS = re.compile(
     r"connect|network|socket|ssl|http|url|host|address|resol|unreachable|time[d ]*-?out|tempor|busy|again|"
@@ -35,15 +36,15 @@ MAY_PASS = re.compile(
     r"rendezvous|childfailed",
     re.IGNORECASE,
 )
-"""Words of errors that may not recur later or on another machine: of networks, memory, disks, devices, busy ports;
-and torchrun's own, which say nothing about the cause."""
+"""Words of errors that might not recur later or on another machine: errors of networks, memory, disks, devices and
+busy ports; and of torchrun's own errors, which say nothing about the cause."""
 
 
 def is_crash_loop(status: DDPJobStatus, incident: Facts, progress: Progress | None = None) -> bool:
-    """Whether this counted incident is the last of several in a row none of which got further than the first.
+    """Whether this counted incident is the last of several in a row, none of which got further than the first.
 
-    Only incidents that say how far training got count. A suspension starts a new row, because the cause may have been
-    fixed. If training has got further since the incident, it is no loop: incidents may be reported late.
+    Incidents that do not say how far training got are left out. A suspension starts a new row, because the cause may
+    have been fixed. Incidents may be reported late: if training has got further since, there is no crash loop.
     """
     since = status.start_time
     before = (older for older in status.incidents[: LOOP - 1] if older.action is RestartAction.RESTART)
@@ -53,7 +54,7 @@ def is_crash_loop(status: DDPJobStatus, incident: Facts, progress: Progress | No
 
 
 def got_further(last: Incident, incident: Facts, progress: Progress | None = None) -> bool:
-    """Whether training got further than at the previous incident, `last`, before this one or after; no if unknown."""
+    """Whether training got further than at the previous incident, `last`, by this one or since; no if unknown."""
     if last.step is None:
         return False
     by_then = incident.step is not None and incident.step > last.step
@@ -61,16 +62,17 @@ def got_further(last: Incident, incident: Facts, progress: Progress | None = Non
 
 
 def went_further(progress: Progress | None, step: int, since: datetime) -> bool:
-    """Whether a step after `step` has finished after the moment `since`."""
+    """Whether a step later than `step` has finished after the moment `since`."""
     if progress is None or progress.step is None or progress.last_step_time is None:
         return False
     return progress.last_step_time > since and progress.step > step
 
 
 def fails_at_start(view: View, incident: Facts) -> bool:
-    """Whether the attempt got nowhere: no step or, if the program reports no steps, less than a minute of running.
+    """Whether the attempt got nowhere: it made no step or, if the program reports none, ran for less than a minute.
 
-    Wrong arguments may show later: many programs parse them only after their imports, which may take minutes.
+    Wrong arguments may show up later than that, because many programs parse them only after their imports, which may
+    take minutes.
     """
     if incident.step is not None:
         return False
@@ -97,7 +99,8 @@ def _has_stepped(progress: Progress | None, began: datetime | None) -> bool:
 def is_same_again(view: View, incident: Facts, judgement: Judgement) -> bool:
     """Whether the previous incident was the same error, on any rank, and all ranks have got new pods since.
 
-    Only if no rule of the user says to try again, and not across a suspension, because the cause may have been fixed.
+    No if a rule of the user says to try again, or if the job was suspended in between, because the cause may have
+    been fixed.
     """
     last, since = view.status.last_incident, view.status.start_time
     if last is None or (since is not None and last.time <= since - RESOLUTION):
@@ -109,7 +112,7 @@ def is_same_again(view: View, incident: Facts, judgement: Judgement) -> bool:
 
 
 def _is_of_this_gang(view: View, last: Incident) -> bool:
-    """Whether an incident happened to the present gang, in which single pods may have been replaced."""
+    """Whether an incident happened to the present gang, even if some of its pods have been replaced since."""
     job, present = view.snapshot.job, view.status.bookkeeping.incarnations
     return any(last.pod == pod_name(job, last.node, number) for number in range(present.default, present.newest + 1))
 
@@ -122,7 +125,7 @@ def _is_raised_at_start(failure: Facts, judgement: Judgement) -> bool:
 
 
 def _may_pass(failure: Facts) -> bool:
-    """Whether an error may not recur. Without a message, nobody can tell whether two errors are the same."""
+    """Whether an error might not recur: assumed if it has no message, because such errors cannot be compared."""
     if NEVER_PASSES.match(failure.message):
         return False
     return failure.message == f"exit code {failure.exit_code}" or MAY_PASS.search(failure.message) is not None
@@ -131,7 +134,8 @@ def _may_pass(failure: Facts) -> bool:
 def _began(view: View) -> datetime | None:
     """When the attempt started running as a whole; None if it was never seen to run.
 
-    If supervisors started it in place and it ended before it was seen to run: when the previous attempt ended.
+    If supervisors started the attempt in place and it ended before it was seen to run, this is when the previous
+    attempt ended.
     """
     running, last = view.status.condition(ConditionType.RUNNING), view.status.last_incident
     if running is not None and running.status == "True":

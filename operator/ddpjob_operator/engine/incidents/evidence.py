@@ -32,8 +32,8 @@ STOP_SIGNALS = frozenset({SIGKILL, SIGTERM})
 """Signals that end a pod that is being deleted, by the operator or by somebody's `kubectl delete`."""
 
 ANSWERS = frozenset({None, Cause.APPLICATION, Cause.PEER_LOST})
-"""Causes in a rank's report that may only mean that the rank was told to stop. If the report names the incident that
-ended the attempt, the supervisor ended because of that incident."""
+"""Causes in a rank's report that may only mean that the rank was told to stop. (If the report names the incident that
+ended the attempt, they do not: the supervisor ended because of that incident.)"""
 NO_ANSWER: frozenset[Cause | None] = frozenset({None})
 
 OOM_KILLED = "OOMKilled"
@@ -63,7 +63,7 @@ PEER_LOST_PHRASES = (
 OWN_ERRORS = ("EADDRINUSE", "ncclInvalidUsage", "ncclInvalidArgument", "ncclUnhandledCudaError")
 """What NCCL and the store say when no other rank is at fault, although the exception has one of the types above."""
 NCCL_EXPLAINS = "Last error:"
-"""In an exception of NCCL the next line is NCCL's own explanation."""
+"""After this line of an exception of NCCL, the next line is NCCL's own explanation."""
 
 DISK_FULL = re.compile(r"^OSError: \[Errno (?:28|122)\] ")
 """ENOSPC and EDQUOT, as Python prints them."""
@@ -141,7 +141,8 @@ def facts_of(
         how |= {"tied": first.tied, "consequences": first.consequences, "consequence_nodes": first.consequence_nodes}
     # Supervisors may have started attempts that are not in the status yet.
     attempt = max(attempt, report.attempt or 0)
-    # Checked before the pod's own report: a pod that the cluster stops ends by a signal, or saves and reports that.
+    # Checked before the pod's own report: a pod that the cluster stops ends by a signal, or saves a checkpoint and
+    # reports that it did.
     if by_cluster is not None:
         return _facts(pod, attempt, time, *by_cluster, **how)
     if ended is None:
@@ -149,8 +150,9 @@ def facts_of(
     cause = _cause(ended, signal, report)
     when_told = _ended_when_told(pod, ended, by_us=by_us)
     told_to_stop = signal in STOP_SIGNALS or when_told
-    # If the operator deletes the pods because one failed, every report counts, because any of them may have failed
-    # first. And a supervisor that names an incident ended because of it, even if somebody deletes its pod meanwhile.
+    # If the operator deletes the pods because one failed, every report counts, because any of the pods may have
+    # failed first. And a supervisor that names an incident ended because of it, even if somebody deletes its pod
+    # meanwhile.
     answers = ANSWERS if when_told and not by_us and first is None else NO_ANSWER
     if pod.deleting and (cause is Cause.STOPPED or (told_to_stop and not _speaks(ended, report, answers))):
         cause = Cause.STOPPED if by_us else Cause.POD_DELETED
@@ -162,7 +164,7 @@ def facts_of(
 def _speaks(ended: Exit, report: "_Report", answers: frozenset[Cause | None]) -> bool:
     """Whether there is a better explanation for a pod's end than that it was told to stop.
 
-    The signal by which it ended is no such explanation: a supervisor passes on the signal of its rank.
+    The signal by which it ended is not a better explanation, because a supervisor passes on the signal of its rank.
     """
     return ended.reason == OOM_KILLED or report.cause not in answers
 
@@ -170,27 +172,27 @@ def _speaks(ended: Exit, report: "_Report", answers: frozenset[Cause | None]) ->
 def _ended_when_told(pod: Pod, ended: Exit, *, by_us: bool) -> bool:
     """Whether a deleted pod ended because it was told to stop, and not by an error of its own.
 
-    It did if its exit code is 0 and it still does not count as succeeded. With another code it did if it ended after
-    it was told to stop: a script may answer SIGTERM with an exception. But if the operator deletes it because another
-    one failed, and it reports an exception, it may have been about to fail first.
+    With exit code 0, yes, because the pod would otherwise count as succeeded. With another code, yes if it ended
+    after it was told to stop, because a script may answer SIGTERM with an exception. But if the operator deletes the
+    pod because another pod failed, and this one reports an exception, it may have been about to fail first.
     """
     if ended.code == 0:
         return True
     at, told_at = ended.finished_at, pod.told_at or pod.told_by
-    # Times are in whole seconds, and a tie means that it was told first: most programs end in the second in which
-    # they are told to stop; few are deleted by hand in the very second in which they fail.
+    # Times are in whole seconds. If both are equal, the pod is assumed to have been told first: most programs end in
+    # the second in which they are told to stop, and few are deleted by hand in the very second in which they fail.
     after = at is not None and told_at is not None and at >= told_at
     return after and not (by_us and _exception(ended.message))
 
 
 def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Facts:
-    """The facts of a pod that has not finished `seconds` after the others had."""
+    """The facts of a pod that has not finished `seconds` after the other pods did."""
     message = f"did not finish within {seconds} s of the other ranks (finishTimeoutSeconds)"
     return _facts(pod, attempt, now, Cause.STALLED, message)
 
 
 def missed_supervisor_facts(view: View, pod: Pod, seconds: float) -> Facts:
-    """The facts of a pod that runs, but whose supervisor is missed."""
+    """The facts of a pod that is running, but whose supervisor is missing."""
     attempt, now, problem = (
         view.status.attempt,
         view.now,
@@ -221,7 +223,7 @@ def reported_incident(pod: Pod, now: datetime) -> Facts | None:
 
 
 def with_pod(view: View, said: Facts) -> Facts:
-    """The facts that supervisors report, with the pod that they are about."""
+    """The facts that supervisors report, with the name of the pod concerned."""
     pod = view.current.get(said.node)
     return replace(said, pod=present_pod_name(view.snapshot.job, said.node), node_name=pod.node_name if pod else None)
 
@@ -250,19 +252,19 @@ def lacks_image(pod: Pod) -> bool:
 
 
 def unstartable_at(pod: Pod) -> datetime | None:
-    """When a pod that lacks something else than its image counts as unable to start, unless it starts before."""
+    """When a pod that lacks something other than its image counts as unable to start, unless it starts before."""
     waits = pod.waiting is not None and pod.active and pod.waiting.reason in NO_CONTAINER
     return pod.scheduled_at + CONTAINER_TIMEOUT if waits and pod.scheduled_at is not None else None
 
 
 def _taken_away(pod: Pod, problems: Mapping[str, str]) -> tuple[Cause, str] | None:
-    """The cause and message, if the cluster took a pod away; None also if the pod ran out of memory before."""
+    """The cause and message, if the cluster took a pod away; None if not, or if the pod ran out of memory first."""
     if pod.exit is not None and pod.exit.reason == OOM_KILLED:
         return None
     problem = problems.get(pod.node_name or "", "")
     on_node = f"Kubernetes node {pod.node_name} {problem}" if problem else ""
     disruption = pod.disruption
-    # While a pod keeps running, the condition only announces what may still be called off.
+    # While a pod keeps running, the condition only announces a disruption, which may still be called off.
     if disruption is not None and pod.reason not in MORE_PRECISE and (pod.deleting or not pod.active):
         cause = DISRUPTIONS.get(disruption.reason, Cause.EVICTED)
         if disruption.reason == "DeletionByTaintManager" and problems.get(pod.node_name or "") == "":
@@ -278,19 +280,20 @@ def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
     """What a kubelet reports of a pod that it ended itself, or never started."""
     message = pod.message or pod.reason
     if was_rejected(pod):
-        # It may have failed before, and been kept by its other containers; such a pod is killed without warning.
+        # The trainer may have failed before, while other containers kept the pod alive. A rejected pod is killed
+        # without warning.
         if pod.exit is not None and _failed_by_itself(pod.exit):
             return None
         cause = rejection_cause(pod.reason, ran=_ran(pod))
         message = pod.message.removeprefix(REJECTION)
         return cause, f"Kubernetes node {pod.node_name} rejected the pod: {pod.reason}: {message}"
-    # The operator stops pods by the same field: that is no failure of the pod.
+    # The operator itself stops pods by setting this field. That is not a failure of the pod.
     if pod.reason == DEADLINE_EXCEEDED:
         wrong = f"{message} (activeDeadlineSeconds in the pod template)"
         return None if pod.stopped else (Cause.APPLICATION, wrong)
     if ended := ENDED.get(pod.reason):
         return ended, on_node if on_node and ended is Cause.NODE_LOST else message
-    # Kubelets report the same for a pod that is deleted before it ever ran.
+    # Kubelets report the same thing for a pod that is deleted before it ever ran.
     if not pod.deleting and (lost := _lost_by_its_node(pod)):
         return Cause.NODE_LOST, on_node or lost
     return None
@@ -298,7 +301,7 @@ def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
 
 def _ran(pod: Pod) -> bool:
     """Whether the trainer of a pod that failed as a whole had been started."""
-    # Otherwise no container has ended, and the pod's own reason stands in the place of the container's.
+    # Otherwise no container has ended, and the pod's own reason takes the place of the container's.
     return pod.exit is not None and (pod.exit.code is not None or pod.exit.reason != pod.reason)
 
 
@@ -322,7 +325,7 @@ def _lost_by_its_node(pod: Pod) -> str:
 
 
 def was_rejected(pod: Pod) -> bool:
-    """Whether its Kubernetes node rejected the pod: it lacks a device that it had promised, for example."""
+    """Whether the pod's Kubernetes node rejected it, for example because it lacks a device that it had promised."""
     return not pod.active and is_rejection(pod.reason, pod.message)
 
 
@@ -350,8 +353,9 @@ def _cause(ended: Exit, signal: int | None, report: "_Report") -> Cause:
 
 
 def _cause_by_log(ended: Exit, signal: int | None) -> Cause:
-    """The cause of a program that wrote no report, by the end of its log."""
-    # A killed process reports nothing: the end of its log is from an earlier attempt, or from another rank.
+    """Why a program that wrote no failure report failed, judged by the end of its log."""
+    # A killed process prints nothing as it ends, so the end of its log is from an earlier attempt, or from another
+    # rank.
     if signal is None and DISK_FULL.search(_last_words(ended.message)):
         return Cause.STORAGE_FULL
     if signal != SIGKILL and _of_a_broken_device(ended.message):
@@ -379,10 +383,10 @@ def _signal(code: int | None) -> int | None:
 
 
 def _described(ended: Exit, signal: int | None, cause: Cause) -> str:
-    """How a program ended that wrote no report: by the end of its log, else by its exit code or signal.
+    """How a program that wrote no failure report ended: the end of its log or, without one, its exit code or signal.
 
     A last line that is not an exception may have nothing to do with the end, so an exit code that the program chose
-    is put before it.
+    is put in front of that line.
     """
     if ended.code is None:
         how = ended.reason or "ended without an exit code"
@@ -408,9 +412,9 @@ def _last_words(log: str) -> str:
 
 
 def _exception(log: str) -> str:
-    """The exception of a log's last traceback, if it is NCCL's with NCCL's explanation; empty if there is none.
+    """The exception of a log's last traceback, with NCCL's explanation if it is NCCL's; empty if there is none.
 
-    It is not always the last line: what was printed earlier may arrive later, through another pipe.
+    The exception is not always in the last line: what was printed earlier may arrive later, through another pipe.
     """
     lines = _lines(log)
     begins = max((index for index, line in enumerate(lines) if line.startswith(TRACEBACK)), default=len(lines))

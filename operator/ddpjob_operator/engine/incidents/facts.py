@@ -30,7 +30,7 @@ TAKEN_AWAY = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of one rank's failure, or of an incident, by the rank that failed first. Holds no judgement.
+    """What is known of one rank's failure, or of an incident: then of the rank that failed first. Holds no judgement.
 
     Each field means the same as in `status.incidents`. Supervisors do not name pods: `pod` is then empty.
     """
@@ -62,7 +62,7 @@ def first_of(failures: list[Facts]) -> Facts:
     ordered = sorted(failures, key=_order)
     first, others = ordered[0], ordered[1:]
     tied = first.tied or any(_order(other)[:2] == _order(first)[:2] for other in others)
-    # A rank that was killed cannot report how far it got; all were at the same step, or one behind.
+    # A rank that was killed cannot report how far it got. All ranks were at the same step, or one behind.
     steps = [failure.step for failure in ordered if failure.step is not None]
     step = first.step if first.step is not None else max(steps, default=None)
     attempt = max(failure.attempt for failure in failures)
@@ -81,7 +81,7 @@ def with_later_reports(known: Facts, later: list[Facts]) -> Facts:
 
 
 def joined(known: Facts, later: list[Facts]) -> Facts:
-    """A known incident with pods that were lost after it, in a gang that has not started again yet.
+    """A known incident, together with pods that were lost after it, before the gang has started again.
 
     A lost pod explains why other ranks lost a peer, and so may become the cause.
     """
@@ -89,7 +89,7 @@ def joined(known: Facts, later: list[Facts]) -> Facts:
 
 
 def _amended(known: Facts, incident: Facts, later: list[Facts]) -> Facts:
-    """The incident, with what stays as it was known: the attempt that it ended, and the ranks that failed."""
+    """The corrected incident. What stays as it was known: the attempt that it ended, and the ranks that failed."""
     nodes = {known.node, *known.consequence_nodes, *(failure.node for failure in later)} - {incident.node}
     same = replace(incident, attempt=known.attempt, at_start=known.at_start)
     return _with_consequences(same, nodes, at_least=known.consequences)
@@ -104,7 +104,7 @@ def incident_sentence(incident: Facts, called: str) -> str:
 
 
 def _with_consequences(first: Facts, nodes: set[int], *, at_least: int = 0) -> Facts:
-    """The incident with its consequences, of which only some are named: `at_least` is a number known from reports."""
+    """The incident with its consequences, of which only some are named. `at_least`: the number that reports give."""
     named = tuple(sorted(nodes)[:CONSEQUENCES_NAMED])
     return replace(first, consequences=max(len(nodes), at_least), consequence_nodes=named)
 
@@ -121,7 +121,8 @@ def _kind(failure: Facts) -> int:
         case Cause.STOPPED:
             return 3
         case Cause.PEER_LOST:
-            # The supervisor's own exit code: it was ended because another rank had failed, so it is never the first.
+            # By this exit code the supervisor says that it ended because another rank had failed, so this failure is
+            # never the first.
             return 5 if failure.exit_code == ExitCode.PEER_LOST else 4
         case cause if cause in TAKEN_AWAY or cause == Cause.DEVICE_FAILED:
             return 1

@@ -10,15 +10,15 @@ from ddpjob_operator.engine.reports import CLAIMABLE
 from .facts import SIGNAL_BASE, Facts
 
 DEFAULTS: dict[str, RestartAction] = {
-    # Trying again may help, and is paid for.
+    # Trying again may help, and counts as a restart.
     Cause.APPLICATION: RestartAction.RESTART,
     Cause.OUT_OF_MEMORY: RestartAction.RESTART,
     Cause.STORAGE_EXCEEDED: RestartAction.RESTART,
     Cause.PREFLIGHT_FAILED: RestartAction.RESTART,
     Cause.STALLED: RestartAction.RESTART,
     Cause.PEER_LOST: RestartAction.RESTART,
-    Cause.STOPPED: RestartAction.RESTART,  # Nobody knows who stopped it: if its pod is deleted, that is the cause.
-    # Nobody's fault in the job: disruptions.
+    Cause.STOPPED: RestartAction.RESTART,  # By whom is unknown: if the pod is deleted, the deletion is the cause.
+    # Disruptions: nothing in the job is at fault.
     Cause.POD_DELETED: RestartAction.RESTART_FREE,
     Cause.EVICTED: RestartAction.RESTART_FREE,
     Cause.PREEMPTED: RestartAction.RESTART_FREE,
@@ -40,7 +40,8 @@ UNKNOWN = RestartAction.RESTART
 """The action for a cause that only a newer operator knows."""
 
 CAME_UP_BEFORE = frozenset({Cause.IMAGE_ERROR, Cause.START_ERROR})
-"""Causes for which trying again can help if the job has run before: the image and the objects it needs were there."""
+"""Causes for which trying again can help if the job has run before: the image, and the objects that the job needs,
+existed then."""
 
 BY_DEFAULT = "default"
 """What `Judgement.rule` holds if no rule of the user matches."""

@@ -40,11 +40,12 @@ def account(view: View, facts: Facts, found: Budget) -> Entry:
     """Judges, prices and records the facts of a new incident. `found` is the budget before it."""
     facts = replace(with_rank(view, facts), at_start=fails_at_start(view, facts))
     judgement = judge(view.spec.restart, facts, has_run=view.has_run)
-    # Only if it is free: crash loops are found by counted incidents, by steps that the failed attempts report
-    # themselves.
+    # Only for a free incident: crash loops are detected by counted incidents, and by steps that the failed attempts
+    # have reported themselves.
     if facts.step is None and judgement.action is RestartAction.RESTART_FREE:
         facts = replace(facts, step=_step_reached(view))
-    # If training has got further since the last incident, that restart has helped, and the backoff starts over.
+    # If training has got further since the last incident, the restart after it has helped, and the backoff starts
+    # over.
     last = view.status.last_incident
     anew = last is not None and got_further(last, facts, progress_of(view))
     price = price_of(judgement.action, in_a_row(found, 0) if anew else found)
@@ -52,7 +53,7 @@ def account(view: View, facts: Facts, found: Budget) -> Entry:
 
 
 def amended(view: View, facts: Facts) -> Entry | None:
-    """The last incident with these facts; None if it is already recorded like this.
+    """The last incident, changed to these facts; None if it is already recorded with them.
 
     Later reports may amend facts. Judgement and price are those of the time of the incident, even if rules or budget
     have changed since, and change only if a fact that they rest on has changed. An incident that was answered by a
@@ -78,7 +79,7 @@ def amended(view: View, facts: Facts) -> Entry | None:
 
 
 def with_rank(view: View, facts: Facts) -> Facts:
-    """The facts, with the rank of the node's only process where the pod did not report one."""
+    """The facts. If the pod did not report a rank, it is the one of the node's only process."""
     return facts if facts.rank is not None else replace(facts, rank=only_rank(view, facts.node, facts.attempt))
 
 
@@ -89,10 +90,10 @@ def as_recorded(view: View, known: Incident) -> Entry:
 
 
 def excused(view: View, entry: Entry, found: Budget) -> Entry | None:
-    """An incident over which the job was about to fail, but which turns out to be free: paid for as a disruption.
+    """An incident because of which the job was about to fail, but which is free after all: it counts as a disruption.
 
-    None if the limit on disruptions does not allow that. The restart that was one too many was never charged: `found`
-    is the budget without it.
+    None if the limit on disruptions does not allow that. The restart that would have exceeded the limit was never
+    charged: `found` is the budget without it.
     """
     price = price_of(RestartAction.RESTART_FREE, found)
     if too_many_disruptions(view.spec.restart, price.budget):
@@ -127,7 +128,7 @@ def final(view: View, entry: Entry) -> tuple[str, str] | None:
             f"{sentence}; no restarts left (maxRestarts: {restart.max_restarts})",
         )
     if is_crash_loop(view.status, facts, progress_of(view)):
-        furthest = view.status.incidents[1].step  # The first of the three: this incident is not in it yet.
+        furthest = view.status.incidents[1].step  # The first of the three: the present one is not listed yet.
         return Reason.CRASH_LOOP, f"{sentence}; three times in a row training got no further than step {furthest}"
     if is_same_again(view, facts, entry.judgement):
         return (
@@ -145,7 +146,7 @@ def culprit(status: DDPJobStatus) -> str:
     known, restarting = status.last_incident, status.condition(ConditionType.RESTARTING)
     if known is None or known.cause in TAKEN_AWAY:
         return ""
-    # With another reason the gang starts again for something else, such as a new size.
+    # If the condition has another reason, the gang starts again because of something else, such as a new size.
     starts_again = restarting is not None and (restarting.status, restarting.reason) == ("True", known.cause)
     return known.pod if starts_again or status.is_true(ConditionType.FAILURE_TARGET) else ""
 
@@ -165,7 +166,7 @@ def _noted(facts: Facts, judgement: Judgement, older: tuple[Incident, ...]) -> S
 
 
 def _step_reached(view: View) -> int | None:
-    """The step that training has reached, for a pod that was taken away and reports none: no less than before."""
+    """The step that training has reached, for a pod that was taken away and reports none; never less than before."""
     last, progress = view.status.last_incident, progress_of(view)
     if last is None or last.step is None:
         return None if progress is None else progress.step

@@ -23,7 +23,7 @@ ran for longer, than its template allows. If its Kubernetes node ran short of so
 condition DisruptionTarget; then that counts."""
 
 MORE_PRECISE = ENDED.keys() - {EVICTED}
-"""Reasons that tell more than the condition DisruptionTarget, which a kubelet sets too, always with one reason."""
+"""Reasons that tell more than the condition DisruptionTarget, which a kubelet always sets with the same reason."""
 
 REJECTED = frozenset(
     {

@@ -8,7 +8,8 @@ from ddpjob_operator.api import Budget, ConditionType, DDPJobSpec, DDPJobStatus,
 from ddpjob_operator.engine.changes import StatusChanges
 
 JITTER = 0.2
-"""A wait changes by up to this fraction, so that jobs that failed together do not all come back together."""
+"""A wait is lengthened or shortened by up to this fraction, so that jobs that failed together do not all come back
+together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,12 @@ def in_a_row(budget: Budget, incidents: int) -> Budget:
 
 
 def too_many_disruptions(restart: Restart, budget: Budget) -> bool:
-    """Whether there is a limit on disruptions, and it is exceeded."""
+    """Whether the limit on disruptions, if there is one, is exceeded."""
     return restart.max_disruptions is not None and budget.disruptions > restart.max_disruptions
 
 
 def present(spec: DDPJobSpec, status: DDPJobStatus, now: datetime) -> Budget:
-    """The budget before an incident: whole again once all ranks have run for a whole window.
+    """The budget before an incident: fully restored once all ranks have run for a whole window.
 
     If supervisors report steps, a step must have finished in that time: a gang that only waits is not healthy.
     """
@@ -74,7 +75,7 @@ def backoff(restart: Restart, streak: int, key: str) -> timedelta:
 
     The jitter comes from `key`, so that deciding twice gives the same wait.
     """
-    doublings = min(streak - 1, 32)  # Python's integers would grow without limit.
+    doublings = min(streak - 1, 32)  # Without a bound, Python's integers would grow without limit.
     seconds = min(restart.backoff_seconds * 2**doublings, restart.max_backoff_seconds)
     return timedelta(seconds=seconds * (1 - JITTER * share(f"{key}/{streak}")))
 

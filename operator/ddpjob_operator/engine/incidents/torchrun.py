@@ -31,7 +31,7 @@ INDENT = re.compile(r"^  ", re.MULTILINE)
 
 
 def of_its_rank(ended: Exit) -> tuple[Exit, int | None]:
-    """The end of the rank that torchrun names, as if torchrun did not stand between, and which rank it is."""
+    """How the rank that torchrun names ended, as if torchrun were not in between, and the number of that rank."""
     if stopped := TOLD_TO_STOP.search(ended.message):
         return replace(ended, code=SIGNAL_BASE + int(stopped["signal"]), message=""), None
     summary = _root_cause(ended.message)
@@ -46,7 +46,7 @@ def of_its_rank(ended: Exit) -> tuple[Exit, int | None]:
 
 
 def _root_cause(log: str) -> tuple[int, int, str] | None:
-    """The rank, the code and the words at the end of torchrun's summary; None if it does not end with one."""
+    """The rank, its exit code and its error from torchrun's summary; None if the log does not end with a summary."""
     _, title, summary = f"\n{log}".rpartition(f"\n{ROOT_CAUSE}\n")
     fields, traceback, rest = f"\n{summary}".partition(f"\n{SAID}")
     said, _, border = rest.rstrip().rpartition("\n")

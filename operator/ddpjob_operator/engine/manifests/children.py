@@ -51,15 +51,16 @@ NO_SIDECARS = {
     "labels": {"sidecar.istio.io/inject": "false", "kuma.io/sidecar-injection": "disabled"},
     "annotations": {"linkerd.io/inject": "disabled"},
 }
-"""A proxy between the ranks would slow down or break NCCL's and gloo's connections, and outlive the trainer."""
+"""Opt-outs of service meshes, whose proxies would slow down or break NCCL's and gloo's connections between ranks, and
+outlive the trainer."""
 
 
 def build_service(job: DDPJob) -> Manifest:
     """The headless Service of the master.
 
-    It selects rank 0 by the job's uid whatever the attempt, so it never has to be patched and has one endpoint
-    whatever the size; and it publishes addresses that are not ready, because rank 0 is ready only once all ranks have
-    met.
+    It selects rank 0's pod by the job's uid, the same in every attempt, so it never has to be patched, and has only
+    one endpoint, however large the gang is. It publishes the addresses of pods that are not ready, because rank 0
+    becomes ready only once all ranks have met.
     """
     return {
         **headed(SERVICE, job, service_name(job)),
@@ -73,7 +74,7 @@ def build_service(job: DDPJob) -> Manifest:
 
 
 def build_network_policy(job: DDPJob, settings: Settings) -> Manifest:
-    """Lets the job's pods reach each other on all ports, and the operator and monitoring read their status.
+    """Lets the job's pods reach each other on all ports, and lets the operator and monitoring read their status.
 
     Outgoing connections are left alone.
     """
@@ -114,7 +115,7 @@ def build_disruption_budget(job: DDPJob) -> Manifest:
         "spec": {
             "maxUnavailable": 0,
             "selector": {"matchLabels": {Label.JOB_UID: job.metadata.uid}},
-            # A rank that fails its readiness probe has nothing that is worth waiting for.
+            # A rank that fails its readiness probe is doing nothing that is worth waiting for.
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     }
@@ -128,8 +129,8 @@ def build_secret(job: DDPJob) -> Manifest:
 def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: Placement | None = None) -> Manifest:
     """The present pod of a node: the template, and what makes it a member of the gang.
 
-    `living` are the addresses of the gang's pods that already run; `placement` is what the admission by its queue
-    adds.
+    `living` are the addresses of the gang's pods that already run; `placement` is what the job's admission by its
+    queue adds to it.
     """
     incarnation = job.status.bookkeeping.incarnations.of(node)
     template = copy.deepcopy(job.spec.template)
@@ -142,7 +143,7 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
     pod.setdefault("tolerations", []).extend(_tolerations(pod))
     _avoid(pod, job)
     _keep_together(pod, job)
-    if not {"serviceAccountName", "serviceAccount"} & set(pod):  # A template with an account wants its token.
+    if not {"serviceAccountName", "serviceAccount"} & set(pod):  # A template that names an account wants a token.
         pod.setdefault("automountServiceAccountToken", False)
     trainer = next(container for container in pod["containers"] if container["name"] == TRAINER_CONTAINER)
     _give_images(pod, trainer.get("image") or job.status.trainer_image)
@@ -174,8 +175,8 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
 def build_reserve(job: DDPJob, node: int, placement: Placement | None = None) -> Manifest:
     """A pod beyond the present size of the gang: it is scheduled if there is room, pulls the image, and waits.
 
-    Its trainer never starts. Once it is scheduled, the gang can grow, and starts again with a real pod. A reserve is
-    in no PodGroup, where it would count as one of the pods that are placed together.
+    Its trainer never starts. Once it is scheduled, the gang can grow, and starts again with a real pod. A reserve
+    does not belong to the PodGroup: there it would count as one of the pods that are placed together.
     """
     pod = build_pod(job.with_status(changed(job.status, pod_group=None)), node, placement=placement)
     trainer = next(container for container in pod["spec"]["containers"] if container["name"] == TRAINER_CONTAINER)
@@ -186,14 +187,14 @@ def build_reserve(job: DDPJob, node: int, placement: Placement | None = None) ->
 
 
 def _give_images(pod: Manifest, image: str | None) -> None:
-    """Containers without an image get the trainer's, if it has one: nothing else has to be pulled."""
+    """Containers without an image get the trainer's, if that has one, so that no other image has to be pulled."""
     for container in (*pod.get("initContainers", ()), *pod["containers"]):
         if image and not container.get("image"):
             container["image"] = image
 
 
 def _avoid(pod: Manifest, job: DDPJob) -> None:
-    """Avoids Kubernetes nodes that were lost lately, if there are others: a preference, beside the template's own."""
+    """Prefers Kubernetes nodes that were not lost lately, in addition to what the template prefers."""
     if not job.status.avoided_node_names:
         return
     # A field selector takes only one value, and a term holds if all of its selectors do.
@@ -244,7 +245,7 @@ def _equip(container: Manifest, env: list[Manifest], backend: str | None) -> Non
 
 
 def _tell_launcher(container: Manifest, job: DDPJob) -> None:
-    """Gives a launcher that takes its place only from flags these flags, before the template's own, which win."""
+    """Adds flags for a launcher that learns its place only from flags. The template's own come later, and so win."""
     words = (*container.get("command", ()), *container.get("args", ()))
     launcher = launcher_of(words)
     if launcher is None or not launcher.told:
@@ -264,15 +265,15 @@ def _mount(container: Manifest, checkpoint: Checkpoint | None) -> None:
 
 
 def _is_on_a_volume(path: str, mounts: list[Manifest]) -> bool:
-    """Whether a volume is mounted there already: without one, the pod's user could not write to the image's files."""
+    """Whether a path is on a mounted volume; if it is in the image, the pod's user may not be able to write there."""
     return any(f"{path}/".startswith(f"{mount['mountPath'].rstrip('/')}/") for mount in mounts)
 
 
 def _unless_said(own: list[Manifest], backend: str | None) -> list[Manifest]:
-    """Variables with defaults of ours that the template has not set."""
+    """Variables that get a default value of ours, because the template does not set them."""
     values = {"PYTHONUNBUFFERED": "1"}  # Otherwise Python writes to a pipe in blocks, and the log is minutes late.
     if backend is Backend.GLOO:
-        # Otherwise, without a GPU, Accelerate trains in each process by itself.
+        # Otherwise, without GPUs, Accelerate would train separately in each process.
         values["ACCELERATE_USE_CPU"] = "true"
     said = {variable["name"] for variable in own}
     return [{"name": name, "value": value} for name, value in values.items() if name not in said]
@@ -280,8 +281,8 @@ def _unless_said(own: list[Manifest], backend: str | None) -> list[Manifest]:
 
 def _add_volumes(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
     volumes = pod.setdefault("volumes", [])
-    # Only the trainer container mounts the Secret. Its user may be the template's or the image's own, and has to read
-    # it.
+    # Everybody may read the file: the trainer container's user has to, and may be the template's or the image's own.
+    # No other container mounts the Secret.
     volumes.append({"name": SECRET_VOLUME, "secret": {"secretName": secret_name(job), "defaultMode": 0o444}})
     if any(mount["name"] == SHM_VOLUME for mount in trainer["volumeMounts"]):
         volumes.append({"name": SHM_VOLUME, "emptyDir": {"medium": "Memory", **_memory(pod, trainer)}})
@@ -291,13 +292,13 @@ def _add_volumes(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
 
 
 def _memory(pod: Manifest, trainer: Manifest) -> Manifest:
-    """The size limit of shared memory: it counts as the trainer's memory, so no more than that limit can be used."""
+    """The size limit of shared memory: the memory limit of the trainer or the pod, against which it counts anyway."""
     limits = (one.get("resources", {}).get("limits", {}) for one in (trainer, pod))
     return next(({"sizeLimit": limit["memory"]} for limit in limits if "memory" in limit), {})
 
 
 def _add_waiting(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
-    """Adds the wait container as the last one: before it, the template's own can fetch what they need."""
+    """Adds the wait container after the template's own init containers: those can fetch what they need first."""
     before = pod.setdefault("initContainers", [])
     if all(container["name"] != WAIT_CONTAINER for container in before):  # Else the template waits in its own way.
         before.append(wait_container(trainer, master_env(job)))

@@ -50,7 +50,7 @@ def master_env(job: DDPJob) -> list[Manifest]:
 
 
 def by_name(env: Sequence[Manifest]) -> Iterator[Manifest]:
-    """The variables as a supervisor sees them: packed variables, too, under their own names."""
+    """The variables as a supervisor sees them: those that are packed appear under their own names."""
     for variable in env:
         if variable["name"] == Env.SUPERVISOR:
             yield from _listed(json.loads(variable["value"]))
@@ -59,10 +59,10 @@ def by_name(env: Sequence[Manifest]) -> Iterator[Manifest]:
 
 
 def _packed(values: Mapping[str, object], spec: DDPJobSpec) -> dict[str, object]:
-    """Puts what only a supervisor reads into one variable, unless the template mentions it.
+    """Packs the variables that only a supervisor reads into one, except those that the template mentions.
 
-    The API server keeps each variable twice, once as a field that the operator manages, and rewrites both with each
-    status of the pod.
+    The API server keeps each variable twice, once as a field that the operator manages, and rewrites both copies
+    whenever the pod's status changes.
     """
     template, names = str(spec.trainer), PACKED_BEHIND_SUPERVISOR if spec.supervisor else PACKED_VARIABLES
     packed = {
@@ -151,5 +151,5 @@ def _supervisor(job: DDPJob, living: tuple[str, ...]) -> dict[str, object]:
 
 
 def _host(address: str) -> str:
-    """An IPv6 address needs brackets before a port."""
+    """The address as it is written before a port: an IPv6 address needs brackets."""
     return f"[{address}]" if ":" in address else address

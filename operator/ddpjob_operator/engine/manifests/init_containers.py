@@ -17,7 +17,8 @@ WAITING_FOR_MASTER = "waiting for the master's port"
 """What messages say of a pod in which the wait container runs."""
 
 VOLUMES_AND_NETWORK = "waiting for its volumes and network"
-"""What messages say of a pod that has neither yet; only the kubelet's events name the missing volume."""
+"""What messages say of a pod that does not have all of these yet; only the kubelet's events name the missing
+volume."""
 
 ALIKE = ("image", "imagePullPolicy", "securityContext")
 """The fields that our init containers copy from the trainer: no other image has to be pulled or admitted."""
@@ -50,7 +51,7 @@ NO_PYTHON = {
 }
 """A failure report, written as the last line of the log: trying again cannot help."""
 
-# -I and -S: no PYTHONPATH, socket.py in the working directory or site package can get in the way.
+# With -I and -S, neither PYTHONPATH, nor a socket.py in the working directory, nor a site package can get in the way.
 SHELL = f"""\
 for python in python3 python; do
   command -v "$python" >/dev/null && exec "$python" -ISc "$0"
@@ -61,7 +62,7 @@ exit {ExitCode.BAD_INPUT:d}
 
 
 RESERVE_CONTAINER = "wait-for-growth"
-# A shell runs its trap at once during `wait`, but only after a `sleep` in the foreground.
+# A shell runs its trap immediately during `wait`; during a `sleep` in the foreground, only once the sleep is over.
 RESERVE_SHELL = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
 
 

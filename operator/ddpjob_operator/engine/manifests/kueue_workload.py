@@ -37,7 +37,7 @@ OF_CONTAINER = ("name", "resources", "restartPolicy")
 
 
 def build_kueue_workload(job: DDPJob, queue: Queue) -> Manifest:
-    """The job's place in a queue. The adapter adds the priority, which it has to look up, beside its class."""
+    """The job's place in a queue. The adapter looks up the value of the priority and adds it beside its class."""
     elastic = {"minCount": job.spec.elastic.min_nodes} if job.spec.elastic else {}
     classes = priority_class_ref(job, queue)
     marks = with_inherited(job, {**job_labels(job), JOB_UID_LABEL: job.metadata.uid})
@@ -58,7 +58,7 @@ def build_kueue_workload(job: DDPJob, queue: Queue) -> Manifest:
 
 
 def asked(job: DDPJob) -> str:
-    """A digest of what the job asks for besides the number of nodes: if it changes, the job needs another quota."""
+    """A digest of all that the job asks for but its number of nodes: if this changes, another quota is needed."""
     return hashlib.sha256(json.dumps(_of_template(job), sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -72,7 +72,7 @@ def priority_class_ref(job: DDPJob, queue: Queue) -> Manifest | None:
 
 
 def place(pod: Manifest, name: str, placement: Placement) -> None:
-    """Adds the placement by its queue to a pod, beside the labels, selectors and tolerations of the template."""
+    """Adds its queue's placement to a pod, beside the labels, selectors and tolerations of the template."""
     spec, metadata = pod["spec"], pod["metadata"]
     labels, annotations = metadata["labels"], metadata["annotations"]
     metadata["labels"] = {**labels, **placement.labels, POD_SET_LABEL: POD_SET}
@@ -96,7 +96,7 @@ def _of_template(job: DDPJob) -> Manifest:
         if kind in spec
     }
     topology = dict(_topology(template.get("metadata", {}).get("annotations", {})))
-    # Ranks that are neighbours in a ring are then placed beside each other.
+    # With podIndexLabel, ranks that are neighbours in a ring are placed beside each other.
     request = {"topologyRequest": {**topology, "podIndexLabel": Label.NODE}} if topology else {}
     return {"template": {"spec": {**_only(spec, OF_POD), **containers}}, **request}
 

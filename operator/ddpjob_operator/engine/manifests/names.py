@@ -11,11 +11,12 @@ from ddpjob_operator.api.ownership import name_in_queue, name_of_group, name_of_
 from ddpjob_operator.engine.owned import OwnedKind
 
 SECRET_HASH_LENGTH = 16
-"""Long enough that no two jobs ever share a hash: an object with this name is taken for the job's own unread."""
+"""Long enough that no two jobs ever share a hash: without reading it, the operator takes an object with this name for
+the job's own."""
 
 
 def pod_name(job: DDPJob, node: int, incarnation: int) -> str:
-    """`<job>-<node>-<suffix>`: never the name of a former incarnation's pod, or of a former job's of this name."""
+    """`<job>-<node>-<suffix>`: never the name of a pod of a former incarnation, or of a former job with this name."""
     return name_of_pod(job.ref, node, incarnation)
 
 
@@ -25,7 +26,7 @@ def pod_group_name(job: DDPJob, incarnation: int) -> str:
 
 
 def kueue_workload_name(job: DDPJob) -> str:
-    """`<job>-<suffix>`: a job has one place in a queue, and never that of a former job of its name."""
+    """`<job>-<suffix>`: a job has one Workload, whose name differs from that of a former job of the same name."""
     return name_in_queue(job.ref)
 
 
@@ -46,12 +47,12 @@ def present_pod_name(job: DDPJob, node: int) -> str:
 
 
 def digest_of_name(job: DDPJob) -> str:
-    """Tells a job from its copies: whoever copies a file may replace the name wherever it occurs, but not here."""
+    """Tells a job from its copies: whoever copies a file may replace the name wherever it occurs, but not in here."""
     return suffix(f"{job.metadata.namespace}/{job.metadata.name}")
 
 
 def master_address(job: DDPJob) -> str:
-    """Rank 0's name in DNS. Each incarnation has its own: no stale record leads an old rank to a new master."""
+    """Rank 0's name in DNS. Each incarnation has its own, so no stale record leads an old rank to a new master."""
     return f"{present_pod_name(job, 0)}.{service_name(job)}.{job.metadata.namespace}.svc"
 
 

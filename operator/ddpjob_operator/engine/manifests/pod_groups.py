@@ -1,4 +1,4 @@
-"""Groups of pods that are placed together, as schedulers that can do so want them: Kubernetes' own, and Volcano."""
+"""Groups of pods that are to be placed together, for the schedulers that can do so: Kubernetes' own, and Volcano."""
 
 from ddpjob_operator.api import DDPJob, GangPolicy, Scheduling, SchedulingPolicy
 from ddpjob_operator.api.contract import GROUP, KIND, MAX_NODES
@@ -39,7 +39,7 @@ def build_pod_group(job: DDPJob) -> Manifest:
 
 
 def join(pod: Manifest, job: DDPJob) -> None:
-    """Has a pod name its attempt's PodGroup."""
+    """Makes a pod refer to its attempt's PodGroup."""
     if group_kind(job) is VOLCANO_GROUP:
         pod["metadata"]["annotations"][GROUP_ANNOTATION] = job.status.pod_group
     else:
@@ -76,14 +76,14 @@ def _placement(job: DDPJob) -> Manifest:
 
 
 def _policy(job: DDPJob, asked: SchedulingPolicy) -> Manifest:
-    """By default no pod is placed before there is room for all, or for as many as an elastic gang can do with."""
+    """By default no pod is placed before there is room for all, or for the fewest that an elastic gang needs."""
     if asked.basic is not None:
         return {"basic": {}}
     return {"gang": {"minCount": _least(job, asked)}}
 
 
 def _least(job: DDPJob, asked: SchedulingPolicy) -> int:
-    """How few pods the gang can do with to begin."""
+    """The fewest pods that the gang can begin with."""
     assert job.status.nodes is not None, "an attempt was started"
     least = (asked.gang or GangPolicy()).min_count or (job.spec.elastic.min_nodes if job.spec.elastic else MAX_NODES)
     # A gang that has shrunk may have fewer pods than were asked for.

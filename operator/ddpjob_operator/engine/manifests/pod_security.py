@@ -9,7 +9,7 @@ from ddpjob_operator.engine.snapshot import Manifest
 USER = 1000
 SCRATCH_VOLUME = "ddpjob-scratch"
 HOME_PATH = "/ddpjob/home"
-TMP_PATH = "/tmp"  # noqa: S108  Programs that do not ask TMPDIR write here.
+TMP_PATH = "/tmp"  # noqa: S108  Programs that ignore TMPDIR write here.
 PLACES = (("HOME", HOME_PATH, "home"), ("TMPDIR", TMP_PATH, "tmp"))
 """Variable, path, and subdirectory of the scratch volume. An image has no home for our user, and may be read-only."""
 
@@ -35,15 +35,15 @@ def restrict(pod: Manifest) -> None:
 
 
 def _confinement(own: Manifest) -> Manifest:
-    """The user of a container and what it may do, as far as it does not set them itself."""
+    """The user of a container and what it may do, except what the container sets itself."""
     given: Manifest = {}
     if not _is_root(own):
         given["runAsNonRoot"] = True
         if "runAsUser" not in own:
             given |= {"runAsUser": USER, "runAsGroup": USER}
     if not own.get("privileged"):
-        # Forbidding it would void added capabilities for users other than root, who get them only from files that
-        # they run.
+        # Forbidding privilege escalation would void added capabilities for users other than root, who get
+        # capabilities only from the files that they run.
         if not own.get("capabilities", {}).get("add"):
             given["allowPrivilegeEscalation"] = False
         given["capabilities"] = {"drop": ["ALL"]}

@@ -12,13 +12,13 @@ TOPOLOGY_VOLUME = "ddpjob-topology"
 
 
 def domain_key(job: DDPJob) -> str | None:
-    """The label of Kubernetes nodes whose value a pod is told; None: none is named, or no supervisor could use it."""
+    """The node label whose value a pod is told; None if the job names none, or if it has no supervisor to use it."""
     topology = job.spec.topology
     return topology.key if topology and job.spec.supervisor else None
 
 
 def called(job: DDPJob) -> str:
-    """What messages put before a node's number: `rank` where it is its only process's rank as well, else `node`."""
+    """What messages put before a node's number: `rank` if that is also the rank of its only process, else `node`."""
     procs_per_node = job.status.procs_per_node or job.spec.resolved_procs_per_node()
     return "rank" if procs_per_node == 1 and domain_key(job) is None else "node"
 

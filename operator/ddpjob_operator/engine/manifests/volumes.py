@@ -31,7 +31,7 @@ def needed(template: Manifest) -> list[str]:
 
 
 def lost_with_pods(spec: DDPJobSpec) -> str:
-    """Why nothing that the ranks save outlives their pods, in half a sentence; empty if it does."""
+    """Why nothing that the ranks save outlives their pods, in half a sentence; empty if something does."""
     checkpoint, pod = spec.checkpoint, spec.template["spec"]
     if checkpoint and checkpoint.volume:
         return "" if _outlives_pods(checkpoint.volume) else "its checkpoint.volume is deleted with its pods"

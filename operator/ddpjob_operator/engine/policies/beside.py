@@ -44,8 +44,8 @@ def _policy_name(job: DDPJob) -> str | None:
 def _group_name(kind: OwnedKind) -> Callable[[DDPJob], str | None]:
     """The name of the present attempt's PodGroup and its Workload, for jobs whose scheduler knows this kind.
 
-    Each attempt has a PodGroup of its own: all fields of one but minCount are immutable, it says only once why it
-    waits, and pods of a former attempt whose Kubernetes nodes do not answer would count as placed.
+    Each attempt has a PodGroup of its own: all its fields but minCount are immutable, it reports only once why it is
+    waiting, and pods of a former attempt on Kubernetes nodes that do not answer would count as placed.
     """
     return lambda job: job.status.pod_group if group_kind(job) is kind else None
 
@@ -77,7 +77,7 @@ def reconcile_objects(view: View, job: DDPJob) -> tuple[Action, ...]:
 
 
 def chosen(view: View) -> StatusChanges:
-    """The choice of NetworkPolicy for the coming attempts: the spec's, else that of the first start.
+    """The choice of NetworkPolicy for the coming attempts: the spec's, else the one made at the first start.
 
     A first start takes the operator's setting, or none where the operator cannot create NetworkPolicies.
     """

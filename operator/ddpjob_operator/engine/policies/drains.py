@@ -26,8 +26,8 @@ SWITCHED_OFF = "the operator's administrator has disabled drain protection (drai
 def protected(view: View, verdict: Verdict) -> Verdict:
     """Lets pods be evicted only after a checkpoint was saved, if the job asks for that.
 
-    The PodDisruptionBudget exists exactly while evictions are refused: its readers see that, and once it is deleted
-    no eviction has to wait for a controller to notice.
+    The PodDisruptionBudget exists exactly while evictions are refused: so people can see whether they are, and once
+    it is deleted no eviction has to wait until a controller notices.
     """
     there = view.snapshot.has(DISRUPTION_BUDGET)
     if not (there or _is_asked_for(view)) or there is None or DeleteJob() in verdict.actions:
@@ -43,7 +43,7 @@ def protected(view: View, verdict: Verdict) -> Verdict:
 
 
 def protected_due(view: View) -> Times:
-    """When evictions are refused again, when they no longer are because nothing was saved, and when to try again."""
+    """When evictions are next refused, when they are allowed because nothing was saved, and when to try again."""
     refusal, there = view.snapshot.refusal, view.snapshot.has(DISRUPTION_BUDGET)
     if there is None:
         return
@@ -61,13 +61,13 @@ def is_protected(view: View) -> bool:
     closes, gives_up = _closes(view), _gives_up(view)
     if closes is not None and view.now < closes:
         return False
-    # In doubt about the time, a budget that exists stays, but none is created again.
+    # While it is unclear whether the time is over, an existing budget stays, but a missing one is not created again.
     held_up = view.snapshot.has(DISRUPTION_BUDGET) and not view.is_due(gives_up)
     return gives_up is not None and (view.now < gives_up or bool(held_up))
 
 
 def unprotected(view: View) -> str:
-    """Why drains do not wait for a checkpoint although the job asks for that; empty if they do."""
+    """Why drains do not wait for a checkpoint although the job asks them to; empty if they do."""
     refusal, there = view.snapshot.refusal, view.snapshot.has(DISRUPTION_BUDGET)
     if there or not _is_asked_for(view):
         return ""
@@ -83,7 +83,7 @@ def _is_asked_for(view: View) -> bool:
 
 
 def _is_worth_it(view: View) -> bool:
-    """Whether there is a gang that is to be protected, and runs."""
+    """Whether there is a running gang that is to be protected."""
     asked = _is_asked_for(view) and view.snapshot.settings.drain_protection_seconds > 0
     return asked and view.up and not (view.winds_down or view.status.finished)
 

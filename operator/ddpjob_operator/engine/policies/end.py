@@ -32,10 +32,10 @@ from .steps import budget, delete, restarting, short_grace, start_again, stop, s
 from .verdict import Times, Verdict
 
 GENTLE = DEADLINES | {Reason.RANK_ZERO_SUCCEEDED}
-"""Reasons for a job's end with which its pods have something to save, and so get their own grace period."""
+"""Reasons for ending a job while its pods have something to save: they get their own grace period."""
 
 AT_ONCE = 1
-"""Seconds. With 0 the API server would forget a pod that may still run."""
+"""Grace period in seconds. With 0 the API server would forget a pod that may still run."""
 
 EXCUSABLE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.CRASH_LOOP})
 """Reasons to end that are due to a counted failure."""
@@ -95,9 +95,9 @@ def _as_known_now(view: View, entry: Entry | None, message: str) -> str:
 
 
 def succeeded(view: View) -> Verdict | None:
-    """The job succeeds as its success policy says, even if a deadline has passed before that is noticed.
+    """The job succeeds as its success policy says, even if a deadline passes before the success is noticed.
 
-    Not while it is suspended: ranks that ended then were told to stop, and start again.
+    A suspended job does not succeed: its ranks ended because they were told to stop, and will start again.
     """
     if not view.started or view.suspended:
         return None
@@ -110,7 +110,7 @@ def succeeded(view: View) -> Verdict | None:
 
 
 def _rank_zero_finished(view: View) -> bool:
-    """Whether rank 0 finished by itself: it also exits with 0 if all save together because one was told to stop."""
+    """Whether rank 0 finished by itself: it also exits with 0 if all ranks save because one was told to stop."""
     first = view.current.get(0)
     ended_at = first.exit.finished_at if first is not None and first.exit is not None else None
     others = (pod for node, pod in view.current.items() if node not in view.finished)
@@ -120,13 +120,14 @@ def _rank_zero_finished(view: View) -> bool:
 def past_deadlines(view: View) -> Verdict | None:
     """A job that has been active for activeDeadlineSeconds fails, whatever it is doing.
 
-    So does one whose gang has not come up within startDeadlineSeconds; it says what the gang was waiting for.
+    So does a job whose gang has not come up within startDeadlineSeconds; its message says what the gang was waiting
+    for.
     """
     spec = view.spec
     if view.is_due(deadline(spec, view.status)):
         message = f"The job was active for longer than {spec.active_deadline_seconds} s (activeDeadlineSeconds)"
         return fail(view, Reason.DEADLINE_EXCEEDED, message)
-    if view.up or not view.is_due(start_deadline(spec, view.status)):  # It may be up before its status says so.
+    if view.up or not view.is_due(start_deadline(spec, view.status)):  # Up perhaps before its status says so.
         return None
     never = f"Not all {view.noun}s ran within {spec.start_deadline_seconds} s (startDeadlineSeconds)"
     return fail(view, Reason.START_DEADLINE_EXCEEDED, f"{never}: {awaited(view)}")
@@ -157,8 +158,8 @@ def expiry(spec: DDPJobSpec, status: DDPJobStatus) -> datetime | None:
 def end(view: View, target: ConditionType, reason: str, message: str, blame: StatusChanges | None = None) -> Verdict:
     """Decides that the job ends, and ends it once nothing runs.
 
-    `blame` records the incident because of which it ends; without it, the last incident is recorded as far as it is
-    known now.
+    `blame` are the fields of the status that record the incident because of which the job ends; without it, the last
+    incident is recorded as far as it is known now.
     """
     failed = target is ConditionType.FAILURE_TARGET
     decided = Say(target, value=True, reason=reason, message=message)
@@ -184,7 +185,7 @@ def fail(view: View, reason: str, message: str, **changes: Unpack[StatusChanges]
 
 
 def _excused(view: View, said: Condition, entry: Entry | None) -> Verdict | None:
-    """A job does not fail for one restart too many if the failure was a disruption, and one more is allowed."""
+    """A job does not fail for one restart too many if the failure was a disruption, and another one is allowed."""
     if said.reason not in EXCUSABLE or entry is None or entry.judgement.action is not RestartAction.RESTART_FREE:
         return None
     entry = excused(view, entry, budget(view))
@@ -204,10 +205,10 @@ def _goes_on(view: View, pod: Pod, reason: str) -> bool:
 
 
 def _stopping(view: View, pods: tuple[Pod, ...], reason: str, first: str) -> tuple[Action, ...]:
-    """Stops pods. At a deadline, those that run are kept with their logs: nothing else shows what they did.
+    """Stops pods. At a deadline, those that run are kept with their logs, because nothing else shows what they did.
 
-    After a failure only `first` is kept, the pod that failed first. A gang that has started over is deleted at once,
-    because it must not save any more.
+    After a failure only `first` is kept, the pod that failed first. A gang that has started over is deleted
+    immediately, because it must not save any more.
     """
     if reason == Cause.STARTED_OVER:
         return delete(view, pods, grace=AT_ONCE)

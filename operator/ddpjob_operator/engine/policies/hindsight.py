@@ -23,15 +23,15 @@ def amended_last_incident(view: View) -> Entry | None:
 
 
 def hindsight(view: View, entry: Entry | None) -> StatusChanges:
-    """The fields of the status that change by this entry, and the lost Kubernetes nodes; empty if nothing is new.
+    """The fields of the status for this entry and for lost Kubernetes nodes; empty if nothing is new.
 
-    A pod that was lost with its Kubernetes node reports nothing and becomes overdue. That explains the loss of a
-    peer, and nothing else: a pod that hangs while it stops becomes overdue as well.
+    A pod that was lost with its Kubernetes node reports nothing and becomes overdue. Being overdue explains why
+    another rank lost a peer, and nothing else, because a pod that hangs while it stops becomes overdue as well.
     """
     fields: StatusChanges = {}
     silent = tuple(pod.node_name for pod in view.overdue if pod.node_name)
-    # Only as many as there is room for: after the loss of a rack, each look would displace what the previous look had
-    # added.
+    # Only as many as there is room for: otherwise, after the loss of a rack, each look would displace what the
+    # previous look had added.
     if avoided := avoiding(view, silent, at_most=MAX_AVOIDED - len(view.avoided)):
         fields["avoided_node_names"] = avoided
     return fields if entry is None else {**fields, **entry.recorded}
@@ -57,11 +57,11 @@ def _reported_since(view: View, known: Incident) -> list[Facts]:
 
 
 def _gang_of(view: View, known: Incident) -> tuple[Pod, ...]:
-    """The last pods of the previous gang, if the incident `known` ended it; a gang that lives on has no more to say.
+    """The last pods of the previous gang, if the incident `known` ended that gang; else empty.
 
-    Nor does a gang that ended for another reason, after an incident that was answered in place. Pods of older
-    incidents are no evidence of this one, unless they lived on and report a later attempt than that of their
-    incident.
+    If the incident was answered in place, the gang has no more to say about it, whether it lives on or has ended for
+    another reason since. Pods that older incidents name are not evidence of this one, unless they lived on and report
+    a later attempt than that of their incident.
     """
     restarting = view.status.condition(ConditionType.RESTARTING)
     if restarting is None or (restarting.status, restarting.reason) != ("True", known.cause):

@@ -23,7 +23,7 @@ from .verdict import Verdict
 def restarted_in_place(view: View) -> Verdict | None:
     """An incident that supervisors answer with a restart in place is charged like any other; no pod is touched.
 
-    One incident at a time, the oldest first. Its attempt shows whether it was charged before.
+    Each look charges one incident, the oldest first. An incident's attempt shows whether it was charged before.
     """
     heard, attempt = view.heard, view.status.attempt
     # A report of an older attempt is from before the gang was started again, and has been accounted for.
@@ -40,7 +40,7 @@ def restarted_in_place(view: View) -> Verdict | None:
 
 
 def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
-    """Nodes whose pods were lost, if the others live on and wait for new ones; empty if all are to be replaced."""
+    """Nodes whose pods were lost, if the other pods live on and wait for new ones; empty if all must be replaced."""
     nodes = {failure.node for failure in failures}
     others = [pod for node, pod in view.current.items() if node not in nodes]
     # One of the others must run, to let the new pods join; and a node that has finished takes part in no more
@@ -56,7 +56,7 @@ def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
 def replaced(
     view: View, nodes: tuple[int, ...], entry: Entry, avoided: StatusChanges, *, grace: int | None
 ) -> Verdict:
-    """Only the pods that were lost are replaced: at once, if it is a disruption and the first incident in a row."""
+    """Only the lost pods are replaced: immediately if this is a disruption and the first incident in a row."""
     budget, free = entry.price.budget, entry.judgement.action is RestartAction.RESTART_FREE
     wait = timedelta(0) if free and budget.streak == 1 else wait_after(view, budget)
     when = f" in {wait.total_seconds():.1f} s" if wait else ""
@@ -71,8 +71,9 @@ def replaced(
 def lost_together(view: View, alone: tuple[int, ...], failures: list[Facts]) -> Verdict | None:
     """Pods that are lost before the gang has started again belong to the previous incident, at no further cost.
 
-    Only pods that existed before that incident: the loss of a newer pod is another incident. If the lost pods cannot
-    be replaced alone, because the last pod that waited for the others is lost as well, for example, all start again.
+    This is only about pods that existed before that incident: the loss of a newer pod is another incident. If the
+    lost pods can no longer be replaced alone, for example because the last pod that waited for them is lost as well,
+    all start again.
     """
     if not all(_took_its_pod(view, failure) for failure in failures):
         return None
@@ -84,7 +85,7 @@ def lost_together(view: View, alone: tuple[int, ...], failures: list[Facts]) -> 
     there = len(made) == len(nodes) and all(
         at is not None and at + RESOLUTION <= said.last_transition_time for at in made
     )
-    # A lost Kubernetes node stalls the others, which may be noticed before the loss is.
+    # The loss of a Kubernetes node stalls the other ranks, and the stall may be noticed before the loss.
     held_up = known.cause is Cause.STALLED and known.node in nodes
     if not there or not (held_up or known.cause in TAKEN_AWAY | {Cause.PEER_LOST}):
         return None
@@ -104,7 +105,8 @@ def lost_together(view: View, alone: tuple[int, ...], failures: list[Facts]) -> 
 def waits_in_vain(view: View) -> Verdict | None:
     """If another node has finished, a replacement pod has nobody to train with: all start again, at no further cost.
 
-    The replacement was decided before it was known that the node would finish. Not if only rank 0 counts and is done.
+    The replacement was decided before it was known that the other node would finish. If only rank 0 counts and is
+    done, nothing starts again.
     """
     known = view.status.last_incident
     exceptions = view.status.bookkeeping.incarnations.exceptions
@@ -134,8 +136,8 @@ def _rank_zero_is_done(view: View) -> bool:
 def _in_vain(view: View, known: Incident, pod: Pod | None) -> bool:
     """Whether a node's new pod comes too late to train with the nodes that have finished.
 
-    The last report decides: an attempt that is too short to be reported looks as if it never was, and is made once
-    more. If the operator cannot read reports, or has not read any yet, the pods' times have to prove it.
+    The last report decides: an attempt that is too short to be reported looks as if it never took place, and is
+    repeated. If the operator cannot read reports, or has not read any yet, it goes by the pods' times.
     """
     if pod is not None and not pod.active:
         return False
@@ -164,18 +166,18 @@ def _charge(view: View, said: Facts) -> Verdict:
 
 
 def _before(view: View, incident: Facts) -> Budget:
-    """The budget before the incident; if two are reported at once, the time between them decides."""
+    """The budget before the incident; if two incidents are reported together, the time between them decides."""
     last = view.status.last_incident
     window = timedelta(seconds=view.spec.restart.window_seconds)
     heard_together = last is not None and not view.status.is_true(ConditionType.RUNNING)
-    # Then the condition Running, which shows for how long all was well, was not written between the two.
+    # In that case the condition Running, which shows for how long all was well, was not written between the two.
     if last is not None and heard_together and incident.time - last.time >= window:
         return Budget()
     return present(view.spec, view.status, min(incident.time, view.now))
 
 
 def _took_its_pod(view: View, failure: Facts) -> bool:
-    """Whether a failure took a pod away or killed its supervisor; after any other, the supervisors have given up."""
+    """Whether a failure took a pod away or killed its supervisor; after other failures supervisors have given up."""
     pod = view.current.get(failure.node)
     return failure.cause in TAKEN_AWAY or (pod is not None and killed(pod))
 

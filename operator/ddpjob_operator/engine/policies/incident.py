@@ -33,8 +33,8 @@ from .steps import ANNOUNCED, attempt_after, restarting, short_grace, start_agai
 from .verdict import Times, Verdict
 
 HEARING_OUT = timedelta(seconds=10)
-"""How long to wait for the end of the pod that failed first, which may be reported last: its deletion would delete
-the evidence, its log."""
+"""How long to wait for the report that the pod that failed first has ended, which may come last: deleting the pod
+before that would delete the evidence, its log."""
 
 TICK = timedelta(microseconds=1)
 
@@ -69,7 +69,7 @@ def _failed(view: View) -> Verdict | None:
             f"{incident_sentence(first, view.called)}; waiting for the other ranks' reports",
             wake_at=until,
         )
-    # The clock of a Kubernetes node may be ahead of ours: time that is still to come is no part of a window.
+    # The clock of a Kubernetes node may be ahead of ours: time that is still to come is not part of a window.
     entry = account(view, first, present(view.spec, view.status, min(first.time, view.now)))
     if why := final(view, entry):
         return fail(view, *why, **entry.noted)
@@ -109,13 +109,13 @@ def _restart(view: View, entry: Entry, avoided: StatusChanges, *, grace: int | N
 def _failures(view: View) -> list[Facts]:
     """The failures of present pods that failed, cannot start, do not finish, are deleted by others, or vanished.
 
-    Also of pods that run, but whose supervisors are missed.
+    Also the failures of pods that are running, but whose supervisors are missing.
     """
     attempt, now, problems, noun = view.status.attempt, view.now, view.snapshot.kubernetes_node_problems, view.noun
     troubled = [pod for pod in view.current_unsteady.values() if _is_in_trouble(view, pod)]
     ends = [pod.exit.finished_at + TICK for pod in troubled if pod.exit and pod.exit.finished_at]
-    # Pods that have not ended yet come after those that have. At `now` they might come first, or not, by the time of
-    # the look.
+    # Pods that have not ended yet are sorted after those that have. With the time `now`, they might come first,
+    # depending on when this look happens.
     later = max([now, *ends])
     found = [facts_of(pod, attempt, later if pod.active else now, problems, noun=noun) for pod in troubled]
     if view.is_due(_finish_timeout(view)):
@@ -166,7 +166,7 @@ def _heard_out_at(view: View, first: Facts) -> datetime | None:
     if not ends or not any(unknown or pod.node == first.node for pod in ending):
         return None
     until = min(ends) + HEARING_OUT
-    ahead = min(ends) > view.now + RESOLUTION  # By a wrong clock; not waited for.
+    ahead = min(ends) > view.now + RESOLUTION  # The end is in the future by a wrong clock: do not wait for it.
     return None if ahead or view.is_due(until) else until
 
 
@@ -186,7 +186,7 @@ def _avoiding(view: View, incident: Facts) -> StatusChanges:
 
 
 def _grace(view: View, incident: Facts) -> int | None:
-    """The grace period: survivors of a failure have nothing to save; if a rank is lost with notice, all save."""
+    """The grace period: survivors of a failure have nothing to save, but all save if a rank is lost with notice."""
     first = view.current.get(incident.node)
     notice = first is not None and first.active and first.deleting
     return None if notice and incident.cause in ANNOUNCED else short_grace(view)

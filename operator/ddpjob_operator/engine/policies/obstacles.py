@@ -33,7 +33,7 @@ def awaited(view: View) -> str:
 
 
 def no_image(view: View) -> Obstacle | None:
-    """The obstacle of a job whose image neither its template nor the operator's administrator names."""
+    """The obstacle of a job for which neither its template nor the operator's administrator names an image."""
     named = view.spec.trainer.get("image") or default_image(view)
     return None if named else Obstacle(Reason.IMAGE_MISSING, NO_IMAGE)
 
@@ -73,7 +73,7 @@ def running_message(view: View) -> str:
 def ungrouped(view: View) -> str:
     """The message that the present attempt lacks a PodGroup although spec.scheduling asks for one; else empty.
 
-    A PodGroup that the template names excludes spec.scheduling.
+    A template that names a PodGroup itself cannot be combined with spec.scheduling.
     """
     asked = view.spec.scheduling
     grouped = view.status.pod_group
@@ -100,7 +100,7 @@ def _waiting_for(view: View) -> str:
 
 
 def _lacking(view: View, said: Waiting) -> str:
-    """The scheduler's message about the first pod that says more than its message about the whole group."""
+    """The scheduler's first message about a single pod that says more than its message about the whole group."""
     own = ((node, pod.waiting.message) for node, pod in view.current.items() if pod.waiting is not None)
     return next((f"; {view.called} {node}: {words}" for node, words in own if words not in said.message), "")
 
@@ -114,7 +114,7 @@ def _volumes(view: View, pod: Pod) -> str:
 
 
 def _topology(view: View, pod: Pod) -> str:
-    """The topology label that is required, if the scheduler finds no Kubernetes node: it may be that none has it."""
+    """The topology label that is required, if the scheduler finds no Kubernetes node: perhaps none has the label."""
     topology = view.spec.topology
     if topology is None or topology.required is None or pod.waiting is None or "affinity" not in pod.waiting.message:
         return ""
@@ -130,5 +130,5 @@ def _silent(view: View, pod: Pod) -> Waiting:
     scheduler = view.spec.template["spec"].get("schedulerName", DEFAULT_SCHEDULER)
     if scheduler == DEFAULT_SCHEDULER:
         return Waiting("waiting to be scheduled")
-    queue = ", and that its queue exists" if scheduler == VOLCANO else ""  # Without one, Volcano says nothing at all.
+    queue = ", and that its queue exists" if scheduler == VOLCANO else ""  # Without a queue, Volcano is silent.
     return Waiting(f"waiting for {scheduler}, which has reported nothing: check that it is running{queue}")

@@ -14,7 +14,7 @@ from .verdict import Verdict
 
 
 def overwriting(view: View) -> Verdict | None:
-    """A job fails if an attempt starts over and a rule says so, before that replaces what the job has saved."""
+    """If an attempt starts over and a rule forbids that, the job fails before what it has saved is replaced."""
     progress, said = progress_of(view), new_start_over_message(view)
     if not said or progress is None or progress.attempt != view.status.attempt:
         return None

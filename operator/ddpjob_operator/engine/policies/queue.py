@@ -37,7 +37,7 @@ BLOCKING = frozenset({"ExceedsMaxQuota", "Inadmissible", "Misconfigured", "NoMat
 """Kueue's reasons for which waiting does not help: https://kueue.sigs.k8s.io/docs/concepts/workload/."""
 
 REQUEUED = frozenset({"Preempted", "NodeFailures"})
-"""Kueue's reasons of an eviction after which it expects the job to be queued again at once."""
+"""Kueue's reasons for an eviction after which it expects the job to be queued again immediately."""
 
 ENTERING = Waiting(Reason.QUEUE_ENTERED, "the queue has not processed the job yet")
 ASKS_ANEW = Waiting(Reason.QUEUE_CHANGED, "the job no longer requests what it was admitted with")
@@ -50,9 +50,9 @@ RUN_CONDITIONS = (ConditionType.CREATED, ConditionType.RUNNING, ConditionType.RE
 
 
 def queued(view: View) -> Verdict | None:
-    """A job waits until its queue admits it; if that is taken back, every pod saves within its own grace period.
+    """A job waits until its queue admits it; if admission is withdrawn, each pod saves within its grace period.
 
-    That takes nothing from the budget.
+    Neither costs anything of the budget.
     """
     if view.snapshot.queue is None:
         return None
@@ -69,12 +69,12 @@ def queued(view: View) -> Verdict | None:
 def _entering(view: View, queue: Queue) -> Verdict:
     """The job has no place in its queue yet, or somebody has deleted it."""
     job = view.snapshot.job
-    if not view.started:  # Its metadata is fixed only when it starts.
+    if not view.started:  # Inherited metadata is fixed only when a job starts.
         job = job.with_status(changed(job.status, inherited=inherited(view)))
     enter = Create(KUEUE_WORKLOAD, build_kueue_workload(job, queue))
     if view.refused:
         return _stop(view, TAKEN_OUT) if view.active else _wait(view, ENTERING, blocked=creation_obstacle(view))
-    # Running pods go on until the queue is known not to admit the job: it may do so at once.
+    # Running pods go on until it is known that the queue does not admit the job, because it may admit it immediately.
     return (
         Verdict(view.status, None, (enter,))
         if view.active
@@ -96,7 +96,7 @@ def _stop(view: View, why: Waiting) -> Verdict:
 
 
 def _wait(view: View, why: Waiting, *actions: Action, blocked: Obstacle | None) -> Verdict:
-    """Nothing of the job runs, or nothing yet. No deadline runs."""
+    """No pods of the job are running (any more, or yet), and no deadline is counting down."""
     # A job that was obstructed before it entered the queue has a start time already.
     status = _halted(view, why) if view.started else updated(view, RESUMED, start_time=None)
     return Verdict(status, blocked.message if blocked else _words(why)[1], actions, queued=why, blocked=blocked)
@@ -147,7 +147,7 @@ def _unknown_flavor(view: View) -> Verdict | None:
     problem = next((flavor.problem for flavor in view.snapshot.flavors.values() if flavor.problem), None)
     if problem is None or (view.created and not view.missing):
         return None
-    # No watch reports that the flavor can be read now.
+    # No watch will report when the flavor can be read.
     again = view.now + FLAVOR_RECHECK
     return Verdict(view.status, problem, wake_at=again, blocked=Obstacle(Reason.FLAVOR_UNKNOWN, problem))
 
@@ -191,7 +191,7 @@ def _tells(own: KueueWorkload, condition: str, reason: str, message: str) -> Pat
 
 
 def _size(view: View, own: KueueWorkload) -> tuple[int, int | None]:
-    """How many nodes the job asks its queue for by now, and the fewest that it accepts."""
+    """How many nodes the job now asks its queue for, and the fewest that it accepts."""
     spec = view.snapshot.job.spec
     if own.reserved:  # The quota that pods still use is not free.
         return own.nodes if len(view.active) > spec.nodes else spec.nodes, own.least

@@ -35,7 +35,7 @@ MOST_DOUBLINGS = 8
 
 
 def resized(view: View) -> Verdict | None:
-    """The gang starts again with another number of nodes: because its user asks, or by how much room there is."""
+    """The gang starts again with another number of nodes: because its user wants it, or to suit the room there is."""
     return _asked_for(view) or _shrunk(view) or _grown(view)
 
 
@@ -81,12 +81,12 @@ def _grown(view: View) -> Verdict | None:
 def given_back(view: View) -> Verdict | None:
     """A gang whose pods are not all scheduled, or do not all run, gives back what it holds and tries again later.
 
-    At once if it can never be complete: what it holds would be held in vain for all of that time.
+    It does so immediately if it can never be complete: until then it would hold everything in vain.
     """
     refusal = _refused_for_good(view)
     if refusal is not None:
         message = f"{refusal.message}; {GIVES_BACK}"
-        # Nothing but this wait keeps a job without a backoff from making pods and deleting them again at once.
+        # Without this wait, a job without a backoff would keep making pods and immediately deleting them.
         tries = min(budget(view).streak, MOST_DOUBLINGS)
         verdict = _give_back(view, refusal.message, least=timedelta(seconds=2.0**tries))
         return replace(verdict, message=message, blocked=Obstacle(refusal.reason, message))
@@ -109,7 +109,7 @@ def given_back(view: View) -> Verdict | None:
 
 
 def _refused_for_good(view: View) -> Refusal | None:
-    """The refusal that leaves the gang incomplete, whatever else ends; None if it holds nothing meanwhile."""
+    """The refusal that keeps the gang incomplete, whatever else ends; None also if the gang has no pods yet."""
     refusal, elastic = view.snapshot.refusal, view.spec.elastic
     if refusal is None or refusal.fits is None or not view.missing:
         return None
@@ -144,9 +144,9 @@ def _gang_timeout(view: View) -> datetime | None:
 
 
 def _stuck_time(view: View) -> datetime | None:
-    """When a gang whose pods are all scheduled, but do not all get to run, gives back what it holds as well.
+    """When a gang whose pods are all scheduled, but do not all get to run, also gives back what it holds.
 
-    Never while an init container of the template is running: its downloads may take any time.
+    None while an init container of the template is running, because its downloads may take any amount of time.
     """
     waiting = [pod for pod in view.current_unsteady.values() if pod.active and not pod.running]
     if not waiting or view.placed < view.nodes or any(pod.waiting and pod.waiting.busy for pod in waiting):
@@ -169,9 +169,9 @@ def shrink_time(view: View) -> datetime | None:
 
 
 def _growth_time(view: View) -> datetime | None:
-    """When an elastic gang starts again with its scheduled reserves: soon if they complete it, else after a while.
+    """When an elastic gang starts again with its scheduled reserves: soon if that makes it complete, else later.
 
-    Never once a node has finished: the others are about to finish as well.
+    None after a node has finished, because the others are about to finish, too.
     """
     elastic = view.spec.elastic
     found = [pod.scheduled_at or view.now for pod in view.found]
@@ -179,14 +179,15 @@ def _growth_time(view: View) -> datetime | None:
         return None
     if view.nodes + len(found) >= view.spec.nodes:
         return max(found) + SETTLING
-    # Each growth restarts the gang, so it waits a while, to grow by several nodes at once.
+    # Each growth restarts the gang, so it waits a while, to grow by several nodes in one go.
     return min(found) + max(SETTLING, timedelta(seconds=elastic.shrink_after_seconds))
 
 
 def _since_first_place(view: View, seconds: float) -> datetime | None:
     """`seconds` after the first pod was scheduled: before that, the gang holds nothing.
 
-    If a running gang waits for replacement pods: counted from their creation, or from its refusal.
+    If a running gang waits for replacement pods, the time counts from their creation or, if that is refused, from
+    when the gang began to start again.
     """
     placed = (pod.scheduled_at or pod.created_at for pod in view.current.values() if pod.node_name is not None)
     since = min((time for time in placed if time is not None), default=None)
@@ -205,12 +206,12 @@ def _since_restart(view: View) -> datetime | None:
 
 
 def reconcile_reserves(view: View) -> tuple[Action, ...]:
-    """Creates the reserves of a gang that is smaller than it may be, and deletes those that are too many.
+    """Creates the reserves of a gang that is smaller than it may be, and deletes superfluous ones.
 
     A reserve that has failed is not recreated in this attempt, and once a node has finished no reserves are wanted.
     """
     wanted = _wanted_beside(view)
-    # Deleted without a grace period: no trainer runs in them, and their places are free at once.
+    # Deleted without a grace period: no trainer runs in them, and so their places become free immediately.
     surplus = (pod for node, pod in view.reserves.items() if node not in wanted)
     if view.refused:
         return delete(view, surplus, grace=0)

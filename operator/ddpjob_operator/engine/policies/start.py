@@ -39,7 +39,7 @@ def between_attempts(view: View) -> Verdict | None:
     if not (actions or running or waiting):
         return None
     message = starts_again(view) or None if waiting else waiting_to_end(view, running)
-    # What has refused the last attempt its pods stands until the next one tries.
+    # If the cluster refused pods of the last attempt, that obstacle stands until the next attempt tries.
     return Verdict(view.status, message, actions, blocked=known(view))
 
 
@@ -50,7 +50,7 @@ def between_due(view: View) -> Times:
 
 
 def obstructed(view: View) -> Verdict | None:
-    """A job waits, and says so, while nobody has named an image. Its deadlines run."""
+    """A job waits, and says so, while nobody has named an image. Its deadlines keep counting down."""
     # A gang that exists goes on, and its incidents are answered, whatever has become of the setting.
     if view.created or (nameless := no_image(view)) is None:
         return None
@@ -70,7 +70,8 @@ def children(view: View) -> Verdict | None:
     obstacle, refusal = creation_obstacle(view), view.snapshot.refusal
     if refusal is not None and view.now < refusal.retry_at:
         return Verdict(_seen(view), refusal.message, blocked=obstacle)
-    # The gang runs anyway, and the watch may only not have reported the missing object yet.
+    # The gang is already running, and the object may not really be missing: the watch may just not have reported it
+    # yet.
     if view.up and obstacle is None:
         return Verdict(_seen(view), None, actions)
     pods = f"Creating {len(view.missing)} of {view.pods(view.nodes)}"
@@ -96,7 +97,7 @@ def children_due(view: View) -> Times:
 def under_way(view: View) -> Verdict | None:
     """All pods exist: they start, run and finish. A pod of a former attempt that appears late is deleted."""
     late = delete(view, view.previous, grace=short_grace(view))
-    made = f"{counted(view.nodes, 'node')} created"  # Pods on a cluster, processes on one machine.
+    made = f"{counted(view.nodes, 'node')} created"  # Nodes are pods on a cluster, but processes on one machine.
     made = "; ".join(part for part in (made, ungrouped(view)) if part)
     created = Say(ConditionType.CREATED, value=True, reason=Reason.PODS_CREATED, message=made)
     if not view.up:
@@ -125,7 +126,7 @@ def _finished(view: View) -> str:
 
 
 def _seen(view: View) -> DDPJobStatus:
-    """The last status, with when all ranks first ran: they may run although another object is missing."""
+    """The last status, and when all ranks first ran: they may be running although another object is missing."""
     return updated(view, first_run_time=_first_run(view))
 
 

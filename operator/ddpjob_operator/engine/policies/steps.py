@@ -45,26 +45,26 @@ DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' default, for pods that do not set it."""
 
 HURRY_MARGIN = timedelta(seconds=5)
-"""A pod is deleted again only if that saves more than this: deletion times are in whole seconds and by another
+"""A pod is deleted again only if that saves more than this: deletion times are in whole seconds and come from another
 clock."""
 
 
 GAVE_BACK = frozenset({Reason.GANG_INCOMPLETE, Reason.GAVE_WAY})
-"""Reasons with which an attempt ends that never came up: its pods have nothing to save."""
+"""Reasons for ending an attempt that never came up, so that its pods have nothing to save."""
 
 ANNOUNCED = frozenset({Cause.EVICTED, Cause.PREEMPTED, Cause.POD_DELETED})
-"""Causes with which a pod, and with it the whole gang, gets its grace period to save."""
+"""Causes after which a pod, and with it the whole gang, gets its own grace period to save."""
 
 WITH_NOTICE = ANNOUNCED | {Reason.RESIZED, Reason.GROWN}
 
 
 def start(view: View, *says: Say) -> Verdict:
-    """Begins an attempt that follows no incident: in one round, unless pods of the last attempt still stop."""
+    """Begins an attempt that follows no incident: in one round, unless pods of the last attempt have yet to stop."""
     job = view.snapshot.job
     changes: StatusChanges = {
         **next_attempt(view),
         **stamped(view),
-        # Not in stamped(), which a resize uses too: resized, a job keeps the user and rights of its pods.
+        # Not in stamped(), which a resize uses too: a resized job keeps the user and rights of its pods.
         "pod_security": view.snapshot.settings.pod_security,
         "inherited": inherited(view),
         "selector": f"{Label.JOB_UID}={job.metadata.uid}",
@@ -99,7 +99,7 @@ def start_again(
 
 
 def give_back(view: View, reason: Reason, message: str, wait: timedelta, **changes: Unpack[StatusChanges]) -> Verdict:
-    """A gang that never came up gives back its Kubernetes nodes, and tries again after `wait`. Not counted."""
+    """A gang that never came up gives back its Kubernetes nodes, and tries again after `wait`. It pays no restart."""
     says = restarting(reason, message, came_up=False)
     verdict = start_again(view, says, message, grace=short_grace(view), wait=wait, **changes)
     return replace(verdict, events=(Event(warning=True, reason=reason, message=message),))
@@ -150,7 +150,7 @@ def next_attempt(view: View) -> StatusChanges:
         "service": name_beside(view.snapshot.job.ref),
         "pod_group": _own_group(view, incarnations),
         "avoided_node_names": view.avoided,
-        # Until a supervisor answers: otherwise a gang whose supervisors cannot be reached would never count as
+        # False until a supervisor answers: otherwise a gang whose supervisors cannot be reached would never count as
         # running.
         "supervised": False,
     }
@@ -191,7 +191,7 @@ def stamped(view: View) -> StatusChanges:
 
 
 def inherited(view: View) -> InheritedMetadata | None:
-    """What all objects of the job get from the operator's settings and, by keys that these name, from the job."""
+    """What all objects of the job get from the operator's settings and, for the keys named there, from the job."""
     snapshot, keys = view.snapshot, view.snapshot.settings.inherited_keys
     template = view.spec.template.get("metadata", {}).get("annotations", {})
     found = InheritedMetadata(
@@ -208,13 +208,15 @@ def default_image(view: View) -> str:
 
 def creating(view: View, status: DDPJobStatus, nodes: Iterable[int]) -> tuple[Action, ...]:
     """The actions that create the objects that the job needs and lacks, and the pods of these nodes."""
-    # The API may have gone since the attempt began: a server without it refuses pods that name a PodGroup.
+    # The PodGroup API may have been removed since the attempt began: a server without it refuses pods that name a
+    # PodGroup.
     if view.snapshot.pod_groups is None:
         status = changed(status, pod_group=None)
     job = view.snapshot.job.with_status(status)
     living = _living(view, status)
     pods = tuple(CreatePod(node, job, living, view.placement) for node in nodes)
-    # The operator may not read Secrets, so each time it asks to create this one before pods that need it.
+    # The operator has no right to read Secrets, so whenever it creates pods, it first asks to create the Secret that
+    # they need.
     secret = (Create(SECRET, build_secret(job)),) if pods else ()
     return (*reconcile_objects(view, job), *secret, *pods)
 
@@ -228,7 +230,7 @@ def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:
 
 
 def delete(view: View, pods: Iterable[Pod], *, grace: int | None) -> tuple[Action, ...]:
-    """Deletes pods that are not being deleted yet, or only with a much longer grace period than `grace`.
+    """Deletes pods that are not being deleted yet, or are with a much longer grace period than `grace`.
 
     A pod that was told to stop and is to be kept is left alone until its time is over.
     """
@@ -267,7 +269,7 @@ def _stop_timeout(view: View) -> datetime | None:
 
 
 def _is_stop_overdue(view: View) -> bool:
-    """Whether pods that were told to stop and are to be kept have had their time."""
+    """Whether pods that were told to stop and are to be kept have used up their time."""
     return view.is_due(_stop_timeout(view))
 
 

@@ -71,7 +71,7 @@ def _forestalled(view: View) -> StatusChanges:
     if known is not None and known.attempt >= attempt:
         return {}
     failed = [pod for pod in view.current.values() if pod.failed and pod.node not in view.finished]
-    # In doubt a pod ended because it was told to: suspension must cost nothing.
+    # When in doubt, a pod is assumed to have ended because it was told to: suspension must cost nothing.
     by_itself = [pod for pod in failed if pod.exit and not pod.was_told_before(pod.exit.finished_at)]
     failures = [facts_of(pod, attempt, view.now, view.snapshot.kubernetes_node_problems) for pod in by_itself]
     first = first_of(failures) if failures else None
@@ -91,7 +91,7 @@ def started(view: View) -> Verdict | None:
 def _resumed(view: View) -> Verdict:
     """After a suspension, even an incomplete one, the gang starts again as a new attempt, with deadlines reset."""
     if replaced := outdated(view):
-        if view.active:  # The NetworkPolicy stays while any pod runs: nobody else must reach it.
+        if view.active:  # The NetworkPolicy stays while any pod runs, to protect that pod.
             return Verdict(view.status, waiting_to_end(view, len(view.active)), delete(view, view.active, grace=None))
         return Verdict(view.status, f"Replacing the {replaced[0].kind.kind}", replaced)
     undone = _undone(view)
@@ -102,9 +102,9 @@ def _resumed(view: View) -> Verdict:
 
 
 def _undone(view: View) -> str:
-    """That a tool has probably undone the suspension; empty if there is none, or it has had no effect for long."""
+    """The message that a tool has probably undone the suspension; empty if that is unlikely."""
     keeper, since = view.snapshot.keeper, view.suspended_since
-    # A job that its queue has stopped goes on at its queue's word.
+    # A job that its queue has stopped is resumed by the queue, not by a tool.
     by_queue = view.snapshot.queue is not None and not view.status.is_true(ConditionType.SUSPENDED)
     if not keeper or since is None or by_queue or view.now >= since + UNDONE_WITHIN:
         return ""

@@ -33,7 +33,7 @@ Times = Iterable[datetime | None]
 
 
 def never(_: View) -> Times:
-    """For a policy whose answer time alone never changes."""
+    """For a policy whose answer never changes by the passing of time alone."""
     return ()
 
 
@@ -42,9 +42,9 @@ class Policy:
     """One policy: a case in a job's life, at its place in the chain."""
 
     decides: Callable[[View], Verdict | None]
-    """Looks at the whole present state and decides, or leaves it to the next."""
+    """Looks at the whole present state and decides, or leaves the decision to the next policy."""
     here: str
-    """Why the policy stands at its place: before the next one, and after those before it."""
+    """Why the policy has this place in the chain: before the next policy, and after those that come before it."""
     due: Callable[[View], Times] = never
     """When time alone will change its answer."""
 

@@ -1,4 +1,4 @@
-"""Gangs that compete for Kubernetes nodes: one of those that lack some comes first, and the others give way to it."""
+"""Gangs that compete for Kubernetes nodes: of those that lack some, one comes first, and the others give way."""
 
 import json
 from datetime import datetime, timedelta
