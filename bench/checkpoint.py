@@ -2,7 +2,7 @@
 
 Two processes over gloo train a perceptron with Adam, whose state has the requested size. They measure in turn, so
 that other load falls on all: some undisturbed steps, a save for which training waits, and a save in the background.
-Exits 1 if the stall of the latter is more than a bound, relative to the former.
+Exits 1 if a save in the background stalls training for more than a given share of the other save's time.
 """
 
 import argparse
@@ -61,7 +61,7 @@ class Round:
     writing: float
     """Time from the end of that call until the checkpoint is durable."""
     steps: int
-    """Steps that were finished meanwhile."""
+    """Steps that were finished while the checkpoint was written."""
 
     @property
     def pace(self) -> float:

@@ -2,8 +2,8 @@
 
 The coordinator is the real one, in a process of its own, with the real control port. The followers of all other nodes
 are connections of the real protocol from another process, over loopback: each reports the progress of 8 ranks at the
-usual interval, and obeys. The times include the work of all followers one after the other, which on real nodes is
-done in parallel, so they are upper bounds. The two processes need a core each.
+usual interval, and obeys. The times include the work of all followers, which is done in turn here, but in
+parallel on real nodes: the times are upper bounds. The two processes need a core each.
 """
 
 import argparse
@@ -42,7 +42,7 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass
 class Follower:
-    """A simulated node that obeys at once, and reports ranks that train."""
+    """A simulated node that obeys immediately, and reports ranks that train."""
 
     node: int
     link: Link
@@ -72,7 +72,7 @@ class Follower:
         self.link.send(Failed(self.attempt, "Application"))
 
     def idle(self, *, failed: bool = False) -> None:
-        """Reports that none of its ranks runs any more."""
+        """Reports that none of its ranks is running any more."""
         first, now = self.node * PROCESSES, time.time()
         ends = [End(first + local, 137, now) for local in range(PROCESSES)]
         if failed:
@@ -115,14 +115,14 @@ class Gang:
         self._all = asyncio.Event()
 
     def told(self, message: Start | Stop) -> None:
-        """Counts a follower that has got a message."""
+        """Counts a follower that has received a message."""
         self._starts += isinstance(message, Start)
         self._stops += isinstance(message, Stop)
         if max(self._starts, self._stops) == len(self.followers):
             self._all.set()
 
     async def all_know(self) -> float:
-        """Waits until all followers have got the same message; the time, by time.perf_counter()."""
+        """Waits until all followers have the same message; returns the time, by time.perf_counter()."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self._all.wait()
         self._all.clear()

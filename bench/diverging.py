@@ -1,6 +1,6 @@
 """Measures the cost of checking each step for a finite loss: `--on-divergence stop` beside `ignore`, in one process.
 
-Both train in turn, some steps each. CPU time is compared, because it hardly depends on other load.
+The two trainings take turns of some steps each. CPU time is compared, because it hardly depends on other load.
 """
 
 import os

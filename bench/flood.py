@@ -1,4 +1,4 @@
-"""Measures how soon training goes on after a pod is lost while strangers flood its gang's control ports or others."""
+"""Measures how soon training goes on after a pod is lost while strangers flood its control ports or other ports."""
 
 import multiprocessing
 import socket
@@ -30,7 +30,7 @@ TIMES = 1.5
 
 
 def measure(directory: Path, *, pairs: int) -> list[Row]:
-    """Kills a node's pod, in turn without a flood, with a flood of bare listeners, and with one of control ports."""
+    """Kills a node's pod, in turn without a flood, with bare listeners flooded, and with control ports flooded."""
     directory.mkdir(parents=True)
     secret = directory / "secret"
     secret.write_text("0123456789abcdef" * 4)
@@ -66,7 +66,7 @@ def _told(seconds: Sequence[float]) -> str:
 
 
 def _lost(gang: Gang, notes: Notes) -> float:
-    """Seconds from the end of a pod, which is replaced at once, until every rank has made a step in a new process."""
+    """Seconds from the end of a pod, immediately replaced, until each rank has made a step in a new process."""
     notes.watch(CALM_SECONDS)
     before = notes.pids()
     began = time.time()

@@ -1,4 +1,4 @@
-"""Measures how soon many gangs have run that need far more nodes than there are, by how they share the nodes.
+"""Measures how soon many gangs, which need far more nodes than there are, have all run, by how they share the nodes.
 
 The figures are printed and written into docs/how-to/share-a-cluster.md.
 """
@@ -30,7 +30,7 @@ NODES = 7
 GANGS = 20
 SIZES = range(2, 7)
 RUN_SECONDS = 5.0
-"""How long each gang runs once all of its pods do."""
+"""How long each gang runs once all of its pods are running."""
 LONGEST_SECONDS = 1200.0
 """Limit for a whole run; gangs that have not run by then are reported."""
 LOOK_SECONDS = 0.2
@@ -130,7 +130,7 @@ class Outcome:
 
 
 def play(way: Way, gangs: int, seed: int) -> Outcome:
-    """Submits all gangs at once, and lets each run for RUN_SECONDS once all of its pods run."""
+    """Submits all gangs at the same time, and lets each run for RUN_SECONDS once all of its pods run."""
     sizes = random.Random(seed).choices(SIZES, k=gangs)
     with start_fake(nodes=NODES, pod_groups=way.pod_groups) as plant:
         install_crd(plant)

@@ -1,8 +1,8 @@
 """Measures what faults cost a job: the steps made in spite of them, the time lost by each kind, and the result.
 
-A job of `ddpjob run` trains undisturbed, then with faults, then undisturbed again. The paces of the undisturbed parts
-tell how many steps the disturbed part would have made without faults. A second, undisturbed job trains up to the step
-of the first job's last checkpoint, and the two checkpoints are compared.
+A job of `ddpjob run` trains undisturbed, then with faults, then undisturbed again. From the paces of the undisturbed
+parts follows how many steps the disturbed part would have made without faults. A second, undisturbed job trains up to
+the step of the first job's last checkpoint, and the two checkpoints are compared.
 """
 
 import os
@@ -208,7 +208,7 @@ def _common(last: dict[int, Step]) -> Step:
 
 
 def _newest_checkpoint(job: Job) -> int:
-    """Waits for a checkpoint that was started after all faults, and returns its step."""
+    """Waits for a checkpoint that was begun after the last fault, and returns its step."""
     before = _reached(job)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while (saved := job.saved()) < before:
@@ -219,7 +219,7 @@ def _newest_checkpoint(job: Job) -> int:
 
 
 def _compare(job: Job, nodes: int, saved: int) -> list[str]:
-    """Trains an undisturbed job up to step `saved`; the names of tensors that differ from its checkpoint."""
+    """Trains an undisturbed job up to step `saved`; returns the names of tensors that differ from the job's."""
     checkpoint = {"path": "/checkpoints", "everySteps": saved}
     calm = start(job.here, "calm", nodes, step_seconds=0, noting=False, checkpoint=checkpoint)
     deadline = time.monotonic() + REFERENCE_SECONDS

@@ -83,7 +83,7 @@ def start(here: Here, name: str, nodes: int, *, step_seconds: float, noting: boo
 
 
 def quiet(here: Here, file: Path) -> subprocess.Popen[str]:
-    """Starts `ddpjob run` with its output in a file, because nobody would read a pipe."""
+    """Starts `ddpjob run` with its output in a file, because nobody here would read from a pipe."""
     with file.with_suffix(".out").open("w") as output:
         run = subprocess.Popen(
             [BIN / "ddpjob", "run", file],

@@ -50,7 +50,7 @@ class Way:
     """Kills in each round."""
     seconds: list[float] = field(default_factory=list)
     failed: int = 0
-    """How many kills training did not survive; these have no seconds, and are not part of a ratio."""
+    """How many kills training did not survive. Such kills have no seconds, and do not count in a ratio."""
 
     def round(self, directory: Path) -> None:
         """Starts the training, and kills its ranks in turn."""
@@ -86,7 +86,7 @@ class Way:
 
 
 def kill(training: Training, victim: int) -> float:
-    """Kills a rank; the seconds until every rank has finished a step in a new process.
+    """Kills a rank; returns the seconds until every rank has finished a step in a new process.
 
     Raises:
         NotGoneOnError: training did not go on.

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 LEAST, GOAL = 1.0, 1.3
 BATCH, WORKERS, CLASSES = 32, 2, 10
 IMAGES, DISTINCT = 2400, 60
-"""Files, and distinct images among them: the other files are hard links, which saves disk space and time."""
+"""Number of files, and of distinct images among them. The other files are hard links, to save disk space and time."""
 WIDTH, HEIGHT = 500, 375
 """About the mean size of ImageNet's images, in pixels and in bytes."""
 

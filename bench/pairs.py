@@ -13,7 +13,7 @@ CONFIDENCE = 0.95
 
 
 def in_turn(pairs: int, ours: Callable[[], T], theirs: Callable[[], T]) -> list[tuple[T, T]]:
-    """Measures both `pairs` times; the order alternates."""
+    """Measures `ours` and `theirs` in turn, each `pairs` times; which one comes first alternates."""
     found = []
     for pair in range(pairs):
         if pair % 2:

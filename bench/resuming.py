@@ -51,7 +51,7 @@ def measure(directory: Path, *, megabytes: int) -> list[Row]:
 
 
 def _all_ranks(directory: Path, megabytes: int, *, resumes: bool) -> int:
-    """Runs all ranks; the peak of their memory together in bytes, beyond what they had before they built a model."""
+    """Runs all ranks; returns their joint peak of memory in bytes, beyond what they had before they built a model."""
     together = get_context("spawn").Barrier(RANKS + 1)
     ranks = spawn(_rank, (free_port(), (directory, megabytes, resumes), together), RANKS, join=False)
     together.wait(DEADLINE_SECONDS)
@@ -67,7 +67,7 @@ def _all_ranks(directory: Path, megabytes: int, *, resumes: bool) -> int:
 
 
 def _bytes(pids: Sequence[int | None]) -> int:
-    """Memory of processes together in bytes; shared pages count once."""
+    """Memory of all processes together, in bytes; each shared page is counted one time."""
     taken = 0
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):

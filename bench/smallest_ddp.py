@@ -19,7 +19,7 @@ dist.init_process_group("gloo")
 torch.manual_seed(0)
 data = chosen.data()
 sampler: DistributedSampler[object] = DistributedSampler(data, seed=0, drop_last=True)
-# The sampler yields whole batches, so that tensors are indexed once per batch: far faster than once per sample.
+# The sampler yields whole batches, because indexing tensors by batches is far faster than by samples.
 loader = DataLoader(data, batch_size=None, sampler=BatchSampler(sampler, chosen.batch, drop_last=True))
 model = DistributedDataParallel(chosen.network())
 descent = optimizer(model)
@@ -40,4 +40,4 @@ while step < total:
             break
     epoch += 1
 dist.destroy_process_group()
-os._exit(0)  # A normal exit may abort, if a thread of PyTorch's still runs while the interpreter shuts down.
+os._exit(0)  # A normal exit may abort if a PyTorch thread is still running while the interpreter shuts down.

@@ -65,7 +65,7 @@ PARTS = (
     "the script, until its ranks have met",
     "the script, until its first step is done",
 )
-"""Descriptions of the parts between two successive times; a part ends when it has ended for the last pod."""
+"""Descriptions of the parts between two successive times; a part ends when the last pod has finished it."""
 
 
 def measure(rounds: int) -> list[Row]:

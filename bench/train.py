@@ -28,7 +28,7 @@ LEAST_OF_THE_LOOP, MOST_OF_THE_START, MOST_OF_THE_LAUNCH, LEAST_OF_SCALING = 0.9
 STEPS = {"ConvNet": 1200, "ResNet18": 30, "ConvNet28": 250}
 """Steps of a run by model: about a dozen seconds on two cores."""
 TURNS = 6
-"""How many times as many turns as pairs are measured, because turns are short."""
+"""There are this many times more turns than pairs, because turns are short."""
 QUICK = 20
 """By how much a quick run reduces the steps."""
 
@@ -45,7 +45,7 @@ class Pace:
 
 
 def measure(program: Sequence[str], *envs: Mapping[str, str]) -> list[Pace]:
-    """Runs a program once in each environment, all at the same time; paces by the first and last progress lines."""
+    """Runs a program in all environments at the same time; returns the paces by the first and last progress lines."""
     began = time.monotonic()
     command = [sys.executable, *program]
     processes = [

@@ -108,7 +108,7 @@ def cpu(processes: Sequence[psutil.Process]) -> float:
 def memory_row(job: Job) -> Row:
     """The row with a zygote's private memory.
 
-    This is what a zygote takes in addition to its rank: the rank would need the shared pages anyway.
+    This is what a zygote needs in addition to its rank, which would need the shared pages anyway.
     """
     zygotes = [zygote.pid for _, zygote in families(job).values()]
     own = max(kib("Private_Clean", pid) + kib("Private_Dirty", pid) for pid in zygotes) / 1024
@@ -125,7 +125,7 @@ def kib(name: str, pid: int) -> int:
 
 
 def named_after(job: Job, rank: int) -> float:
-    """Stops a rank; the seconds until the status reports the rank's stall. Then waits until training goes on."""
+    """Stops a rank, and waits until training goes on; returns the seconds until the status reported the stall."""
     job.notes.watch(5)
     before, attempt = job.notes.pids(), job.status()["attempt"]
     began = time.monotonic()
@@ -141,7 +141,7 @@ def named_after(job: Job, rank: int) -> float:
 
 
 def _names(status: Mapping[str, Any], attempt: int, rank: int) -> bool:
-    """Whether the status's last incident is a stall of this rank. The gang restarts at once then."""
+    """Whether the status's last incident is a stall of this rank, after which the gang restarts immediately."""
     failure = status.get("incidents", [{}])[0]
     return (failure.get("cause"), failure.get("attempt"), failure.get("node")) == ("Stalled", attempt, rank)
 

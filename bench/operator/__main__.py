@@ -1,7 +1,7 @@
 """Measures the operator's speed and cost, and compares them with other controllers' on the same plant.
 
-The figures are printed. A whole run is written into docs/reference/performance.md. Scenarios that have a table of
-their own there are written also if only they were measured; jobs that come and go only after an hour. Exits 1 if a
+The figures are printed. A whole run is written into docs/reference/performance.md. A scenario that has a table of
+its own there is also written if it alone was measured; jobs that come and go, only after an hour. Exits 1 if a
 target is missed.
 """
 

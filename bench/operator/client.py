@@ -104,7 +104,7 @@ async def a_client(plant: Plant) -> AsyncIterator[Client]:
 
 
 async def at_once(act: Callable[[Any], Awaitable[Any]], of: Iterable[Any]) -> None:
-    """Calls `act` for all items, with as many calls at once as the client has connections."""
+    """Calls `act` for all items, with as many concurrent calls as the client has connections."""
     rest = iter(of)
 
     async def some() -> None:

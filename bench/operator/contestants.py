@@ -115,10 +115,10 @@ def _manager_alone(plant: Plant) -> Iterator[Running]:
 
 @cache
 def _nobody_listens() -> dict[str, str]:
-    """An annotation that gives pods this machine's address, where requests for a status are refused at once.
+    """An annotation that gives pods this machine's address, where requests for a status are refused immediately.
 
-    A pod without a supervisor refuses them too. A loopback address would not do: the API server rejects it in
-    endpoints, and the controller would retry forever.
+    A pod without a supervisor refuses such requests too. A loopback address would not do: the API server rejects it
+    in endpoints, and the controller would retry forever.
     """
     known = [one.address for some in psutil.net_if_addrs().values() for one in some if one.family == AF_INET]
     usable = [one for one in map(ip_address, known) if not (one.is_loopback or one.is_link_local)]
@@ -185,7 +185,7 @@ def _manifest(api: str, kind: str, name: str, spec: Manifest) -> Manifest:
 
 
 def _runtime() -> Manifest:
-    """The trainer's own runtime for PyTorch, with annotations that say what its pods do."""
+    """The trainer's own runtime for PyTorch, with annotations that tell kwok what the pods do."""
     inner = {
         "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
         "spec": {"template": _template("node", {})},

@@ -27,7 +27,7 @@ class Floor(NamedTuple):
     since: str
     """The date of the floor's last change."""
     reason: str
-    """The reason of the last change, with the old and the new number; the changelog has the same sentence."""
+    """The reason of the last change, with the old and the new number. The changelog has the same sentence."""
 
 
 def floors() -> dict[str, Floor]:

@@ -73,7 +73,7 @@ async def idle(stage: Stage) -> Figures:
 
 
 def burst(jobs: int, quick_jobs: int) -> Callable[[Stage], Awaitable[Figures]]:
-    """A scenario of this many jobs of 4 pods at once; `quick_jobs` in a quick run."""
+    """A scenario with this many jobs of 4 pods at the same time; `quick_jobs` jobs in a quick run."""
 
     async def measure(stage: Stage) -> Figures:
         return await _burst(stage, quick_jobs if stage.quick else jobs)
@@ -241,8 +241,8 @@ async def many(stage: Stage) -> Figures:
 
 A_TENTH = 10
 AT_REST = 120.0, 300.0
-"""Seconds to settle and to measure. At first supervisors that do not answer are asked more often; the measured time
-contains one resync with its period."""
+"""Seconds to settle and to measure. At first, supervisors that do not answer are asked more often. The measured
+time covers one whole resync period."""
 QUICK_AT_REST = 1.0, 5.0
 
 
@@ -299,7 +299,7 @@ async def _all_looked_at(operator: Operator, jobs: int) -> None:
 
 
 def runs(job: Manifest) -> bool:
-    """Whether the job's state is Running: all of its pods run."""
+    """Whether the job's state is Running: all of its pods are running."""
     return bool(job.get("status", {}).get("state") == "Running")
 
 
@@ -377,7 +377,7 @@ async def largest(stage: Stage) -> Figures:
 
 
 TIMED = Path(__file__).with_name("timed")
-"""A folder that makes a Python with it on its path time its event loop."""
+"""A folder: a Python process that has it on its path measures its event loop."""
 STOOD_STILL = re.compile(r"the loop stood still for ([\d.]+) s")
 
 

@@ -98,7 +98,7 @@ def _answer(cause: Cause) -> str:
 
 
 def changes() -> str:
-    """When each field of `spec` may change, by the rules that the API server enforces."""
+    """When each field of `spec` may be changed, according to the rules that the API server enforces."""
     ruled = {rule.field: rule.while_suspended for rule in FIXED}
     fields = [str(field.alias) for field in DDPJobSpec.model_fields.values()]
     when = {

@@ -1,4 +1,4 @@
-"""The diagram of the rooms in CONTRIBUTING.md, drawn from their imports."""
+"""The diagram in CONTRIBUTING.md of the rooms (packages and subpackages), drawn from their imports."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""By hand: `python -m tests.plant build`, or `up api`, `up fake` and `up real` until Ctrl-C."""
+"""Run by hand: `python -m tests.plant build`; or `up api`, `up fake` or `up real`, which run until Ctrl-C."""
 
 import argparse
 import signal
@@ -46,7 +46,7 @@ def _build() -> None:
         build.build()
         return
     machine.install_missing()
-    # Images wait for a network and a disk most of the time, Go's compiler for the cores.
+    # Building images mostly waits for network and disk, Go's compiler for the cores.
     with ThreadPoolExecutor() as beside:
         images = beside.submit(build_images)
         build.build(For.REAL)

@@ -40,9 +40,9 @@ T = TypeVar("T")
 class Plant:
     """A running API server and what belongs to it.
 
-    directory  all that it is made of, with logs/
-    url        where it is reached
-    programs   what runs
+    directory  all of the plant's files, with logs/
+    url        where the API server is reached
+    programs   the running programs
     service_accounts  whether a pod needs a service account: each namespace then gets one from the controller manager
     """
 
@@ -54,34 +54,34 @@ class Plant:
 
     @property
     def kubeconfig(self) -> Path:
-        """Of a cluster admin."""
+        """The kubeconfig of a cluster admin."""
         return self.kubeconfig_for("admin", ADMINS)
 
     @property
     def audit_log(self) -> Path:
-        """One JSON event per line and answered request."""
+        """A file with one JSON event, on one line, per answered request."""
         return self.directory / "logs" / "audit.log"
 
     def kubeconfig_for(self, user: str, *groups: str) -> Path:
-        """Of a user who shows a certificate; what it may do is RBAC's matter."""
-        # No colon: KUBECONFIG is a list of files with colons between them.
+        """The kubeconfig of a user with a certificate; RBAC decides what the user may do."""
+        # Not a colon: KUBECONFIG is a list of files separated by colons.
         file = self.directory / "kubeconfigs" / f"{re.sub('[:/]', '-', '+'.join([user, *groups]))}.yaml"
         if not file.exists():
             self._write(file, _identity(self.authority.client(user, groups)))
         return file
 
     def kubeconfig_for_service_account(self, namespace: str, name: str) -> Path:
-        """Of a service account that exists, with a token that the API server gave for it."""
+        """The kubeconfig of an existing service account, with a token that the API server has issued for it."""
         token = self.kubectl("create", "token", name, "--namespace", namespace, "--duration", "24h").strip()
         file = self.directory / "kubeconfigs" / f"service-account-{namespace}-{name}.yaml"
         self._write(file, {"token": token})
         return file
 
     def kubectl(self, *arguments: str | Path, input: str | None = None, kubeconfig: Path | None = None) -> str:  # noqa: A002 - as subprocess.run calls it.
-        """What kubectl prints, called by an admin or by whom the kubeconfig is of.
+        """What kubectl prints, run as an admin or as the user of `kubeconfig`.
 
         Raises:
-            PlantError: it failed; the message is what it said.
+            PlantError: kubectl failed; the message is its output.
         """
         done = subprocess.run(
             [build.path("kubectl"), *arguments],
@@ -97,7 +97,7 @@ class Plant:
         return done.stdout
 
     def new_namespace(self, **labels: str) -> str:
-        """A namespace of its own for a test, in which pods can be made at once; gives its name."""
+        """Creates a namespace for one test, in which pods can be created immediately; returns its name."""
         metadata = {"generateName": "test-", "labels": labels}
         name = str(self.api.create("/api/v1/namespaces", {"metadata": metadata})["metadata"]["name"])
         if self.service_accounts:
@@ -106,12 +106,12 @@ class Plant:
         return name
 
     def environment(self, kubeconfig: Path | None = None) -> dict[str, str]:
-        """What a program needs in its environment to use this plant, by default as an admin."""
+        """The environment with which a program can use this plant, by default as an admin."""
         cache = str(self.directory / "kubectl-cache")
         return {"KUBECONFIG": str(kubeconfig or self.kubeconfig), "KUBECACHEDIR": cache}
 
     def admin(self) -> ssl.SSLContext:
-        """For an admin's own connections."""
+        """The TLS context for connections that a test opens itself, as an admin."""
         context = ssl.create_default_context(cadata=self.authority.certificate)
         context.load_cert_chain(self.directory / "pki" / "admin.crt", self.directory / "pki" / "admin.key")
         return context
@@ -122,18 +122,18 @@ class Plant:
         return ApiClient(self.url, self.admin())
 
     def get(self, path: str) -> Any:
-        """The JSON at a path of the API, read by an admin; None where there is nothing."""
+        """The JSON at a path of the API, read as an admin; None if there is nothing."""
         return self.api.get(path)
 
     def text(self, path: str) -> str:
-        """What is at a path of the API, such as a container's log, read by an admin."""
+        """The text at a path of the API, such as a container's log, read as an admin."""
         return self.api.read(path).decode()
 
     def wait(self, what: str, condition: Callable[[], T], seconds: float = UP_SECONDS) -> T:
         """The first true value of a condition, as `wait_for` waits for it.
 
         Raises:
-            PlantError: a program of the plant ended meanwhile.
+            PlantError: a program of the plant ended during the wait.
         """
 
         def checked() -> T:
@@ -143,7 +143,7 @@ class Plant:
         return wait_for(what, checked, seconds, story=self._last_words)
 
     def ready(self) -> bool:
-        """Whether the API server says so."""
+        """Whether the API server says that it is ready."""
         try:
             return self.api.read("/readyz") == b"ok"
         except (ApiError, urllib3.exceptions.HTTPError):
@@ -169,14 +169,14 @@ class Plant:
 
 @contextmanager
 def start_api(*flags: str, address: str = "127.0.0.1", service_accounts: bool = False) -> Iterator[Plant]:
-    """An API server, ready, and gone at exit.
+    """Starts an API server, waits until it is ready, and stops it at exit.
 
     flags             more flags of kube-apiserver
-    address           where it listens; must be one of this machine's
-    service_accounts  whether a pod needs a service account, as it does where the controller makes one per namespace
+    address           where it listens; must be an address of this machine
+    service_accounts  whether a pod needs a service account, as when the controller manager creates one per namespace
 
     Raises:
-        PlantError: something is missing or did not come up; the message holds the end of the log that matters.
+        PlantError: something is missing or did not start; the message has the end of the log that matters.
     """
     with plant_directory() as directory, reserve_port(address) as held:
         port = held.getsockname()[1]
@@ -199,7 +199,7 @@ def start_api(*flags: str, address: str = "127.0.0.1", service_accounts: bool = 
 def _start_etcd(plant: Plant) -> None:
     data = plant.directory / "etcd"
     data.mkdir(mode=0o700)
-    # Clients come through a socket file; of peers there are none, though etcd wants an address for them.
+    # Clients come through a socket file. There are no peers, but etcd wants an address for them.
     nobody = "http://127.0.0.1:1"
     plant.programs.start(
         "etcd",
@@ -218,7 +218,7 @@ def _start_etcd(plant: Plant) -> None:
 def _start_apiserver(plant: Plant, address: str, port: int, *flags: str) -> None:
     pki = plant.directory / "pki"
     shutil.copy(HERE / "audit.yaml", plant.directory)
-    # Its own Service leads to it where pods can reach it; endpoints at a loopback address are not valid.
+    # The Service `kubernetes` leads to it if pods can reach it; a loopback address is not valid in endpoints.
     reconciler = "none" if ip_address(address).is_loopback else "lease"
     plant.programs.start(
         "kube-apiserver",

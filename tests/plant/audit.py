@@ -11,12 +11,12 @@ READS = {"get", "list", "watch"}
 
 
 def position(plant: Plant) -> int:
-    """From here on is what comes next."""
+    """The present end of the audit log: later events start at this position."""
     return plant.audit_log.stat().st_size
 
 
 def requests(plant: Plant, since: int = 0, namespace: str | None = None) -> Iterator[dict[str, Any]]:
-    """All that was asked for in a namespace, or in all, also what was refused."""
+    """All requests in a namespace, or in all namespaces, since a position; including refused requests."""
     mark = f'"namespace":"{namespace}"'.encode() if namespace else b""
     with plant.audit_log.open("rb") as log:
         log.seek(since)
@@ -28,7 +28,7 @@ def requests(plant: Plant, since: int = 0, namespace: str | None = None) -> Iter
 
 
 def writes(plant: Plant, since: int = 0, namespace: str | None = None) -> Iterator[dict[str, Any]]:
-    """Those that ask for a change."""
+    """The requests that ask for a change."""
     return (event for event in requests(plant, since, namespace) if event["verb"] not in READS)
 
 
@@ -39,5 +39,5 @@ def kind(event: dict[str, Any]) -> str:
 
 
 def seconds(time: str) -> float:
-    """Since 1970, of the log's microseconds."""
+    """A time of the log, which has microseconds, in seconds since 1970."""
     return datetime.fromisoformat(time).timestamp()

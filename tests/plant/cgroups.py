@@ -10,12 +10,12 @@ BASE = Path("/sys/fs/cgroup")
 PREFIX = "ddpjob-plant-"
 GONE_SECONDS = 10.0
 SHARES = 8192
-"""Of the processor: by default all that runs on a node would get as much as any one other process of the machine."""
+"""CPU shares of a node. By default, a whole node would get only as much CPU as any single process of the machine."""
 POLL_SECONDS = 0.05
 
 
 def hierarchies() -> dict[str, str]:
-    """Those of cgroup v1 that are mounted where all expect them: mount option and this process's cgroup."""
+    """The hierarchies of cgroup v1 that are mounted where they usually are: option, and this process's cgroup."""
     lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     return {name: path for _, name, path in lines if name and (_place(name) / "cgroup.procs").exists()}
 
@@ -27,26 +27,26 @@ def make(name: str) -> list[Path]:
         folder.mkdir(exist_ok=True)
         if (folder / "cpu.shares").exists():
             (folder / "cpu.shares").write_text(str(SHARES))
-        for setting in ("cpuset.cpus", "cpuset.mems"):  # Empty in a new one, which then can hold no process.
+        for setting in ("cpuset.cpus", "cpuset.mems"):  # While these are empty, it can hold no process.
             if (folder / setting).exists():
                 (folder / setting).write_text((folder.parent / setting).read_text())
     return folders
 
 
 def remove(pattern: str) -> None:
-    """Removes the cgroups whose names match, with all below them and with what still runs in them."""
+    """Removes the cgroups whose names match, all cgroups below them, and all processes that still run in them."""
     for folder in _matching(pattern):
         for inner, _, _ in os.walk(folder, topdown=False):
             _remove(Path(inner))
 
 
 def names() -> set[str]:
-    """Those that exist."""
+    """The names of the cgroups that exist."""
     return {folder.name.removeprefix(PREFIX) for folder in _matching("*")}
 
 
 def _matching(pattern: str) -> list[Path]:
-    """By os.walk, which passes over what another plant removes meanwhile; Path.glob fails there."""
+    """The matching cgroups. os.walk ignores folders that another plant removes meanwhile; Path.glob would fail."""
     tree = os.walk(BASE)
     return [Path(place, name) for place, inner, _ in tree for name in fnmatch.filter(inner, f"{PREFIX}{pattern}")]
 

@@ -6,10 +6,10 @@ from . import build
 from .api import Plant
 
 POD_GROUP_GATES = ("--feature-gates=GenericWorkload=true",)
-"""Beta, and off by default, in Kubernetes 1.37; for all programs of the control plane."""
+"""Flags for all programs of the control plane. In Kubernetes 1.37 this is beta, and off by default."""
 
 POD_GROUP_API = (*POD_GROUP_GATES, f"--runtime-config={SCHEDULING_API}=true")
-"""For an API server that has groups of pods."""
+"""Flags for an API server that has groups of pods."""
 
 QUICKLY = ("--kube-api-qps=500", "--kube-api-burst=1000", "--leader-elect=false", "--secure-port=0")
 
@@ -21,9 +21,9 @@ def start_control(
     manager_flags: tuple[str, ...] = (),
     pod_groups: bool = False,
 ) -> None:
-    """Starts both; a node that has not been heard of for so long is taken for lost.
+    """Starts both programs; a node that has been silent for the given number of seconds counts as lost.
 
-    pod_groups  whether the scheduler places groups of pods, which the API server then must have
+    pod_groups  whether the scheduler places groups of pods; if so, the API server must have that API
     """
     gates = POD_GROUP_GATES if pod_groups else ()
     pki = plant.directory / "pki"

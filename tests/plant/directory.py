@@ -1,4 +1,4 @@
-"""The directory of a plant. Its owner holds a lock in it; one that nobody holds was left behind by a kill -9."""
+"""The directory of a plant. Its owner holds a lock in it. If nobody holds the lock, the owner died by kill -9."""
 
 import fcntl
 import os
@@ -20,11 +20,11 @@ BASE = Path(tempfile.gettempdir()) / f"ddpjob-plant-{os.getuid()}"
 
 @contextmanager
 def plant_directory(base: Path | None = None) -> Iterator[Path]:
-    """A new directory, removed at exit with all that still runs or is mounted in it; first those left behind are."""
+    """A new directory, removed at exit with all that runs or is mounted in it. First, abandoned ones are removed."""
     base = base or BASE
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (base / "lock").open("w") as door:
-        fcntl.flock(door, fcntl.LOCK_EX)  # Nobody may look at a directory whose lock is still to be taken.
+        fcntl.flock(door, fcntl.LOCK_EX)  # Nobody may look at a new directory before its lock is taken.
         for other in base.iterdir():
             if other.is_dir() and (held := _try_lock(other)) is not None:
                 remove(other)
@@ -41,7 +41,7 @@ def plant_directory(base: Path | None = None) -> Iterator[Path]:
 
 
 def remove(directory: Path) -> None:
-    """Removes a plant's directory with all that runs from it or is mounted in it."""
+    """Removes a plant's directory, ends all programs that run from it, and unmounts all that is mounted in it."""
     for process in processes_in(directory):
         process.kill()
     cgroups.remove(f"{directory.name}-*")
@@ -53,7 +53,7 @@ def remove(directory: Path) -> None:
 
 
 def processes_in(directory: Path) -> list[psutil.Process]:
-    """Programs of the plant that name the directory in their command line: all that it starts do."""
+    """Programs whose command line names the directory, as that of every program of the plant does."""
     return [
         process
         for process in psutil.process_iter(["exe", "cmdline"])

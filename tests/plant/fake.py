@@ -1,4 +1,4 @@
-"""The size *fake*: a whole control plane, and nodes of kwok that only say that they run pods."""
+"""The size *fake*: a whole control plane, and nodes of kwok that only pretend to run pods."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from .api import ADMINS, Plant, start_api
 from .control import POD_GROUP_API, start_control
 
 ALIVE = "plant.ddpjob.dev/alive"
-"""A node without this label is one that kwok no longer plays: it falls silent."""
+"""kwok stops playing a node that does not have this label, so the node falls silent."""
 
 NODES = "/api/v1/nodes"
 HERE = Path(__file__).parent
@@ -26,15 +26,15 @@ def start_fake(
     manager_flags: tuple[str, ...] = (),
     pod_groups: bool = False,
 ) -> Iterator[Plant]:
-    """A cluster with nodes node-0, node-1, …, ready, and gone at exit.
+    """A cluster with nodes node-0, node-1, …, which is ready, and stopped at exit.
 
     flags               more flags of kube-apiserver
-    node_grace_seconds  after how long a silent node is taken for lost
+    node_grace_seconds  after how long a silent node counts as lost
     manager_flags       more flags of kube-controller-manager
     pod_groups          whether the scheduler places groups of pods, and the API server has them
 
     Raises:
-        PlantError: something is missing or did not come up; the message holds the end of the log that matters.
+        PlantError: something is missing or did not start; the message has the end of the log that matters.
     """
     groups = POD_GROUP_API if pod_groups else ()
     with start_api(*flags, *groups, service_accounts=True) as plant:
@@ -52,12 +52,12 @@ def start_fake(
 
 
 def add_node(plant: Plant, index: int) -> None:
-    """One node more; its pods may still be on their way to it when this returns."""
+    """Adds a node; its pods may still be on their way to it when this returns."""
     plant.api.create(NODES, _node(index))
 
 
 def remove_node(plant: Plant, name: str) -> None:
-    """The node is taken away, if it is there."""
+    """Removes a node, if it exists."""
     if plant.get(f"{NODES}/{name}"):
         plant.api.delete(f"{NODES}/{name}")
 

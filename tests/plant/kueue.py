@@ -1,4 +1,4 @@
-"""Kueue beside a plant, as its own manifests install it; of others' kinds it looks after batch/v1 Jobs alone."""
+"""Kueue beside a plant, as its own manifests install it. Apart from its own kinds, it manages only batch/v1 Jobs."""
 
 from pathlib import Path
 from typing import Any
@@ -17,22 +17,22 @@ NAMESPACE = "kueue-system"
 CRDS = "config/components/crd/bases"
 WEBHOOKS = "config/components/webhook/manifests.yaml"
 CONVERTED = ("clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads")
-"""Whose v1beta1 and v1beta2 differ: a webhook turns one into the other."""
+"""The kinds whose v1beta1 and v1beta2 differ: a webhook converts between these."""
 OWN = "-kueue-x-k8s-io-"
-"""What is in the paths of the webhooks for its own kinds."""
+"""A part of the path of each webhook for Kueue's own kinds."""
 GATES = {
-    # Its API for lists of what waits, for which it wants a Service.
+    # Kueue's API that lists waiting workloads, which needs a Service.
     "VisibilityOnDemand": False,
 }
 
 
 def start_kueue(plant: Plant, **gates: bool) -> Program:
-    """Kueue, ready; gone with the plant.
+    """Starts Kueue, and waits until it is ready; it ends with the plant.
 
-    gates  feature gates that are to be other than by default, or than in `GATES`
+    gates  feature gates to change from their defaults, or from `GATES`
 
     Raises:
-        PlantError: it did not come up; the message holds the end of its log.
+        PlantError: Kueue did not start; the message has the end of its log.
     """
     files = build.path("kueue").parent
     folder = plant.directory / "kueue"
@@ -64,9 +64,9 @@ def start_kueue(plant: Plant, **gates: bool) -> Program:
 
 
 def install_kinds(plant: Plant, *names: str) -> None:
-    """Some of its kinds without Kueue itself: nobody converts them, and nobody looks after them.
+    """Installs some of Kueue's kinds without Kueue itself, so nobody converts or manages their objects.
 
-    names  of CustomResourceDefinitions
+    names  names of CustomResourceDefinitions
     """
     found = [_crd(file) for file in sorted((build.path("kueue").parent / CRDS).iterdir())]
     create_all(plant, [one for one in found if one["metadata"]["name"] in names])
@@ -74,7 +74,7 @@ def install_kinds(plant: Plant, *names: str) -> None:
 
 
 def _can_be_listed(plant: Plant, plural: str) -> bool:
-    """For a moment after a kind is known, its objects cannot."""
+    """Whether objects of a kind can be listed, which takes a moment after the kind is known."""
     try:
         return plant.get(f"/apis/{API}/{plural}") is not None
     except ApiError:

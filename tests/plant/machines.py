@@ -1,4 +1,4 @@
-"""Clusters whose machines are at hand, for tests that break them: the plant's real nodes, and kind's containers."""
+"""Clusters whose machines tests can reach and break: the plant's real nodes, and kind's containers."""
 
 import tempfile
 from collections.abc import Mapping
@@ -10,40 +10,40 @@ from .api import Plant
 
 
 class Machine(Protocol):
-    """What a node runs on."""
+    """The machine that a node runs on."""
 
     @property
     def name(self) -> str:
-        """The node's, in the API."""
+        """The node's name in the API."""
 
     @property
     def registries(self) -> Path:
-        """Holds a folder for each registry that is not where its name says, as containerd reads them."""
+        """A directory that containerd reads. It has a folder for each registry that is not where its name says."""
 
     def kill(self) -> None:
-        """Node loss: all that runs there is gone at once, without a goodbye, and its network with it."""
+        """Node loss: everything that runs there ends immediately and without notice, and its network is gone."""
 
     def start(self) -> None:
-        """Starts it again after it was killed, as after a power cut; nothing if it runs."""
+        """Starts it again after it was killed, as after a power cut. Does nothing if it is running."""
 
     def kill_program(self, name: str) -> None:
-        """Kills the kubelet, or containerd, alone: containers go on. It stays away."""
+        """Kills only the kubelet, or only containerd, which is not restarted. Containers keep running."""
 
     def start_program(self, name: str) -> None:
-        """Starts one of these again."""
+        """Starts the kubelet, or containerd, again."""
 
     def tag(self, image: str, name: str) -> None:
-        """Has one of its images be there under another name too."""
+        """Gives one of its images a second name."""
 
 
 @dataclass
 class Machines(Plant):
-    """A cluster that is reached from below too. Its processes are among this machine's, and it has an audit log.
+    """A cluster of which tests also reach the machines. Its processes run on this machine, and it has an audit log.
 
     nodes    the machines whose nodes take pods, by name
-    address  this machine, as nodes and pods see it
-    shared   a folder that all nodes have at the same path; what is in it is gone at exit
-    begun    where in the audit log these tests begin
+    address  this machine's address, as nodes and pods see it
+    shared   a folder that all nodes have at the same path; its content is removed at exit
+    begun    the position in the audit log at which these tests begin
     """
 
     nodes: Mapping[str, Machine]
@@ -52,7 +52,7 @@ class Machines(Plant):
     begun: int
 
     def new_folder(self) -> Path:
-        """A folder that pods of all nodes may mount by its path, and fill."""
+        """Creates a folder that pods of all nodes may mount by its path, and write to."""
         folder = Path(tempfile.mkdtemp(dir=self.shared))
         folder.chmod(0o777)
         return folder

@@ -1,14 +1,15 @@
-# For scripts that are the first and last process of namespaces of their own: bash sources it.
+# Sourced by scripts that run as the first process of namespaces of their own.
 
-# Starts the same script again inside, in the cgroups of CGROUPS. The kernel ends all that runs there with it.
+# Starts the same script again in new namespaces, in the cgroups of CGROUPS. When that ends, the kernel ends all that
+# runs there.
 outside() {
   local folder
   for folder in $CGROUPS; do echo $$ >"$folder/cgroup.procs"; done
   exec unshare --pid --mount --net --uts --ipc --cgroup --fork --kill-child -- bash "$0" inside
 }
 
-# What the kernel tells of processes, devices and cgroups, as it is inside. A cgroup namespace's mounts begin at its own
-# cgroups: it sees no other.
+# Mounts the kernel's views of processes, devices and cgroups inside. In a cgroup namespace these mounts begin at its
+# own cgroups, so that it sees no others.
 mount_kernel() {
   local option folder
   mount -t proc proc /proc

@@ -24,19 +24,19 @@ def what_this_machine_lacks(size: str) -> str | None:
 
 
 def demand(size: str) -> None:
-    """Skips the test where the machine cannot host the size; fails it where nothing may be left out."""
+    """If the machine cannot host the size, skips the test, or fails it if no test may be skipped."""
     if not (lack := what_this_machine_lacks(size)):
         return
     leave_out(f"left out: the plant's size {size} cannot run here ({lack}); run it on Linux, as root, with Go")
 
 
 def leave_out(message: str) -> None:
-    """Skips the test; fails it where nothing may be left out."""
+    """Skips the test, or fails it if no test may be skipped."""
     if is_required():
         pytest.fail(message)
     pytest.skip(message)
 
 
 def is_required() -> bool:
-    """Whether nothing may be left out."""
+    """Whether no test may be skipped."""
     return os.environ.get("CI") == "true" or os.environ.get("PLANT_REQUIRED") == "1"

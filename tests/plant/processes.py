@@ -1,4 +1,4 @@
-"""Programs of the plant: they log into files, and die with the process that started them, however it dies."""
+"""Programs of the plant: they log into files, and die with the process that started them, however that dies."""
 
 import socket
 import subprocess
@@ -11,14 +11,14 @@ from .errors import PlantError
 
 LOG_TAIL_LINES = 15
 
-# The kernel sends the signal when the *thread* that started a program ends, so one that lives as long as Python
-# starts them all. setpriv rather than a preexec_fn: no Python runs between fork and exec.
+# The kernel sends the signal when the *thread* that started a program ends, so a thread that lives as long as Python
+# starts all programs. setpriv rather than a preexec_fn: no Python runs between fork and exec.
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plant")
 _DIE_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
 class Process(Protocol):
-    """What is used of `subprocess.Popen`, which this is where a program is not forked (tests/support/warm.py)."""
+    """The used part of `subprocess.Popen`; a program is a Popen unless it is forked (tests/support/warm.py)."""
 
     pid: int
 
@@ -29,7 +29,7 @@ class Process(Protocol):
         """Its exit code, once it has ended."""
 
     def send_signal(self, number: int, /) -> None:
-        """Nothing where it has ended."""
+        """Sends a signal, unless the process has ended."""
 
     def kill(self) -> None:
         """kill -9."""
@@ -55,7 +55,7 @@ class Program:
         return "\n".join([f"The end of {self.log}:", *lines])
 
     def kill(self) -> None:
-        """Ends it at once and waits until it is gone."""
+        """Kills it, and waits until it has ended."""
         self.process.kill()
         self.process.wait()
 
@@ -68,7 +68,7 @@ class Programs:
     running: dict[str, Program] = field(default_factory=dict)
 
     def start(self, name: str, *command: str | Path) -> Program:
-        """Starts a program; its output goes to logs/<name>.log, after what an earlier one of that name wrote."""
+        """Starts a program; its output is appended to logs/<name>.log, as is that of other programs of this name."""
         self.logs.mkdir(exist_ok=True)
         log = self.logs / f"{name}.log"
         with log.open("ab") as file:
@@ -82,7 +82,7 @@ class Programs:
             program.check()
 
     def kill(self) -> None:
-        """Ends them all, the last started first."""
+        """Kills all programs, the last started first."""
         for program in reversed(self.running.values()):
             program.process.kill()
         for program in self.running.values():
@@ -91,7 +91,7 @@ class Programs:
 
 
 def start_with_us(*command: str | Path, **options: Any) -> subprocess.Popen[bytes]:
-    """A process in a session of its own, which dies with this one; `options` are those of `subprocess.Popen`."""
+    """Starts a process, in its own session, that dies with this one; `options` are those of `subprocess.Popen`."""
     line = [*_DIE_WITH_US, *map(str, command)]
 
     def start() -> subprocess.Popen[bytes]:
@@ -101,9 +101,9 @@ def start_with_us(*command: str | Path, **options: Any) -> subprocess.Popen[byte
 
 
 def reserve_port(address: str = "127.0.0.1") -> socket.socket:
-    """A free port that stays ours: while the socket is open, the system gives it only to those who ask for it.
+    """A free port that stays ours: while the socket is open, the system gives it only to programs that ask for it.
 
-    A program that asks with SO_REUSEADDR, as those written in Go do, can listen on it meanwhile.
+    A program that asks with SO_REUSEADDR, as programs written in Go do, can listen on it meanwhile.
     """
     held = socket.socket()
     held.bind((address, 0))

@@ -1,4 +1,4 @@
-"""A registry that has no image: what nodes are told when they ask it for one."""
+"""A registry without images, which gives a chosen answer to nodes that ask it for an image."""
 
 import json
 import shutil
@@ -14,9 +14,9 @@ from .machines import Machines
 
 @dataclass(frozen=True)
 class Answer:
-    """What a registry says to whoever asks for an image.
+    """The answer of a registry to anyone who asks for an image.
 
-    code  its own word for it, of the distribution specification; none where something else answers in its place
+    code  the error code of the distribution specification; empty if something other than a registry answers
     """
 
     status: HTTPStatus
@@ -24,14 +24,14 @@ class Answer:
 
     @property
     def body(self) -> bytes:
-        """What the specification has a client show."""
+        """The body of the answer, from which a client takes the error that it shows."""
         errors = [{"code": self.code, "message": self.code.lower().replace("_", " ")}] if self.code else []
         return json.dumps({"errors": errors}).encode()
 
 
 @contextmanager
 def start_registry(plant: Machines, name: str, answer: Answer) -> Iterator[None]:
-    """All nodes find this registry under a name that nobody else has to know, until exit."""
+    """Starts a registry that all nodes find by this name, which need not be known anywhere else, until exit."""
     server = ThreadingHTTPServer((plant.address, 0), _handler(answer))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     folders = [node.registries / name for node in plant.nodes.values()]
@@ -60,6 +60,6 @@ def _handler(answer: Answer) -> type[BaseHTTPRequestHandler]:
         do_HEAD = do_GET  # noqa: N815
 
         def log_message(self, *_: object) -> None:
-            """What it answers is what the test says."""
+            """Logs nothing: the test has chosen the answer."""
 
     return Handler

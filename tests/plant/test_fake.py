@@ -38,7 +38,7 @@ def create(plant: Plant, namespace: str, labels: dict[str, str], grace: int = 30
 
 
 def stop(plant: Plant, namespace: str) -> None:
-    """Says that its time is over."""
+    """Lets the pod exceed its deadline, so that it is ended."""
     change(plant, namespace, spec={"activeDeadlineSeconds": 1})
 
 
@@ -122,7 +122,7 @@ def test_a_pod_that_ignores_sigterm_takes_its_whole_grace(plant: Plant, namespac
     in_phase(plant, namespace, "Running")
     begin = time.monotonic()
     Team(plant, namespace).delete("pods", "pod", grace=GRACE_SECONDS, wait=True)
-    # The deletion timestamp is in whole seconds.
+    # The deletion timestamp has only whole seconds.
     assert time.monotonic() - begin >= GRACE_SECONDS - 1
     assert get(plant, namespace) is None
 

@@ -1,4 +1,4 @@
-"""Webhooks of controllers that run on this machine: reached at an address, as there is no DNS for Services."""
+"""Webhooks of controllers that run on this machine, reached by address, because there is no DNS for Services."""
 
 import json
 import ssl
@@ -16,31 +16,31 @@ from .api import Plant
 from .certificates import Authority
 
 VALID = timedelta(days=3650)
-"""Controllers that look after their certificates replace those that end within three months, by others that have no
-address in them. Of keys they know but RSA."""
+"""How long certificates are valid. Controllers that manage their own certificates replace any that ends within three
+months by one that has no address in it. The only keys that they know are RSA keys."""
 
 
 @dataclass(frozen=True)
 class Webhooks:
-    """Where a controller serves its webhooks, and whose certificate it shows."""
+    """Where a controller serves its webhooks, and which authority has signed its certificate."""
 
     url: str
     authority: Authority
 
     def client_config(self, path: str) -> dict[str, str]:
-        """What a webhook's configuration says of how to reach it."""
+        """The part of a webhook's configuration that says how to reach it."""
         bundle = b64encode(self.authority.certificate.encode()).decode()
         return {"url": f"{self.url}{path}", "caBundle": bundle}
 
     def rewrite(self, configuration: dict[str, Any]) -> list[str]:
-        """Leads all webhooks of a configuration here; returns their paths."""
+        """Points all webhooks of a configuration to this address; returns their paths."""
         paths = [hook["clientConfig"]["service"]["path"] for hook in configuration["webhooks"]]
         for hook, path in zip(configuration["webhooks"], paths, strict=True):
             hook["clientConfig"] = self.client_config(path)
         return paths
 
     def serves(self, path: str) -> bool:
-        """Whether the webhook is there: a controller may say that it is ready before that."""
+        """Whether the webhook answers: a controller may say that it is ready before its webhooks do."""
         trusting = ssl.create_default_context(cadata=self.authority.certificate)
         try:
             with urllib.request.urlopen(f"{self.url}{path}", data=b"", context=trusting, timeout=5):
@@ -52,7 +52,7 @@ class Webhooks:
 
 
 def certify(plant: Plant, folder: Path, *, authority: str, service: str, namespace: str, secret: str) -> Authority:
-    """Gives a controller certificates that it accepts and that hold for an address: in a Secret, and in a folder."""
+    """Puts certificates that a controller accepts, and that are valid for an address, into a Secret and a folder."""
     signer = Authority(authority, VALID, rsa.generate_private_key(65537, 2048))
     name = f"{service}.{namespace}.svc"
     pair = signer.server(name, reached_as=(name, "127.0.0.1"))
@@ -75,5 +75,5 @@ def is_ready(port: int) -> bool:
 
 
 def create_all(plant: Plant, documents: list[dict[str, Any]]) -> None:
-    """Makes these objects by one call of kubectl."""
+    """Creates these objects by one call of kubectl."""
     plant.kubectl("create", "-f", "-", input="\n---\n".join(map(json.dumps, documents)))

@@ -1,1 +1,1 @@
-"""What tests of several folders share: waiting, ports, clients, jobs, and programs that are forked warm."""
+"""What tests in several folders share: waiting, ports, clients, jobs, and programs that are forked warm."""

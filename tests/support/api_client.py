@@ -1,4 +1,4 @@
-"""A client of an API server that keeps its connections: to start a kubectl costs more than most questions."""
+"""A client of an API server that keeps its connections, because starting kubectl costs more than most requests."""
 
 import json
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ OF_THE_CLUSTER = {
     "Topology",
     "WorkloadPriorityClass",
 }
-"""Kinds whose objects are in no namespace."""
+"""Kinds whose objects do not belong to a namespace."""
 
 Object = dict[str, Any]
 
 
 class ApiError(Exception):
-    """The API server has refused; the message is what it said."""
+    """The API server has refused a request; the message is its answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -35,18 +35,18 @@ class ApiError(Exception):
 
 
 class ApiClient:
-    """Paths are those of the API, with their query; any thread may ask."""
+    """A client that any thread may use. Paths are those of the API, with the query."""
 
     def __init__(self, url: str, context: SSLContext | None = None) -> None:
         secure = {"ssl_context": context} if context else {}
         self._pool = urllib3.connection_from_url(url, maxsize=4, timeout=30, **secure)
 
     def close(self) -> None:
-        """Hangs up."""
+        """Closes all connections."""
         self._pool.close()
 
     def get(self, path: str) -> Any:
-        """The JSON at a path; None where there is nothing."""
+        """The JSON at a path; None if there is nothing."""
         try:
             return json.loads(self.read(path))
         except ApiError as error:
@@ -59,7 +59,7 @@ class ApiClient:
         return self._ask("GET", path)
 
     def create(self, path: str, body: Object) -> Object:
-        """Makes an object in a collection; returns it."""
+        """Creates an object in a collection, and returns it."""
         return dict(json.loads(self._ask("POST", path, body, "application/json")))
 
     def patch(self, path: str, body: Object, content: str = MERGE) -> Object:
@@ -67,17 +67,17 @@ class ApiClient:
         return dict(json.loads(self._ask("PATCH", path, body, content)))
 
     def apply(self, document: Object, namespace: str) -> Object:
-        """As `kubectl apply --server-side`, in this namespace where the kind has one; returns the object."""
+        """As `kubectl apply --server-side`, in this namespace if the kind has namespaces; returns the object."""
         path = f"{collection(document, namespace)}/{document['metadata']['name']}"
         return self.patch(f"{path}?fieldManager=tests&force=true&fieldValidation=Strict", document, APPLY)
 
     def delete(self, path: str, *, cascade: str = "Background", grace: int | None = None) -> None:
-        """Deletes what is there, and waits for nothing; `grace` in seconds, else the object's own."""
+        """Deletes the object, and does not wait; `grace` in seconds, by default the object's own."""
         options = {"propagationPolicy": cascade} | ({} if grace is None else {"gracePeriodSeconds": grace})
         self._ask("DELETE", path, options, "application/json")
 
     def watch(self, collection: str, name: str, seconds: int) -> Iterator[Object]:
-        """An object as it is, and then after each change, for so long."""
+        """Yields an object as it is now, and then after each change, for this many seconds."""
         query = f"watch=1&fieldSelector=metadata.name%3D{name}&timeoutSeconds={seconds}"
         answer = self._pool.request("GET", f"{collection}?{query}", preload_content=False, timeout=seconds + 30)
         try:
@@ -96,7 +96,7 @@ class ApiClient:
 
 
 def collection(document: Object, namespace: str) -> str:
-    """The path of all objects of its kind in a namespace, or in the cluster."""
+    """The path of all objects of the document's kind, in a namespace or in the cluster."""
     version, kind = document["apiVersion"], document["kind"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     place = root if kind in OF_THE_CLUSTER else f"{root}/namespaces/{namespace}"
@@ -110,7 +110,7 @@ def _plural(kind: str) -> str:
 
 
 def _words(data: bytes) -> str:
-    """What a refusal says: most are a Status, some plain text."""
+    """The text of a refusal: most refusals are a Status, some are plain text."""
     try:
         return str(json.loads(data)["message"])
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Real cgroups with little memory, for what the kernel does to those that take too much."""
+"""Real cgroups with little memory, to test what the kernel does to processes that use too much."""
 
 import os
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ from tests.plant.needs import leave_out
 
 LIMIT_BYTES = 64 * 2**20
 GREEDY = "held = []\nwhile True: held.append(bytearray(2**20))"
-"""A program that takes too much."""
+"""A program that uses too much memory."""
 
 
 @contextmanager
 def small_cgroup() -> Iterator[Path]:
-    """A cgroup of 64 MiB. Leaves the test out where none can be made."""
+    """A cgroup of 64 MiB. Skips the test if no cgroup can be made."""
     v1, v2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/cgroup.controllers")
     parent, limit = (v2.parent, "memory.max") if v2.exists() else (v1, "memory.limit_in_bytes")
     group = parent / f"ddpjob-test-{os.getpid()}"
@@ -32,5 +32,5 @@ def small_cgroup() -> Iterator[Path]:
 
 
 def within(group: Path, *command: str) -> list[str]:
-    """The command, in the cgroup."""
+    """A command line that runs the command in the cgroup."""
     return ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", *command]

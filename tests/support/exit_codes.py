@@ -4,10 +4,10 @@ from typing import Any
 
 
 def among(*codes: int) -> dict[str, Any]:
-    """One of these."""
+    """A rule for any of these exit codes."""
     return {"operator": "In", "values": [*codes]}
 
 
 def other_than(*codes: int) -> dict[str, Any]:
-    """None of these."""
+    """A rule for all exit codes but these."""
     return {"operator": "NotIn", "values": [*codes]}

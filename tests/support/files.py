@@ -1,4 +1,4 @@
-"""This process's open files, and the limit on them: some tests have more connections than the usual 1,024 allow."""
+"""This process's open files, and their limit: some tests have more connections than the usual limit of 1,024."""
 
 import resource
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ ENOUGH = 8192
 
 @contextmanager
 def many_files() -> Iterator[None]:
-    """Raises it, as far as it may be."""
+    """Raises the limit as far as possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY:
         most = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
@@ -22,5 +22,5 @@ def many_files() -> Iterator[None]:
 
 
 def open_files() -> int:
-    """How many it has now, on Linux."""
+    """How many files this process has open now, on Linux."""
     return len([*Path("/proc/self/fd").iterdir()])

@@ -18,11 +18,11 @@ RELEASE = "ddpjob-operator"
 
 
 class HelmError(Exception):
-    """Helm refused; the message is what it said."""
+    """Helm failed; the message is its output."""
 
 
 def helm(*arguments: str | Path, plant: Plant | None = None) -> str:
-    """What helm prints; on a plant, if one is given."""
+    """Runs helm, on a plant if one is given; returns its output."""
     environment = os.environ | (plant.environment() if plant else {"KUBECONFIG": os.devnull})
     done = subprocess.run(
         [build.path("helm"), *arguments], env=environment, capture_output=True, text=True, check=False
@@ -34,15 +34,15 @@ def helm(*arguments: str | Path, plant: Plant | None = None) -> str:
 
 @cache
 def render(*values: str, chart: Path = CHART) -> list[dict[str, Any]]:
-    """The chart's objects with these values, each as NAME=VALUE."""
+    """The chart's objects with these values, which are each given as NAME=VALUE."""
     text = helm("template", RELEASE, chart, "--namespace", NAMESPACE, *settings(values))
     return [
         one for one in yaml.load_all(text, yaml.CSafeLoader) if one
-    ]  # The CRD is long: in Python it takes a second.
+    ]  # The CRD is long: the loader in Python would take a second.
 
 
 def settings(values: Iterable[str]) -> list[str]:
-    """Values as helm takes them."""
+    """Values as arguments of helm."""
     return [word for value in values for word in ("--set", value)]
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face's transformers, which the environment does without."""
+"""Hugging Face's transformers, which are not part of the tests' environment."""
 
 import subprocess
 import sys
@@ -11,6 +11,6 @@ NEWEST, OLDEST = "transformers.txt", "transformers-4.41.txt"
 
 
 def install_transformers(directory: Path, lock: str = NEWEST) -> None:
-    """Installs it beside the environment, for PYTHONPATH."""
+    """Installs transformers into a directory outside the environment, for PYTHONPATH."""
     words = ["pip", "install", "--quiet", "--python", sys.executable, "--require-hashes", "--requirement"]
     subprocess.run([uv() or "uv", *words, str(REQUIREMENTS / lock), "--target", str(directory)], check=True)

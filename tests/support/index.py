@@ -1,4 +1,4 @@
-"""A package index with packages made here, as pip knows one (PEP 503), for tests that install what no image has."""
+"""A package index as pip uses it (PEP 503), with packages made here, for tests that install what no image has."""
 
 import base64
 import hashlib
@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass(frozen=True)
 class Package:
-    """A package of one module, which has its name and knows its VERSION."""
+    """A package with one module, which has the package's name, and its version as VERSION."""
 
     name: str
     version: str
@@ -25,7 +25,7 @@ class Package:
 
     @property
     def wheel(self) -> bytes:
-        """Always the same bytes."""
+        """The package as a wheel, always with the same bytes."""
         about = f"{self.name}-{self.version}.dist-info"
         needs = "".join(f"Requires-Dist: {one}\n" for one in self.requires)
         files = {
@@ -47,7 +47,7 @@ class Package:
 
 @dataclass
 class Index:
-    """An index that answers."""
+    """A running index."""
 
     packages: Sequence[Package]
     url: str = ""
@@ -57,7 +57,7 @@ class Index:
     """Names and passwords that came with requests, as `name:password`."""
 
     def page(self, path: str) -> bytes | None:
-        """What a path stands for; None where there is nothing."""
+        """The content at a path; None if there is nothing."""
         *_, folder, name = path.split("/") if not path.endswith("/") else path[:-1].split("/")
         if folder == "files":
             return next((one.wheel for one in self.packages if one.file == name), None)
@@ -94,6 +94,6 @@ def _handler(index: Index) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(page or b"")
 
         def log_message(self, *_: object) -> None:
-            """What was asked for is kept in `asked`."""
+            """Logs nothing: `asked` has all requests."""
 
     return Handler

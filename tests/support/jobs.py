@@ -1,4 +1,4 @@
-"""Jobs for the plant's nodes, and what became of them."""
+"""Jobs for the plant's nodes, and how tests act on them and observe them."""
 
 import json
 from collections import Counter
@@ -31,9 +31,9 @@ GROUPS = {
     "services": "/api/v1",
     "workloads": f"/apis/{SCHEDULING_API}",
 }
-"""Where the API has each resource."""
+"""The path in the API of each resource."""
 OWN = ("ddpjobs", "pods", "services", "networkpolicies", "secrets")
-"""What a job is, and what it makes."""
+"""The resources of a job and of the objects that the operator creates for it."""
 
 
 def steered(**how: Any) -> dict[str, Any]:
@@ -45,13 +45,13 @@ FOR_LONG = steered(runs_for="2h")
 SAVING = FOR_LONG | steered(saves="true")
 STUBBORN = FOR_LONG | steered(ignores_sigterm="true")
 WHOLE_NODES = {"limits": {"nvidia.com/gpu": 8}}
-"""Resources of a trainer beside which no other finds room on a node."""
+"""Resources of a trainer that fills a node, so that no other trainer fits beside it."""
 
 
 def a_job(
     name: str = "digits", nodes: int = 2, annotations: dict[str, str] | None = None, **spec: Any
 ) -> dict[str, Any]:
-    """A job whose pods run for a second, unless annotations of the plant say something else."""
+    """A job whose pods run for a second, unless annotations that steer the plant say otherwise."""
     container = {"name": "trainer", "image": "nothing"}
     template = {"metadata": {"annotations": annotations or {}}, "spec": {"containers": [container]}}
     return {
@@ -70,7 +70,7 @@ def on_whole_nodes(job: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class Team:
-    """A namespace, and those who work in it."""
+    """A namespace, and what its users do in it."""
 
     plant: Plant
     namespace: str = field(default="")
@@ -79,27 +79,27 @@ class Team:
         self.namespace = self.namespace or self.plant.new_namespace()
 
     def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002  As subprocess.run calls it.
-        """kubectl in this namespace."""
+        """Runs kubectl in this namespace; returns its output."""
         return self.plant.kubectl("--namespace", self.namespace, *arguments, input=input)
 
     @contextmanager
     def operator(self, *flags: str, **how: Any) -> Iterator[Operator]:
-        """An operator that looks after this namespace alone, with whatever else `an_operator` is told."""
+        """An operator for this namespace only; all other arguments are those of `an_operator`."""
         alone = (f"--namespace={self.namespace}", "--no-leader-elect")
         with an_operator(self.plant, *alone, *flags, forked=True, **how) as operator:
             yield operator
 
     def path(self, resource: str, name: str = "") -> str:
-        """Where the API has an object of this namespace, or all of a resource: `path("pods")`."""
+        """The API path of an object in this namespace or, as in `path("pods")`, of all objects of a resource."""
         return f"{GROUPS[resource]}/namespaces/{self.namespace}/{resource}{'/' * bool(name)}{name}"
 
     def apply(self, *documents: dict[str, Any]) -> None:
-        """Has these objects be as the documents say, made or changed."""
+        """Creates or changes objects, so that they are as these documents say."""
         for document in documents:
             self.plant.api.apply(document, self.namespace)
 
     def create(self, document: dict[str, Any]) -> dict[str, Any]:
-        """Makes an object that is not there yet; returns it."""
+        """Creates an object that must not exist yet, and returns it."""
         return self.plant.api.create(collection(document, self.namespace), document)
 
     def change(self, name: str = "digits", **spec: Any) -> None:
@@ -111,35 +111,35 @@ class Team:
         self.plant.api.patch(f"{self.path('ddpjobs', name)}/status", {"status": status})
 
     def scale(self, nodes: int, name: str = "digits") -> None:
-        """As an autoscaler does it."""
+        """Scales a job as an autoscaler does."""
         self.plant.api.patch(f"{self.path('ddpjobs', name)}/scale", {"spec": {"replicas": nodes}})
 
     def delete(
         self, resource: str, name: str, *, wait: bool = False, cascade: str = "Background", grace: int | None = None
     ) -> None:
-        """Deletes an object, as the API's options say; with `wait`, it is gone when this returns."""
+        """Deletes an object, with the API's options; with `wait`, returns once the object is gone."""
         path = self.path(resource, name)
         self.plant.api.delete(path, cascade=cascade, grace=grace)
         if wait:
             wait_for(f"{resource}/{name} to go", lambda: self.plant.get(path) is None)
 
     def delete_all(self, resource: str) -> None:
-        """Deletes all objects of a resource; they are gone when this returns."""
+        """Deletes all objects of a resource, and returns once they are gone."""
         self.plant.api.delete(self.path(resource))
         wait_for(f"all {resource} to go", lambda: not self.all(resource))
 
     def tell(self, *pods: str, **how: str | None) -> None:
-        """Steers pods; None ends what was said before."""
+        """Steers pods by annotations; None removes an annotation."""
         for pod in pods:
             self.plant.api.patch(self.path("pods", pod), {"metadata": {"annotations": steered(**how)}})
 
     def finish(self) -> None:
-        """The pods that run are done now; those that are about to go are left alone."""
+        """Lets all running pods finish now, except for pods that are being deleted."""
         pods = (pod["metadata"] for pod in self.all("pods"))
         self.tell(*(one["name"] for one in pods if "deletionTimestamp" not in one), runs_for="0s")
 
     def all(self, resource: str, label: str = "") -> list[dict[str, Any]]:
-        """All objects of a resource; with a label, `key=value`, those that have it."""
+        """All objects of a resource or, with a label `key=value`, all that have this label."""
         query = f"?labelSelector={quote(label)}" if label else ""
         items: list[dict[str, Any]] = self.plant.get(f"{self.path(resource)}{query}")["items"]
         return items
@@ -164,13 +164,13 @@ class Team:
         return max(own, key=lambda pod: int(labels[pod][Label.INCARNATION]))
 
     def fails(self, rank: int, **how: str) -> str:
-        """Lets a rank's present pod fail now, as told; returns its name."""
+        """Lets a rank's present pod fail now, in the way that `how` says; returns its name."""
         pod = self.pod(rank)
         self.tell(pod, runs_for="0s", **({"exit_code": "1"} | how))
         return pod
 
     def limit(self, resource: str, most: int) -> None:
-        """Has a quota that admits no more of a resource than that, and waits until it counts what there is."""
+        """Creates a quota of at most `most` objects of a resource, and waits until it counts the existing ones."""
         name, spec = resource.replace("/", "."), {"hard": {resource: str(most)}}
         self.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": spec})
         quota = self.path("resourcequotas", name)
@@ -178,11 +178,11 @@ class Team:
         self.plant.wait("the quota to be counted", lambda: counted() == str(most))
 
     def empty(self) -> bool:
-        """Whether nothing is there of any job."""
+        """Whether neither a job nor any object of a job exists."""
         return not any(map(self.all, OWN))
 
     def events(self, name: str = "digits") -> Counter[str]:
-        """The job's events: reasons and how often."""
+        """How often the job has events of each reason."""
         counts: Counter[str] = Counter()
         for event in self.all("events"):
             if event["involvedObject"]["name"] == name and event["involvedObject"]["kind"] == KIND:
@@ -190,18 +190,18 @@ class Team:
         return counts
 
     def wait(self, state: str, name: str = "digits", seconds: int = 60) -> dict[str, Any]:
-        """Until the job is in this state; returns its status."""
+        """Waits until the job is in this state; returns its status."""
         self.until(f"{{.status.state}}={state}", name, seconds)
         return self.status(name)
 
     def until(self, path: str, name: str = "digits", seconds: int = 60) -> None:
-        """Until a JSONPath of the job has a value: `{.status.display.ready}=2/2`."""
+        """Waits until a JSONPath of the job has a value, as in `{.status.display.ready}=2/2`."""
         way, _, value = path.partition("}=")
         keys = way.removeprefix("{.").split(".")
         self._until(path, lambda job: str(reduce(_at, keys, job)) == value, name, seconds)
 
     def condition(self, kind: str, status: str = "True", name: str = "digits", seconds: int = 60) -> dict[str, Any]:
-        """Waits until the job's condition has this status; returns it as it is then."""
+        """Waits until the job's condition has this status; returns the condition."""
         self._until(
             f"{kind}={status}",
             lambda job: any(
@@ -220,7 +220,7 @@ class Team:
 
 
 def _at(place: Any, key: str) -> Any:
-    """What is at a key; nothing where there is nothing."""
+    """The value at a key; None if there is none."""
     return place.get(key) if isinstance(place, dict) else None
 
 
@@ -232,12 +232,12 @@ def created(team: Team, name: str = "digits") -> bool:
 
 
 def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
-    """A condition that was set."""
+    """The condition of a type, which must be set."""
     return next(one for one in status["conditions"] if one["type"] == kind)
 
 
 def meanwhile(team: Team) -> None:
-    """When it returns, the operator has looked at all that was changed before: another job has come and gone."""
+    """Waits until the operator has seen all earlier changes: until another job has come and gone."""
     team.apply(a_job("meanwhile", nodes=1))
     team.wait("Succeeded", "meanwhile")
     team.delete("ddpjobs", "meanwhile", wait=True)
@@ -245,7 +245,7 @@ def meanwhile(team: Team) -> None:
 
 @contextmanager
 def kept(team: Team) -> Iterator[None]:
-    """The present pods stay in the API meanwhile, though they are deleted and have ended: a finalizer keeps them."""
+    """Keeps the present pods in the API while the block runs, by a finalizer, even if they are deleted and ended."""
     pods = [team.path("pods", pod["metadata"]["name"]) for pod in team.pods()]
     for pod in pods:
         team.plant.api.patch(pod, {"metadata": {"finalizers": ["example.com/keeps"]}})
@@ -257,7 +257,7 @@ def kept(team: Team) -> Iterator[None]:
 
 
 def exit_codes(team: Team) -> dict[str, int]:
-    """By rank, of the pods that have ended."""
+    """The exit codes of the pods that have ended, by rank."""
     codes = {}
     for pod in team.pods():
         ended = pod["status"]["containerStatuses"][0]["state"].get("terminated")
@@ -268,7 +268,7 @@ def exit_codes(team: Team) -> dict[str, int]:
 
 @contextmanager
 def silent(plant: Plant, node: str) -> Iterator[None]:
-    """A node of which nobody hears anything meanwhile."""
+    """Makes a node fall silent while the block runs."""
     heard(plant, node, None)
     try:
         yield
@@ -277,7 +277,7 @@ def silent(plant: Plant, node: str) -> Iterator[None]:
 
 
 def heard(plant: Plant, node: str, alive: str | None) -> None:
-    """Whether kwok plays a node, by its label."""
+    """Sets the label by which kwok plays a node, or with None removes it."""
     plant.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {ALIVE: alive}}})
 
 

@@ -1,4 +1,4 @@
-"""Queues of Kueue for tests: of their own accord with quota for eight pods of one GPU each."""
+"""Queues of Kueue for tests, by default with a quota for eight pods with one GPU each."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def of_kueue(kind: str, name: str, spec: dict[str, Any] | None = None, **more: A
 
 
 def create_cluster_queue(plant: Plant, resource: str = GPU, quota: int | str = QUOTA) -> None:
-    """Makes the one that all queues of the tests belong to, and two classes of priority."""
+    """Creates the ClusterQueue to which all queues of the tests belong, and two priority classes."""
     plant.api.apply(of_kueue("ResourceFlavor", "plain", {"nodeLabels": {"kubernetes.io/os": "linux"}}), "")
     plant.api.apply(cluster_queue(resource, quota), "")
     for name, value in (("low", 1), ("high", 1000)):
@@ -32,7 +32,7 @@ def create_cluster_queue(plant: Plant, resource: str = GPU, quota: int | str = Q
 
 
 def cluster_queue(resource: str = GPU, quota: int | str = QUOTA, **spec: Any) -> dict[str, Any]:
-    """Its document."""
+    """The document of a ClusterQueue."""
     flavors = [{"name": "plain", "resources": [{"name": resource, "nominalQuota": quota}]}]
     groups = [{"coveredResources": [resource], "flavors": flavors}]
     preemption = {"withinClusterQueue": "LowerPriority"}
@@ -47,6 +47,6 @@ def workloads(team: Team) -> list[dict[str, Any]]:
 
 
 def workload(team: Team, name: str = "digits") -> dict[str, Any]:
-    """The job's."""
+    """The job's Workload."""
     (one,) = (one for one in workloads(team) if one["metadata"]["ownerReferences"][0]["name"] == name)
     return one

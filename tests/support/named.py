@@ -1,4 +1,4 @@
-"""Tests that a page names as proof: that they exist, and that the page says which only `make test-full` runs."""
+"""Checks that tests that a page names as proof exist, and that it says which tests only `make test-full` runs."""
 
 import ast
 import re
@@ -13,11 +13,11 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)(?:\[([^\]]+)\])?`( \(full\))?")
 
 @dataclass(frozen=True)
 class Content:
-    """What the source of a file of tests says.
+    """The relevant content of a file of tests.
 
     tests  functions and classes
-    texts  texts in it: among them the names of rows
-    full   tests that are left to make test-full as a whole, and rows of tables that are, by their names
+    texts  all strings in the file, which include the names of rows
+    full   names of tests, and of rows of tables, that only `make test-full` runs
     """
 
     tests: frozenset[str]
@@ -26,7 +26,7 @@ class Content:
 
 
 def mistakes(text: str) -> Iterator[str]:
-    """What is wrong with the tests that are named in a text of a page, as ``file::test[row]``, in backquotes."""
+    """What is wrong with the tests that a page's text names in backquotes, as ``file::test[row]``."""
     named = NAMED.findall(text)
     if not named or len(named) != text.count("::"):
         yield f"names no test, or not as pytest has it: {text}"

@@ -1,4 +1,4 @@
-"""What a newer operator says, which this version does not know."""
+"""Parts of a status that a newer operator has written and that this version does not know."""
 
 from typing import Any
 

@@ -25,24 +25,24 @@ _numbers = count(1)
 
 @dataclass
 class Operator:
-    """One replica."""
+    """A replica of the operator."""
 
     plant: Plant
     program: Program
 
     @property
     def log(self) -> str:
-        """All that it has said."""
+        """Its whole log."""
         return self.program.log.read_text()
 
     @property
     def ports(self) -> tuple[int, int] | None:
-        """Where it serves everything, and where probes; None: nowhere yet."""
+        """The port where it serves everything, and the port for probes; None: it does not listen yet."""
         found = SERVING.search(self.log)
         return (int(found[1]), int(found[2])) if found else None
 
     def get(self, path: str, *, probe: bool = False, **headers: str) -> tuple[int, str]:
-        """The status and the text of one of its pages; status 0 while it does not answer."""
+        """The HTTP status and the text of one of its pages; status 0 if it does not answer."""
         if self.ports is None:
             return 0, "not serving yet"
         asked = urllib.request.Request(f"http://127.0.0.1:{self.ports[probe]}{path}", headers=headers)
@@ -55,26 +55,26 @@ class Operator:
             return 0, str(error)
 
     def metric(self, name: str) -> float:
-        """The value of a metric, with its labels as they stand on the page."""
+        """The value of a metric; `name` includes the labels as the page shows them."""
         _, page = self.get("/metrics")
         found = re.search(rf"^{re.escape(name)} (.*)$", page, re.MULTILINE)
         return float(found[1]) if found else 0.0
 
     def wait_for(self, words: str) -> None:
-        """Until its log says these words."""
+        """Waits until its log contains these words."""
         self.plant.wait(f"{self.program.name} to say {words!r}", lambda: words in self.log, seconds=60)
 
     def ready(self) -> bool:
-        """Whether it says so."""
+        """Whether it says that it is ready."""
         return self.get("/readyz")[0] == 200
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kills it, as by kill -9."""
         self.program.kill()
         self._forget()
 
     def stop(self) -> int:
-        """SIGTERM; returns its exit code."""
+        """Sends SIGTERM, and waits for its end; returns its exit code."""
         self.program.process.send_signal(signal.SIGTERM)
         code = self.program.process.wait(timeout=patience(60))
         self._forget()
@@ -86,11 +86,11 @@ class Operator:
         return self.program.process.wait(timeout=patience(60))
 
     def freeze(self) -> None:
-        """SIGSTOP."""
+        """Sends SIGSTOP."""
         self.program.process.send_signal(signal.SIGSTOP)
 
     def wake(self) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT."""
         self.program.process.send_signal(signal.SIGCONT)
 
     def _forget(self) -> None:
@@ -106,10 +106,10 @@ def an_operator(
     until_ready: bool = True,
     forked: bool = False,
 ) -> Iterator[Operator]:
-    """A replica beside a plant, gone at exit.
+    """Starts a replica beside a plant, and ends it at exit.
 
-    environment  more variables of its own
-    forked       from a process that has imported it, which saves a third of a second of a core
+    environment  more environment variables
+    forked       whether to fork it from a process that has imported it, which saves a third of a second of a core
     """
     name = f"operator-{next(_numbers)}"
     variables = {"KUBECONFIG": str(kubeconfig or plant.kubeconfig), **environment}
@@ -125,7 +125,7 @@ def an_operator(
             plant.wait("the operator", operator.ready)
         yield operator
     except BaseException:
-        # The plant takes its logs with it, and pytest shows what a failed test has printed.
+        # The plant deletes its logs when it ends, but pytest shows what a failed test has printed.
         print(f"The end of what {name} said:", *operator.log.splitlines()[-LAST_LINES:], sep="\n  ")
         raise
     finally:

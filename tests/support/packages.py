@@ -1,4 +1,4 @@
-"""Packages of a Debian that tests need."""
+"""Debian packages that tests need."""
 
 import fcntl
 import tempfile
@@ -9,7 +9,7 @@ from tests.plant.real import machine
 
 
 def install(packages: Mapping[str, str]) -> None:
-    """Installs those that are missing, by the commands and files that they have; one test at a time."""
+    """Installs packages whose commands or files are missing; only one test at a time does so."""
     with Path(tempfile.gettempdir(), "ddpjob-tests-apt.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         machine.install_missing(packages)

@@ -8,7 +8,7 @@ _held: list[Port] = []
 def hold_port() -> int:
     """A port that is free, and that no other test and no `ddpjob run` gets while this process lives.
 
-    A socket that is closed again holds nothing: before the program binds the port, another could be given it.
+    Closing a test socket would not hold the port: another program could get it before this program binds it.
     """
     _held.append(Port(free_port()))
     return _held[-1].number

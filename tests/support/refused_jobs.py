@@ -1,4 +1,4 @@
-"""Jobs that a rule of the API refuses, each beside the nearest that it lets pass."""
+"""Jobs that a rule of the API refuses, each beside the most similar job that the rule accepts."""
 
 import copy
 import re
@@ -11,7 +11,7 @@ from ddpjob_operator.api.rules import FIXED, FIXED_FOR_EVER, RULES, WHILE_SUSPEN
 from tests.support.exit_codes import among
 
 Values = dict[str, Any]
-"""Values by their path in the job, with dots; whatever is missing on the way is made."""
+"""Values by their path in the job, with dots; missing parts of a path are created."""
 
 CONTAINER = "spec.template.spec.containers.0"
 RESTARTS = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
@@ -21,10 +21,10 @@ INIT = [{"name": "prepare", "image": "any", "env": [{"name": "SIZE", "value": "1
 
 @dataclass(frozen=True)
 class Case:
-    """What a rule refuses, and the nearest that it lets pass.
+    """A job that a rule refuses, and the most similar job that it accepts.
 
     path     the field that the rule is about
-    message  how what is said begins, as the API server says it
+    message  the beginning of the API server's message
     """
 
     path: str
@@ -34,7 +34,7 @@ class Case:
 
     @property
     def rule(self) -> Rule | Fixed:
-        """The one rule that it is an example of."""
+        """The one rule of which this case is an example."""
         path = re.sub(r"\[\d+\]", "[]", self.path)
         (rule,) = (one for one in (*RULES, *FIXED) if one.path == path and one.said.startswith(self.message))
         return rule
@@ -52,7 +52,7 @@ OF_THE_CONTRACT = "a variable of the contract between DDPJob and its pods"
 
 
 def _rules(path: str, message: str, bad: Values, good: Values) -> Case:
-    """About a rule of what to do after a failure."""
+    """A case about a rule for what to do after a failure."""
     bad, good = ({"spec.restart.rules": [{"action": "Fail"} | rule]} for rule in (bad, good))
     return Case(f"spec.restart.rules[0]{path}", message, bad, good)
 
@@ -275,7 +275,7 @@ BY_CRD = [
         {f"{CONTAINER}.env": _named("A", _numbers(MAX_ENV))},
     ),
 ]
-"""What the bounds of the CRD refuse, in words of the API server."""
+"""Cases that the bounds in the CRD refuse, with messages of the API server itself."""
 
 BY_POD = [
     Case(
@@ -291,7 +291,7 @@ BY_POD = [
         KEPT | {f"{CONTAINER}.volumeMounts": [{"name": "data", "mountPath": "/checkpoints/data"}]},
     ),
 ]
-"""What the API server refuses only of a pod that the job leads to."""
+"""Cases that the API server refuses only when the job's pod is created."""
 
 CHANGES = [
     Case(path, WHILE_SUSPENDED, {at: value}, {at: value, "spec.suspend": True})
@@ -319,7 +319,7 @@ CASES = NEW_JOBS + BY_CRD + BY_POD + CHANGES
 
 
 def a_job(values: Values) -> dict[str, Any]:
-    """The smallest job there is, with these values."""
+    """The smallest possible job, changed by these values."""
     trainer = {"name": "trainer", "image": "any"}
     job: dict[str, Any] = {
         "apiVersion": "ddpjob.dev/v1alpha2",

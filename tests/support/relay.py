@@ -1,4 +1,4 @@
-"""Somebody between two who talk over TCP: passes on what each says, and has no secret of theirs."""
+"""A relay between two programs that talk over TCP: passes on their data, and does not have their secret."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ READY_SECONDS = 30
 
 @asynccontextmanager
 async def relay(address: str, host: str) -> AsyncIterator[str]:
-    """Passes on to an address what comes to one of this host, which is given, and from this host."""
+    """Yields an address of `host`, and passes on to `address`, by connections from `host`, what arrives there."""
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while part := await reader.read(1 << 16):
@@ -28,7 +28,7 @@ async def relay(address: str, host: str) -> AsyncIterator[str]:
 
 @contextmanager
 def relay_in_a_thread(address: str, host: str) -> Iterator[str]:
-    """The same, for tests without a loop of their own."""
+    """A relay in a thread, for tests without an event loop."""
     ready, ended, found = threading.Event(), asyncio.Event(), list[tuple[str, asyncio.AbstractEventLoop]]()
 
     async def serve() -> None:

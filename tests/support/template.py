@@ -21,12 +21,12 @@ MOST_BYTES = 2**17
 
 
 def main() -> None:
-    """Returns in each process that is to run the module's `main`, and when nobody can ask any more."""
+    """Serves requests until nobody can send any more; each is served by a process that is forked for it."""
     module, descriptor = sys.argv[1:]
     run: Callable[[], str | int | None] = import_module(module).main
     requests = socket.socket(fileno=int(descriptor))
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # So keepers leave no zombies.
-    gc.freeze()  # Else the first collection of each process would copy what all share.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # So that keepers leave no zombies.
+    gc.freeze()  # Otherwise the first collection in each process would copy shared memory.
     while True:
         request, files, *_ = socket.recv_fds(requests, MOST_BYTES, 2)
         if not request:
@@ -42,7 +42,7 @@ def main() -> None:
 def _keep(
     template: int, run: Callable[[], str | int | None], request: dict[str, Any], output: int, pipe: int
 ) -> None:
-    """Starts the process as a child of its own: only a parent learns an exit code."""
+    """Runs the process as this one's own child, because only a parent learns the exit code."""
     die_with(template)
     told = Connection(pipe, readable=False)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -51,7 +51,7 @@ def _keep(
         told.close()
         die_with(keeper)
         _become(output, **request)
-        sys.exit(run())  # As the script of an entry point does.
+        sys.exit(run())  # As the script of an entry point exits.
     told.send(pid)
     told.send(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     os._exit(0)

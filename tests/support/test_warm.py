@@ -1,4 +1,4 @@
-"""What is forked from a template lives, ends and dies like what is started; timeit runs any line of Python."""
+"""A process forked from a template runs, ends and dies like one that is started; timeit runs any line of Python."""
 
 import signal
 import subprocess

@@ -41,4 +41,4 @@ model = BertForSequenceClassification(BertConfig(vocab_size=100, **sizes))
 Trainer(model=model, args=arguments, train_dataset=Data(), eval_dataset=Data()).train()
 """
 TOLD = {"step": 60, "totalSteps": 60, "epoch": 3}
-"""What the job's status has of each in the end."""
+"""What the job's status reports of each script in the end."""

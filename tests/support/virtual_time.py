@@ -1,4 +1,4 @@
-"""Time that nobody has to wait for: while a whole program waits, its clock jumps to what it waits for."""
+"""Virtual time: when everything in a program waits, its clock jumps to the moment for which it waits."""
 
 import asyncio
 import selectors
@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 GRACE_SECONDS = 0.01
-"""What is sent on this machine arrives sooner: if nothing has by then, nothing is on its way."""
+"""Data sent on this machine arrives sooner than this: if nothing has arrived by then, nothing is on its way."""
 ROUND_SECONDS = 0.0001
-"""What each round of the loop takes, on its clock: whoever never waits comes to an end too."""
+"""How long each round of the loop takes, on its clock, so that time passes even for a program that never waits."""
 
 
 class _Selector(selectors.DefaultSelector):
@@ -36,6 +36,6 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def run(program: Coroutine[Any, Any, T]) -> T:
-    """Runs a program as `asyncio.run` does. Both ends of its connections have to be in it, and no thread."""
+    """Runs a program as `asyncio.run` does. Both ends of its connections must be in it, and it must use no thread."""
     with asyncio.Runner(loop_factory=_Loop) as runner:
         return runner.run(program)

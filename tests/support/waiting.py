@@ -1,4 +1,4 @@
-"""Waiting for what is asserted: with a deadline that a busy machine moves, and words for when it does not come."""
+"""Waiting for what a test asserts: with a deadline that is later on a busy machine, and a message if it is missed."""
 
 import time
 from collections.abc import Callable
@@ -8,21 +8,21 @@ import psutil
 
 T = TypeVar("T")
 
-# Two waits of the usual 60 s end before the test's 600 s do: their stories say more than a stack.
+# So two waits of the usual 60 s end before the test's limit of 600 s, and their messages say more than a stack.
 MOST = 4.0
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.1
 WINDOW_SECONDS = 5.0
 
 
 class Idleness:
-    """How many cores have nothing to do, lately."""
+    """Measures how many cores have been idle recently."""
 
     def __init__(self) -> None:
         self._older = self._newer = self._now()
 
     @property
     def cores(self) -> float:
-        """Over the last five to ten seconds, or since the beginning."""
+        """The mean number of idle cores over the last five to ten seconds, or since the beginning."""
         now = self._now()
         if now[0] - self._newer[0] >= WINDOW_SECONDS:
             self._older, self._newer = self._newer, now
@@ -37,11 +37,11 @@ IDLENESS = Idleness()
 
 
 def patience(seconds: float) -> float:
-    """How long to wait now for what takes at most so long on a quiet machine.
+    """How long to wait now for something that takes at most `seconds` on a quiet machine.
 
-    Where a core has nothing to do, nobody has to wait for one: what is late then is late by its own fault, also if it
-    keeps another core busy. The less is idle, the longer the wait, up to four times. So a deadline says what is
-    promised, and a neighbour's load does not break the promise.
+    If a core is idle, no process has to wait for one: anything late is then late by its own fault, even if it keeps
+    another core busy. The fewer cores are idle, the longer the wait, up to four times. So a test's deadline can
+    be the time that is promised, and a neighbour's load does not break the promise.
     """
     return seconds / min(max(IDLENESS.cores, 1 / MOST), 1.0)
 
@@ -49,7 +49,7 @@ def patience(seconds: float) -> float:
 def wait_for(
     what: str, condition: Callable[[], T], seconds: float = 60.0, *, story: Callable[[], object] = lambda: ""
 ) -> T:
-    """The first true value of a condition, asked again and again; fails with the story of what there was instead.
+    """Waits for a condition's first true value, and returns it; fails with `story()`, which tells what there was.
 
     seconds  at most, on a quiet machine
     """
@@ -57,6 +57,6 @@ def wait_for(
     while not (value := condition()):
         waited = time.monotonic() - begun
         assert waited < patience(seconds), f"waited {waited:.0f} s for {what}\n{story()}"
-        # What takes long is asked for less often.
+        # The longer the wait, the less often the condition is checked.
         time.sleep(min(PAUSE_SECONDS + waited / 20, LONGEST_PAUSE_SECONDS))
     return value

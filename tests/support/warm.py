@@ -1,7 +1,8 @@
-"""Programs that are forked from a process which has imported them, where tests start them by the hundred.
+"""Programs that are forked from a process that has imported them, because tests start them by the hundred.
 
-The operator takes 0.7 s of a core to import and some milliseconds to fork. What is forked is killed, exits and dies
-with the tests like what is started; what needs another interpreter (`LD_PRELOAD`) has to be started.
+Importing the operator takes 0.7 s of a core, forking it some milliseconds. A forked program can be killed, exits, and
+dies with the tests like a program that is started. A program that needs another interpreter (`LD_PRELOAD`) has to be
+started.
 """
 
 import atexit
@@ -24,11 +25,11 @@ from tests.plant.processes import Program, Programs, start_with_us
 TEMPLATE = Path(__file__).with_name("template.py")
 
 INHERITED = dict(os.environ)
-"""Read once: for each test pytest sets and deletes a variable, perhaps while another thread starts a program."""
+"""A copy, because pytest sets and deletes a variable for each test, perhaps while a thread starts a program."""
 
 
 class Fork:
-    """A forked process, with what is used of `subprocess.Popen`."""
+    """A forked process, with the used part of the interface of `subprocess.Popen`."""
 
     def __init__(self, told: Connection) -> None:
         self.pid: int = told.recv()
@@ -48,25 +49,25 @@ class Fork:
         return code
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kills it, as by kill -9."""
         self.send_signal(signal.SIGKILL)
 
     def send_signal(self, number: int) -> None:
-        """Nothing where it has ended."""
+        """Sends a signal, unless the process has ended."""
         if self.poll() is None:
-            with suppress(ProcessLookupError):  # Its end may be under way to us.
+            with suppress(ProcessLookupError):  # It may have ended, and the message about it is on its way.
                 os.kill(self.pid, number)
 
     def _learn(self, timeout: float | None) -> int | None:
         if self.returncode is None and self._told.poll(timeout):
-            with self._reading:  # Of two threads that wait, one reads.
+            with self._reading:  # If two threads wait, only one may read.
                 if self.returncode is None:
                     self.returncode = self._told.recv()
         return self.returncode
 
 
 class Template:
-    """A process that has imported a module with a `main`; it ends with this one."""
+    """A process that has imported a module with a `main`. It ends with this process."""
 
     def __init__(self, module: str) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -75,12 +76,12 @@ class Template:
             self._process = start_with_us(*command, pass_fds=[theirs.fileno()])
 
     def close(self) -> None:
-        """Ends it, and what was forked with it."""
+        """Ends it, and all processes that were forked from it."""
         self._requests.close()
         self._process.wait()
 
     def fork(self, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> Fork:
-        """Runs `main` in a process of its own, whose output goes to the end of a file."""
+        """Runs `main` in a new process, whose output is appended to a file."""
         ours, theirs = Pipe(duplex=False)
         request = json.dumps({"argv": argv, "environment": dict(environment)})
         with theirs, log.open("ab") as output:

@@ -1,4 +1,4 @@
-"""The entry point of `ddpjob-supervise`. It handles SIGTERM first: the imports after that take most of a second."""
+"""The entry point of `ddpjob-supervise`. It handles SIGTERM first, since its imports take most of a second."""
 
 import sys
 
@@ -8,7 +8,7 @@ from ddpjob_rank.stopping import leave_on_request
 
 
 def supervise() -> None:
-    """Runs `ddpjob-supervise`; exits with a message of one line if a library of its own is missing."""
+    """Runs `ddpjob-supervise`; exits with a one-line message if a library that it needs is missing."""
     leave_on_request()
     try:
         from .main import main  # noqa: PLC0415

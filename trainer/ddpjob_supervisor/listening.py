@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 One = TypeVar("One")
 
 SILENT = 256
-"""How many connections that have sent nothing a port keeps open. Each costs only a socket."""
+"""How many silent connections, which have sent nothing, a port keeps open. Each costs only a socket."""
 
 SILENT_SECONDS = 20.0
 """How long a connection may send nothing. Clients send a request within milliseconds, or seconds if they are busy."""
@@ -68,7 +68,7 @@ def unmapped_address(host: str) -> str:
 
 
 class Places(Generic[One]):
-    """A limited number of places for connections. If they run out, the host with the most loses its oldest one.
+    """Limits the number of connections. If there are too many, the host with the most connections loses its oldest.
 
     So a host that floods a port pushes out only its own connections.
     """
@@ -78,10 +78,10 @@ class Places(Generic[One]):
         self._count = 0
         self._of_host: dict[str, dict[One, None]] = {}
         self._with: defaultdict[int, dict[str, None]] = defaultdict(dict)
-        """Hosts by their number of connections, so that `enter` does not search all hosts in a flood from many."""
+        """Hosts by their number of connections, so that `enter` need not search all hosts if very many connect."""
 
     def enter(self, host: str, one: One) -> tuple[str, One] | None:
-        """Adds a connection of `host`. If there are too many, removes one and returns it, after its host."""
+        """Adds a connection of `host`. If there are too many, removes one and returns its host and it."""
         self._of_host.setdefault(host, {})[one] = None
         self._counted(host, +1)
         if self._count <= self._most:
@@ -113,9 +113,10 @@ class Places(Generic[One]):
 
 
 class Door:
-    """Serves each connection once it has sent something. Silent ones cost a socket each, and have their own limit.
+    """Serves each connection once it has sent something. A silent connection costs only a socket.
 
-    So connections that send nothing, even a flood of them from many hosts, keep out no client that sends a request.
+    Silent connections have a limit of their own, so even a flood of them from many hosts does not keep out a client
+    that sends a request.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""`ddpjob-supervise`, in front of a PyTorch training program, runs it once for each process of this node.
+"""`ddpjob-supervise`, written before a PyTorch training command, runs it once for each process of this node.
 
 It starts the zygote first, because the zygote's imports take longest.
 """

@@ -100,7 +100,7 @@ async def _open_page(
 
 
 async def _try_this_node(settings: Settings, starter: Starter, env: Mapping[str, str]) -> None:
-    """Runs the fast preflight while the gang gathers. It ends long before the zygote is ready.
+    """Runs the fast preflight while the gang gathers. The preflight ends long before the zygote is ready.
 
     Raises:
         PreflightError: This node is not fit for training.
@@ -124,7 +124,7 @@ async def _lead(settings: Settings, service: CoordinatorService, follower: Follo
 
     leading = [asyncio.create_task(service.look_after()), asyncio.create_task(join())]
     try:
-        # A task of the coordinator ends with an error only by a bug; the gang must not go on without a coordinator.
+        # Only a bug ends a task of the coordinator with an error; the gang must not go on without a coordinator.
         for ended in (await asyncio.wait([following, *leading], return_when=asyncio.FIRST_COMPLETED))[0]:
             ended.result()
         code = await following

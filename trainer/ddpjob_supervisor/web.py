@@ -15,7 +15,10 @@ Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class FairServer(web.Server):
-    """An HTTP server that limits connections that have sent something. The host with the most loses its oldest."""
+    """An HTTP server that limits the number of connections that have sent something.
+
+    If there are too many, the host with the most connections loses its oldest one.
+    """
 
     def __init__(self, answer: Answer, connections: int, **options: Any) -> None:
         """`connections` is the limit, and `options` are those of aiohttp's server."""

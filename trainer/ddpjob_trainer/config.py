@@ -46,7 +46,7 @@ MACHINE = ("threads", "log_every")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
-    """The settings of a run, which a task can read. None: not set; the flag's help names the default."""
+    """The settings of a run, which its task can read. None: not set; the flag's help names the default."""
 
     workload: str = option("convnet", "convnet, mlp, random, layers, imagenet, or your own as MODULE:ATTRIBUTE")
     data: str = option("digits", "data of convnet and mlp (default digits)", choices=DATA)

@@ -1,4 +1,4 @@
-"""The entry point of `ddpjob-train`. It obeys SIGTERM before it imports the rest, which takes most of a second."""
+"""The entry point of `ddpjob-train`. It handles SIGTERM before it imports the rest, which takes most of a second."""
 
 from ddpjob_rank.stopping import leave_on_request
 

@@ -28,15 +28,15 @@ from .inference import commands
 from .recording.position import Position
 
 LIBRARIES = frozenset({"torch", "numpy"})
-"""Every training needs these. If another module is missing, it may be the workload's: a traceback shows where."""
+"""Every training needs these. If another module is missing, the workload may need it: a traceback shows where."""
 
 
 def main() -> None:
     """Trains, or runs the command that the command line begins with. Exits with a code of the contract."""
     argv, position, world, killed_before = sys.argv[1:], Position(), World(), memory.kills()
-    # Somebody may run a command in a pod that trains: it must not touch the failure report of the training.
+    # A command may run in a pod that is training: then it must not touch the training's failure report.
     report_file = None if commands.is_command(argv) else report_path(os.environ)
-    # The processes of a node share the file: with several, one could delete the report of another.
+    # The processes of a node share this file. If there are several, one could delete another's report.
     if os.environ.get(Env.LOCAL_WORLD_SIZE, "1") == "1":
         clear(report_file)
     try:
@@ -74,7 +74,7 @@ def _explain_shards(config: TrainConfig, steps: int) -> None:
     """Prints the shards of all ranks once, however many processes were started."""
     rank, world_size = rank_and_world_size(config.place, os.environ)
     if rank == 0:
-        # Imported here, because it imports torch, as below.
+        # Imported here, because it imports torch. See also below.
         from .data.explaining import explain_shards  # noqa: PLC0415
 
         explain_shards(config, world_size, steps)
@@ -102,7 +102,8 @@ def _explain(
 ) -> ExitCode:
     """Reports on stderr and in the failure report why the run ends; returns the exit code.
 
-    `killed_before`: how many processes of this container had been killed for lack of memory when the run began.
+    `killed_before`: how many processes of this container had already been killed for lack of memory when the run
+    began.
     """
     if not isinstance(error, TrainerError):
         error = known_failure(error, f" in {position.activity} at step {position.step}") or error

@@ -209,7 +209,7 @@ class GroupConfig:
         metavar="SECONDS",
     )
     verdict_seconds: float | None = None
-    """The longest that a gang may go without a finished step until the supervisor calls it stalled, in seconds.
+    """For how many seconds a gang may finish no step before the supervisor calls it stalled.
 
     None: this process has no supervisor.
     """
@@ -223,8 +223,8 @@ class GroupConfig:
     def collective_seconds(self) -> float:
         """Seconds that a collective waits for the other processes.
 
-        Under a supervisor, longer than the supervisor waits: a rank that gave up earlier would look like the cause,
-        while the supervisor is about to find out which rank keeps all others waiting.
+        Under a supervisor, longer than the supervisor itself waits: a rank that gave up earlier would look like the
+        cause, while the supervisor is about to find out which rank keeps all others waiting.
         """
         if self.timeout_seconds or self.verdict_seconds is None:
             return self.joining_seconds
@@ -318,7 +318,7 @@ def _skips(flags: argparse.Namespace) -> tuple[str, str] | None:
 
 DEFAULT_KEEP = 3
 Seconds = float | Literal["auto"]
-"""An interval in seconds; `auto`: the interval that loses the least time, by what saves and failures have cost."""
+"""An interval in seconds; `auto`: the interval that loses the least time, given what saves and failures have cost."""
 
 
 def _interval(text: str) -> Seconds:

@@ -28,7 +28,7 @@ def seed_all(*parts: int) -> None:
 
 
 def derive_seed(*parts: int) -> int:
-    """One seed from a few numbers, cheap to compute. Unlike with a sum, other numbers give an unrelated seed."""
+    """One seed from a few numbers, cheap to compute. Unlike a sum, it is unrelated to the seeds of other numbers."""
     numbers = struct.pack(f"<{len(parts)}Q", *(part % 2**64 for part in parts))
     return int.from_bytes(hashlib.blake2b(numbers, digest_size=8).digest())
 
@@ -80,5 +80,5 @@ def _gpus() -> list[int]:
 
 
 def _on_gpu() -> bool:
-    """Whether this process uses its GPU. Reading the GPU's generator would initialize CUDA."""
+    """Whether this process uses its GPU. If it does not, reading the GPU's generator would initialize CUDA."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
 """Learning rate schedules per step: each rate depends only on the number of the step.
 
-So a run that resumes with another number of steps, because the processes or the epochs are others, follows its new
-curve at once.
+So a run that resumes with another number of steps, because the number of processes or epochs has changed, follows its
+new curve immediately.
 """
 
 import math

@@ -58,7 +58,7 @@ class Task(ABC):
     lr_scheduler: Schedule = "constant"
     label_smoothing: float = 0.0
     workers: int | None = 0
-    """Processes that fetch samples for each rank; 0: the rank itself does; None: one for each of its cores."""
+    """Processes that fetch samples for each rank; 0: the rank itself fetches; None: one for each of its cores."""
     steps_per_epoch: int = 0
     """Set before `scheduler` is called."""
 
@@ -70,7 +70,7 @@ class Task(ABC):
         """The model, with initial weights. torch's random generator is seeded, and all ranks get rank 0's weights."""
 
     def train_data(self) -> Dataset[Any]:
-        """The whole training set, the same in each process; each trains on its own part of every batch."""
+        """The whole training set, the same in each process; each process trains on its own part of every batch."""
         raise ConfigError(f"{type(self).__name__} has no data: define train_data or train_loader")
 
     def train_loader(self, rank: int, world_size: int) -> Iterable[tuple[Any, Any]] | None:  # noqa: ARG002  (for overriders)
@@ -94,7 +94,7 @@ class Task(ABC):
     def broken_samples(self, world: World) -> int | None:  # noqa: ARG002  (for overriders)
         """How many broken samples have been replaced by others since the start; None: broken samples are errors.
 
-        Called after each epoch, on all ranks at once, so that they can exchange what they have found.
+        Called after each epoch, on all ranks at the same time, so that they can exchange what they have found.
         """
         return None
 
@@ -133,8 +133,8 @@ class Task(ABC):
     def predictions(self, output: Any) -> Tensor:
         """The prediction for each sample of a batch, one row per sample.
 
-        If the output has several numbers per sample, the index of the greatest, which is the most likely class;
-        otherwise the output itself.
+        If the output has several numbers per sample, the index of the greatest one, which is the most likely class.
+        Otherwise the output itself.
         """
         likeliest = _likeliest(output)
         return output if likeliest is None else likeliest

@@ -9,8 +9,8 @@
 (`data`), how the model is laid out on devices (`model`), what all ranks agree on (`group`), what is saved
 (`checkpoint`), and what is reported (`recording`).
 
-A run is built in three stages, each from the result of the one before. Their order matters: each may draw random
-numbers, and every start of a run must draw the same ones.
+A run is built in three stages, each from the result of the previous stage. Their order matters: each may draw random
+numbers, and every start of a run must draw the same numbers.
 """
 
 import math
@@ -128,7 +128,7 @@ class Resumed:
     saved: StateDict | None
     """The state of the newest checkpoint; None: the run starts from the beginning."""
     epochs: int | None
-    """None: the number of epochs is not limited, only that of steps."""
+    """None: only the number of steps is limited, not the number of epochs."""
     total_steps: int
 
 

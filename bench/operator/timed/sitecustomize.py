@@ -1,8 +1,8 @@
 """Measures how long callbacks block the event loop. Python imports this at its start if the folder is on its path.
 
-Whenever a callback has blocked the loop for longer than any before, a line on stderr reports the time: in seconds of
-CPU time of the process, of all threads, because a thread that decides may hold the interpreter's lock meanwhile. Time
-in which a busy machine ran other processes does not count.
+Whenever a callback has blocked the loop for longer than any earlier one, a line on stderr reports the time. It is
+given as seconds of the process's CPU time, of all threads, because another thread, in which the operator decides, may
+hold the interpreter's lock. Time in which a busy machine ran other processes does not count.
 """
 
 import asyncio.events

@@ -1,4 +1,4 @@
-"""Builds the images into the store: a base, as no registry is asked for one, and the project's own on top of it."""
+"""Builds the images into the store: a base, because no registry is used, and the project's images on top of it."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ PACKAGES = ("ca-certificates", "python3", "python3-venv")
 STRIPPED = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/man", "usr/share/locale")
 SEARCHED = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 COMMAND = ("sleep", "infinity")
-"""It is also the image of the containers that hold a pod's namespaces."""
+"""The command of the image, which also serves for the containers that hold a pod's namespaces."""
 
 FILL = """
 folder=$(buildah mount "$0")
@@ -37,18 +37,18 @@ PYTHON = f"localhost/plant-python:{hashlib.sha256(RECIPE.encode()).hexdigest()[:
 """A small image with Python and nothing of ours."""
 OPERATOR = f"docker.io/library/ddpjob-operator:{version('ddpjob')}"
 TRAINER = f"docker.io/library/ddpjob-trainer:{version('ddpjob')}"
-"""The project's own, named as a kubelet reads the names in the chart and in deploy/examples."""
+"""The project's own image, under the full name that a kubelet derives from the chart and from deploy/examples."""
 
 ROOT = Path(__file__).parents[3]
 NEEDED_GB = 16
-"""Free disk while the trainer's image is built, as torch stands there twice meanwhile; half of it stays."""
+"""Free disk space, in GB, to build the trainer's image, with two copies of torch at that time; half stays in use."""
 
 
 def build_images() -> None:
-    """Builds all images; what has not changed is taken from the store.
+    """Builds all images; unchanged images are taken from the store.
 
     Raises:
-        PlantError: no room on the disk, or a build that failed.
+        PlantError: there is no room on the disk, or a build failed.
     """
     STORE.mkdir(parents=True, exist_ok=True)
     with locked(STORE.parent / "images.lock"):
@@ -56,7 +56,7 @@ def build_images() -> None:
 
 
 def _build_all() -> None:
-    _run("buildah", "rm", "--all")  # A build that failed or was killed leaves what it had made, torch and all.
+    _run("buildah", "rm", "--all")  # A build that failed or was killed leaves its files, with torch among them.
     if _free_gb() < NEEDED_GB:
         _run("buildah", "rmi", "--prune")
     if TRAINER not in names():
@@ -71,7 +71,7 @@ def _build_all() -> None:
 
 
 def _uv_cache() -> list[str]:
-    """The environment of the tests is made of the same wheels, which uv keeps unpacked: they need only be copied."""
+    """The cache of uv, with unpacked wheels: the image needs the same as the tests do, so copies suffice."""
     found = uv()
     return ["--build-context", f"uv-cache={_run(found, 'cache', 'dir').strip()}"] if found else []
 
@@ -95,7 +95,7 @@ def _build_base() -> None:
 
 
 def _run(*command: str | Path) -> str:
-    """In a mount namespace of its own: buildah leaves mounts behind, and may be killed."""
+    """Runs a command in a mount namespace of its own, because buildah leaves mounts behind, and may be killed."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             ["unshare", "--mount", *command],
@@ -111,7 +111,7 @@ def _run(*command: str | Path) -> str:
 
 
 def _environment(folder: str) -> dict[str, str]:
-    """Makes buildah use our store, a folder for what it has mounted and, as no container runtime is here, chroot."""
+    """Makes buildah use our store, a folder for its mounts and, because there is no container runtime, chroot."""
     config = Path(folder) / "storage.conf"
     config.write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{STORE}"\nrunroot = "{folder}/run"\n')
     return {"CONTAINERS_STORAGE_CONF": str(config), "BUILDAH_ISOLATION": "chroot"}

@@ -1,7 +1,7 @@
 """The store in which buildah keeps images: each layer is a folder, as overlayfs wants it.
 
 containerd's snapshots are the same folders under other names. So images move to nodes by hard links, without an
-archive, and a layer's bytes stand on the disk once.
+archive, and each layer is on the disk only once.
 """
 
 import json
@@ -20,9 +20,9 @@ STORE = CACHE / "images"
 class Image:
     """An image in the store.
 
-    manifest  as bytes: its digest is the image's
-    config    as bytes
-    layers    their folders, the lowest first
+    manifest  the manifest's bytes, whose digest is the image's
+    config    the configuration's bytes
+    layers    the folders of the layers, the lowest first
     """
 
     name: str
@@ -40,7 +40,7 @@ def read_image(name: str) -> Image:
     """An image by its full name, such as localhost/plant-python:latest.
 
     Raises:
-        PlantError: there is none of that name.
+        PlantError: there is no image of that name.
     """
     for image in _read("overlay-images/images.json"):
         if name in image.get("names", ()):

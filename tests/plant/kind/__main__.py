@@ -1,4 +1,4 @@
-"""By hand: `python -m tests.plant.kind run COMMAND…`, beside a docker engine. `load` is for deploy/kind/up."""
+"""Run by hand: `python -m tests.plant.kind run COMMAND…`, beside a docker engine. deploy/kind/up calls `load`."""
 
 import argparse
 import ctypes
@@ -58,10 +58,10 @@ def _run(command: list[str]) -> int:
             raise PlantError(message)
         print(message)
         return 0
-    # Nobody else hears of it when make is killed.
+    # Otherwise this process would not notice that make is killed.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     machine.install_missing(machine.PACKAGES | {"iptables": "iptables"})
-    # Debian's files wait for a network and a disk most of the time, Go's compiler for the cores.
+    # Getting Debian's files mostly waits for network and disk, Go's compiler for the cores.
     with ThreadPoolExecutor() as beside:
         debian = beside.submit(fetch)
         build.build(For.KIND)
@@ -70,7 +70,7 @@ def _run(command: list[str]) -> int:
     with plant_directory(NODES) as directory:
         give_node_image(directory)
         with start_engine(directory) as engine:
-            # All of a cluster is at hand beside this engine, so a test that misses some of it has failed.
+            # Beside this engine everything of a cluster is available, so a test that lacks something has failed.
             told = {"NODE": NODE_IMAGE, "LOAD": " ".join([*engine.inside, *LOAD]), "PLANT_REQUIRED": "1"}
             beside = start_with_us(*engine.network, *command, env=os.environ | engine.environment | told)
             try:

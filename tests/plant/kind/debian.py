@@ -1,4 +1,4 @@
-"""What comes from Debian, kept in the plant's cache: the docker engine, and the system of kind's nodes."""
+"""Software from Debian, kept in the plant's cache: the docker engine, and the system of kind's nodes."""
 
 import hashlib
 import shutil
@@ -13,23 +13,23 @@ from tests.plant.images.build import STRIPPED, SUITE
 
 KEPT = build.CACHE / "kind"
 DOCKER = KEPT / "docker"
-"""Unpacked, not installed: that would start it, and change the machine's packet filter."""
+"""The docker engine, only unpacked: installing it would start it, and change the machine's packet filter."""
 
 PACKAGES = (
     *("systemd", "conntrack", "iptables", "nftables", "iproute2", "ethtool", "kmod", "libseccomp2", "e2fsprogs"),
     *("ca-certificates", "curl", "jq", "procps", "containernetworking-plugins", "busybox-static"),
     *("python3-minimal", "libpython3-stdlib"),
 )
-"""Those of kind's own images as far as they are needed, and what its network takes in place of kindnetd."""
+"""The packages of kind's own images, as far as they are needed, and those that our replacement for kindnetd needs."""
 SYSTEM = KEPT / f"debian-{hashlib.sha256(repr((SUITE, PACKAGES, STRIPPED)).encode()).hexdigest()[:12]}"
-"""A tree of files."""
+"""The system of kind's nodes, as a tree of files."""
 
 
 def fetch() -> None:
     """Fetches what is missing.
 
     Raises:
-        PlantError: it cannot be had.
+        PlantError: something cannot be fetched.
     """
     with build.locked(KEPT / "debian.lock"):
         for place, make in {DOCKER: _unpack_docker, SYSTEM: _make_system}.items():

@@ -1,4 +1,4 @@
-"""A docker engine in namespaces: it lives as long as who started it, and the machine sees nothing of it."""
+"""A docker engine in namespaces of its own: it ends with the process that started it, and leaves the host as is."""
 
 import json
 import os
@@ -28,10 +28,10 @@ UP_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Engine:
-    """A docker engine that runs, for itself alone.
+    """A running docker engine, isolated from the machine.
 
-    directory  all that it keeps; docker's own folder is in there
-    program    the process that everything of it ends with
+    directory  all of its files, with docker's own folder
+    program    the process with which the whole engine ends
     """
 
     directory: Path
@@ -39,22 +39,22 @@ class Engine:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What docker and kind must be told to find it, and a shell to find them."""
+        """The environment in which docker and kind find this engine, and a shell finds docker and kind."""
         return {"DOCKER_HOST": f"unix://{self.directory}/docker.sock", "PATH": _path()}
 
     @property
     def network(self) -> tuple[str, ...]:
-        """What comes before a command that is to reach its containers."""
+        """The words to put before a command so that it can reach the engine's containers."""
         return ("nsenter", "--target", self._first, "--net", "--")
 
     @property
     def inside(self) -> tuple[str, ...]:
-        """What comes before a command that is to see processes and mounts as it does."""
+        """The words to put before a command so that it sees processes and mounts as the engine does."""
         return ("nsenter", "--target", self._first, "--pid", "--mount", "--")
 
     @property
     def _first(self) -> str:
-        """The first process inside, the child of the one that made the namespaces."""
+        """The first process in the namespaces: the child of the process that created them."""
         return str(psutil.Process(self.program.process.pid).children()[0].pid)
 
 
@@ -62,7 +62,7 @@ def docker(*words: str, environment: Mapping[str, str] | None = None, stdin: IO[
     """What docker prints.
 
     Raises:
-        PlantError: with what it said.
+        PlantError: docker failed; the message is its output.
     """
     command = [str(DOCKER / "usr/bin/docker"), *words]
     own = os.environ | (environment or {})
@@ -75,7 +75,7 @@ def docker(*words: str, environment: Mapping[str, str] | None = None, stdin: IO[
 def load_images(nodes: Sequence[str], names: Sequence[str]) -> None:
     """Puts images of the plant's store onto nodes, their layers by hard links.
 
-    For a program that DOCKER_HOST tells of the engine, and that runs in its namespaces.
+    Call it in the engine's namespaces, with DOCKER_HOST set to the engine.
     """
     images = [read_image(name) for name in names]
     for node in nodes:
@@ -88,10 +88,10 @@ def load_images(nodes: Sequence[str], names: Sequence[str]) -> None:
 
 @contextmanager
 def start_engine(directory: Path) -> Iterator[Engine]:
-    """An engine that answers, with what is in the directory's docker/ already; gone at exit.
+    """Starts an engine with the content that the directory's docker/ already has, and ends it at exit.
 
     Raises:
-        PlantError: it did not come up; the message holds the end of its log.
+        PlantError: the engine did not start; the message has the end of its log.
     """
     programs = Programs(directory / "logs")
     programs.logs.mkdir(parents=True, exist_ok=True)

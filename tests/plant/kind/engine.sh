@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# A docker engine in namespaces of its own, first and last process of it: whatever it runs is gone once this is.
+# A docker engine in namespaces of its own. This script is their first process: when it ends, so does all that they run.
 #
-# It is started outside of these namespaces, with the engine's cgroups in CGROUPS, and starts itself again inside. It
-# has no cable to the machine's network: who wants to talk to containers enters its own.
+# It is started outside of these namespaces, with the engine's cgroups in CGROUPS, and starts itself again inside. The
+# engine is not connected to the machine's network: to talk to its containers, enter its network namespace.
 set -euo pipefail
 
 source "$(dirname "$0")/../namespaces.sh"
 
-# What docker writes into these places, such as its key and a folder for kernel modules, the machine does not get.
+# Keeps from the machine what docker writes into these places, such as its key and a folder for kernel modules.
 mount_own() {
   local place
   mount --make-rprivate /

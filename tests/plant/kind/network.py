@@ -1,8 +1,8 @@
-"""The network of the pods, on a node of kind: what its own kindnetd does, which cannot be had here.
+"""The pods' network on a node of kind. It replaces kind's own kindnetd, which is not available here.
 
-A program of the node, which runs there with Python alone. It gives the node's pods their addresses and knows the
-way to those of all others. Whoever is no pod hears from the node, and can answer. Until the node has joined the
-cluster it ends at once, and systemd starts it again.
+This program runs on the node, with nothing but Python. It gives the node's pods their addresses, and sets the routes
+to the pods of all other nodes. To anyone but pods, packets of pods seem to come from the node, so answers arrive.
+Until the node has joined the cluster, this program ends immediately, and systemd starts it again.
 """
 
 import json
@@ -21,7 +21,7 @@ KUBECONFIG = Path("/etc/kubernetes/kubelet.conf")
 CONFIG = Path("/etc/cni/net.d/10-plant.conflist")
 POLL_SECONDS = 1.0
 PODS = "10.244.0.0/16"
-"""Of all nodes, as kind has it by default."""
+"""The addresses of the pods of all nodes, as in kind by default."""
 MASQUERADE = f"""\
 table ip outside
 delete table ip outside
@@ -35,7 +35,7 @@ table ip outside {{
 
 
 def cni(pods: str) -> dict[str, Any]:
-    """What containerd does for a pod: a cable to its node, which routes."""
+    """The configuration by which containerd connects a pod: by a virtual cable to its node, which routes."""
     ipam = {
         "type": "host-local",
         "ranges": [[{"subnet": pods}]],
@@ -47,7 +47,7 @@ def cni(pods: str) -> dict[str, Any]:
 
 
 def routes(nodes: list[Any], here: str) -> list[str]:
-    """Commands for ip: the way to the pods of all nodes but one's own."""
+    """Commands for `ip` that set the routes to the pods of all nodes except this one, `here`."""
     return [
         f"route replace {node['spec']['podCIDR']} via {_address(node)}"
         for node in nodes
@@ -61,7 +61,7 @@ def _address(node: Any) -> str:
 
 
 def main() -> None:
-    """Keeps both as the API server says."""
+    """Keeps routes and pod addresses as the API server has them."""
     context = ssl.create_default_context(cafile=AUTHORITY)
     context.load_cert_chain(IDENTITY)
     (server,) = re.findall(r"server: (\S+)", KUBECONFIG.read_text())

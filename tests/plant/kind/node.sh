@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Makes the files of a kind node in TREE, as kind's images/base does on a machine with a registry.
 #
-# In the environment: SYSTEM, the files of Debian; KIND, the folder with kind's own; HERE, with those in place of its
-# kindnetd; POLICIES, the program for NetworkPolicies; BINARIES, what is put on PATH; VERSION of Kubernetes; PAUSE, the
-# image that holds a pod's namespaces.
+# It reads from the environment: SYSTEM, the files of Debian; KIND, the folder with kind's files; HERE, the folder with
+# the files that replace kindnetd; POLICIES, the program for NetworkPolicies; BINARIES, the programs to put on PATH;
+# VERSION, Kubernetes' version; PAUSE, the image of the containers that hold a pod's namespaces.
 set -euo pipefail
 
 units() {
@@ -35,7 +35,7 @@ files() {
   cp $BINARIES "$TREE/usr/bin"
   mkdir -p "$TREE"/opt/cni "$TREE/etc/kubernetes/manifests"
   ln -s /usr/lib/cni "$TREE/opt/cni/bin"
-  # kind's units name containerd where its own images have it.
+  # kind's systemd units expect containerd at the path that it has in kind's own images.
   ln -s /usr/bin/containerd "$TREE/usr/local/bin/containerd"
   echo -n "$VERSION" >"$TREE/kind/version"
   echo "KUBELET_EXTRA_ARGS=--runtime-cgroups=/system.slice/containerd.service --fail-cgroupv1=false" \

@@ -1,6 +1,7 @@
 """The image of kind's nodes, made without a registry: Debian, what kind adds to it, and Kubernetes built here.
 
-It is kept as the folder of a docker engine that has it: an engine that begins with a copy, by hard links, has it too.
+The image is kept as the folder of a docker engine that has loaded it. An engine that starts with a copy of this
+folder, made by hard links, has the image too.
 """
 
 import hashlib
@@ -35,11 +36,11 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 CHANGES = (
     "ENV container=docker",
-    # By default systemd also makes cgroups in the tree of v2, where docker gives a container none of its own.
+    # By default systemd also makes cgroups in the tree of v2, where docker gives containers no cgroup of their own.
     "ENV SYSTEMD_PROC_CMDLINE=systemd.legacy_systemd_cgroup_controller=1",
     'ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]',
 )
-"""What docker is told of the image."""
+"""Instructions for docker about the image."""
 
 PROGRAMS = {
     "kube-apiserver": ("kube-apiserver",),
@@ -52,7 +53,7 @@ PROGRAMS = {
     "local-path-helper": ("busybox",),
     "pause": ("busybox", "sleep", "infinity"),
 }
-"""The images that kubeadm and kind want on a node, by the last part of their names: what is in them, and started."""
+"""The images that kubeadm and kind need on a node, by the last part of their names: their program and its command."""
 BUILT = [words[0] for words in PROGRAMS.values() if words[0] != "busybox"]
 FILTERS = ("xtables-nft-multi", "nft", "conntrack")
 """The programs with which kube-proxy writes its rules."""
@@ -65,14 +66,14 @@ for extension in usr/lib/*/xtables; do libraries="$libraries /$extension /usr/li
 for name in $libraries; do cp --recursive --dereference --parents .$name "$to"; done
 for name; do cp --parents "usr/sbin/$name" "$to"; done
 """
-"""Copies programs of a tree, with all that they load."""
+"""A script that copies programs of a tree, with all libraries that they load."""
 
 
 def build_node_image() -> None:
     """Builds the image if what it is made of has changed.
 
     Raises:
-        PlantError: with what went wrong.
+        PlantError: the build failed; the message says why.
     """
     with build.locked(KEPT / "lock"):
         if (place := _place()).exists():
@@ -88,7 +89,7 @@ def build_node_image() -> None:
 
 
 def give_node_image(directory: Path) -> None:
-    """Lays out the folder of an engine that is yet to start, which then has the image: its layers by hard links.
+    """Prepares the folder of an engine that has not started yet, so that it has the image: layers by hard links.
 
     Raises:
         PlantError: the image is not built.
@@ -148,7 +149,7 @@ def _images() -> list[str]:
 
 
 def _put_images(tree: Path, folder: Path) -> None:
-    """Into the store of the node's containerd, which runs for that once, before it runs on nodes."""
+    """Puts images into the store of the node's containerd, which is started here for that, before any node runs."""
     lib, socket, config = tree / "var/lib", folder / "run/containerd.sock", folder / "seed.toml"
     config.write_text(files.containerd("").replace("/run/containerd", str(socket.parent)))
     programs = Programs(folder / "logs")
@@ -165,14 +166,14 @@ def _put_images(tree: Path, folder: Path) -> None:
 
 
 def _layer(tree: Path, folder: Path, program: str) -> Path:
-    """The files of an image: one program and, if it cannot do without, what it calls."""
+    """The files of an image: one program and, if necessary, the programs that it calls."""
     path = folder / "usr/local/bin"
     path.mkdir(parents=True)
     if program == "busybox":
         shutil.copy(tree / "bin/busybox", path)
         for name in ("sh", "mkdir", "rm", "sleep"):
             (path / name).symlink_to(program)
-        # A helper's script names its shell so.
+        # A helper's script names its shell by this path.
         (folder / "bin").symlink_to("usr/local/bin")
         return folder
     shutil.copy(build.path(program), path)
@@ -184,7 +185,7 @@ def _layer(tree: Path, folder: Path, program: str) -> Path:
 
 
 def _image(name: str, layer: Path, words: tuple[str, ...]) -> Image:
-    """An image of one layer, which nobody will ask for by its content: any digest of its own will do."""
+    """An image of one layer. Nobody asks for the layer by its content, so any unique digest will do."""
     diff_id = f"sha256:{_digest(str(layer).encode())}"
     started = {"Env": [SEARCHED], "Entrypoint": list(words)}
     about = {"architecture": ARCHITECTURES[platform.machine()], "os": "linux"}

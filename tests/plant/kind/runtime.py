@@ -1,6 +1,6 @@
-"""What docker takes for runc: it takes out of a configuration what root may not do here, and becomes runc.
+"""The program that docker runs as runc: removes from a configuration what root may not do here, and runs runc.
 
-Without CAP_SYS_RESOURCE nobody can raise a limit or lower a score for the OOM killer, nor give that capability away.
+Without CAP_SYS_RESOURCE nobody can raise a limit, lower a score for the OOM killer, or pass that capability on.
 """
 
 import json
@@ -12,11 +12,11 @@ from typing import Any
 
 FORBIDDEN = "CAP_SYS_RESOURCE"
 FILES = {"--bundle": "config.json", "-b": "config.json", "--process": "", "-p": ""}
-"""Options that name a configuration: a bundle that has it in this file, or the file itself."""
+"""Options that name a configuration: either a bundle, which has it in the file given here, or the file itself."""
 
 
 def tame(process: dict[str, Any]) -> None:
-    """Makes a process of the runtime specification one that can be started here."""
+    """Changes a process of the runtime specification so that it can be started here."""
     process.pop("rlimits", None)
     process.pop("oomScoreAdj", None)
     for names in process.get("capabilities", {}).values():
@@ -24,7 +24,7 @@ def tame(process: dict[str, Any]) -> None:
 
 
 def tame_all(words: list[str]) -> None:
-    """The same for each configuration that a command line of runc names."""
+    """Does `tame` for each configuration that a command line of runc names."""
     for option, value in pairwise(words):
         if option in FILES:
             file = Path(value, FILES[option])

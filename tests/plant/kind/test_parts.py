@@ -1,4 +1,4 @@
-"""The parts of the kind cluster that can be looked at without one."""
+"""The parts of the kind cluster that can be tested without a cluster."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def node(name: str, pods: str | None, address: str) -> dict[str, object]:
-    """A node as the API server knows it."""
+    """A node as the API server describes it."""
     spec = {"podCIDR": pods} if pods else {}
     return {
         "metadata": {"name": name},
@@ -23,7 +23,7 @@ def node(name: str, pods: str | None, address: str) -> dict[str, object]:
 
 
 def nodes_of(file: str) -> list[Any]:
-    """The nodes that kind is told of."""
+    """The nodes in a configuration file of kind."""
     return list(yaml.safe_load((ROOT / file).read_text())["nodes"])
 
 

@@ -14,7 +14,7 @@ PROTOCOLS = {"dns": "UDP", "dns-tcp": "TCP"}
 
 
 def start_dns(plant: Plant, address: str) -> None:
-    """Starts CoreDNS on an address that pods reach."""
+    """Starts CoreDNS on an address that pods can reach."""
     with reserve_port(address) as held:
         port = held.getsockname()[1]
         config = plant.directory / "Corefile"
@@ -37,7 +37,7 @@ def _corefile(address: str, port: int, plant: Plant) -> str:
 
 
 def _service() -> dict[str, Any]:
-    """Without a selector, as its endpoints are written by hand."""
+    """The Service, without a selector, because its endpoints are written by hand."""
     ports = [{"name": name, "protocol": protocol, "port": 53} for name, protocol in PROTOCOLS.items()]
     spec = {"clusterIP": DNS_SERVICE, "ports": ports}
     return {

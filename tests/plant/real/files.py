@@ -1,4 +1,4 @@
-"""What the programs of a node are told: as data, in the files that they read."""
+"""The configuration of a node's programs, as data for the files that they read."""
 
 from typing import Any
 
@@ -8,13 +8,14 @@ DNS_SERVICE = "10.96.0.10"
 CLUSTER_DOMAIN = "cluster.local"
 NODE_STATUS = "2s"
 LEASE_SECONDS = 8
-"""A kubelet renews its lease four times as often."""
+"""How long a kubelet's lease lasts. The kubelet renews it four times in this time."""
 REGISTRIES = "registries"
-"""In a node's /var/lib: a folder for each registry that is not where its name says, read anew for each image."""
+"""A folder in a node's /var/lib. It has a folder for each registry that is not where its name says. Containerd reads
+it for each image."""
 
 
 def containerd(sandbox_image: str) -> str:
-    """The sandbox image is there already; nothing is ever pulled, and registries are there only to refuse."""
+    """The configuration of containerd. The sandbox image is on the node already, and registries only ever refuse."""
     # restrict_oom_score_adj: without CAP_SYS_RESOURCE nobody can lower the score that pods get by default.
     return f"""\
 version = 3
@@ -41,14 +42,14 @@ state = "/run/containerd"
 
 
 def cni(network: Network, number: int) -> dict[str, Any]:
-    """A cable from each pod to its node, which routes: no bridge whose traffic the rules for Services do not see."""
+    """Connects each pod by a virtual cable to its node, which routes: rules for Services miss bridged traffic."""
     ranges = [[{"subnet": str(network.pods(number))}]]
     ipam = {"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}], "dataDir": "/run/cni"}
     return {"cniVersion": "1.0.0", "name": "plant", "plugins": [{"type": "ptp", "ipam": ipam}]}
 
 
 def kubelet(network: Network, number: int) -> dict[str, Any]:
-    """Its cgroups begin at the node's own; it evicts nobody until the disk is really full."""
+    """The configuration of the kubelet: its cgroups are below the node's, and only a full disk evicts pods."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -70,7 +71,7 @@ def kubelet(network: Network, number: int) -> dict[str, Any]:
 
 
 def kube_proxy(network: Network) -> dict[str, Any]:
-    """It changes no limits of the machine's connection tracking: they are not the node's."""
+    """The configuration of kube-proxy, which must not change the limits of the machine's connection tracking."""
     untouched = {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"}
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",

@@ -15,10 +15,10 @@ STATE = "/var/lib"
 
 
 def load(socket: Path, lib: Path, image: Image) -> None:
-    """Puts an image onto the node whose containerd listens there and whose /var/lib is this folder.
+    """Puts an image onto the node whose containerd listens on `socket` and whose /var/lib is `lib`.
 
     Raises:
-        PlantError: with what containerd said.
+        PlantError: containerd refused; the message is its output.
     """
     chain = ""
     for folder, diff_id in zip(image.layers, image.diff_ids, strict=True):
@@ -29,7 +29,7 @@ def load(socket: Path, lib: Path, image: Image) -> None:
 
 
 def tag(socket: Path, image: str, name: str) -> None:
-    """Has an image of the node whose containerd listens there be known under another name too."""
+    """Gives a second name to an image of the node whose containerd listens on `socket`."""
     _ctr(socket, "images", "tag", "--force", image, name)
 
 
@@ -42,18 +42,18 @@ def _link(socket: Path, lib: Path, folder: Path, chain: str, below: str) -> None
 
 
 def _place(mount: dict[str, object]) -> Path:
-    """Where a snapshot's files go: a bind mount's source, or an overlay's upper folder."""
+    """The folder for a snapshot's files: a bind mount's source, or an overlay's upper folder."""
     options = dict(option.partition("=")[::2] for option in mount["Options"])  # type: ignore[attr-defined]
     return Path(options.get("upperdir") or str(mount["Source"]))
 
 
 def _chain(below: str, diff_id: str) -> str:
-    """A snapshot's name: the digest of all diffs up to it, as the image specification says."""
+    """A snapshot's name: the digest of all diffs up to this one, as the image specification says."""
     return f"sha256:{hashlib.sha256(f'{below} {diff_id}'.encode()).hexdigest()}" if below else diff_id
 
 
 def _archive(image: Image) -> bytes:
-    """An archive with no layers, which containerd does not miss: it has their snapshots."""
+    """An archive without layers: containerd does not need them, because it already has their snapshots."""
     manifest = {
         "mediaType": json.loads(image.manifest).get("mediaType", "application/vnd.oci.image.manifest.v1+json"),
         "digest": f"sha256:{_digest(image.manifest)}",

@@ -1,4 +1,4 @@
-"""What the size *real* needs of the machine itself, and where it is a Debian's: from there."""
+"""What the size *real* needs on the machine itself, and its installation if the machine runs Debian."""
 
 import os
 import shutil
@@ -20,11 +20,11 @@ PACKAGES = {
     "/usr/include/seccomp.h": "libseccomp-dev",
     "/usr/include/stdlib.h": "libc6-dev",
 }
-"""Commands and files, and the packages that have them."""
+"""Commands and files, with the packages that contain them."""
 
 
 CONTROLLERS = {"cpu", "cpuset", "memory", "pids"}
-"""What a kubelet and runc do not do without."""
+"""The cgroup controllers that a kubelet and runc need."""
 
 
 def what_is_lacking() -> str | None:
@@ -39,7 +39,7 @@ def what_is_lacking() -> str | None:
 
 
 def missing(packages: Mapping[str, str] = PACKAGES) -> dict[str, str]:
-    """Those that are not there."""
+    """The commands and files that are missing, with their packages."""
     return {name: package for name, package in packages.items() if not _is_there(name)}
 
 

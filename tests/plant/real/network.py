@@ -1,8 +1,8 @@
-"""The network that the nodes hang on: a switch in a namespace of its own, with one cable to this machine.
+"""The network of the nodes: a virtual switch in a namespace of its own, with one virtual cable to this machine.
 
-This machine's own network keeps its rules and settings; it gets one device, with the address where the nodes reach
-the API server and the cluster's DNS, and the routes to the pods. Device and routes are gone once the switch's process
-is.
+This machine's own network keeps its rules and settings; it gets one device, with the address at which the nodes
+reach the API server and the cluster's DNS, and the routes to the pods. When the switch's process ends, the device and
+the routes are gone too.
 """
 
 import subprocess
@@ -19,7 +19,7 @@ from tests.plant.processes import Programs
 
 DEVICE = "ddpjob"
 FIRST_NETWORK = 200
-"""The first plant's addresses are 10.200.0.0/16, the next one's 10.201.0.0/16."""
+"""The first plant's addresses are 10.200.0.0/16, the next plant's 10.201.0.0/16."""
 MOST_PLANTS = 16
 POLL_SECONDS = 0.01
 SWITCH = "ip link add switch type bridge && ip link set switch up && echo up && exec sleep infinity"
@@ -41,29 +41,29 @@ class Network:
 
     @property
     def host(self) -> IPv4Address:
-        """This machine, as the nodes and pods see it."""
+        """The address of this machine, as the nodes and pods see it."""
         return self.addresses[1]
 
     def node(self, number: int) -> IPv4Address:
-        """Of a node."""
+        """The address of a node."""
         return self.addresses[10 + number]
 
     def pods(self, number: int) -> IPv4Network:
-        """Of a node's pods."""
+        """The addresses of a node's pods."""
         return list(self.addresses.subnets(new_prefix=self.PREFIX))[number]
 
     def routes(self, numbers: range, except_for: int = 0) -> str:
-        """Commands for ip: the way to the pods of all nodes but one's own."""
+        """Commands for `ip` that add the routes to the pods of these nodes, except `except_for`."""
         ways = [f"route add {self.pods(to)} via {self.node(to)}" for to in numbers if to != except_for]
         return "\n".join(ways)
 
 
 @contextmanager
 def start_network(programs: Programs, nodes: int) -> Iterator[Network]:
-    """The switch and this machine's cable to it, with routes to as many nodes; gone at exit.
+    """Makes the switch and this machine's cable to it, with routes to `nodes` nodes; removes them at exit.
 
     Raises:
-        PlantError: no device can be made, as there are too many plants or no rights to.
+        PlantError: no device can be made, because there are too many plants or the rights are missing.
     """
     program = programs.start("switch", "unshare", "--net", "sh", "-c", SWITCH)
     try:
@@ -81,7 +81,7 @@ def ip(commands: str, namespace: Path = Path("/proc/self/ns/net")) -> None:
     """Runs commands of ip, one per line, in a network namespace.
 
     Raises:
-        PlantError: with what ip said.
+        PlantError: a command failed; the message is the output of `ip`.
     """
     command = ["nsenter", f"--net={namespace}", "ip", "-batch", "-"]
     done = subprocess.run(command, input=commands, capture_output=True, text=True, check=False)
@@ -90,7 +90,7 @@ def ip(commands: str, namespace: Path = Path("/proc/self/ns/net")) -> None:
 
 
 def _plug_in(namespace: Path) -> Network:
-    """The first free device name tells which addresses are free: the kernel gives it to one plant only."""
+    """Takes the first free device name, which stands for a range of addresses: the kernel gives a name only once."""
     for number in range(MOST_PLANTS):
         device = f"{DEVICE}{number}"
         try:

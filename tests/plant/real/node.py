@@ -20,7 +20,7 @@ from .network import Network, ip
 SCRIPT = Path(__file__).parent / "node.sh"
 POLICIES = Path(__file__).parent / "policies.py"
 STARTED_BY = {"kubelet": signal.SIGUSR1, "containerd": signal.SIGUSR2}
-"""What the node's first process, of SCRIPT, is told by."""
+"""The signals that make the node's first process, which runs SCRIPT, start a program."""
 BINARIES = ("containerd", "containerd-shim-runc-v2", "runc", "kubelet", "kube-proxy")
 
 
@@ -28,8 +28,8 @@ BINARIES = ("containerd", "containerd-shim-runc-v2", "runc", "kubelet", "kube-pr
 class Node:
     """One node of a plant.
 
-    number     its number, from 1 on
-    directory  what it keeps while it is down: /var/lib and /var/log are in there
+    number     its number, counted from 1
+    directory  the files that it keeps while it is down, with /var/lib and /var/log
     """
 
     plant: Plant = field(repr=False)
@@ -42,37 +42,37 @@ class Node:
 
     @property
     def name(self) -> str:
-        """As it is in the API."""
+        """The node's name in the API."""
         return f"node-{self.number}"
 
     @property
     def is_running(self) -> bool:
-        """Whether it is not killed."""
+        """Whether the node runs: it has been started, and not killed since."""
         return self.program is not None
 
     @property
     def lib(self) -> Path:
-        """What is /var/lib on the node."""
+        """The folder that is /var/lib on the node."""
         return self.directory / "lib"
 
     @property
     def socket(self) -> Path:
-        """Where its containerd listens, as seen from outside."""
+        """The socket on which its containerd listens, as a path outside the node."""
         return Path(f"/proc/{self._first().pid}/root/run/containerd/containerd.sock")
 
     @property
     def registries(self) -> Path:
-        """Holds a folder for each registry that is not where its name says, as containerd reads them."""
+        """A directory that containerd reads. It has a folder for each registry that is not where its name says."""
         return self.lib / files.REGISTRIES
 
     def start(self) -> None:
-        """Starts it again after it was killed, as after a power cut; nothing if it runs."""
+        """Starts it again after it was killed, as after a power cut. Does nothing if it is running."""
         if not self.is_running:
             self.boot()
             self.start_program("kubelet")
 
     def boot(self) -> None:
-        """Starts all of it but its kubelet, which may be started once the images are there."""
+        """Starts everything but the kubelet, which may be started as soon as the images are on the node."""
         self._write_files()
         folders = cgroups.make(self._cgroup)
         environment = {
@@ -100,19 +100,19 @@ class Node:
         self.plant.wait(f"{name} on {self.name}", lambda: self._running(name))
 
     def kill_program(self, name: str) -> None:
-        """Kills the kubelet, or containerd, alone: containers go on. It stays away."""
+        """Kills only the kubelet, or only containerd, which is not restarted. Containers keep running."""
         for process in self._running(name):
             process.kill()
 
     def tag(self, image: str, name: str) -> None:
-        """Has one of its images be there under another name too."""
+        """Gives one of its images a second name."""
         loading.tag(self.socket, image, name)
 
     def _running(self, name: str) -> list[psutil.Process]:
         return [process for process in self._first().children(recursive=True) if process.name() == name]
 
     def kill(self) -> None:
-        """Node loss: all that runs there is gone at once, without a goodbye, and its network with it."""
+        """Node loss: everything that runs there ends immediately and without notice, and its network is gone."""
         if self.program:
             self.plant.programs.running.pop(self.name, None)
             self.program.kill()
@@ -120,7 +120,7 @@ class Node:
         cgroups.remove(self._cgroup)
 
     def unplug(self) -> None:
-        """Pulls its cable: all goes on, but it reaches nobody and nobody reaches it."""
+        """Pulls its cable: everything on it keeps running, but it reaches nobody and nobody reaches it."""
         ip(f"link set {self.name} down", self.network.switch_namespace)
 
     def plug_in(self) -> None:
@@ -128,7 +128,7 @@ class Node:
         ip(f"link set {self.name} up", self.network.switch_namespace)
 
     def pids(self) -> list[int]:
-        """The processes of the node itself, as this machine numbers them; those in containers are not among them."""
+        """The IDs on this machine of the node's own processes, without the processes in containers."""
         namespace = _pid_namespace(self._first().pid)
         return [pid for pid in psutil.pids() if _pid_namespace(pid) == namespace]
 
@@ -141,7 +141,7 @@ class Node:
         return f"route add default via {self.network.host}\n{others}"
 
     def _first(self) -> psutil.Process:
-        """The first process inside, the child of the one that made the namespaces."""
+        """The first process in the namespaces: the child of the process that created them."""
         if not self.program:
             raise RuntimeError(f"{self.name} is not running")
         return psutil.Process(self.program.process.pid).children()[0]

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# One node of the real plant, first and last process of it: whatever runs on the node is gone once this is.
+# One node of the real plant. This script is the node's first process: when it ends, so does all that runs on the node.
 #
 # It is started outside of the node's namespaces, with the node's cgroups in CGROUPS, and starts itself again inside.
-# Signal USR1 starts the kubelet; so somebody can fill the image store before, and revive a kubelet that was killed. USR2
-# revives containerd.
+# Signal USR1 starts the kubelet, the first time or after it was killed; so the image store can be filled first. Signal
+# USR2 starts a killed containerd again.
 set -euo pipefail
 
 source "$(dirname "$0")/../namespaces.sh"
 
-# Through the door that is still open: /proc shows the switch's process until the node's own takes its place.
+# Called before /proc is mounted: until then, /proc still shows the switch's process.
 connect() {
   ip link add eth0 type veth peer name "$NODE" netns "$SWITCH"
   nsenter --net="$SWITCH" ip link set "$NODE" master switch up
@@ -26,7 +26,7 @@ mount_own() {
   mount_kernel
 }
 
-# Should a program end, the node's own log says so: that is the one shown when the plant does not come up.
+# If a program ends, the node's own log says so, because that log is shown if the plant does not start.
 run() {
   local log=$LOGS/$NODE-${1##*/}.log code=0
   "$@" >>"$log" 2>&1 || code=$?
@@ -54,7 +54,7 @@ inside() {
   run "$PYTHON" "$POLICIES" "$SERVER" "$NODE" /var/lib/ca.crt /var/lib/policies.pem &
   sleep infinity &
   local idle=$!
-  while true; do wait $idle || true; done  # Bash takes in what other processes leave behind, and its traps run here.
+  while true; do wait $idle || true; done  # Bash reaps orphaned processes, and runs its traps, here.
 }
 
 "${1:-outside}"

@@ -20,7 +20,7 @@ from .network import Network, start_network
 from .node import Node
 
 NODES = build.CACHE / "nodes"
-"""On the disk of the images, whose layers the nodes share by hard links."""
+"""The folder of the nodes, on the same disk as the images, whose layers the nodes share by hard links."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class RealPlant(Machines):
     network: Network
 
     def load(self, *names: str) -> None:
-        """Puts images of the store onto all nodes that run."""
+        """Puts images of the store onto all running nodes."""
         images = [read_image(name) for name in names]
 
         def onto(node: Node) -> None:
@@ -50,15 +50,15 @@ def start_real(
     node_grace_seconds: int = 8,
     pod_groups: bool = False,
 ) -> Iterator[RealPlant]:
-    """A cluster with nodes node-1, node-2, …, ready, and gone at exit.
+    """A cluster with nodes node-1, node-2, …, which is ready, and stopped at exit.
 
     flags               more flags of kube-apiserver
-    images              what is on the nodes from the start, beside a small one with Python
-    node_grace_seconds  after how long a silent node is taken for lost
+    images              images that are on the nodes from the start, besides a small one with Python
+    node_grace_seconds  after how long a silent node counts as lost
     pod_groups          whether the scheduler places groups of pods, and the API server has them
 
     Raises:
-        PlantError: something is missing or did not come up; the message holds the end of the log that matters.
+        PlantError: something is missing or did not start; the message has the end of the log that matters.
     """
     with ExitStack() as stack:
         directory = stack.enter_context(plant_directory(NODES))

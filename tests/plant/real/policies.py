@@ -1,6 +1,6 @@
-"""What a network plugin does for NetworkPolicies on its node, for lack of one that can be had here: ingress only.
+"""Enforces NetworkPolicies on a node, ingress only, because no network plugin that does so is available here.
 
-Each node runs one. It asks the API server twice a second and lets the kernel's packet filter do the rest.
+Each node runs this program. It asks the API server twice a second, and configures the kernel's packet filter.
 """
 
 import json
@@ -23,7 +23,7 @@ NAMESPACES = "/api/v1/namespaces"
 
 
 def ruleset(policies: list[Any], pods: list[Any], namespaces: list[Any], node: str) -> str:
-    """What nft reads: for each isolated pod of the node who may reach it; all else that goes to it is dropped."""
+    """The rules for nft: who may reach each isolated pod of the node. All other packets to such a pod are dropped."""
     labels = {one["metadata"]["name"]: one["metadata"].get("labels", {}) for one in namespaces}
     known = [pod for pod in pods if pod["status"].get("podIP") and not pod["spec"].get("hostNetwork")]
     jumps, chains = [], []
@@ -81,7 +81,7 @@ def _port(port: Any) -> str:
 
 
 def _selects(selector: Any, labels: dict[str, str]) -> bool:
-    """A selector with expressions is beyond what this does, and ends it."""
+    """Whether a selector matches labels. A selector with expressions is not supported, and ends this program."""
     if selector.get("matchExpressions"):
         raise NotImplementedError(f"only matchLabels are understood: {selector}")
     wanted: dict[str, str] = selector.get("matchLabels", {})
@@ -98,10 +98,10 @@ def _chain(name: str, rules: list[str]) -> str:
 
 
 def main(server: str, node: str, authority: Path, identity: Path) -> None:
-    """Keeps the node's packet filter as the policies say; gone with the node."""
+    """Keeps the node's packet filter as the policies say, until the node ends."""
     context = ssl.create_default_context(cafile=authority)
     context.load_cert_chain(identity)
-    # One connection for all requests: a handshake for each costs both sides more than all that is asked.
+    # One connection for all requests: a handshake for each would cost both sides more than the request itself.
     connection = HTTPSConnection(urlsplit(server).netloc, context=context, timeout=10)
 
     def items(path: str) -> list[Any]:

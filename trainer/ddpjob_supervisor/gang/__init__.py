@@ -1,1 +1,1 @@
-"""All supervisors of a job as one gang: attempts, what ends them, and the next one."""
+"""All supervisors of a job as one gang: how an attempt starts, what ends it, and what follows."""

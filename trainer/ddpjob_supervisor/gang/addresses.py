@@ -24,7 +24,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host is this machine's loopback; of names only `localhost` counts, as others may be any machine."""
+    """Whether the host is this machine's loopback. Of names only `localhost` counts: any other may be elsewhere."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,8 +1,8 @@
 """The coordinator's decisions: who has joined, which attempt runs, what ended it, and what comes next.
 
-Pure: its methods are called with an event and its time, and put the messages to send into its outbox. Each event
-(`joined`, `left`, `said`, `found_stalled`, `blamed`, `tick`) is recorded first; then `_advance` leaves the present
-state if it is over. The states are in `states`.
+Pure: its methods are called with an event and the time of the event, and put the messages to be sent into an outbox.
+Each event (`joined`, `left`, `said`, `found_stalled`, `blamed`, `tick`) is recorded first; then `_advance` leaves the
+present state if it is over. The module `states` defines the states.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -68,9 +68,10 @@ from .states import (
 )
 
 SETTLING_SECONDS = 1.0
-"""How long to wait for the news that a node is lost, after ranks have lost a peer.
+"""How long to wait, after ranks have lost a peer, to find out whether a node is lost.
 
-A rank notices the loss of a peer at once, but the coordinator may notice the loss of that peer's node a moment later.
+A rank notices the loss of a peer immediately, but the coordinator may notice the loss of that peer's node a moment
+later.
 """
 
 PARTING_SECONDS = 3.0
@@ -81,8 +82,8 @@ costs nothing: the pod that replaces it takes longer to come up.
 """
 
 EXAMINING_SECONDS = 5.0
-"""How long the ranks of a stalled gang are examined. A moment is enough, but a rank whose answer comes too late is
-blamed for the stall, and a busy node may answer late."""
+"""How long the examination of a stalled gang's ranks may take. A moment is usually enough, but a rank whose answer
+comes too late is blamed for the stall, and a busy node may answer late."""
 
 
 class Coordinator:
@@ -114,7 +115,7 @@ class Coordinator:
         """Whether an attempt that tests the machines is still to run."""
         self._joining_seconds = joining_seconds
         self._lowest = 1
-        """The lowest number that the next attempt may have: lower ones may have been used."""
+        """The lowest number that the next attempt may have: lower numbers may already have been used."""
         self._newest: dict[int, int] = {}
         """The highest incarnation of each node that has joined."""
         self._done: set[int] = set()
@@ -150,7 +151,7 @@ class Coordinator:
     def remember(self, attempt: int, past: Past) -> None:
         """Adopts the history that a running supervisor has reported to this new coordinator.
 
-        `attempt` is the last attempt that the supervisor knows of, and `past` is empty if it is new as well.
+        `attempt` is the last attempt that the supervisor knows of. `past` is empty if that supervisor is new as well.
         """
         assert isinstance(self.state, Gathering), "a coordinator asks before its first attempt"
         self.state = replace(self.state, inherited=True)
@@ -164,8 +165,8 @@ class Coordinator:
         return hello.incarnation < self._newest.get(hello.node, 0)
 
     def joined(self, node: int, hello: Hello, address: str, now: float) -> None:
-        """Records that a supervisor has joined. None of its ranks runs."""
-        if node in self.members:  # Its former connection has broken without notice.
+        """Records that a supervisor has joined. None of its ranks is running."""
+        if node in self.members:  # Its former connection broke without a sign.
             self.left(node, now)
         done = node in self._done and hello.incarnation == self._newest[node]
         self._newest[node] = max(hello.incarnation, self._newest.get(node, 0))
@@ -229,7 +230,7 @@ class Coordinator:
             case Stalled(), Failed(end=End() as end):
                 self._blame(node, end, now)
             case Stalled(), Failed(cause=cause, waited=waited) if waited or cause == PEER_LOST:
-                pass  # A consequence of the stall, whose reason is being found.
+                pass  # A result of the stall, whose cause is still being investigated.
             case Running(), Failed(cause=cause) if cause == PEER_LOST and self._is_leaving:
                 self._part(now)
             case _, Failed():
@@ -260,7 +261,7 @@ class Coordinator:
                 raise UnreadableError(f"{rank} is not a rank of node {node}")
 
     def found_stalled(self, since: float, now: float) -> None:
-        """Records that no rank makes progress since `since`, and has each rank examined; then they are ended."""
+        """Records that no rank has made progress since `since`, and has each rank examined before all are ended."""
         if isinstance(self.state, Running):
             self.state, self.current.stall = Stalled(now), Stall(since)
             self._tell_busy(Examine(self.attempt))
@@ -297,7 +298,7 @@ class Coordinator:
         self._stop(now, incident_of(self.attempt, node or 0, end, self.members))
 
     def tick(self, now: float) -> None:
-        """Leaves states whose time is over; to be called at `next_moment`."""
+        """Leaves each state whose time limit has passed; to be called at `next_moment`."""
         self._advance(now)
 
     def next_moment(self) -> float | None:
@@ -371,7 +372,7 @@ class Coordinator:
         return max(self._lowest, *known)
 
     def _stop(self, now: float, verdict: Incident | None = None) -> None:
-        """Ends the attempt, and its ranks at once: they have nothing to save. `verdict` is the reason, if known."""
+        """Ends the attempt, and its ranks immediately: they have nothing to save. `verdict`: the reason, if known."""
         if isinstance(self.state, Preflight | Running | Stalled):
             self.current.ran = now - self.current.began
             self.state = Stopping(now, verdict)
@@ -427,7 +428,7 @@ class Coordinator:
         return [*self.current.left, *leaving]
 
     def _go_on_without(self, node: int, now: float) -> None:
-        """Continues after a node left and no rank failed by itself: with an operator, which brings the node back."""
+        """Continues after a node left and no rank failed by itself. With an operator, waits for the node's return."""
         well = all(map(is_well, self.current.ends.values())) and not any(self.current.left.values())
         if self._joining_seconds is not None and well:  # All nodes were told to stop, and did.
             self.state = Done(now)
@@ -510,7 +511,7 @@ class Coordinator:
     # Messages to the members.
 
     def _busy(self) -> dict[int, Member]:
-        """The members whose ranks run, by node."""
+        """The members whose ranks are running, by node."""
         return {node: member for node, member in sorted(self.members.items()) if member.state is MemberState.BUSY}
 
     def _tell_busy(self, message: Message) -> None:

@@ -35,7 +35,7 @@ PATIENT_SECONDS = 5.0
 """The wait for nodes that are started by hand is not logged before it has lasted this long."""
 
 AGAIN_SECONDS = 2.0
-"""Seconds until this supervisor announces itself again to those that have not answered, being busy or unreachable."""
+"""Seconds until this supervisor announces itself again to supervisors that were too busy or unreachable to answer."""
 
 ENDING = frozenset({Phase.RUNNING, Phase.STOPPING})
 """The phases in which the attempt has not been judged yet, although this node's ranks may have ended."""
@@ -79,13 +79,13 @@ class CoordinatorService:
 
         `listening_on` is this supervisor's control port.
         """
-        if self._settings.peers[1:]:  # Even if no peer answers now: those that connect later bring their own history.
+        if self._settings.peers[1:]:  # Even if no peer answers now: peers that connect later bring their history.
             self.coordinator.remember(self._settings.attempt - 1, Past())
         self._listening_on, self._silent = listening_on, self._settings.peers[1:]
         await self._announce()
 
     async def _announce(self) -> None:
-        """Sends rank 0's address to each supervisor that has not answered yet, and may know only the former one."""
+        """Sends rank 0's address to each supervisor that has not answered yet, and so may know only the old one."""
         announce = Announce(self._settings.uid, self._settings.incarnation, f":{self._listening_on}")
         asked, self._silent = self._silent, ()
         answers = await asyncio.gather(*(announce_to(address, announce, self._settings) for address in asked))
@@ -125,7 +125,7 @@ class CoordinatorService:
             raise
 
     def _take_in(self, link: Link, hello: Hello) -> None:
-        """Adds a member without awaiting: nothing may be sent on its link before the coordinator knows of it."""
+        """Adds a member, without `await`: nothing may be sent on the link before the coordinator knows the member."""
         node, former = hello.node, self._links.get(hello.node)
         if former is not None:
             closing = asyncio.create_task(former.close())
@@ -190,7 +190,7 @@ class CoordinatorService:
                 looked = now
                 self._look_for_stalls(now)
             self._look_for_nodes()
-            self.on_change()  # Here for news from beats too, such as stragglers: beats are too many for a call each.
+            self.on_change()  # Also for changes by beats, such as stragglers: a call for each beat would be too much.
 
     def _announce_again(self) -> None:
         """Announces rank 0 again to supervisors that have not answered: they keep looking for the former rank 0."""

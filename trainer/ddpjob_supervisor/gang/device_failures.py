@@ -19,7 +19,7 @@ from .messages import End
 DEVICE_FAILED = DeviceFailedError.cause
 
 OPEN = frozenset({DEVICE_FAILED, PEER_LOST, STALLED})
-"""Causes that a broken GPU may lie behind. DEVICE_FAILED is one, because it does not say what broke."""
+"""Causes of failure behind which there may be a broken GPU. DEVICE_FAILED is included: it does not say what broke."""
 
 
 def is_open(end: End) -> bool:
@@ -30,7 +30,7 @@ def is_open(end: End) -> bool:
 
 
 def judged(end: End, facts: Sequence[Fact]) -> End:
-    """Adds to an open end what happened to the rank's GPUs: a broken GPU becomes its cause, all else a note.
+    """Adds to an end that `is_open` what happened to the rank's GPUs: a broken GPU as the cause, all else as a note.
 
     `facts` has the most severe fact first.
     """

@@ -23,7 +23,7 @@ LOOP = 3
 """This many consecutive incidents without progress between them are a crash loop; only the operator ends a job."""
 
 INTERRUPTED = SIGNAL_BASE + SIGINT
-"""The exit code of a rank that stopped because of SIGINT: at once, not after the same step as the other ranks."""
+"""The exit code of a rank that SIGINT stopped immediately, not after the same step as the other ranks."""
 
 WELL = frozenset({ExitCode.DONE, ExitCode.SAVED_AND_STOPPED, INTERRUPTED})
 
@@ -34,7 +34,7 @@ LONG_SECONDS = 60.0
 """An attempt of a program that reports no steps counts as progress if it ran for this long."""
 
 KILLED_SECONDS = 30.0
-"""How long to wait for the end of killed ranks: a process that exists longer waits in the kernel, perhaps forever."""
+"""How long to wait for killed ranks to end. A process that still exists then hangs in the kernel, maybe forever."""
 
 Ends = Mapping[int, Sequence[End]]
 """How the ranks of each node ended, by node number."""
@@ -42,7 +42,7 @@ Ends = Mapping[int, Sequence[End]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Which incidents are answered by a restart in place, and how often; the rest is left to the operator."""
+    """Which incidents are answered by a restart in place, and how often; all others are left to the operator."""
 
     restarts: int = 0
     """How many restarts in place are allowed within the window."""
@@ -71,8 +71,9 @@ class Ledger:
     def gets_no_further(self, incident: Incident) -> bool:
         """Whether this incident and those of the attempts before it are a crash loop, by the operator's rule.
 
-        They are if there was one in each of the last LOOP attempts, and none of them got further than the first. An
-        attempt that ended because a node was lost leaves no incident here, and so interrupts a loop.
+        They are if each of the last LOOP attempts ended with an incident, and none of these attempts got further than
+        the first of them. An attempt that ended because a node was lost leaves no incident here, and so interrupts a
+        loop.
         """
         recent = [past for past in (*self.past.incidents, incident) if past.attempt > incident.attempt - LOOP]
         steps = [past.end.step for past in recent if past.end.step is not None]
@@ -96,10 +97,11 @@ def first_of(attempt: int, ends: Ends, heard: Mapping[int, float]) -> Incident |
     """The incident that ended an attempt; None if no rank failed.
 
     The rules are the operator's. A rank that was killed or raised an error of its own comes first, then a rank that
-    timed out in a collective, then a rank that lost a peer. Within one kind the earliest end is first; ends at the
-    same moment are a tie. The clocks of nodes differ: the time of a node's first failure is `heard`, when the
-    coordinator received it, and the node's own clock only tells how much later its other failures came. If ranks
-    timed out in a collective, the rank that did not enter it is named, if it is known.
+    timed out in a collective, then a rank that lost a peer. Among ranks of one kind, the one that ended
+    earliest comes first; ranks that ended at the same moment are tied. The clocks of nodes differ: so the time of a
+    node's first failure is the time in `heard`, when the coordinator received it, and the node's own clock only tells
+    how much later its other failures came. If ranks timed out in a collective, the rank that did not enter it is
+    named, if it is known.
     """
     failures = []
     for node, all_ends in ends.items():
@@ -128,7 +130,7 @@ def _kind(end: End) -> int:
 def not_entered(ends: Ends) -> tuple[int, End] | None:
     """The rank that did not enter a collective in which others timed out, as its node and its end.
 
-    The rank need not have failed: it may have been ended with the others. None: all had begun as many collectives.
+    The rank need not have failed: it may have been ended with the others. None: all ranks had begun the same number.
     """
     everyone = [(node, end) for node, all_ends in ends.items() for end in all_ends]
     most: dict[str, int] = {}
@@ -149,7 +151,7 @@ def observation_of(rank: int, end: End | None) -> Observation:
     """The observation of a rank that has ended. If it timed out in a collective, it counts as still waiting there."""
     if end is None or not end.waited:
         return Observation(rank, ENDED)
-    # The state of a process that waits (S), in which it was until its timeout.
+    # S is the state of a waiting process: the rank was waiting until its timeout.
     return Observation(rank, "S", where=end.waited, communicates=True, sequences=end.begun)
 
 

@@ -121,7 +121,7 @@ class TcpLink:
         match await self.receive():
             case Challenge(theirs):
                 self._seal(secret, CALLER, words.nonce, theirs)
-            case Refused(reason):  # It carries no proof, so its reason may be wrong.
+            case Refused(reason):  # This message carries no proof, so its reason may be wrong.
                 raise UnprovedError(f"it refuses this supervisor: {shown(reason)}")
             case _:
                 raise UnprovedError("the server there does not ask for proof that this supervisor belongs to its job")
@@ -244,7 +244,7 @@ async def answers(host: str, port: int) -> bool:
 
 
 class LocalLink:
-    """The link within rank 0's supervisor, which is the coordinator and a member at once."""
+    """The link within rank 0's supervisor, which is both the coordinator and a member."""
 
     here = there = peer_host = ""
     """Empty: this link has no network addresses."""
@@ -284,7 +284,7 @@ Link = TcpLink | LocalLink
 
 
 def send_all(links: Iterable[Link], message: Message) -> None:
-    """Sends a message to many, and encodes it only once: a Start goes to each node, and grows with their number."""
+    """Sends a message on many links, encoded only once: a Start, which names all nodes, goes to each node."""
     line = to_line(message)
     for link in links:
         link.send(message, line)

@@ -74,7 +74,7 @@ class LocalRanks:
         """The signals sent to each rank while it ran, by local rank."""
         self._stopped = False
         self.unwanted = asyncio.Event()
-        """Set once ranks that have not started yet must not start."""
+        """Set as soon as ranks that have not started yet must not be started any more."""
 
     @property
     def pids(self) -> dict[int, int]:
@@ -83,7 +83,7 @@ class LocalRanks:
 
     @property
     def ended(self) -> dict[int, End | None]:
-        """How each rank that no longer runs has ended, by local rank; None while that is being found out."""
+        """How each rank that no longer runs has ended, by local rank; None while it is still being determined how."""
         return {local: self._ends.get(local) for local, rank in enumerate(self._ranks) if rank.ended.done()}
 
     @property
@@ -143,7 +143,7 @@ class LocalRanks:
         logged: set[str] = set()
         self._heard = [LastWords(spec.env, logged) for spec in specs]
         launches = [
-            # With the variable set, ddpjob-train does not divide the cores among the ranks once more.
+            # With the variable set, ddpjob-train does not divide the cores among the ranks again.
             Launch(
                 program,
                 {"OMP_NUM_THREADS": str(threads[local]), **spec.env, **heard.env},
@@ -224,7 +224,7 @@ class LocalRanks:
         return end
 
     async def broken_device(self) -> End | None:
-        """The end to record for a rank that still runs, on a broken GPU that may make it hang; None: none does."""
+        """The end to record for a rank that still runs, and may hang, on a broken GPU; None: no rank does."""
         pids = self.pids
         for local, facts in enumerate(await self._facts()):
             if facts and facts[0].meaning is Meaning.BROKEN and local in pids:
@@ -265,7 +265,8 @@ def _end(code: int, spec: RankSpec, *, asked: Sequence[signal.Signals], stopped:
 def _well(code: int, asked: Sequence[signal.Signals]) -> int | None:
     """The exit code to record for a rank that has not failed; None: it has failed.
 
-    `asked` are the signals by which it was told to stop. After any, exit code 0 does not mean that it is done.
+    `asked` are the signals by which the rank was told to stop. After any of them, exit code 0 does not mean that the
+    rank is done.
     """
     if signal.SIGINT in asked and code in {ExitCode.DONE, INTERRUPTED}:
         return INTERRUPTED
@@ -277,8 +278,8 @@ def _well(code: int, asked: Sequence[signal.Signals]) -> int | None:
 def _explained(end: End, words: NcclWords) -> End:
     """Adds to an end what the rank's stderr tells, and corrects its cause if NCCL reported it there.
 
-    NCCL's report counts for a rank that was aborted without an exception. Its timeout also counts for a rank that
-    reports a lost peer, which is how an exception shows a timeout.
+    NCCL's report counts for a rank that was aborted without an exception. A timeout that
+    NCCL reports also counts for a rank that reports a lost peer, because a timeout raises that exception.
     """
     end = replace(end, begun=dict(words.begun))
     if words.ending is None or not end.cause:
@@ -308,7 +309,7 @@ def _signal_name(number: int) -> str:
 
 def rank_specs(env: Mapping[str, str], first: int, count: int, directory: Path) -> list[RankSpec]:
     """The specs of a node's `count` ranks, numbered from `first`; `directory` is for their failure reports."""
-    # A program expects NODE_RANK to agree with RANK; where ranks follow placement, the pod's number does not.
+    # A program expects NODE_RANK to agree with RANK; where ranks follow placement, the pod's number may not.
     own = {Env.NODE_RANK: str(first // count)} if Env.NODE_RANK in env else {}
     return [
         RankSpec(

@@ -54,14 +54,15 @@ BEAT_SECONDS, BEAT_SECONDS_AT_MOST = 0.5, 2.0
 """Seconds between two reports of a node: in a small gang, and at most."""
 
 BEATS_PER_SECOND = 2000
-"""How many ranks report per second, of the whole gang: in a large gang each node reports less often. 4000 took 10 %
-of a core on rank 0's node (bench/coordinator.py), whose ranks need all cores."""
+"""How many ranks of the whole gang report per second; in a large gang each node reports less often. 4000 reports took
+10 % of a core on rank 0's node (bench/coordinator.py), whose ranks need all of its cores."""
 
 ATTEMPT_BEGINS = "attempt {} begins"
 """By this line, a part of the contract, `ddpjob logs` tells apart the attempts whose output is in the same log."""
 
 DONE_SECONDS = 60.0
-"""How long a node that is done looks for rank 0: its pod is usually replaced within this time, unless all is done."""
+"""How long a node that is done looks for rank 0. A lost pod of rank 0 is usually replaced within this time, unless
+the whole job is done."""
 
 GPU_SECONDS = 30.0
 """Seconds between two checks whether GPUs are slowed down: heat comes and goes in minutes."""
@@ -148,7 +149,7 @@ class Follower:
 
     @property
     def running(self) -> bool:
-        """Whether ranks of this node run."""
+        """Whether ranks of this node are running."""
         return self._running is not None
 
     def beats(self) -> tuple[BeatFields, ...]:
@@ -335,7 +336,7 @@ class Follower:
         return rank_in_words(incident.end.rank, incident.node, self._settings.processes)
 
     def _fail_with(self, task: asyncio.Task[None]) -> None:
-        """Ends this supervisor with the error of a task: if it lived on, the others would wait for it forever."""
+        """Ends this supervisor with the error of a task: if it ran on, the others would wait for it forever."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._exit_code.done():
             self._exit_code.set_exception(error)

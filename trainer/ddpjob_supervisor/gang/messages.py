@@ -60,7 +60,7 @@ class End(_Strict, frozen=True):
     exception: str | None = None
     step: int | None = None
     begun: dict[str, int] = {}
-    """How many collectives it had begun, by group and backend; known only of a rank that failed in one of NCCL's."""
+    """How many collectives it had begun, by group and backend; known only for a rank that failed in NCCL."""
     waited: str = ""
     """The collective in which it waited for other ranks until its timeout; empty: none."""
 
@@ -175,7 +175,7 @@ class Refused(_LastingMessage, frozen=True):
 
 
 class Elsewhere(_Message, frozen=True):
-    """The answer to Hello of a supervisor that is not the coordinator, but knows where that is."""
+    """The answer to Hello from a supervisor that is not the coordinator, but knows the coordinator's address."""
 
     address: str
     incarnation: int = 0
@@ -185,7 +185,7 @@ class Elsewhere(_Message, frozen=True):
 class Announce(_LastingMessage, frozen=True):
     """The address of a new supervisor of rank 0.
 
-    It sends this to the supervisors that it knows of, and they pass it on to the rest.
+    The new supervisor sends this to the supervisors that it knows of, and they pass it on to the rest.
     """
 
     uid: str
@@ -202,7 +202,7 @@ class History(_Message, frozen=True):
     """The answer to Announce: what the supervisor knows of former attempts."""
 
     attempt: int
-    """The last attempt that it knows of."""
+    """The last attempt that the supervisor knows of."""
     past: Past = Past()
 
 
@@ -283,7 +283,7 @@ class Located(_Message, frozen=True):
 
 
 class Beats(_Message, frozen=True):
-    """The last reports of the sender's ranks. It also shows that the sender is alive."""
+    """The last reports of the sender's ranks. This message also shows that the sender is alive."""
 
     attempt: int
     beats: tuple[BeatFields, ...] = ()

@@ -35,8 +35,8 @@ from .ring import Ring
 from .settings import Settings
 
 STORE_SECONDS, STORE_LOOK_SECONDS = 0.25, 0.01
-"""How long to wait for rank 0's store, and between two looks. Rank 0 is forked with its imports done, and usually
-listens within a tenth of a second."""
+"""How long to wait for rank 0's store, and how long between two checks. Rank 0 is forked with its imports done, and
+usually listens within a tenth of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class NodeAttempt:
         return [_with_step(*reported) for reported in zip(ends, self._node.heartbeats.read(), strict=True)]
 
     async def _await_store(self) -> None:
-        """Waits until rank 0's store listens: a rank that is refused once waits long before it tries again."""
+        """Waits until rank 0's store listens: a rank whose first try is refused waits long before the next."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STORE_SECONDS):
                 while not await answers(self._node.rendezvous.master_addr, self.start.port):  # noqa: ASYNC110  (it is on another machine)
@@ -156,7 +156,7 @@ class NodeAttempt:
         )
 
     def message(self) -> Beats:
-        """The message with the last reports, and the ranks that run."""
+        """The message with the last reports, and the ranks that are running."""
         return Beats(self.start.attempt, self.beats(), tuple(self._specs[local].rank for local in self.ranks.pids))
 
     async def note_slowed_gpus(self, once: Once) -> None:
@@ -178,7 +178,7 @@ class NodeAttempt:
         send(Examined(self.start.attempt, (*running, *(observation_of(*item) for item in ended.items()))))
 
     async def _examined(self, local: int, pid: int) -> Observation:
-        """What a rank is doing; an empty observation if it cannot be examined, so that those of others count."""
+        """What a rank is doing. If it cannot be examined, an empty observation, so that those of others count."""
         rank = self._specs[local].rank
         try:
             return await collect(pid, rank, self._node.heartbeats.path(local), self.start.attempt)
@@ -187,7 +187,7 @@ class NodeAttempt:
             return Observation(rank)
 
     async def _examine_devices(self, send: Callable[[Message], None]) -> None:
-        """Reports a rank that is stuck on a broken GPU: then the GPU is why the gang stalls, whatever ranks do."""
+        """Reports a rank that is stuck on a broken GPU: the gang stalls because of that, whatever the ranks do."""
         if (end := await self.ranks.broken_device()) is not None:
             send(Failed(self.start.attempt, end.cause, end=end))
 

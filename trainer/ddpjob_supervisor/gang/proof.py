@@ -2,7 +2,7 @@
 
     caller      Hello or Announce, with a nonce         plain: shows the caller's version, and is not trusted
     listener    Challenge, with a nonce of its own      plain
-    caller      Hello or Announce again                 sealed, and so are node, incarnation and attempt in it
+    caller      Hello or Announce again                 sealed, including the node, incarnation and attempt
     listener    Welcome, Elsewhere, Refused, History    sealed
     both        everything from then on                 sealed
 

@@ -57,8 +57,8 @@ class Rendezvous:
         self._mute = False
         """Whether the last try failed because the address neither accepted nor refused the connection."""
         self._stranger: tuple[float, str] | None = None
-        """When the first refusal of this supervisor's proof came, on the loop's clock, and its text; None: none, or
-        a later proof was accepted."""
+        """When this supervisor's proof was first refused, on the loop's clock, and the text of that refusal; None: it
+        was never refused, or a later proof was accepted."""
         self._once = Once()
 
     async def reach(self, hello: Hello) -> Link:
@@ -178,7 +178,7 @@ class Rendezvous:
             say(f"rank 0 is at {address} now")
             if self._link is not None:
                 await self._link.close()
-        if from_rank_0:  # It may not know the addresses of all supervisors.
+        if from_rank_0:  # Rank 0's supervisor may not know the addresses of all others.
             forwarded = Announce(announce.uid, announce.incarnation, address)
             others = (
                 address for node, address in self.members.items() if node not in {"0", str(self._settings.node)}

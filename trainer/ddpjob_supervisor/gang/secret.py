@@ -18,8 +18,8 @@ HOW = "(umask 077; openssl rand -hex 32 > FILE)"
 def with_secret(settings: Settings, env: Mapping[str, str]) -> Settings:
     """A supervisor's settings with the secret of its job.
 
-    If the environment names no secret file, a gang that stays on this machine uses a secret that all jobs of its user
-    here share.
+    If the environment names no secret file, a gang that stays on this machine uses a secret that all jobs of the same
+    user on this machine share.
 
     Raises:
         ConfigError: The secret cannot be read or created, has a wrong length or can be read by others; or no secret

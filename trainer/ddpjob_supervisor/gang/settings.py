@@ -57,7 +57,7 @@ class Settings:
     """Seconds without a finished step that count as a stall; None: learned from the job's own steps."""
     checkpoint_every_steps: int | None = None
     checkpoint_every_seconds: int | None = None
-    """The interval between two saves, in steps or in seconds; None: the program is not asked to save at one."""
+    """The interval between two saves, in steps or in seconds; None: the program is not asked to save at intervals."""
     preflight: str = DISABLED
     grace: float = GRACE_SECONDS
     """Seconds that this node has to end after it is told to stop; then it is killed."""
@@ -75,14 +75,14 @@ class Settings:
 
     @property
     def host_name(self) -> str | None:
-        """The host name by which the other nodes find this one; None if they need none, or have its address."""
+        """The host name by which the other nodes find this one; None if they need no name, or have its address."""
         return self.master_addr if self.leads and len(self.peers) == 1 else None
 
     @property
     def listens(self) -> bool:
         """Whether this supervisor has a control port.
 
-        Nobody connects to the only supervisor of a gang nor, without an operator, to one other than rank 0's.
+        Nobody connects to the only supervisor of a gang. Without an operator, nobody connects to any but rank 0's.
         """
         return self.nodes > 1 and (self.leads or self.in_a_job)
 

@@ -65,14 +65,14 @@ class Running(State):
     """The ranks of an attempt run."""
 
     parting_since: float | None = None
-    """When the first rank ended, or lost a peer, because a node was told to stop; None: none has.
+    """When the first rank ended, or lost a peer, because a node was told to stop; None: no rank has.
 
     Usually all nodes are told to stop, one after the other, and the ranks of the last ones may still have to save."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stalled(State):
-    """The ranks make no progress, and the reason is being found."""
+    """The ranks make no progress, and the reason is being investigated."""
 
     observations: Mapping[int, tuple[Observation, ...]] = field(default_factory=dict)
     """What the ranks were found doing, by node; only nodes that have answered are in it."""
@@ -83,9 +83,9 @@ class Stopping(State):
     """The ranks are being ended."""
 
     verdict: Incident | None = None
-    """What ended the attempt, if the ends of its ranks do not show it."""
+    """Why the attempt ended, if that cannot be told from how its ranks exited."""
     settling_since: float | None = None
-    """When the last rank ended, while ranks have lost a peer and it is not known yet which node is gone."""
+    """When the last rank ended, if ranks have lost a peer and it is not known yet which node is gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ read them, but print a warning for each that is set, even if the new name is set
 DUMPS = "TORCH_NCCL_DUMP_ON_TIMEOUT"
 
 READS_OLD_NAMES = re.compile(r"2\.[4-7]\.|2\.8\.0(a|\.dev)")
-"""The releases of PyTorch that may need the old names: some prereleases of 2.8, as in NVIDIA's images, do."""
+"""The releases of PyTorch that may need the old names. Some prereleases of 2.8 do, as in NVIDIA's images."""
 
 DUMPS_IF_TOLD = re.compile(r"2\.6\.")
 """The releases of PyTorch that dump only if this variable is set. Later releases dump by default
@@ -34,7 +34,7 @@ def settings(prefix: str | None, env: Mapping[str, str], torch: str = "") -> dic
     """The variables that turn on a rank's flight recorder.
 
     If the rank's backend writes dumps, their path is `prefix` and the rank's number. `torch` is the version of
-    PyTorch, empty if it is unknown. A variable is left out if `env` has it by its old or its new name.
+    PyTorch, empty if it is unknown. A variable is left out if `env` sets it under its old or its new name.
     """
     new = {BUFFER: ENTRIES} if prefix is None else {BUFFER: ENTRIES, FILE: prefix}
     wanted = {name: value for name, value in new.items() if not {name, OLD_NAMES[name]} & env.keys()}
@@ -46,7 +46,7 @@ def settings(prefix: str | None, env: Mapping[str, str], torch: str = "") -> dic
 
 
 class _Plain(pickle.Unpickler):
-    """Reads plain data only, and refuses every class: a file of a rank must not run code in the supervisor."""
+    """Reads plain data only, and refuses every class: a rank's file must not run code in the supervisor."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"a flight recorder's dump has no {module}.{name}")

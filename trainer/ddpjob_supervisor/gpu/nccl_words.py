@@ -36,8 +36,8 @@ SIGNALLED = re.compile(
     r"|Received a dump signal due to a collective timeout from +rank -?\d+"
     r"|(?:Received a global|detected a) dump signal from rank -?\d+"
 )
-"""After this line the watchdog ends the process 8 minutes later, unless it ends before. The last two alternatives are
-lines of PyTorch 2.4."""
+"""If the process has not ended by itself 8 minutes after this line, the watchdog ends it. The last two alternatives
+are lines of PyTorch 2.4."""
 
 ENDED = re.compile(r"Terminating the process after attempting to dump debug info, due to (?P<why>.+)")
 HUNG = re.compile(r"ProcessGroupNCCL's watchdog got stuck for (?P<seconds>\d+) seconds")
@@ -49,7 +49,7 @@ NCCL_ERROR = re.compile(
     r"(?P<said>(?P<result>nccl(?:System|UnhandledCuda|Internal)Error|ncclInvalid(?:Usage|Argument)): .*)"
 )
 LAST_ERROR = "Last error:"
-"""NCCL's own explanation follows, in the same line or the next."""
+"""After these words comes NCCL's own explanation, in the same line or the next."""
 
 VIA = re.compile(r"NCCL INFO (?:Channel|CollNet) \S+ ?: .{0,200}? via (?P<way>P2P|SHM|(?:NET|COLLNET)/[^/]+)")
 NETWORK = re.compile(r"NCCL INFO Using network (?P<network>.+)")
@@ -69,7 +69,7 @@ class Ending(StrEnum):
     PEER = "peer"
     """Another process, or the connection to it, was lost."""
     SIGNALLED = "signalled"
-    """Another rank failed, or its watchdog gave up, and it signalled this process."""
+    """Another rank signalled this process, because that rank failed or its watchdog gave up."""
     OTHER = "other"
     """Another error of CUDA or NCCL, for which the program may be to blame."""
 

@@ -32,7 +32,7 @@ class Nvml:
         """
         self._library = library
         self._gone = {library.NVML_ERROR_GPU_IS_LOST, library.NVML_ERROR_RESET_REQUIRED}
-        """The only errors that mean that a GPU is unusable. After other errors only the query is not possible."""
+        """The only errors that mean that a GPU is unusable. Any other error only means that the query failed."""
         self._xids: list[tuple[int | None, int]] = []
         self._events: Any = None
         self.before = self.look()
@@ -48,7 +48,7 @@ class Nvml:
         return [self._gpu(index) for index in range(self._library.nvmlDeviceGetCount())]
 
     def begin(self) -> list[Gpu]:
-        """Begins an attempt, which forgets all that has happened before. Returns the present state of the GPUs."""
+        """Begins an attempt: forgets everything that has happened before. Returns the present state of the GPUs."""
         self._hear()
         self._xids = []
         with suppress(self._library.NVMLError):
@@ -101,7 +101,7 @@ class Nvml:
         with suppress(nvml.NVMLError):
             self._events = nvml.nvmlEventSetCreate()
         for gpu in self.before if self._events is not None else ():
-            with suppress(nvml.NVMLError):  # A MIG instance or an old GPU reports no events, but the next one may.
+            with suppress(nvml.NVMLError):  # A MIG instance or an old GPU reports no events, but the next GPU may.
                 handle = nvml.nvmlDeviceGetHandleByIndex(gpu.index)
                 nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
 

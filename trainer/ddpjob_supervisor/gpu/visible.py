@@ -14,7 +14,7 @@ Shown = Sequence[Gpu | None]
 def visible(gpus: Sequence[Gpu], env: Mapping[str, str]) -> Shown:
     """The GPUs that CUDA shows to processes with this environment.
 
-    As in CUDA, names are indexes or beginnings of UUIDs, and the list ends before the first name without a GPU.
+    As in CUDA, names are indexes or beginnings of UUIDs, and the list ends before the first name that no GPU has.
     (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables)
     """
     if VISIBLE not in env:

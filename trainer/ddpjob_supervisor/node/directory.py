@@ -21,7 +21,9 @@ NEW = ".ddpjob-supervisor-"
 
 @contextmanager
 def private_directory() -> Iterator[Path]:
-    """Creates the directory and locks it; deletes it after the block. Directories of killed supervisors are unlocked.
+    """Creates the directory and locks it; deletes it after the block.
+
+    The directory of a supervisor that was killed stays, but is not locked any more.
 
     Raises:
         StorageError: The directory cannot be created in any of PARENTS.

@@ -1,6 +1,6 @@
 """Raises the limit on open files: rank 0's supervisor has a connection to each other supervisor and page client.
 
-The usual soft limit, 1024, is for programs that use select(). A rank may use it, but the supervisor does not.
+The usual soft limit, 1024, is for programs that use select(). A rank may use select(), but the supervisor does not.
 """
 
 import contextlib

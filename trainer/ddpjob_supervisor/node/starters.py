@@ -1,4 +1,4 @@
-"""The ways of starting ranks: forked from a process that has imported everything, or each by itself."""
+"""The ways of starting ranks: forked from a process that has imported everything, or each on its own."""
 
 from .cold import Cold
 from .warm import Warm

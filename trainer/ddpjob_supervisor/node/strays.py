@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.01
 
 
 async def end_strays(known: AbstractSet[int]) -> None:
-    """Kills and reaps all strays, and those whose parent ends meanwhile; `known` are the other children.
+    """Kills and reaps all strays, also those that become strays meanwhile; `known` are this process's other children.
 
     A stray that does not end is reported. `reap_strays` reaps it once it ends.
     """

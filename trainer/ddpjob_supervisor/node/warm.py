@@ -21,7 +21,7 @@ LINE_BYTES = 1 << 20
 
 
 class Warm:
-    """Starts ranks by requests to a zygote. The zygote imports from the start, and the first rank waits for that."""
+    """Starts ranks by requests to a zygote. The zygote imports immediately, and the first rank waits for that."""
 
     def __init__(
         self, preloaded: Sequence[str] = PRELOADED, directory: str = "", zygote: ZygoteProcess | None = None

@@ -31,7 +31,7 @@ from ddpjob_rank.running.rank import become
 Request = dict[str, Any]
 
 SHARED_BY_THREADS = 1 << 18
-"""Elements of a tensor that is large enough for PyTorch to use several threads."""
+"""Number of elements of a tensor that is large enough for PyTorch to use several threads."""
 
 CUDA = "/dev/nvidia-uvm"
 """A device that CUDA opens at the first question and keeps open. NVML, which modules may ask, does not open it."""
@@ -40,7 +40,7 @@ OURS = frozenset({"torch", "ddpjob_trainer"})
 """Packages with modules that are imported without --preload."""
 
 TRIAL_SECONDS, LOOK_SECONDS = 10.0, 0.01
-"""How long a trial child may compute, which normally takes a moment, and how often to check whether it has ended."""
+"""How long a trial child may compute, though a moment is normal, and how often to check whether it has ended."""
 
 REQUESTS = frozenset({signal.SIGINT, signal.SIGTERM})
 """Signals that request a stop."""
@@ -189,7 +189,7 @@ def _child_signals() -> tuple[socket.socket, socket.socket]:
     signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
     for number in REQUESTS:
         signal.signal(number, signal.SIG_IGN)  # The supervisor decides when the zygote ends.
-    signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)  # A signal to a child waits until it has its own handlers.
+    signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)  # A signal to a child waits until the child has handlers.
     return wakeup, woken
 
 

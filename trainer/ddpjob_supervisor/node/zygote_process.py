@@ -46,7 +46,7 @@ class ZygoteProcess:
 def start_zygote(preloaded: Sequence[str], directory: str) -> ZygoteProcess:
     """Starts a zygote that imports the modules `preloaded`, and reads requests from its end of a connection.
 
-    It looks for them where the program would: in `directory` first.
+    The zygote looks for the modules where the program would: in `directory` first.
     """
     ours, theirs = socket.socketpair()
     with theirs:

@@ -19,8 +19,8 @@ from .metrics import Metrics
 
 LONGEST_WAIT_SECONDS = 30
 WAITING = 64
-"""How many clients may wait for news at once. If there are more, the oldest one of the host with the most waiting
-clients is answered at once."""
+"""How many clients may wait for news at the same time. If there are more, the host with the most waiting clients is
+chosen, and its oldest client is answered immediately."""
 CONNECTIONS = 128
 """How many connections may be open on which a request has begun."""
 KEEPALIVE_SECONDS = 75.0
@@ -95,7 +95,7 @@ class Answers:
         return web.Response(text=f"{content}\n", content_type="application/json", headers=headers)
 
     async def _wait_for_news(self, host: str, seconds: float) -> None:
-        """Waits until the document's mark changes, for at most `seconds`, or until clients of `host` are too many."""
+        """Waits until the document's mark changes, for at most `seconds`, or until `host` has too many clients."""
         turn = asyncio.Event()
         self._waiting.add(turn)
         if pushed_out := self._places.enter(host, turn):

@@ -15,8 +15,8 @@ NAME = "progress.jsonl"
 
 POINT_SECONDS = 1.0
 SHARE = 0.001
-"""The step of a point exceeds that of the one before by more than this share, so that the longest run has about ten
-thousand points."""
+"""The step of each point is larger than the step of the previous point by more than this share, so that even the
+longest run has only about ten thousand points."""
 
 CLOSING_SECONDS = 0.5
 
@@ -65,7 +65,7 @@ class Curve:
             self._write(Event("finished", now, self._seen.attempt, self._seen.step, {}))
 
     def _begin(self, attempt: int, progress: Progress, now: float) -> None:
-        """Records the start of an attempt, as well as its step is known.
+        """Records the start of an attempt, with its step as far as that is known.
 
         The first step seen may come a little after the start, or be counted from 1 again after a restart.
         """

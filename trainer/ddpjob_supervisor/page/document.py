@@ -23,7 +23,7 @@ Document = dict[str, Any]
 NODES = 8
 INCIDENTS = 16
 PROCESSES = 64
-"""The document lists the processes of a gang with at most this many."""
+"""The document lists each process only if the gang has at most this many."""
 METRICS = 16
 """How many metrics of each process are listed: the first ones that it has reported."""
 
@@ -115,7 +115,7 @@ def fingerprint(uid: str) -> str:
 
 
 def mark(gang: Gang) -> str:
-    """A hash that changes whenever something changes that a reader wants to know at once.
+    """A hash that changes whenever something changes that a reader wants to know immediately.
 
     Of an attempt's progress only its beginning counts: a short attempt may be over before the next regular read.
     """
@@ -135,7 +135,7 @@ def mark(gang: Gang) -> str:
 
 
 def _of_progress(seen: Progress | None) -> tuple[int, int | None, bool] | None:
-    """The progress that readers want to know at once: where an attempt began, and whether the loss is finite."""
+    """The progress that readers want to know immediately: where an attempt began, and whether the loss is finite."""
     return None if seen is None else (seen.attempt, seen.first, seen.not_finite_since is not None)
 
 

@@ -14,7 +14,7 @@ POINT_SECONDS = 1.0
 """Progress is computed at most once in this time: beats come about once a second from each of perhaps 1000 nodes."""
 
 POINTS = 61
-"""How many points the pace is computed from: those of a minute, or of sixty steps that take longer than a second."""
+"""How many points the pace is computed from: a minute's, or those of sixty steps if each takes over a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class GangProgress:
         """The newest checkpoint that any process has reported: its `step` and `time`."""
         self._attempt: int | None = None
         self._saved = 0
-        """The step of the newest checkpoint of the present attempt, which every process has finished by then."""
+        """The step of the newest checkpoint of the present attempt. Every process has finished this step."""
         self._processes: dict[int, _Process] = {}
         self._points: deque[tuple[int, float]] = deque(maxlen=POINTS)
         self._last: Progress | None = None
@@ -120,7 +120,7 @@ class GangProgress:
         if self._began is not None and self._since is None:
             self._since = wall - (
                 now - self._began
-            )  # Only once, so that it stays the same when the clocks drift apart.
+            )  # Computed only once, so that it stays the same when the clocks drift apart.
         return replace(self._last, last_step_time=wall - (now - self._last_finished), since=self._since)
 
     def _begin(self, attempt: int) -> None:
@@ -155,7 +155,7 @@ class GangProgress:
 
     def _look(self, *, over: bool = False) -> None:
         processes = self._processes.values()
-        # Usually only rank 0 reports steps. Those counted for the other ranks may differ: they count optimizer steps.
+        # Usually only rank 0 reports steps. For the other ranks, optimizer steps are counted, which may differ.
         reporting = [process for process in processes if not process.beat.get("counted")] or list(processes)
         anew = any(process.beat.get("anew") for process in reporting)
         step = (max if over else min)(process.step for process in reporting)
@@ -208,6 +208,6 @@ class GangProgress:
         return median(times) if times else None
 
     def _told(self, name: str) -> Any:
-        """The value of a beat's field from the process with the lowest rank that reports it; None: none does."""
+        """The value of a beat's field from the process with the lowest rank that reports it; None: nobody does."""
         values = ((rank, process.beat.get(name)) for rank, process in self._processes.items())
         return min(((rank, value) for rank, value in values if value is not None), default=(0, None))[1]

@@ -10,7 +10,7 @@ from ddpjob_rank.console import counted
 from .progress import Progress
 
 FAR_STEPS, FAR_SECONDS = 100, 60.0
-"""From how many lost steps or seconds on a start over is reported, if the program's save interval is unknown."""
+"""A loss of at least this many steps or seconds is reported, if it is not known how often the program saves."""
 
 KNOWS_WHERE = frozenset({"FromCheckpoint", "AsAsked"})
 NOTHING_SAVED = "NothingSaved"
@@ -73,7 +73,7 @@ class Beginnings:
         self._last: Progress | None = None
 
     def note(self, now: Progress, saved: int | None, told: int | None = None) -> str:
-        """Takes in the progress. Returns a warning if the attempt has started over, which it gives once, else "".
+        """Takes in the progress. Returns a warning, only once, if the attempt has started over; else "".
 
         `saved` is the step of the last known checkpoint. `told` is the last step of the rank in the last incident, as
         its failure report has it: it may be higher than the progress shows.

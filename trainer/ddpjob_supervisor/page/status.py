@@ -49,7 +49,7 @@ class Status:
         """The curve in which progress is recorded."""
 
     def add(self, attempt: int, beats: Sequence[BeatDocument]) -> None:
-        """Takes in beats that have just arrived, and logs it if an attempt has started over."""
+        """Takes in beats that have just arrived, and logs a warning if an attempt has started over."""
         now = time.monotonic()
         self._progress.add(attempt, beats, now)
         self._comparison.add(attempt, beats, now)

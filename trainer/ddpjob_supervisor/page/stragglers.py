@@ -86,7 +86,7 @@ class _Usual:
     spread: float
     """The median of the absolute deviations; 0: all are equal, or there are only two sides."""
     ratio: float
-    """How many times the usual work a straggler's work is at least."""
+    """A straggler's work is at least this many times the usual work."""
 
     def is_exceeded_by(self, work: Work) -> bool:
         excess = work.seconds - self.seconds

@@ -1,1 +1,1 @@
-"""Tests the machines before the program runs on them: what would fail after an hour should show at once."""
+"""Tests the machines before the program runs on them: what would fail after an hour should fail immediately."""

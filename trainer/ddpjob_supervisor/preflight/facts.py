@@ -79,7 +79,7 @@ def _open_files() -> int | None:
 def _newest(checkpoints: Path) -> int | None:
     """The size in the manifest of the newest checkpoint of `ddpjob-train`; None if there is none that can be read."""
     manifests = []
-    with suppress(OSError):  # The path may be no directory.
+    with suppress(OSError):  # The path is not necessarily a directory.
         for path in checkpoints_in(checkpoints):
             with suppress(UnusableError):
                 manifests.append(read_manifest(path))

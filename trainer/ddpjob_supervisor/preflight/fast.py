@@ -21,7 +21,8 @@ USUAL_CHECKPOINT = GIB // 2
 
 FILES_AT_LEAST = 1024
 FILES_OF_A_PROCESS, FILES_FOR_A_PEER = 512, 2
-"""Open files for a process's libraries, data and pipes; for gloo's connections to each peer, in up to two groups."""
+"""How many files a process opens for its libraries, data and pipes, and how many for gloo's connections to one peer,
+in up to two groups."""
 
 
 def check_machine(env: Mapping[str, str], facts: Facts) -> list[Finding]:

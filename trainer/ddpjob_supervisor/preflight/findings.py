@@ -33,7 +33,7 @@ class Finding:
     nodes: tuple[int, ...] = ()
     """Numbers of the nodes that it is about; empty: the node that reports it, or no particular node."""
     device: bool = False
-    """For a failure: whether a GPU is broken, which is no fault of the job."""
+    """For a failure: whether a GPU is broken, which is not the job's fault."""
 
 
 class PreflightError(TrainerError):

@@ -27,7 +27,7 @@ COLLECTIVE = Program(module=True, name="ddpjob_preflight.collective")
 COUNTING = "ddpjob_preflight.counting"
 
 LOOK_SECONDS = 30.0
-"""A file system that takes longer to answer is of no use for checkpoints."""
+"""A file system that takes longer than this to answer is of no use for checkpoints."""
 
 GPU_SECONDS = 60.0
 """Time for the import of torch and for the driver to start."""

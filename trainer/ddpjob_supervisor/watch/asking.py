@@ -14,7 +14,7 @@ from ddpjob_rank.running.answering import ASK, END, QUESTION, SIGNAL, STACK, STA
 from .procfs import handles, is_handling
 
 HANDLER_SECONDS = 0.5
-"""How long to wait for the signal handler, which runs at once unless the main thread is stuck in the kernel."""
+"""How long to wait for the signal handler, which runs immediately unless the main thread is stuck in the kernel."""
 
 THREAD_SECONDS = 0.5
 LOOK_SECONDS = 0.01

@@ -14,7 +14,7 @@ FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>
 ANSWERING = "/ddpjob_rank/running/answering.py"
 
 COMMUNICATION = "/torch/distributed/"
-"""A thread waits for other ranks if it is in a function of this directory that has not called back the program."""
+"""A thread waits for other ranks if it is in a function of this directory, unless that has called the program."""
 
 WAITS = {
     ("/torch/nn/parallel/distributed.py", "_distributed_broadcast_coalesced"),
@@ -60,7 +60,7 @@ def _main_first(stacks: str) -> list[str]:
 
 
 def without_ours(stacks: str) -> str:
-    """The same, but without the thread that wrote the stacks and the calls that started the program."""
+    """The stacks, but without the thread that wrote them and without the calls that started the program."""
     threads = (_without_start(thread) for thread in _main_first(stacks) if ANSWERING not in thread)
     return "\n\n".join(thread for thread in threads if FRAME.search(thread)) or main_first(stacks)
 

@@ -22,8 +22,8 @@ from ddpjob_rank.reporting.heartbeat import (
 from .beat import Beat, Checkpoint
 
 TRIES = 3
-"""How often to read a file in which neither slot is intact, which takes two writes during a read. After that, the
-last record remains valid."""
+"""How many times to read a file if neither slot is intact, as when two writes come during a read. If all these reads
+fail, the last good record remains valid."""
 
 BEGINS = {FROM_CHECKPOINT: "FromCheckpoint", AS_ASKED: "AsAsked", NOTHING_SAVED: "NothingSaved"}
 
@@ -50,7 +50,7 @@ class Heartbeats:
         return self._directory / str(local_rank)
 
     def reset(self, local_rank: int) -> None:
-        """Creates a new file before a rank is started: processes of an earlier attempt may still write to the old."""
+        """Creates a new file before a rank is started: earlier processes may still write to the old one."""
         self._forget(local_rank)
         path = self.path(local_rank)
         new = path.with_suffix(".new")

@@ -72,7 +72,7 @@ class LastWords:
         def hear(line: str) -> None:
             words.hear(line)
             if INFO not in line and line:
-                write(f"{line}\n".encode())  # Only the INFO lines are ours: without them NCCL would log warnings.
+                write(f"{line}\n".encode())  # Only INFO lines come from our settings: NCCL logs warnings anyway.
 
         self._nccl = Relay.aside(heartbeat, hear, NCCLS_OWN)
         if self._nccl is not None:

@@ -34,7 +34,7 @@ def handles(pid: int, number: int) -> bool:
 
 
 def is_handling(pid: int, number: int) -> bool:
-    """Whether a signal is still pending, or its handler still runs: the signal is blocked while it does."""
+    """Whether a signal is still pending, or its handler still runs, during which the signal is blocked."""
     return _in_mask(pid, number, "SigPnd", "ShdPnd", "SigBlk")
 
 

@@ -22,8 +22,8 @@ QUESTION = b"TIMEOUT 2\nVERBOSE STATUS\n"
 OK = b"OK\n"
 
 GREETING_SECONDS = 0.5
-"""How long to wait for a greeting, which comes at once. All ranks of a node listen at the same address, and a rank
-that is stopped never greets: then another one is tried."""
+"""How long to wait for a greeting, which normally comes immediately. All ranks of a node listen at the same address.
+If the rank that was reached is stopped, it never greets, and another is tried."""
 
 SECONDS = 3.5
 """How long to wait for the whole answer. A part that has arrived by then is used. The examination of a stalled gang

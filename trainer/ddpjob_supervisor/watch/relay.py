@@ -26,8 +26,8 @@ LONGEST_LINE = 4096
 """In characters; longer lines are split."""
 
 LAST_WORDS_SECONDS = 0.25
-"""How long to wait for the end of the pipe after a rank has ended. Its last lines are in the pipe by then, and most
-often read, but processes that it has started may keep the pipe open."""
+"""How long to wait for the end of the pipe after a rank has ended. The rank's last lines are in the pipe by then,
+and usually have been read, but processes that the rank has started may keep the pipe open."""
 
 
 class Relay:
@@ -48,8 +48,8 @@ class Relay:
         os.mkfifo(self.path, 0o600)
         # Opened before the rank starts, without waiting for it, so that the rank always finds a reader.
         self._pipe = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        # Kept open until the rank has ended. Otherwise the reader would go with the rank's first process that closes
-        # the pipe, and open(2) of the next one would wait for ever.
+        # Kept open until the rank has ended. Otherwise the reader would end when the rank's first process closes the
+        # pipe, and the next process would wait in open(2) forever.
         self._kept_open: int | None = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
@@ -59,7 +59,7 @@ class Relay:
     def of(cls, heartbeat: str | None, hear: Callable[[str], None]) -> Self | None:
         """A relay for the stderr of the rank with this heartbeat file; None if the rank is to keep its stderr.
 
-        It keeps a terminal, because programs draw progress bars there and query the terminal's width.
+        A terminal is left to the rank, because programs draw progress bars there and query the terminal's width.
         """
         if heartbeat is None or sys.platform != "linux" or os.isatty(STDERR):
             return None
@@ -75,7 +75,7 @@ class Relay:
         return None
 
     async def finish(self, *, waits: bool = True) -> None:
-        """Call this when the rank has ended. If `waits`, returns once its last lines are read, if that is soon."""
+        """Call this when the rank has ended. If `waits`, waits a moment until its last lines are read."""
         if self._kept_open is not None:
             os.close(self._kept_open)
             self._kept_open = None

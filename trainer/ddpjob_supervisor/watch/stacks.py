@@ -47,7 +47,7 @@ async def collect(pid: int, rank: int, beats: Path, attempt: int) -> Observation
 
 
 async def collect_from_ras(address: str, attempt: int) -> None:
-    """Writes the report of NCCL's RAS on all ranks to stderr and a file, if there is one. Takes at most 4 seconds."""
+    """Writes the report of NCCL's RAS on all ranks to stderr and a file, if RAS answers. Takes at most 4 seconds."""
     if report := await ras.ask(address):
         _log(f"NCCL's RAS reports on all ranks:\n{report}")
         await evidence.keep_ras(report, attempt)

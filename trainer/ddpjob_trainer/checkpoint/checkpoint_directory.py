@@ -1,10 +1,11 @@
 """Checkpoints as files: how they are written, and which of them are removed. `reading` finds the newest one.
 
-Only rank 0 uses this. A directory belongs to one job. But two attempts may write to it at once, if an unreachable
-machine still runs the earlier one, and by mistake two jobs may. The earlier writer gives way to the later one.
+Only rank 0 uses this. A directory belongs to one job. But two attempts may write to it at the same time, if an
+unreachable machine still runs the earlier one; and so may two jobs, by mistake. The earlier writer gives way to the
+later one.
 
-The directory may hold other things, too. Whatever this program's manifests do not show to be a checkpoint that led to
-this run is never removed, and keeps its name.
+The directory may hold other things, too. Only checkpoints that led to this run, as their manifests show, are ever
+removed or renamed.
 """
 
 import errno
@@ -90,15 +91,15 @@ class Checkpoints:
     def newest(
         self, decode: Decode[Decoded], *, start_over: bool = False, retry_seconds: float = PATIENCE_SECONDS
     ) -> Found[Decoded] | None:
-        """The newest checkpoint that can be used, to go on from it; None if there is none.
+        """The newest checkpoint that can be used to continue training; None if there is none.
 
-        Broken checkpoints that are newer are set aside. Those of other programs are left as they are.
+        Broken checkpoints that are newer are set aside. Checkpoints of other programs are left as they are.
 
         Args:
             decode: Reads a state.
             start_over: Whether training may begin at step 0, or go on from an older checkpoint, although checkpoints
                 of this program cannot be used.
-            retry_seconds: Seconds for which a checkpoint that cannot be read is tried again.
+            retry_seconds: How many seconds to keep trying if a checkpoint cannot be read.
 
         Raises:
             CheckpointUnusableError: Checkpoints of this program cannot be used, and training may not start over. No
@@ -122,7 +123,7 @@ class Checkpoints:
         return search.found
 
     def newest_attempt(self) -> int:
-        """The latest attempt that has written here, NO_ATTEMPT if none has."""
+        """The latest attempt that has written here; NO_ATTEMPT: none has."""
         return int(self._newest_writer()[0])
 
     def write(
@@ -198,7 +199,7 @@ class Checkpoints:
 
         A checkpoint of a later step did not lead to this one: otherwise training would have resumed from it. It does
         not count among those that are kept, and becomes old when training has passed its step. A broken checkpoint
-        with a torn manifest counts as well: it no longer shows to which run it belonged.
+        counts even if its manifest is torn, and so no longer shows to which run the checkpoint belonged.
         """
         ours = [(order, path) for order, path in self._line(self._paths(), manifest) if order[1] <= manifest.step]
         aside = self._set_aside_before()
@@ -255,7 +256,7 @@ class Checkpoints:
             if sort_key(aside, unknown=NO_ATTEMPT)[0] > manifest.writer:
                 aside.rename(path)
             else:
-                (aside / MANIFEST).unlink()  # First, because `_clear` restores a checkpoint that has its manifest.
+                (aside / MANIFEST).unlink()  # First, because `_clear` restores any checkpoint with a manifest.
         self._refuse_if_late(manifest)
 
     def _set_aside(self, path: Path) -> None:

@@ -1,9 +1,9 @@
-"""How often to save if the interval is `auto`: so that the least time is lost.
+"""How often to save if the interval is `auto`: as often as loses the least time.
 
 Each save costs time, and each failure loses half an interval of training, on average. Their sum is least with an
 interval of sqrt(2 * mean time to failure * cost of a save): J. W. Young, "A first order approximation to the optimum
 checkpoint interval", CACM 17(9), 1974. J. T. Daly, "A higher order estimate of the optimum checkpoint interval for
-restart dumps", FGCS 22(3), 2006, adds terms that matter if a save costs a good part of the time to failure; here it
+restart dumps", FGCS 22(3), 2006, adds terms that matter if a save takes a good part of the time to failure; here it
 never does.
 """
 
@@ -16,8 +16,8 @@ FIRST_SECONDS = 10.0
 """The first interval, when the cost of a save is not known yet."""
 
 TIMES_WRITING = 2.0
-"""The interval is at least this many times as long as it takes to write a save: so for half of the time nothing is
-written, and training has the disk and all cores for itself."""
+"""The interval is at least this many times as long as it takes to write a save. So nothing is written for half of the
+time, and training has the disk and all cores for itself."""
 
 HOUR = 3600.0
 DISTURBANCE_HOURS = 24.0
@@ -25,8 +25,8 @@ DISTURBANCE_HOURS = 24.0
 
 NODE_HOURS = 1000.0
 """Assumed mean time between two failures of one node with eight GPUs. Jobs of 128 such nodes fail every 7.9 h (A.
-Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024). For a node of Llama
-3's training it was 6,300 h (2,048 nodes, 419 failures in 54 days, arXiv:2407.21783)."""
+Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024). In Llama 3's
+training it was 6,300 h for each node (2,048 nodes, 419 failures in 54 days, arXiv:2407.21783)."""
 
 
 def expected_time_to_failure(nodes: int) -> float:

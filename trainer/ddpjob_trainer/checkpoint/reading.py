@@ -5,8 +5,8 @@
     step-00000120-2                a checkpoint whose name without `-2` was taken
     step-00000120.broken           a broken checkpoint that was set aside
 
-`manifests.unusable` has the four reasons for which a checkpoint cannot be used. With three of them it is passed over.
-If it is unavailable, the search fails.
+`manifests.unusable` has the four reasons for which a checkpoint cannot be used. For three of them the checkpoint is
+passed over. For the fourth, that it is unavailable, the search fails.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ STATE = "state.pt"
 BROKEN = re.compile(r"step-\d{8,}(?:-\d+)?\.broken(?:-\d+)?")
 
 PATIENCE_SECONDS = 30.0
-"""How long a checkpoint that cannot be read is tried again."""
+"""How long to keep trying if a checkpoint cannot be read."""
 PAUSE_SECONDS = 0.2
 
 READABLE = "Let this user read it, or train as its owner (in a pod's securityContext: fsGroup, or runAsUser)"
@@ -87,13 +87,13 @@ def find_newest(
     """Finds the newest valid checkpoint. If a checkpoint cannot be read now, tries again for a while.
 
     Args:
-        paths: Lists the checkpoints. Called again if one has vanished, as happens while a training writes there.
+        paths: Lists the checkpoints. Called again if a checkpoint has vanished, as happens during training.
         decode: Reads a state.
-        retry_seconds: Seconds for which it is tried again.
+        retry_seconds: How many seconds to keep trying.
 
     Raises:
-        StorageUnavailableError: A checkpoint, maybe the newest, cannot be read. No older one is used in its place.
-        ConfigError: It cannot be read because its owner and mode do not allow this user to.
+        StorageUnavailableError: A checkpoint that may be the newest cannot be read. No older one is used instead.
+        ConfigError: A checkpoint's owner and mode do not allow this user to read it.
         OSError: The directory does not exist.
     """
     until, warned = time.monotonic() + retry_seconds, False
@@ -172,7 +172,7 @@ def _listed(paths: Callable[[], list[Path]]) -> list[Path]:
 def _newest(paths: list[Path], decode: Decode[Decoded]) -> Search[Decoded]:
     passed_over: dict[Path, UnusableError] = {}
     known = {path: _identity(path) for path in paths}
-    # A checkpoint with an unreadable manifest may be the newest, so it comes first.
+    # If a manifest is unreadable, its checkpoint may be the newest, so it comes first.
     for path in sorted(paths, key=lambda path: sort_key(path, unknown=math.inf), reverse=True):
         try:
             return Search(_read(path, decode), passed_over)

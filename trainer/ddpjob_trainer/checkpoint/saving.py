@@ -42,7 +42,7 @@ OTHER_DATA_REMEDY = (
 )
 
 PATIENCE_SHARE = 0.25
-"""Rank 0's share of the time that the others wait in a collective, for reading a checkpoint that cannot be read."""
+"""How long rank 0 keeps trying to read a checkpoint, as a share of the time that others wait in a collective."""
 
 
 class Saver:
@@ -59,7 +59,7 @@ class Saver:
         data: DataIdentity = UNKNOWN,
         sound: Collection[str] = (),
     ) -> None:
-        """`data`: which data is trained on; `sound`: names of the parameters that are finite in a good checkpoint."""
+        """`data` identifies the training data; `sound` names the parameters that are finite in a good checkpoint."""
         self._data = data
         self._sound = sound
         self._recorder = recorder
@@ -103,7 +103,7 @@ class Saver:
         return decoded
 
     def _find(self, files: Checkpoints) -> Found[state.StateDict] | None:
-        # The other ranks wait in a collective. If it timed out, one of them would be taken for the rank that failed.
+        # The others wait in a collective. If that timed out, one of them would be taken for the rank that failed.
         retry_seconds = min(PATIENCE_SECONDS, self._config.group.collective_seconds * PATIENCE_SHARE)
         found = files.newest(self._decode, start_over=self._settings.start_over, retry_seconds=retry_seconds)
         before = found.manifest.lineage if found else ()
@@ -171,7 +171,7 @@ class Saver:
             )
 
     def wish(self) -> Wish:
-        """SAVE if the interval in seconds has passed. Only rank 0 wishes it, so that a single clock decides."""
+        """SAVE if the interval in seconds has passed. Only rank 0 wishes this, so that a single clock decides."""
         every = self._every_seconds()
         due = self._world.leads and every is not None and time.monotonic() - self._saved_at >= every
         return Wish.SAVE if due else Wish.NOTHING
@@ -190,7 +190,7 @@ class Saver:
         *,
         heard_from_all: Callable[[], None] = lambda: None,
     ) -> None:
-        """Saves the run as it is: copies it at once, and leaves the rest to `settle` and `finish`.
+        """Saves the run as it is: copies it immediately, and leaves the rest to `settle` and `finish`.
 
         Args:
             learner: The state to save, as it is at `position`.
@@ -201,10 +201,10 @@ class Saver:
             heard_from_all: Called once all ranks have taken part in the gathering. If it raises, nothing is saved.
 
         Raises:
-            TrainerError: As in `settle`, for the previous save, whose end this waits for.
+            TrainerError: As in `settle`, about the previous save, which must end first.
         """
         began = time.monotonic()
-        if learner.compression:  # Each rank sends as much as its gradients, which takes long.
+        if learner.compression:  # Each rank sends as many bytes as its gradients have, which takes long.
             begin("saving")
         of_ranks = gather(state.of_rank(learner), self._world)
         heard_from_all()
@@ -217,7 +217,7 @@ class Saver:
         self._cost = self._saved_at - began
 
     def settle(self) -> None:
-        """Reports the save that was begun, once it has become durable. Never waits for it.
+        """Reports the save that was begun, if it has become durable. Never waits for that.
 
         Raises:
             StorageFullError, StorageError: The save could not be written.

@@ -1,4 +1,4 @@
-"""The state of a run as bytes: all that is needed to make the same steps after a resume as without a stop."""
+"""The state of a run as bytes: all that is needed to make the same steps after a resume as without a break."""
 
 import pickle
 import warnings
@@ -28,7 +28,7 @@ Where = tuple[int, int, int]
 
 
 def shared(learner: Learner) -> StateDict:
-    """The state that is the same on all ranks. Its tensors are not copies: training goes on changing them."""
+    """The state that is the same on all ranks. Its tensors are not copies: training keeps changing them."""
     return {
         "model": learner.model.state_dict(),
         "optimizer": learner.optimizer.state_dict(),
@@ -47,12 +47,12 @@ def of_rank(learner: Learner) -> StateDict:
 
 
 def of_ranks(each: list[StateDict], where: Where) -> StateDict:
-    """The rest of the state: the ranks' own states, by rank, which are copies already; and the position."""
+    """The rest of the state: the position, and the ranks' own states by rank, which are copies already."""
     return {key: [own[key] for own in each] for key in ("random", "compression")} | {"position": where}
 
 
 def evaluated(state: StateDict) -> dict[str, Tensor]:
-    """The weights and buffers of a decoded state that evaluation used: the moving average's, if there is one."""
+    """The weights and buffers in a decoded state that evaluation used: the moving average's, if there is one."""
     average = state.get("average")
     weights: dict[str, Tensor] = average["model"] if average else state["model"]
     return weights
@@ -70,7 +70,7 @@ def decode(file: Path) -> StateDict:
 
 
 def check_loadable(file: Path) -> None:
-    """Checks that an encoded state can be decoded: otherwise that would be noticed only when a run resumes from it.
+    """Checks that an encoded state can be decoded, because a run that resumes from it should not be the first to try.
 
     The numbers of its tensors are not read.
 
@@ -122,7 +122,7 @@ def load(learner: Learner, state: StateDict) -> list[str]:
 
 
 def _own(optimizer: Optimizer) -> None:
-    """Copies the optimizer's CPU tensors: load_state_dict has copied only those that had to change their device."""
+    """Copies the optimizer's CPU tensors: load_state_dict has copied only tensors that had to change their device."""
     for known in optimizer.state.values():
         for name, value in known.items():
             if isinstance(value, Tensor) and value.device.type == "cpu":
@@ -130,7 +130,7 @@ def _own(optimizer: Optimizer) -> None:
 
 
 def load_compression(learner: Learner, state: StateDict, world: World, device: torch.device) -> None:
-    """Restores PowerSGD on each rank, with the errors of the gradients that it had sent."""
+    """Restores PowerSGD on each rank, with the errors of the gradients that the rank had sent."""
     saved = state.get("compression")
     if learner.compression is None or not saved or saved[0] is None:
         return

@@ -1,7 +1,7 @@
 """Writes checkpoints while training goes on: training waits for a copy of the state, and a thread writes the copy.
 
-The thread hardly slows training down, because it holds Python's lock for little of its work: hashing, writing and
-waiting for the disk release the lock.
+The thread hardly slows training down, because it holds Python's lock only for little of its work: the lock is
+released during hashing, writing and waiting for the disk.
 """
 
 import time
@@ -46,7 +46,7 @@ class Snapshots:
         )
 
     def take(self, current: state.StateDict) -> state.StateDict:
-        """A copy of a state as it is now, valid until the next one is taken."""
+        """A copy of a state as it is now, valid until the next copy is taken."""
         copy = self._stager.stage(current)
         assert isinstance(copy, dict), "staging is not asynchronous"
         return copy

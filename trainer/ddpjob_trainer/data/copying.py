@@ -50,8 +50,8 @@ def prefetch_on_gpu(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pai
 def prefetch_one(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pair]:
     """The same pairs, each copied in a CUDA stream of its own while the device computes with the pair before it.
 
-    That takes memory for one more batch on the device. `pairs` must not draw random numbers: when the generators are
-    saved after a step, the next pair has been made already.
+    That takes memory for one more batch on the device. `pairs` must not draw random numbers, because the next
+    pair has already been made when the generators are saved after a step.
     (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-streams)
     """
     streams = torch.get_device_module(device)
@@ -68,7 +68,7 @@ def prefetch_one(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pair]:
         current.wait_event(ready)
         for tensor in _tensors(made):
             if tensor.device.type != "cpu":
-                tensor.record_stream(current)  # Otherwise a later batch may get its memory while it is in use.
+                tensor.record_stream(current)  # Otherwise a later batch may get this memory while it is in use.
         yield made
         made, ready = following
 

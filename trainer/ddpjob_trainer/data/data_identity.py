@@ -8,8 +8,8 @@ from itertools import zip_longest
 from ddpjob_rank.console import counted
 
 ROUNDING, SMALL = 1e-3, 1e-6
-"""Relative and absolute tolerance for numbers of a fingerprint. If they are computed at each start, their last bits
-may differ with the number of threads or with the machine."""
+"""Relative and absolute tolerance for numbers of a fingerprint. If these numbers are computed at each start, their
+last bits may depend on the number of threads or on the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class DataIdentity:
     seed: int | None = None
     """The seed of the order of samples."""
     length: int | None = None
-    """The number of samples; None also if each process makes its own batches."""
+    """The number of samples; also None if each process makes its own batches."""
     fingerprint: tuple[str, ...] = ()
     """The result of `fingerprint`."""
 

@@ -14,7 +14,7 @@ def explain_shards(config: TrainConfig, world_size: int, steps: int) -> None:
     """Prints the samples of each rank in the first `steps` steps of an epoch, by their indices in the training set.
 
     Raises:
-        ConfigError: The task has a train_loader, with which each rank itself chooses its samples.
+        ConfigError: The task has a train_loader, so each rank itself chooses its samples.
     """
     task = load_task(config)
     if task.train_loader(0, world_size) is not None:

@@ -27,9 +27,9 @@ class Step(NamedTuple):
     """One step of this process."""
 
     batches: Batches
-    """The batches of this step, after which the iterator may go on with those of later steps."""
+    """The batches of this step, after which the iterator may continue with the batches of later steps."""
     weight: float
-    """The factor of this process's mean loss, with which the average of all gradients is that of the whole step."""
+    """The factor of this process's mean loss that makes the average of all gradients that of the whole step."""
     samples: Tensor | None = None
     """The indices of this process's samples in the data set; None: the samples have no indices."""
 
@@ -98,7 +98,7 @@ class Divided:
 
 
 class Uneven:
-    """Batches that each process makes itself; a process may have more of them than another.
+    """Batches that each process makes itself; some processes may have more batches than others.
 
     A process that has no batch left repeats one of its batches with weight 0. So it takes part in every exchange, and
     its weights and its optimizer stay the same as those of the other processes.
@@ -129,7 +129,7 @@ class Uneven:
         self._seed = seed
         lengths = all_gather(len(loader) if isinstance(loader, Sized) else None, world)
         self._lengths = [length for length in lengths if length is not None]
-        """The numbers of batches of all processes, by rank; empty: a process does not know its number."""
+        """The numbers of batches of all processes, by rank; empty if some process does not know how many it has."""
         if len(self._lengths) < world.world_size:
             self._lengths = []  # If one length is unknown, the processes must ask each other in each step.
         spare = next(self._from(1, 0), None)
@@ -138,11 +138,11 @@ class Uneven:
         self._spare = spare
 
     def data(self) -> DataIdentity:
-        """The seed only: with another number of processes the batches may be others."""
+        """Only the seed: with another number of processes the batches may differ."""
         return DataIdentity(self._seed)
 
     def left(self, samples: int = 0) -> int | None:
-        """Steps that are left for the process with the most batches; None: a process does not know its number."""
+        """Steps that are left for the process with the most batches; None if a process does not know how many."""
         return max(0, max(self._lengths) - samples // self.global_batch) if self._lengths else None
 
     def first(self) -> tuple[Any, Any]:

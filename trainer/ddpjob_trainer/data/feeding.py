@@ -22,7 +22,7 @@ from .order import Order, Shuffled
 def feeding(config: TrainConfig, task: Task, world: World) -> Callable[[torch.device], Feed]:
     """A function that makes the run's input for a device.
 
-    The data is checked at once: a mistake is reported before the processes wait for each other.
+    The data is checked immediately: a mistake is reported before the processes wait for each other.
 
     Raises:
         ConfigError: There is no data, or it does not fit an option.
@@ -59,7 +59,7 @@ def order_of(config: TrainConfig, task: Task, data: Dataset[Any], world: World) 
 def total_steps(position: Position, feed: Feed, epochs: int | None, most: int | None) -> int:
     """The number of the run's last step: at the end of its epochs, but at most `most`.
 
-    If the length of an epoch is unknown, it is `most`, and training may end earlier.
+    If the length of an epoch is unknown, the number is `most`, and training may end earlier.
 
     Raises:
         ConfigError: The number of the last step is unknown.
@@ -80,7 +80,7 @@ def _workers(config: TrainConfig, task: Task, world: World) -> int:
     asked = task.workers if config.loading.workers is None else config.loading.workers
     if asked is not None:
         return asked
-    # A rank may be bound to cores of its own: then torch has as many threads, and a share of them would be too few.
+    # A rank may be bound to cores of its own: then torch has one thread per core of these, all for this rank.
     return max(torch.get_num_threads(), threads_of_each(world.local_world_size))
 
 

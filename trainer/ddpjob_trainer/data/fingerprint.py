@@ -1,7 +1,7 @@
-"""A fingerprint of a data set, made from what the data set keeps, without fetching a sample.
+"""A fingerprint of a data set, made from the data set's attributes, without fetching a sample.
 
-A sample may be fetched differently each time, and with other bits on another machine. So a fingerprint consists of a
-few numbers from the data set's arrays, or of the names and sizes of a few files.
+A sample may differ each time it is fetched, and its bits may differ on another machine. So a fingerprint consists of
+a few numbers from the data set's arrays, or of the names and sizes of a few files.
 """
 
 import hashlib
@@ -20,10 +20,10 @@ ARRAYS = ("tensors", "indices", "data", "targets")
 """Attributes in which data sets of torch and torchvision keep samples: TensorDataset, Subset, MNIST, ImageFolder."""
 
 NUMBERS, FILES = 16, 64
-"""How many numbers of an array, and how many files, make the fingerprint; they are evenly spread over all."""
+"""How many numbers of an array, or how many files, the fingerprint consists of, evenly spread over all of them."""
 
 DEPTH = 4
-"""How deep data sets are looked at that consist of other data sets."""
+"""How many levels deep to look into data sets that consist of other data sets."""
 
 
 @runtime_checkable
@@ -31,7 +31,7 @@ class Fingerprinted(Protocol):
     """A data set that makes its own fingerprint."""
 
     def fingerprint(self) -> str:
-        """A short string, the same for the same samples, at each start and in whatever directory they are."""
+        """A short string that stays the same as long as the samples do, whatever directory they are in."""
 
 
 def fingerprint(data: object, depth: int = DEPTH) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ def spread(count: int, most: int = FILES) -> list[int]:
 
 
 def _several(value: Any) -> Sequence[Any]:
-    """The items of a tuple (the tensors of a TensorDataset) or of a list of data sets; otherwise the value itself."""
+    """The items of a tuple (the tensors of a TensorDataset) or of a list of data sets; else just the value."""
     several = isinstance(value, tuple) or (isinstance(value, list) and value and isinstance(value[0], Dataset))
     return value if several else (value,)
 

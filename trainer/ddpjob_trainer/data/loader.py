@@ -123,7 +123,7 @@ def sample_count(data: Dataset[Any]) -> int:
 
 
 def _in_memory(data: Dataset[Any]) -> bool:
-    """Whether many samples can be fetched by one indexing: not if a subclass of TensorDataset overrides indexing."""
+    """Whether many samples can be fetched by indexing once, which a subclass of TensorDataset may override."""
     return isinstance(data, TensorDataset) and type(data).__getitem__ is TensorDataset.__getitem__
 
 
@@ -150,10 +150,10 @@ class _Batches(Dataset[Any]):
         self._at_once = _in_memory(data)
 
     def __getitem__(self, request: Request) -> Any:
-        """The batch, or the error why there is none: raised in a worker, it would be hidden in a long traceback."""
+        """The batch, or the error that prevented it: an error raised in a worker is hidden in a long traceback."""
         if self._at_once:
-            return self._data[request.indices]  # One indexing of whole tensors, which draws no random numbers.
-        # In a rank, the model draws from the same generators, so they are restored. A worker has no model.
+            return self._data[request.indices]  # Indexes whole tensors once, which draws no random numbers.
+        # A rank's model draws from the same generators, so they are restored there. A worker has no model.
         with nullcontext() if get_worker_info() else rng_preserved():
             try:
                 return default_collate([self._sample(request.epoch, index) for index in map(int, request.indices)])
@@ -170,7 +170,7 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _become_worker(rank: int, _number: int) -> None:
-    """Makes a worker end only with its rank. A signal to all processes of a container is for the rank to handle."""
+    """Makes a worker end only when its rank ends: only the rank handles signals to all processes of a container."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     die_with(rank)

@@ -1,7 +1,7 @@
 """The order of samples: which process sees which sample at which step.
 
-The order depends only on the seed, the epoch and a cursor in samples, not on the number of processes or on what they
-did before. So a run can go on from any sample, with any number of processes.
+The order depends only on the seed, the epoch and a cursor in samples, not on the number of processes or on what the
+processes did before. So a run can go on from any sample, with any number of processes.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ class Shuffled(Protocol):
 class Order:
     """How a data set is cut into steps, and each step into the ranks' parts.
 
-    Each epoch has its own permutation. Samples that do not fill a last step are dropped, other ones in each epoch.
+    Each epoch has its own permutation. Samples that do not fill a last step are dropped, and differ by epoch.
     """
 
     samples: int
@@ -72,10 +72,10 @@ class Order:
 
     @property
     def weight(self) -> float:
-        """The factor of this rank's mean loss with which the average of all ranks' gradients is that of the batch.
+        """The factor of this rank's mean loss that makes the average of all ranks' gradients that of the batch.
 
         DDP adds up the gradients of W processes and divides by W. If this rank has n of the batch's N samples, the
-        mean over the batch needs the factor n/N in place of 1/W. Exactly 1.0 if all parts are equal.
+        mean over the batch needs the factor n/N in place of 1/W. It is exactly 1.0 if all parts are equal.
         """
         return self.batch_size * self.world_size / self.global_batch
 

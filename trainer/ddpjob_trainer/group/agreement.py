@@ -5,7 +5,7 @@ wish during the step after that. So all ranks get the same wish at the same step
 
 Both exchanges together cost about a millisecond if processes share cores, which is too much for each short step. So
 rank 0 measures the pace, and also broadcasts after how many steps the next proposals are due. If that is after each
-step, steps are long: then all ranks wait for the broadcast rather than make one more step.
+step, steps are long: then all ranks wait for the broadcast instead of making one more step.
 
 With its wish each rank sends how long its own part of a step takes, so that rank 0 knows which rank is slow.
 """
@@ -22,7 +22,7 @@ PERIOD_SECONDS = 0.2
 """Seconds between two comparisons of wishes, if steps are shorter than that."""
 
 PERIOD_SECONDS_OF_A_RANK = 0.0005
-"""The period is at least this long per rank: a proposal costs rank 0 35 microseconds, 7 % of that."""
+"""The period is at least this long per rank: one proposal costs rank 0 only 35 microseconds, 7 % of that."""
 
 MICROSECONDS = 1_000_000
 MOST_TIME = 2**31 - 1
@@ -53,7 +53,8 @@ class Agreement:
 
     def __init__(self, world: World) -> None:
         self.rank_seconds: list[float] = []
-        """On rank 0, the time of each rank's own part of a step at the last comparison; 0: unknown. Empty before."""
+        """On rank 0, the time of each rank's own part of a step at the last comparison; 0: unknown. Empty before the
+        first comparison."""
         self._world = world
         self._period = max(PERIOD_SECONDS, world.world_size * PERIOD_SECONDS_OF_A_RANK)
         self._stage = _Stage.NONE

@@ -18,7 +18,7 @@ SETTINGS = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_")
 
 
 def backend_of(asked: str | None, world: World) -> str:
-    """The requested backend, or else the one that fits, for which rank 0 logs the reason.
+    """The requested backend, or else the backend that fits best; then rank 0 logs the reason.
 
     Raises:
         ConfigError: This PyTorch lacks the requested backend.

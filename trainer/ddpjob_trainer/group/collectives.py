@@ -1,8 +1,8 @@
 """What processes exchange besides gradients. In a world of one, a process gets its own values back.
 
-Everything is sent as CPU tensors, because a group with NCCL has gloo for them as well. PyTorch's own collectives of
-objects are not used: they unpickle what they receive, so that a foreign process in the group could run code in the
-others.
+Everything is sent as CPU tensors, because a group with NCCL has gloo as well, for CPU tensors. PyTorch's own
+collectives of objects are not used: they unpickle what they receive, so that a foreign process in the group
+could run code in the others.
 """
 
 from typing import TypeVar
@@ -74,12 +74,12 @@ def broadcast_file(file: SharedFile | None, world: World) -> SharedFile | None:
         if fills:
             mine.write(buffer.numpy().data)
     if large:
-        dist.all_reduce(size)  # A barrier: only now is the copy complete that other processes of the node share.
+        dist.all_reduce(size)  # A barrier: only now is the node's copy, which its processes share, complete.
     return mine
 
 
 def _copy(file: SharedFile | None, world: World) -> tuple[SharedFile, bool]:
-    """The file that this process reads, and whether it fills it. The first process of a node fills it for all."""
+    """The file that this process reads, and whether this process fills it, as the first process of a node does."""
     own = file or (SharedFile.in_memory() if world.local_rank == 0 else None)
     addresses = all_gather(own.address if own else ("", ""), world)
     if own is None and (shared := SharedFile.of(*addresses[world.rank - world.local_rank])):

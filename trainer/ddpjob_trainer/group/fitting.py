@@ -1,4 +1,4 @@
-"""Which backend processes communicate with if none is named.
+"""Which backend processes communicate with if the user names none.
 
     the processes have       and between machines is     backend
     a GPU each               InfiniBand                  NCCL: only NCCL uses InfiniBand and GPUDirect

@@ -66,7 +66,7 @@ def _join(world: World, config: TrainConfig, backend: str, device: torch.device)
         if settings():
             say(f"set for the backend: {settings()}")
     dist.init_process_group(
-        # With nccl, the group has gloo as well, for the CPU tensors of decisions and saves.
+        # Beside NCCL the group has gloo, for the CPU tensors of decisions and saves.
         "cpu:gloo,cuda:nccl" if backend == NCCL else backend,
         store=store,
         rank=world.rank,
@@ -81,7 +81,7 @@ def _join_by_mpi(world: World, config: TrainConfig) -> None:
     """Joins by MPI, which itself gives each process its rank and the world size.
 
     Raises:
-        ConfigError: They differ from those in the environment.
+        ConfigError: MPI's rank or world size differs from the environment's.
     """
     dist.init_process_group(MPI, timeout=timedelta(seconds=config.group.collective_seconds))
     place = dist.get_rank(), dist.get_world_size()
@@ -99,7 +99,7 @@ def _addresses(store: Store, world: World) -> Iterator[str]:
 
 
 def _leave_together() -> None:
-    """Waits until all ranks are done, because to a slower rank the end of another would look like a lost peer."""
+    """Waits until all ranks are done: if another rank ended earlier, a slower rank would take it for a lost peer."""
     dist.barrier()
     dist.destroy_process_group()
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PORTION_BYTES = 32 * 1024 * 1024
-"""Bytes that are read or written at once."""
+"""Bytes that are read or written by one call."""
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class SharedFile:
-    """An open file, in a directory or only in memory: that is gone when the last process has closed it."""
+    """An open file, in a directory or only in memory. In memory, it is gone when the last process has closed it."""
 
     def __init__(self, descriptor: int) -> None:
         """Takes over the descriptor of an open file, and closes it in the end."""
@@ -30,7 +30,7 @@ class SharedFile:
 
     @classmethod
     def in_memory(cls) -> "SharedFile":
-        """A new file in memory. It is not part of /dev/shm, whose size in containers is often limited to 64 MB."""
+        """A new file in memory. It is not in /dev/shm, whose size in containers is often limited to 64 MB."""
         return cls(os.memfd_create("ddpjob"))
 
     @classmethod

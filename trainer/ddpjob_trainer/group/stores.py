@@ -1,7 +1,7 @@
 """The store by which the processes of a world find each other: at a port of rank 0, or in a file shared by all.
 
-The attempt is part of all keys. Without that, a process of an earlier attempt that still waits would join this
-attempt and train: torch has no guard against it.
+The attempt is part of all keys. Without that, a process of an earlier attempt that is still waiting would join this
+attempt and train: torch does not prevent that.
 """
 
 import json
@@ -26,7 +26,7 @@ MISSING_NAMED = 8
 ARRIVED, CONFIRMED, REFUSED = "arrived", "confirmed", "refused"
 MARK, ADDRESS = "mark", "address"
 SIZE, BACKEND = "size", "backend"
-"""Keys of values that must be the same for all processes: otherwise they would wait for each other forever."""
+"""Keys of values that must be the same for all processes, or else the processes would wait for each other forever."""
 TAKEN = "EADDRINUSE"
 LENGTH, LONGEST_KEY = struct.Struct("=I"), 1024
 """The file of a FileStore begins with the length of a key (torch's `FileStore.cpp`, `File::write`)."""
@@ -39,7 +39,7 @@ class InitMethod:
     world: World
     attempt: int
     seconds: float
-    """How long a process waits for those that have not come yet."""
+    """How long a process waits for processes that have not come yet."""
     file: Path | None = None
     """The file of the store; None: the store is at the master's port."""
 
@@ -50,7 +50,7 @@ class InitMethod:
 
     @property
     def _told_apart(self) -> str:
-        """What the user can do if a process came that was not expected."""
+        """What the user can do if an unexpected process came."""
         if self.file:
             return (
                 "an earlier run has left this file: remove it, or name another file, because each run needs a new one"
@@ -89,7 +89,7 @@ class InitMethod:
         store.set(f"{ADDRESS}/{rank}", address)
 
     def _refuse(self, store: Store, message: str) -> NoReturn:
-        """Makes the meeting fail for all processes, also for those that come later.
+        """Makes the meeting fail for all processes, also for processes that come later.
 
         Raises:
             ConfigError: Always, with this message.
@@ -102,7 +102,7 @@ class InitMethod:
     def _await_all(self, store: Store, phase: str) -> None:
         """Waits until all processes have reached a phase.
 
-        There are two: a process of an earlier run may have arrived in the same store, but it does not confirm.
+        There are two phases: a process of an earlier run may have arrived in the same store, but does not confirm.
         """
         size = self.world.world_size
         store.set(f"{phase}/{self.world.rank}", "1")
@@ -133,7 +133,7 @@ class InitMethod:
 
 
 def address_of(store: Store, rank: int) -> str:
-    """The address that a rank has put into a store to which all have come."""
+    """The address that a rank has put into a store, to which all ranks have come."""
     address: bytes = store.get(f"{ADDRESS}/{rank}")
     return address.decode()
 

@@ -21,7 +21,7 @@ def encode(value: object) -> bytes:
     """A value as bytes.
 
     Raises:
-        TypeError: The value is of another type, or contains one that is.
+        TypeError: The value is of another type, or contains a value of another type.
     """
     tensors: list[Tensor] = []
     text = json.dumps(_to_json(value, tensors)).encode()
@@ -64,7 +64,7 @@ def _numbers(tensor: Tensor) -> bytes:
 
 
 class _Rest:
-    """The numbers of the tensors that are not decoded yet."""
+    """The numbers of those tensors that are not decoded yet."""
 
     def __init__(self, content: bytes, start: int) -> None:
         self._content = content

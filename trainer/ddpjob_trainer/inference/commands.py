@@ -1,7 +1,7 @@
 """The commands of `ddpjob-train` besides training: `export` and `predict`.
 
-Both take a directory as their first argument, and all training flags besides their own. A checkpoint contains the
-flags of its training; a flag that is given to the command wins over them.
+Both take a directory as their first argument, and all training flags besides flags of their own. A checkpoint
+contains the flags of its training; a flag that is given to the command overrides them.
 """
 
 import argparse

@@ -48,7 +48,7 @@ def _program(model: nn.Module, example: Any) -> ExportedProgram:
     """
     sizes = ShapesCollection()  # type: ignore[no-untyped-call]
     for tensor in tree_leaves(example):
-        sizes[tensor] = {0: Dim.DYNAMIC}  # With Dim.AUTO torch would fix the size if the model's code requires it.
+        sizes[tensor] = {0: Dim.DYNAMIC}  # With Dim.AUTO torch would silently fix a size that the model's code fixes.
     try:
         return torch.export.export(model, (example,), dynamic_shapes=sizes)
     except Exception as error:  # The exceptions of torch.export have no common base class.
@@ -67,7 +67,7 @@ def _example(task: Task) -> Any:
 
 
 def _archive(program: ExportedProgram, sink: Sink) -> None:
-    archive = BytesIO()  # torch.export.save would warn that the sink is not a file.
+    archive = BytesIO()  # Given the sink, torch.export.save would warn that it is not a file.
     torch.export.save(program, archive)
     sink.write(archive.getbuffer())
 

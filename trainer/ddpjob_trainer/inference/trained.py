@@ -31,10 +31,10 @@ class Trained:
         """The configuration of the training, overridden by `flags`.
 
         Raises:
-            ConfigError: A flag is wrong or contradicts those of the training, or the task of the training is not
-                built in and `flags` do not name it.
+            ConfigError: A flag is wrong or contradicts the training's flags; or the task of the training is not built
+                in, and `flags` do not name it.
         """
-        # The training may have got its directory from the environment, and its checkpoint flags need one.
+        # The training's checkpoint flags need a directory, which it may have got from the environment.
         config = read_config(flags, {Env.CHECKPOINT_DIR: str(self.checkpoint.parent)}, former=self.arguments)
         # A task is code: whoever can write a checkpoint must not decide which code its readers run.
         if config.workload not in {*BUILT_IN, train_parser().parse_args(flags).workload}:
@@ -62,7 +62,7 @@ class Trained:
 
 
 def task_of(config: TrainConfig) -> Task:
-    """The task of a training, made from the same seed, so that a random choice of held-out samples is the same.
+    """The task of a training, made from the same seed, so that samples held out at random are the same.
 
     Raises:
         ConfigError: The task does not exist, or its data is missing.

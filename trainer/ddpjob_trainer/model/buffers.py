@@ -1,4 +1,4 @@
-"""A model's buffers, such as statistics and counts: contexts in which a pass through the model changes none."""
+"""A model's buffers, such as statistics and counts: contexts in which a pass through the model keeps them."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -34,9 +34,9 @@ def buffers_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
 def without_trace(model: nn.Module) -> Iterator[None]:
     """A forward and backward pass in the block changes neither buffers nor gradients, whatever numbers it computes.
 
-    Multiplying the loss by 0 would not do: 0 times infinity is NaN, and the exchange of gradients would give it to
-    all processes. Each parameter still gets a gradient, of zeros, because that exchange needs one. The statistics of
-    SyncBatchNorm do change: all processes share them, and all change them in the same way.
+    Multiplying the loss by 0 would not do: 0 times infinity is NaN, and the exchange of gradients would spread that
+    to all processes. Each parameter still gets a gradient, of zeros, because that exchange needs one. SyncBatchNorm's
+    statistics do change: all processes share them, and change them in the same way.
     """
     parameters = (parameter for parameter in model.parameters() if parameter.requires_grad)
     # The hooks run before a gradient is added to the others, and so before it is sent.

@@ -1,7 +1,7 @@
 """Communication hooks: how gradients are compressed before processes exchange them.
 
-16 bits instead of 32 need no state. PowerSGD does: the error of its approximation in one step is added to the
-gradient of the next step, and each process has an error of its own.
+Sending 16 bits instead of 32 needs no state. PowerSGD does: the error of its approximation in one step is added to
+the gradient of the next step, and each process has an error of its own.
 """
 
 from typing import Any
@@ -17,8 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpjob_trainer.options import CommunicationConfig
 
 BEGINS_AFTER = 10
-"""PowerSGD begins after one in this many of all steps: torch's documentation suggests 10 %, because compression harms
-most at the beginning of training."""
+"""PowerSGD begins after the total number of steps divided by this: torch's documentation suggests 10 %, because
+compression harms most at the beginning of training."""
 LEAST_STEPS = 2
 """The smallest `start_powerSGD_iter` that torch accepts."""
 
@@ -26,8 +26,8 @@ LEAST_STEPS = 2
 class _Kept(dict[int, Tensor]):
     """A dict into which PowerSGD puts matrices, in a thread of gloo, just before it multiplies them.
 
-    The linear algebra library itself decides with how many threads it multiplies, until the calling thread has asked
-    torch for its number of threads. That number determines the last bits of the product, so this dict asks.
+    The linear algebra library chooses its own number of threads, until the calling thread has asked torch for its
+    number of threads. The number used determines the last bits of the product, so this dict asks torch.
     """
 
     def __setitem__(self, index: int, tensor: Tensor) -> None:
@@ -65,8 +65,8 @@ class PowerSGD:
     def restore(self, saved: list[dict[str, Any]], world: World, device: torch.device) -> bool:
         """Restores the states that the processes saved, by rank; returns whether that was possible.
 
-        With another number of processes, each gets the mean of all saved errors, so that nothing is lost. With
-        buckets of another size, no saved state fits.
+        With another number of processes, each gets the mean of all saved errors, so that nothing is lost. If
+        buckets now have other sizes, no saved state fits.
         """
         same_world = len(saved) == world.world_size
         mine = saved[world.rank if same_world else 0]
@@ -90,7 +90,7 @@ class PowerSGD:
 
 
 def compress(model: DistributedDataParallel, settings: CommunicationConfig) -> PowerSGD | None:
-    """Registers the hook that the settings ask for; returns it if it has a state, as only PowerSGD has."""
+    """Registers the hook that the settings ask for; returns it if it is PowerSGD, the only one with a state."""
     match settings.comm_hook:
         case "fp16":
             model.register_comm_hook(None, fp16_compress_hook)
@@ -102,15 +102,15 @@ def compress(model: DistributedDataParallel, settings: CommunicationConfig) -> P
 
 
 def _bf16(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
-    """The hook of torch under another name: without NCCL, DistributedDataParallel refuses it by its own name."""
+    """Torch's hook under another name: without NCCL, DistributedDataParallel refuses the hook by its own name."""
     return bf16_compress_hook(group, bucket)
 
 
 def _in_turn(state: PowerSGDState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
     """PowerSGD for gloo: one bucket after another.
 
-    After its first all_reduce the hook starts two more, in threads of gloo. With several buckets at once, each rank
-    could start them in another order, and all threads could end up waiting for each other.
+    After its first all_reduce the hook starts two more, in threads of gloo. With several buckets at a time, each
+    rank could start these in another order, and all threads could end up waiting for each other.
     """
     future = powerSGD_hook(state, bucket)
     future.wait()

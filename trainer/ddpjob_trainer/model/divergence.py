@@ -1,4 +1,4 @@
-"""Training that has diverged: steps whose loss or gradients are not finite, and what is done about them.
+"""Training that has diverged: steps whose loss or gradients are not finite, and how they are handled.
 
 Whether a step was finite is computed on the device, and read once the next step is under way, so that no process
 waits for it. A process whose own loss was not finite fails first. Its gradients make those of all ranks infinite or
@@ -27,7 +27,7 @@ NUMPYS = frozenset({torch.float16, torch.float32, torch.float64})
 """Floating-point types that NumPy has too."""
 
 MOST_IN_A_ROW = 100
-"""The run ends after this many skipped steps in a row: they are not an accident."""
+"""The run ends after this many skipped steps in a row, which cannot be accidents."""
 
 
 class StepOutcome(NamedTuple):
@@ -82,7 +82,7 @@ class Watch:
     """Checks the steps of this process. If a step is not finite, ends the run, or warns that it was left out."""
 
     def __init__(self, choice: OnDivergence, world: World, *, scaled: bool) -> None:
-        """`scaled`: fp16's scaler leaves out steps with infinite gradients; now and then that is normal."""
+        """`scaled`: fp16's scaler leaves out steps with infinite gradients, which is normal now and then."""
         self._choice = choice
         self._world = world
         self._scaled = scaled
@@ -92,7 +92,7 @@ class Watch:
     def add(self, number: int, samples: Tensor | None, outcome: StepOutcome) -> None:
         """Takes note of a step that was made, without waiting for the device.
 
-        `samples`: the indices of its samples in the data set; None: they have none.
+        `samples`: the indices of the step's samples in the data set; None: the samples have no indices.
         """
         if self._choice != "ignore":
             loss = None if outcome.loss is None else _Flag(_is_finite(outcome.loss))
@@ -108,10 +108,10 @@ class Watch:
         self.look(own=step - 1, everybodys=step - 2)
 
     def look(self, *, own: int, everybodys: int = -1) -> None:
-        """Checks this process's own losses up to step `own`, and the gradients, which all share, up to `everybodys`.
+        """Checks this process's own losses up to step `own`, and the shared gradients up to step `everybodys`.
 
         Before that, all processes must have checked their own losses up to `everybodys`, and taken part in an
-        exchange after it.
+        exchange after that step.
 
         Raises:
             DivergedError: A loss or a gradient was not finite.

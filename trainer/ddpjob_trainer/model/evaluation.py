@@ -70,7 +70,7 @@ def evaluate(
 
 
 def _shard(samples: int, world: World, batch_size: int) -> list[Tensor]:
-    """This rank's batches. Over all ranks each sample is in them once, without padding: a rank may have one more."""
+    """This rank's batches. Over all ranks each sample occurs once, without padding, so a rank may have one more."""
     mine = torch.arange(samples)[world.rank :: world.world_size]
     return [batch for batch in torch.split(mine, batch_size) if len(batch)]
 

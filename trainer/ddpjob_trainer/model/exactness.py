@@ -1,6 +1,6 @@
-"""Whether a GPU computes the same numbers each time, and how exactly: the settings of PyTorch that decide it.
+"""Whether a GPU computes the same numbers each time, and how exactly: the settings of PyTorch that decide this.
 
-On a CPU the same program computes the same bits anyway. On a GPU, cuDNN may choose the fastest algorithm by trying
+On a CPU the same program always computes the same bits. On a GPU, cuDNN may choose the fastest algorithm by trying
 several, some kernels add numbers in the order in which their threads arrive, and TF32 rounds the factors of products.
 """
 

@@ -35,7 +35,7 @@ class Learner:
     model: nn.Module
     """Not wrapped, so that its parameters have the task's own names."""
     wrapped: nn.Module
-    """The model as a step calls it: wrapped where gradients have to be exchanged."""
+    """The model that a training step calls: wrapped if gradients have to be exchanged."""
     optimizer: Optimizer
     scheduler: LRScheduler | None
     scaler: GradScaler | None = None
@@ -72,7 +72,7 @@ class Learner:
         return self.wrapped.no_sync() if isinstance(self.wrapped, DistributedDataParallel) else nullcontext()
 
     def masked(self) -> Masked | None:
-        """A copy with which the next step can be undone; None: no step has to be."""
+        """A copy with which the next step can be undone; None: steps need not be undone."""
         if self.on_divergence != "skip":
             return None
         # fp16's scaler skips the optimizer's step by itself, so only the buffers may have to be restored.
@@ -129,10 +129,10 @@ def build_learner(
 
 
 def check_optimizer(optimizer: Optimizer, model: nn.Module, *, aloud: bool) -> None:
-    """Checks that the optimizer trains the model; if `aloud`, warns about parameters that it lacks.
+    """Checks that the optimizer trains the model; if `aloud`, warns about parameters that the optimizer lacks.
 
-    The gradients of these are computed and exchanged for nothing, and add up: an optimizer clears only the gradients
-    of its own parameters.
+    The gradients of such parameters are computed and exchanged for nothing, and add up: an optimizer clears only the
+    gradients of its own parameters.
 
     Raises:
         ConfigError: The optimizer has none of the model's parameters.

@@ -1,6 +1,6 @@
-"""Undoing a step whose gradients were not finite: on the device, so that the CPU need not wait to learn whether.
+"""Undoing a step whose gradients were not finite: on the device, so that the CPU need not wait to learn if they were.
 
-Everything that a step changes is copied before it. That takes as much memory again as weights and optimizer state.
+Everything that a step changes is copied first, which takes as much memory again as weights and optimizer state.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class Masked:
         self._settings = _settings(optimizer) if optimizer else []
 
     def put_back_unless(self, finite: Tensor) -> None:
-        """Undoes the step that was made since, unless `finite` is true; both on the device.
+        """Undoes, on the device, the step that was made since the copy, unless `finite` is true there.
 
         Raises:
             ConfigError: The optimizer keeps something that cannot be restored on the device.
@@ -95,7 +95,7 @@ def _put_back_buffer(module: nn.Module, name: str, buffer: Tensor, before: Tenso
 
 
 def _check(optimizer: Optimizer, name: str, value: object, before: object, device: torch.device) -> None:
-    """Checks a value of the optimizer's state after a step: a tensor must be on the device, and others unchanged.
+    """Checks a value of the optimizer's state after a step: a tensor must be on the device, all else unchanged.
 
     Raises:
         ConfigError: The value cannot be restored on the device.

@@ -1,4 +1,4 @@
-"""Which devices train a model: one for each process of a world, or all GPUs of a single process, or one of them."""
+"""Which devices train a model: one for each process of a world, or all GPUs of a single process, or one GPU."""
 
 import os
 

@@ -54,7 +54,7 @@ def prepare_model(model: nn.Module, config: TrainConfig, world: World, device: t
 def wrap(
     model: nn.Module, config: TrainConfig, world: World, device: torch.device
 ) -> tuple[nn.Module, PowerSGD | None]:
-    """The model as a step calls it, and its PowerSGD, the only communication hook with a state, if it has one."""
+    """The model that a training step calls, and its PowerSGD state, if it uses that hook: no other has a state."""
     if not world.alone:
         ddp = parallel(model, config.communication, device)
         return ddp, compress(ddp, config.communication)
@@ -106,7 +106,7 @@ def _channels_last(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _compile(model: nn.Module, device: torch.device) -> None:
-    """Has the model compiled at its first call. In place, so that its class and the names of its parameters stay."""
+    """Has the model compiled at its first call, in place, so that its class and the names of its parameters stay."""
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
         say(f"--compile: there is no compiler {compiler} (CXX names another one): the model is not compiled")
@@ -118,8 +118,9 @@ def _compile(model: nn.Module, device: torch.device) -> None:
 def _buffers_enter_a_step(model: nn.Module) -> bool:
     """Whether rank 0's buffers must be sent to all ranks before each step.
 
-    Those of batch normalisation need not be, because a step that updates its statistics does not read them. That
-    saves up to a fifth of a small network's step. Rank 0's statistics are sent before each evaluation, and are saved.
+    Buffers of batch normalisation need not be sent, because a step that updates these statistics does not read them.
+    Not sending them saves up to a fifth of a small network's step. Rank 0's statistics are sent before each
+    evaluation, and are saved.
     """
     return any(
         next(module.buffers(recurse=False), None) is not None
@@ -131,9 +132,9 @@ def _buffers_enter_a_step(model: nn.Module) -> bool:
 def warm_up(model: nn.Module, task: Task, batches: Iterator[tuple[Any, Any]], autocast: Autocast) -> None:
     """A forward and backward pass that changes nothing, so that all real steps use the same gradient buckets.
 
-    DDP rearranges its buckets after the first backward pass, in the order in which the gradients came. From three
-    processes on, the order of a sum depends on the layout of the buckets. So a first step would differ in the last
-    bits from the same step in the middle of a run; after this pass, no real step is a first one. A static graph
+    DDP rearranges its buckets after the first backward pass, in the order in which the gradients came. With three
+    or more processes, the order of a sum depends on the layout of the buckets. So a first step would differ in the
+    last bits from the same step in the middle of a run; after this pass, no real step is a first one. A static graph
     takes two passes: in the first one DDP learns the graph. The model's output to stdout is hidden, because it
     would seem to belong to a step.
     """

@@ -1,6 +1,6 @@
 """What rank 0 records, as JSON lines. If the file can no longer be written, training goes on without it.
 
-Each event is in the file when `add` returns, unless the storage hangs: so none is lost if the process is killed.
+Each event is in the file when `add` returns, unless the storage hangs. So no event is lost if the process is killed.
 """
 
 import time
@@ -52,7 +52,7 @@ class Recorder:
         self.add("started", step, **facts)
 
     def add(self, word: str, step: int, /, **values: Any) -> None:
-        """Records an event that happened after `step`. Values are those that JSON has; None is left out."""
+        """Records an event that happened after `step`. Each value must be one that JSON has; None is left out."""
         if self._file is not None:
             known = {name: value for name, value in values.items() if value is not None}
             self._file.add(Event(word, time.time(), self._attempt, step, known))
@@ -65,7 +65,7 @@ class Recorder:
 
 
 def by_rank(seconds: Sequence[float]) -> dict[str, float]:
-    """Times by rank. Of more than RANKS ranks, some are taken, evenly spread from the fastest to the slowest."""
+    """Times by rank. Of more than RANKS ranks, only that many, evenly spread from the fastest to the slowest."""
     known = sorted((time, rank) for rank, time in enumerate(seconds) if time)
     if len(known) > RANKS:
         known = [known[at * (len(known) - 1) // (RANKS - 1)] for at in range(RANKS)]

@@ -36,7 +36,7 @@ class Evaluation:
 
 @dataclass(slots=True)
 class Reporter:
-    """Reports how a run goes; each method is called when what its name says has happened."""
+    """Reports how a run goes; each method is called when the event that it is named after has happened."""
 
     position: Position
     progress: ProgressLines

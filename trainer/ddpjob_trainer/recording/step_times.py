@@ -1,8 +1,8 @@
 """What a step's time consists of, as means over recent steps: work, waiting for data, waiting for other processes.
 
-DistributedDataParallel itself times one step in a hundred, or more if asked to, on GPUs too. There, a clock on the
-CPU would only measure how long it takes to queue the work. So the times of forward, backward and communication are
-DDP's; its backward includes the loss. A process without DDP is timed by the clock, on the CPU only.
+DistributedDataParallel itself times one step in a hundred, or more if asked to, on GPUs too. On a GPU, a clock on
+the CPU would only measure how long it takes to queue the work. So the times of forward, backward and communication
+are DDP's; its backward includes the loss. A process without DDP is timed by the clock, on the CPU only.
 """
 
 import time
@@ -15,7 +15,8 @@ WINDOW_SECONDS = 1.0
 """The time over which means are taken."""
 
 SAMPLED_STEPS = 10
-"""On the CPU, DDP times one step in this many, at no cost. On a GPU, where timing makes the CPU wait, one in 100."""
+"""On the CPU, DDP times one step in this many, at no cost. On a GPU, where timing makes the CPU wait, it times one in
+100."""
 
 NANOSECONDS = 1e-9
 
@@ -36,7 +37,7 @@ class StepTimes:
         self._mark = self._window_began = time.monotonic()
 
     def start(self) -> None:
-        """Begins the next lap now: the time before is not part of a step."""
+        """Begins the next lap now: the time before now is not part of a step."""
         self._mark = time.monotonic()
 
     def lap(self, part: str) -> None:
@@ -65,7 +66,7 @@ class StepTimes:
 
 
 class _Ddp:
-    """The times that DistributedDataParallel measures: of a step's last batch, assumed for each of its batches."""
+    """The times that DistributedDataParallel measures for a step's last batch, and that stand for all its batches."""
 
     def __init__(self, model: DistributedDataParallel, device: torch.device, batches: int) -> None:
         self.times = _Means()
