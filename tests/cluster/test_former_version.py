@@ -105,7 +105,7 @@ def test_what_the_release_before_finished_stays_finished_and_what_lives_is_left_
         for name, state in LIVE.items():
             blocked = upgraded.condition("Blocked", name=name)
             assert blocked["reason"] == "FormerVersion"
-            assert "delete it and create it again" in blocked["message"]
+            assert "delete the job and create it again" in blocked["message"]
             assert upgraded.status(name)["state"] == state
             wait_for("the event", lambda name=name: upgraded.events(name)["Blocked"] == 1)
         assert upgraded.condition("Blocked", name="unseen")["reason"] == "FormerVersion"
