@@ -146,7 +146,7 @@ def test_an_import_that_fails_is_tried_once_more_in_new_pods_and_nobody_says_in_
     status = here.status("typo")
     assert (code, status["attempt"], status["restarts"]) == (1, 2, 1), output
     assert "cannot import name 'nosuch'" in status["message"]
-    assert "the same error twice in a row before any step" in status["message"]
+    assert "the same error twice in a row before the first step" in status["message"]
     first, second = (failure["pod"] for failure in status["incidents"])
     assert first != second
     logs = here.run("typo").glob("logs/*/*.log")
