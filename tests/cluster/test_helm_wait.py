@@ -34,7 +34,7 @@ def test_it_waits_for_what_passes_until_a_job_runs_and_a_stall_is_no_failure(tea
         team.limit("pods", 2)
         released.result()
         assert team.status()["state"] == "Running"
-        page.shows(job=fingerprint((team.job() or {})["metadata"]["uid"]))
+        page.shows(job=fingerprint((team.job() or {})["metadata"]["uid"]), attempt=team.status()["attempt"])
         page.says(phase="Stalled", stall={"since": NOON, "node": 1, "rank": 1, "message": "rank 1 is stopped"})
         team.condition("TrainingStalled")
         release(team, tmp_path, job)
