@@ -23,7 +23,7 @@ def test_without_the_crd_any_more_the_operator_says_so_in_one_line_and_ends() ->
         with an_operator(plant, "--no-leader-elect") as operator:
             plant.kubectl("delete", "crd", "ddpjobs.ddpjob.dev", "--wait=false")
             assert operator.ended() == 1
-            assert operator.log.splitlines()[-1].startswith("ddpjob-operator: watching has ended: 404")
+            assert operator.log.splitlines()[-1].startswith("ddpjob-operator: The task 'watching' has ended: 404")
             assert "Traceback" not in operator.log
 
 
