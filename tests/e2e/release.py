@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.plant import Plant
 from tests.plant.images import TRAINER
-from tests.support.helm import CHART, NAMESPACE, RELEASE, helm, settings
+from tests.support.helm import CHART, NAMESPACE, RELEASE, HelmError, helm, settings
 from tests.support.jobs import Team
 
 from .work import LONG, a_script
@@ -19,7 +19,11 @@ USUAL = (f"trainerImage={TRAINER}", "clockSettlingSeconds=1")
 def install(plant: Plant, *values: str) -> None:
     """Installs the release, or upgrades it, to the usual values and these alone; its pods are ready then."""
     words = ["--install", "--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "5m"]
-    helm("upgrade", RELEASE, CHART, *words, "--reset-values", *settings([*USUAL, *values]), plant=plant)
+    try:
+        helm("upgrade", RELEASE, CHART, *words, "--reset-values", *settings([*USUAL, *values]), plant=plant)
+    except HelmError as error:
+        error.add_note(plant.kubectl("describe", "pods", "--namespace", NAMESPACE))
+        raise
 
 
 def wait_for_admission(plant: Plant) -> None:
