@@ -43,7 +43,7 @@ class StopRequest:
         self._loop_runs = False
 
     def listen(self) -> None:
-        """Starts to act on signals; to be called only one time, from the main thread."""
+        """Starts to act on signals; to be called only once, from the main thread."""
         reader, writer = socket.socketpair()
         writer.setblocking(False)
         signal.set_wakeup_fd(writer.fileno())  # This must come first: the handlers below ignore the signals.

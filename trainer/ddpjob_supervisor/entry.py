@@ -13,7 +13,7 @@ def supervise() -> None:
     try:
         from .main import main  # noqa: PLC0415
 
-        main()  # It imports most modules only after it has started the zygote.
+        main()  # Imports most modules only after it has started the zygote.
     except ModuleNotFoundError as error:
         library = str(error.name).partition(".")[0]
         if library.startswith("ddpjob"):

@@ -174,7 +174,8 @@ class Door:
             self._pushed_out(busiest)
         if connection.fileno() >= 0:
             self._timers[connection] = self._loop.call_later(SILENT_SECONDS, self._end, connection, host)
-            # By number: for an unknown socket object the selector formats an error, which doubles the cost.
+            # Passes the file number, because for an unknown socket object the selector formats an error first, which
+            # doubles the cost.
             self._loop.add_reader(connection.fileno(), self._hear, connection, host)
 
     def _hear(self, connection: socket.socket, host: str) -> None:

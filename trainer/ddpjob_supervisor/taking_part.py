@@ -124,7 +124,8 @@ async def _lead(settings: Settings, service: CoordinatorService, follower: Follo
 
     leading = [asyncio.create_task(service.look_after()), asyncio.create_task(join())]
     try:
-        # Only a bug ends a task of the coordinator with an error; the gang must not go on without a coordinator.
+        # If a task of the coordinator ends with an error, that is a bug. `result` raises the error again, because the
+        # gang must not go on without a coordinator.
         for ended in (await asyncio.wait([following, *leading], return_when=asyncio.FIRST_COMPLETED))[0]:
             ended.result()
         code = await following

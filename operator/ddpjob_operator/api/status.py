@@ -288,7 +288,7 @@ class Incident(_Said):
 
 
 def in_words(node: int, rank: int | None) -> str:
-    """`rank 2`; `rank 5 (node 2)` if the numbers differ; `node 2` if it is unknown which of its ranks."""
+    """`rank 2`; `rank 5 (node 2)` if the two numbers differ; `node 2` if the rank is unknown."""
     if rank is None:
         return f"node {node}"
     return f"rank {rank}" if rank == node else f"rank {rank} (node {node})"

@@ -208,7 +208,7 @@ def _check_script(target: str, words: list[str], called: str) -> None:
 
 
 def _is_read_once(file: Path) -> bool:
-    """Whether a file can be read only one time, such as a pipe. Each rank must be able to open the script."""
+    """Whether a file can be read only once, as a pipe can. Each rank must be able to open the script."""
     return file.absolute().is_relative_to("/dev") or file.is_fifo()
 
 

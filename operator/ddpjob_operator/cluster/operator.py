@@ -316,7 +316,8 @@ class Operator:
             except ApiError as error:
                 if namespace is None or error.status not in CLOSED:
                     raise
-                self._namespaces.close(namespace, str(error))  # It is checked again soon, and then reopened.
+                # Closed namespaces are checked regularly, and reopened when they can be read again.
+                self._namespaces.close(namespace, str(error))
 
     async def _list_one(self, namespace: str | None, *, anew: bool) -> None:
         jobs, version = await self._api.list(DDPJOBS, namespace)

@@ -100,7 +100,7 @@ class Reflector(Generic[O, T]):
                     self._refused()
                 if isinstance(error, StuckError) or not error.passing:  # Usually the version has become too old.
                     self._version = None
-            # A watch that reported no change has worked if it lasted.
+            # A watch that lasted this long has worked, even if it reported no change.
             lasted = clock() - began > LONGEST_PAUSE_SECONDS
             well = self._version is not None and (lasted or self._version != before)
             failures = 1 if well else failures + 1

@@ -25,8 +25,8 @@ def derived(view: View, verdict: Verdict) -> Verdict:
     """Adds the derived fields of the status, and keeps the fields that only a newer operator knows."""
     status = completed(view, verdict.status, verdict.message, blocked=verdict.blocked, queued=verdict.queued)
     same = status == view.status
-    # Usually nothing has changed. With the same object, no unknown fields have to be carried over, and `_next_look`
-    # needs no second view.
+    # Usually nothing has changed. Then the old object is kept: it already has the unknown fields, and `decide` needs
+    # no second view.
     return replace(verdict, status=view.status if same else view.status.kept_in(status))
 
 
@@ -51,7 +51,7 @@ def without_lost_pods(view: View, verdict: Verdict) -> Verdict:
         return verdict
     then = view.with_status(verdict.status)
     present = () if then.winds_down else tuple(then.current.values())
-    # Without a grace period, because no kubelet is left to confirm the end.
+    # These pods are deleted without a grace period, because no kubelet is left to confirm their end.
     lost = (pod for pod in view.overdue if not pod.forced and pod not in present)
     return replace(verdict, actions=(*verdict.actions, *(DeletePod(pod.name, pod.uid, 0) for pod in lost)))
 
@@ -66,8 +66,8 @@ def marked(view: View, verdict: Verdict) -> Verdict:
     if not status.finished or DeleteJob() in verdict.actions:
         return verdict
     mark = f"{State.SUCCEEDED if status.succeeded else State.FAILED} {digest_of_name(snapshot.job)}"
-    # None (which is not the same as empty) means that the status cannot be lost unless the whole job is, so the job
-    # is never marked. A copied job carries the mark of the original, which differs from its own.
+    # If `snapshot.mark` is None (which is not the same as empty), the job is never marked, because its status cannot
+    # be lost unless the whole job is. A copied job has the mark of the original, which differs from its own mark.
     if snapshot.mark in {None, mark} or view.refused:
         return verdict
     return replace(verdict, actions=(*verdict.actions, MarkFinished(mark)))

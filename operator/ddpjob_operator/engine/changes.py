@@ -89,7 +89,7 @@ class EveryChange(StatusChanges, total=False):
 
 
 PARTS: Mapping[str, type[BaseModel]] = {"bookkeeping": Bookkeeping, "network": NetworkStatus}
-"""The parts of a status whose fields are changed by field name alone, without the name of the part."""
+"""The parts of a status, by name. `changed` takes the fields of these parts without the name of the part."""
 PART_OF: Mapping[str, str] = {name: part for part, model in PARTS.items() for name in model.model_fields}
 
 

@@ -35,7 +35,7 @@ def decide(
         verdict = step.takes(view, verdict)
     status = verdict.status
     news = status != view.status
-    # Uses the new status, because what that has just begun, such as a backoff, ends at a time of its own.
+    # The next look depends on the new status: it may have begun something that ends at a set time, such as a backoff.
     then = view if status is view.status else view.with_status(status)
     return Decision(
         status=status if news else None,

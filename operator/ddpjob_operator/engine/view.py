@@ -63,7 +63,7 @@ class View:
             return self.snapshot.settles_at
         if self.is_due(moment):
             return None
-        # The doubt may end sooner, when the server whose clock is behind stops answering.
+        # `moment` may become certain sooner, if the API server whose clock is behind stops answering.
         return min(moment + (self.now - self._earliest), self.now + DOUBT_RECHECK)
 
     @property

@@ -78,7 +78,7 @@ class _StopRequest:
     def _stop(self) -> None:
         """Sends SIGTERM to the main process, as a kubelet does, and SIGKILL after the grace period."""
         periods = [float(json.loads(file.read_text())["gracePeriodSeconds"]) for file in self._asked()]
-        grace = min(periods, default=DEFAULT_GRACE)  # If there is no file, SIGTERM is from somebody else.
+        grace = min(periods, default=DEFAULT_GRACE)  # If neither file exists, somebody else sent the SIGTERM.
         self._signal(signal.SIGTERM)
         signal.setitimer(signal.ITIMER_REAL, max(grace, SHORTEST_TIMER))
 

@@ -71,7 +71,8 @@ def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Ma
         BadInputError: the pod needs something that only a cluster has.
     """
     container = next(candidate for candidate in pod["spec"]["containers"] if candidate["name"] == TRAINER_CONTAINER)
-    # The variables must be unpacked: some get new values here, and a pod's leftover processes are found by others.
+    # Packed variables must be unpacked: some of them get new values here, and a search for leftover processes of a
+    # pod compares others.
     container = {**container, "env": [*by_name(container["env"])]}
     paths = _Paths.of(pod["spec"], container, run, pod_directory)
     directory = _directory(container, machine, paths)

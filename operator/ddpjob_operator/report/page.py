@@ -127,8 +127,8 @@ def _started_over(found: RunData) -> str:
     if found.job and (said := found.job.status.message_while_true(ConditionType.STARTED_OVER)):
         return said
     first, *later = (start.began for start in found.recorded.starts) if found.recorded.starts else (None,)
-    # The records do not help if a supervisor wrote them, because it may not know at which step a start began. If
-    # there is a job, its condition was checked above.
+    # With a job, its condition has given the answer above. A supervisor's records cannot give it, because a
+    # supervisor may not know at which step a start began.
     if first is None or found.job or found.recorded.seen or not found.recorded.repeated_steps:
         return ""
     return ", ".join(f"attempt {began.attempt} at step {began.step}" for began in later if began.step <= first.step)

@@ -89,7 +89,7 @@ class Records:
 
     @property
     def seen(self) -> bool:
-        """Whether a supervisor wrote the records, about once a second, without knowing each start's first step."""
+        """Whether the records were made by watching the program from outside, so that first steps are guesses."""
         return any(start.began.values.get("seen") for start in self.starts)
 
     def has(self, name: str) -> bool:

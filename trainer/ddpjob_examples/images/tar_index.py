@@ -99,7 +99,7 @@ def _spans(shard: Path) -> Numbers:
     """
     key, rows = "", []
     try:
-        with tarfile.open(shard, "r:") as tar:  # Not compressed: otherwise no sample could be read by itself.
+        with tarfile.open(shard, "r:") as tar:  # "r:" refuses compression: samples must be readable singly.
             files = (member for member in tar if member.isfile())
             for key, group in groupby(files, key=lambda member: split(member.name)[0]):  # noqa: B007  (for the error)
                 sample = list(group)

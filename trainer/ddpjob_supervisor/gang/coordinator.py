@@ -166,13 +166,13 @@ class Coordinator:
 
     def joined(self, node: int, hello: Hello, address: str, now: float) -> None:
         """Records that a supervisor has joined. None of its ranks is running."""
-        if node in self.members:  # Its former connection broke without a sign.
+        if node in self.members:  # The node's former connection broke unnoticed.
             self.left(node, now)
         done = node in self._done and hello.incarnation == self._newest[node]
         self._newest[node] = max(hello.incarnation, self._newest.get(node, 0))
         self.members[node] = Member(hello.incarnation, address, hello.attempt, hello.domain)
         if done:
-            self._dismiss(node)  # Its connection broke before the Farewell arrived.
+            self._dismiss(node)  # The former connection broke before the Farewell arrived.
         self._advance(now)
 
     def left(self, node: int, now: float) -> None:
@@ -206,7 +206,7 @@ class Coordinator:
                 self._check_ranks(node, (beat["rank"] for beat in beats))
                 member.beats, member.running = tuple({**beat, "node": node} for beat in beats), running
                 self.current.progressed |= any(beat.get("step") is not None for beat in beats)
-                return  # No `_advance`: beats are by far the most frequent messages, and end no state.
+                return  # Skips `_advance`: beats are by far the most frequent messages, and end no state.
             case Examined(attempt, observations) if attempt == self.attempt:
                 self._check_ranks(node, (observation.rank for observation in observations))
                 if isinstance(self.state, Stalled):
@@ -245,7 +245,7 @@ class Coordinator:
                 elif not is_well(ends) and not known:  # After a save and a clean stop here, others are still saving.
                     self._stop(now)
             case Stopping(), Finished() if not member.leaving:
-                member.state = MemberState.IDLE  # Its ranks take part in the next attempt, and finish again.
+                member.state = MemberState.IDLE  # The node takes part in the next attempt, and finishes again.
             case Preflight() | Running() | Stalled(), Finished() if node == 0:
                 # Node 0's supervisor leaves, and without it there can be no further attempt. Usually none is needed.
                 member.state = MemberState.DONE
@@ -319,7 +319,7 @@ class Coordinator:
     # Transitions.
 
     def _advance(self, now: float) -> None:
-        """Leaves the present state if it is over, and each following one that is over as well."""
+        """Leaves the present state if it has to end now, and then each new state that has to end now, too."""
         state = None
         while state is not self.state:
             state, busy = self.state, self._busy()

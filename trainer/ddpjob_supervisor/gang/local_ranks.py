@@ -143,7 +143,7 @@ class LocalRanks:
         logged: set[str] = set()
         self._heard = [LastWords(spec.env, logged) for spec in specs]
         launches = [
-            # With the variable set, ddpjob-train does not divide the cores among the ranks again.
+            # Because OMP_NUM_THREADS is set, ddpjob-train does not divide the cores among the ranks again.
             Launch(
                 program,
                 {"OMP_NUM_THREADS": str(threads[local]), **spec.env, **heard.env},

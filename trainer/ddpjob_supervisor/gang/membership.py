@@ -165,7 +165,7 @@ class Follower:
         """How the ranks of the last attempt have ended; empty if they still run, or there was no attempt."""
         return () if self._current is None else self._current.ends or ()
 
-    # With the coordinator, or without it.
+    # Contact with the coordinator, and its loss.
 
     async def _listen(self, port: int, local: Link | None) -> None:
         """Obeys the coordinator. If the connection is lost, ends the ranks and looks for the coordinator again."""
@@ -181,7 +181,7 @@ class Follower:
                 return await asyncio.shield(asyncio.Future())
             if self._membership is Membership.LEAVING:  # The ranks were told to stop, and may still save.
                 await self._ended()
-                # Effective only if all ranks are done: otherwise `_report_ends` has set the exit code by now.
+                # Has an effect only if all ranks are done. If not, `_report_ends` has already set the exit code.
                 self._leave(Verdict(ExitCode.SAVED_AND_STOPPED))
                 continue
             if self._settings.joining_seconds is not None:

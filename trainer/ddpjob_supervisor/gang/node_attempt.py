@@ -54,7 +54,7 @@ class NodeSetup:
     heartbeats: Heartbeats
 
     def ring(self, order: Sequence[int] | None = None) -> Ring:
-        """The nodes in this order; None: in numerical order."""
+        """A ring with the nodes in the given order, or in numerical order if `order` is None."""
         return Ring(range(self.settings.nodes) if order is None else order, self.settings.processes)
 
 

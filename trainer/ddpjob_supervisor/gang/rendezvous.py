@@ -173,7 +173,8 @@ class Rendezvous:
             address = address_of(*host_and_port(f"[{host}]{announce.address}" if from_rank_0 else announce.address))
         except ValueError:
             return
-        if announce.incarnation > self._incarnation:  # Otherwise this supervisor may be connected to it already.
+        # If the incarnation is not newer, this supervisor may already be connected to that supervisor of rank 0.
+        if announce.incarnation > self._incarnation:
             self._note_coordinator(address, announce.incarnation)
             say(f"rank 0 is at {address} now")
             if self._link is not None:

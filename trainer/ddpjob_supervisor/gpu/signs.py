@@ -112,7 +112,8 @@ def happened(before: Sequence[Gpu], now: Sequence[Gpu], xids: Iterable[tuple[int
             facts.append(_fact(Counter.UNCORRECTED, then.index))
         if gpu.slowed:
             facts.append(_fact(Counter.SLOWED, then.index, ", ".join(gpu.slowed)))
-    if len(now) < len(before):  # Otherwise the GPU is there, but the driver does not report its UUID at the moment.
+    # If only a UUID is missing and the number of GPUs is unchanged, the driver does not report that UUID right now.
+    if len(now) < len(before):
         present = {gpu.uuid for gpu in now}
         facts += [_fact(Counter.GONE, gpu.index) for uuid, gpu in known.items() if uuid not in present]
     return sorted(facts, key=lambda fact: -fact.meaning)

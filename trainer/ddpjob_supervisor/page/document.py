@@ -117,7 +117,8 @@ def fingerprint(uid: str) -> str:
 def mark(gang: Gang) -> str:
     """A hash that changes whenever something changes that a reader wants to know immediately.
 
-    Of an attempt's progress only its beginning counts: a short attempt may be over before the next regular read.
+    Later steps of an attempt do not change it, because regular reads report them. The first step does, because a
+    short attempt may be over before the next regular read.
     """
     matters = (
         gang.uid,

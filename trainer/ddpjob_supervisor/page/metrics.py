@@ -54,7 +54,7 @@ class Metrics(Collector):
         """The metric families, as the registry asks for them."""
         if self._document:
             yield from _state(self._document)
-            if "coordinator" not in self._document:  # Only rank 0's supervisor reports what is known of the gang.
+            if "coordinator" not in self._document:  # Only rank 0's supervisor reports on the whole gang.
                 yield from self._restarts(self._document)
                 yield from _progress(self._document)
             yield from _processes(self._document)

@@ -73,7 +73,7 @@ async def _count_gpus(env: Mapping[str, str], starter: Starter) -> list[Finding]
     with TemporaryDirectory(prefix="ddpjob-preflight-", ignore_cleanup_errors=True) as directory:
         answer = Path(directory) / "gpus.json"
         program = Program(module=True, name=COUNTING, arguments=(str(answer),))
-        # Its failure report goes to a temporary file: the finding says how the process failed.
+        # The failure report of this process goes to a temporary file, because the finding says how it failed.
         rank = await starter.start(Launch(program, {**env, Env.TERMINATION_LOG: str(Path(directory) / "report")}))
         try:
             async with asyncio.timeout(GPU_SECONDS):

@@ -72,7 +72,8 @@ class LastWords:
         def hear(line: str) -> None:
             words.hear(line)
             if INFO not in line and line:
-                write(f"{line}\n".encode())  # Only INFO lines come from our settings: NCCL logs warnings anyway.
+                # INFO lines are left out: they appear only because of our settings. NCCL always logs the others.
+                write(f"{line}\n".encode())
 
         self._nccl = Relay.aside(heartbeat, hear, NCCLS_OWN)
         if self._nccl is not None:

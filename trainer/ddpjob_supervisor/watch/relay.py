@@ -124,7 +124,7 @@ def _chunks(pipe: int) -> Iterator[bytes]:
 
 def write(chunk: bytes) -> None:
     """Writes to stderr, in parts that other processes cannot interrupt, each ending with a line if possible."""
-    with contextlib.suppress(OSError):  # Nobody reads stderr.
+    with contextlib.suppress(OSError):  # Writing fails if nobody reads stderr any more.
         while chunk:
             end = len(chunk) if len(chunk) <= WHOLE_BYTES else chunk.rfind(b"\n", 0, WHOLE_BYTES) + 1 or WHOLE_BYTES
             part, chunk = chunk[:end], chunk[end:]

@@ -125,6 +125,6 @@ def _state(present: Process) -> str:
 
 def _log(story: str) -> None:
     rest = len(story) - LOG_CHARACTERS
-    with contextlib.suppress(OSError):  # Nobody reads stderr; the file remains.
+    with contextlib.suppress(OSError):  # If nobody reads stderr any more, the file is enough.
         sys.stderr.write(f"{story}\n" if rest <= 0 else f"{story[:LOG_CHARACTERS]}\n({rest} more characters)\n")
         sys.stderr.flush()

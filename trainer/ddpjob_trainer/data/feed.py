@@ -138,7 +138,7 @@ class Uneven:
         self._spare = spare
 
     def data(self) -> DataIdentity:
-        """Only the seed: with another number of processes the batches may differ."""
+        """Contains only the seed, because another number of processes may get other batches."""
         return DataIdentity(self._seed)
 
     def left(self, samples: int = 0) -> int | None:

@@ -61,7 +61,7 @@ def device_of(backend: str, world: World) -> torch.device:
 
 def settings() -> str:
     """The variables of NCCL and gloo that are set, without those that our supervisor has set for itself."""
-    own = os.environ.get(Env.HEARTBEAT) or "\0"  # No value of a variable begins with it.
+    own = os.environ.get(Env.HEARTBEAT) or "\0"  # A variable's value cannot contain NUL.
     known = ((name, value) for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS))
     return " ".join(f"{name}={value}" for name, value in known if not value.startswith(own))
 

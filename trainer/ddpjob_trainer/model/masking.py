@@ -59,7 +59,8 @@ class Masked:
                     _put_back(value, before[name], finite)
                 else:
                     created.append((parameter, name))
-        if created and not finite:  # Reading `finite` waits for the device, but only a first step creates state.
+        # `not finite` waits for the device, but is evaluated only if state was created, usually in the first step.
+        if created and not finite:
             for parameter, name in created:
                 del optimizer.state[parameter][name]
 

@@ -29,12 +29,12 @@ RIGHTS: Rights = {
 """The rights that the operator needs in every namespace whose jobs it runs."""
 
 MARK_RIGHTS = {(GROUP, "ddpjobs"): ("patch",)}
-"""Rights in the same namespaces, for marking finished jobs. An operator whose role is older lacks them, and does
-everything else."""
+"""Rights in the same namespaces, for marking finished jobs. If the operator's role is older and does not grant
+them, the operator does everything else."""
 
 OWNER_RIGHTS = {(GROUP, "ddpjobs/finalizers"): ("update",)}
-"""Rights in the same namespaces that no request of the operator uses directly: some clusters demand them for creating
-objects that belong to a job."""
+"""Rights in the same namespaces. The operator never uses them directly, but some clusters demand them from whoever
+creates objects that belong to a job."""
 
 FEATURE_RIGHTS: Mapping[Feature, Rights] = {feature: of_owned(feature) for feature in Feature}
 """Rights in the same namespaces for the objects of optional features. Jobs that do not use these features do not need

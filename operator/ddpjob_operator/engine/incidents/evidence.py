@@ -99,7 +99,7 @@ PREFIX = re.compile(r"^\[rank\d+\]: ?")
 """The prefix that torch.distributed adds to each line of a traceback."""
 
 NO_IMAGE = frozenset({"InvalidImageName", "ErrImageNeverPull"})
-# Not ErrImagePull: a pull that has failed for the first time may yet succeed.
+# ErrImagePull is left out, because a pull that has failed for the first time may yet succeed.
 PULLING = frozenset({"ImagePullBackOff"})
 NO_SUCH_IMAGE = (
     *("not found", "manifest unknown", "does not exist"),
@@ -301,7 +301,7 @@ def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
 
 def _ran(pod: Pod) -> bool:
     """Whether the trainer of a pod that failed as a whole had been started."""
-    # Otherwise no container has ended, and the pod's own reason takes the place of the container's.
+    # If no container has ended, `pod.exit` has no code, and the pod's own reason in place of a container's.
     return pod.exit is not None and (pod.exit.code is not None or pod.exit.reason != pod.reason)
 
 

@@ -121,8 +121,8 @@ def _kind(failure: Facts) -> int:
         case Cause.STOPPED:
             return 3
         case Cause.PEER_LOST:
-            # By this exit code the supervisor says that it ended because another rank had failed, so this failure is
-            # never the first.
+            # With this exit code the supervisor reports that it ended because another rank had failed. So this
+            # failure is never the first.
             return 5 if failure.exit_code == ExitCode.PEER_LOST else 4
         case cause if cause in TAKEN_AWAY or cause == Cause.DEVICE_FAILED:
             return 1

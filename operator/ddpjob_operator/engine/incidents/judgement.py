@@ -17,7 +17,7 @@ DEFAULTS: dict[str, RestartAction] = {
     Cause.PREFLIGHT_FAILED: RestartAction.RESTART,
     Cause.STALLED: RestartAction.RESTART,
     Cause.PEER_LOST: RestartAction.RESTART,
-    Cause.STOPPED: RestartAction.RESTART,  # By whom is unknown: if the pod is deleted, the deletion is the cause.
+    Cause.STOPPED: RestartAction.RESTART,  # It is unknown who stopped it. A deletion is a cause of its own.
     # Disruptions: nothing in the job is at fault.
     Cause.POD_DELETED: RestartAction.RESTART_FREE,
     Cause.EVICTED: RestartAction.RESTART_FREE,

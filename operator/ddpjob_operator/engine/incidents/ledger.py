@@ -40,8 +40,8 @@ def account(view: View, facts: Facts, found: Budget) -> Entry:
     """Judges, prices and records the facts of a new incident. `found` is the budget before it."""
     facts = replace(with_rank(view, facts), at_start=fails_at_start(view, facts))
     judgement = judge(view.spec.restart, facts, has_run=view.has_run)
-    # Only for a free incident: crash loops are detected by counted incidents, and by steps that the failed attempts
-    # have reported themselves.
+    # The step is filled in only for a free incident. Crash loops are detected from counted incidents, whose steps
+    # must be those that the failed attempts themselves reported.
     if facts.step is None and judgement.action is RestartAction.RESTART_FREE:
         facts = replace(facts, step=_step_reached(view))
     # If training has got further since the last incident, the restart after it has helped, and the backoff starts

@@ -271,9 +271,9 @@ def _is_on_a_volume(path: str, mounts: list[Manifest]) -> bool:
 
 def _unless_said(own: list[Manifest], backend: str | None) -> list[Manifest]:
     """Variables that get a default value of ours, because the template does not set them."""
-    values = {"PYTHONUNBUFFERED": "1"}  # Otherwise Python writes to a pipe in blocks, and the log is minutes late.
+    values = {"PYTHONUNBUFFERED": "1"}  # Without it, Python's output reaches the log in blocks, minutes late.
     if backend is Backend.GLOO:
-        # Otherwise, without GPUs, Accelerate would train separately in each process.
+        # On machines without GPUs, Accelerate needs this: otherwise it trains separately in each process.
         values["ACCELERATE_USE_CPU"] = "true"
     said = {variable["name"] for variable in own}
     return [{"name": name, "value": value} for name, value in values.items() if name not in said]
@@ -316,7 +316,7 @@ def _tolerations(pod: Manifest) -> list[Manifest]:
 
 
 def _spread(job: DDPJob) -> list[Manifest]:
-    """One pod on each Kubernetes node if there are enough; a preference, not a requirement."""
+    """Spreads the pods over as many Kubernetes nodes as possible, as a preference, not a requirement."""
     return [
         {
             "maxSkew": 1,

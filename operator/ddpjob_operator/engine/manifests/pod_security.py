@@ -26,7 +26,7 @@ def restrict(pod: Manifest) -> None:
         container["securityContext"] = {**_confinement(own), **container.get("securityContext", {})}
         if not _is_root(own) or own.get("readOnlyRootFilesystem"):
             _give_places(container)
-    # Otherwise a volume belongs to root, and other users cannot write to it.
+    # Without an fsGroup, volumes belong to root, and other users cannot write to them.
     if "fsGroup" not in context and not all(_is_root({**context, **one["securityContext"]}) for one in containers):
         context = {"fsGroup": USER, "fsGroupChangePolicy": "OnRootMismatch", **context}
     pod["securityContext"] = context

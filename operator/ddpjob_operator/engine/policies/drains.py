@@ -61,7 +61,7 @@ def is_protected(view: View) -> bool:
     closes, gives_up = _closes(view), _gives_up(view)
     if closes is not None and view.now < closes:
         return False
-    # While it is unclear whether the time is over, an existing budget stays, but a missing one is not created again.
+    # While it is uncertain whether `gives_up` has passed, an existing budget is kept, but no new one is created.
     held_up = view.snapshot.has(DISRUPTION_BUDGET) and not view.is_due(gives_up)
     return gives_up is not None and (view.now < gives_up or bool(held_up))
 

@@ -30,8 +30,8 @@ def hindsight(view: View, entry: Entry | None) -> StatusChanges:
     """
     fields: StatusChanges = {}
     silent = tuple(pod.node_name for pod in view.overdue if pod.node_name)
-    # Only as many as there is room for: otherwise, after the loss of a rack, each look would displace what the
-    # previous look had added.
+    # Adds only as many as there is room for. Otherwise, after the loss of a rack, each look would displace the nodes
+    # that the previous look had added.
     if avoided := avoiding(view, silent, at_most=MAX_AVOIDED - len(view.avoided)):
         fields["avoided_node_names"] = avoided
     return fields if entry is None else {**fields, **entry.recorded}

@@ -43,8 +43,8 @@ def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
     """Nodes whose pods were lost, if the other pods live on and wait for new ones; empty if all must be replaced."""
     nodes = {failure.node for failure in failures}
     others = [pod for node, pod in view.current.items() if node not in nodes]
-    # One of the others must run, to let the new pods join; and a node that has finished takes part in no more
-    # attempts.
+    # At least one of the other pods must be running, so that the new pods can join. No node may have finished,
+    # because it would not take part in another attempt.
     wait = not view.succeeded and all(pod.active for pod in others) and any(pod.running for pod in others)
     possible = view.spec.restart.mode is RestartMode.IN_PLACE and view.supervised
     # The status lists replaced nodes one by one and has room for only so many; after that, all pods are replaced.

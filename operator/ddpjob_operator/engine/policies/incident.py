@@ -114,8 +114,8 @@ def _failures(view: View) -> list[Facts]:
     attempt, now, problems, noun = view.status.attempt, view.now, view.snapshot.kubernetes_node_problems, view.noun
     troubled = [pod for pod in view.current_unsteady.values() if _is_in_trouble(view, pod)]
     ends = [pod.exit.finished_at + TICK for pod in troubled if pod.exit and pod.exit.finished_at]
-    # Pods that have not ended yet are sorted after those that have. With the time `now`, they might come first,
-    # depending on when this look happens.
+    # Failures of pods that are still active must be sorted after those of ended pods. `now` alone does not ensure
+    # that, because it may be earlier than the recorded end of a pod.
     later = max([now, *ends])
     found = [facts_of(pod, attempt, later if pod.active else now, problems, noun=noun) for pod in troubled]
     if view.is_due(_finish_timeout(view)):

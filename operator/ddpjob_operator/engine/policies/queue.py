@@ -147,7 +147,7 @@ def _unknown_flavor(view: View) -> Verdict | None:
     problem = next((flavor.problem for flavor in view.snapshot.flavors.values() if flavor.problem), None)
     if problem is None or (view.created and not view.missing):
         return None
-    # No watch will report when the flavor can be read.
+    # The operator does not watch flavors, so it has to look again whether the flavor can be read.
     again = view.now + FLAVOR_RECHECK
     return Verdict(view.status, problem, wake_at=again, blocked=Obstacle(Reason.FLAVOR_UNKNOWN, problem))
 

@@ -109,7 +109,10 @@ def given_back(view: View) -> Verdict | None:
 
 
 def _refused_for_good(view: View) -> Refusal | None:
-    """The refusal that keeps the gang incomplete, whatever else ends; None also if the gang has no pods yet."""
+    """The refusal that keeps the gang incomplete even if other pods end; None if there is none.
+
+    Also None while the gang has no active pods, because then it holds nothing that it could give back.
+    """
     refusal, elastic = view.snapshot.refusal, view.spec.elastic
     if refusal is None or refusal.fits is None or not view.missing:
         return None

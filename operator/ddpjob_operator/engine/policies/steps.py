@@ -64,7 +64,7 @@ def start(view: View, *says: Say) -> Verdict:
     changes: StatusChanges = {
         **next_attempt(view),
         **stamped(view),
-        # Not in stamped(), which a resize uses too: a resized job keeps the user and rights of its pods.
+        # This is not part of stamped(), because a resize uses that too, and keeps the user and rights of the pods.
         "pod_security": view.snapshot.settings.pod_security,
         "inherited": inherited(view),
         "selector": f"{Label.JOB_UID}={job.metadata.uid}",
@@ -260,7 +260,7 @@ def _stop_timeout(view: View) -> datetime | None:
     failing, created = status.condition(ConditionType.FAILURE_TARGET), status.condition(ConditionType.CREATED)
     if failing is not None and failing.status == "True":
         since = failing.last_transition_time
-    elif created is not None and created.status == "False":  # Its gang is to start again.
+    elif created is not None and created.status == "False":  # The gang is to start again.
         since = created.last_transition_time
     else:
         return None
