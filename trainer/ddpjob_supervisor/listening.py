@@ -81,7 +81,7 @@ class Places(Generic[One]):
         """Hosts by their number of connections, so that `enter` need not search all hosts if very many connect."""
 
     def enter(self, host: str, one: One) -> tuple[str, One] | None:
-        """Adds a connection of `host`. If there are too many, removes one and returns its host and it."""
+        """Adds a connection of `host`. If there are too many, removes one, and returns it together with its host."""
         self._of_host.setdefault(host, {})[one] = None
         self._counted(host, +1)
         if self._count <= self._most:

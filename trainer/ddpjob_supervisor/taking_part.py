@@ -61,7 +61,7 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
     """Runs this node's ranks as a part of its gang, and returns the exit code for all."""
     open_files.raise_limit()
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(starter)  # First, because the zygote's imports take longest.
+        await stack.enter_async_context(starter)  # Started first: its zygote's imports take longest.
         directory = stack.enter_context(private_directory())
         rendezvous = Rendezvous(settings)
         fit = asyncio.create_task(_try_this_node(settings, starter, env))

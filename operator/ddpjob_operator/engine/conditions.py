@@ -107,9 +107,9 @@ def completed(
         obstacle = blocked or Obstacle("Unblocked", "No longer blocked")
         say = Say(ConditionType.BLOCKED, value=blocked is not None, reason=obstacle.reason, message=obstacle.message)
         status = with_conditions(view, status, say)
-    # After a decision that ends an attempt no node is ready, even though its pods still run.
+    # Once the end of an attempt is decided, no node counts as ready, even though pods of the attempt still run.
     ready = view.heard_running + view.succeeded if status.attempt == view.status.attempt else 0
-    # Pods that are removed after the end do not change how many were ready then.
+    # After the end of the job the number stays what it was at the end, even if pods are removed.
     ended = view.status.finished
     counted = status.display.ready if ended else f"{ready}/{status.nodes or view.spec.nodes}"
     status = changed(

@@ -66,8 +66,8 @@ UNIMPORTANT = KSTATUS | {ConditionType.CREATED}
 COUNTING = REPORTED | {ConditionType.RUNNING, ConditionType.QUEUED}
 """Conditions whose messages change with each pod, with what other jobs use, or with what a program reports."""
 
-# Even "supervised" is minor: if the operator dies before it is written, the next operator learns it from the
-# supervisor.
+# Even "supervised" is minor: if this operator dies before it has written that field, the next operator gets it from
+# the supervisor.
 MINOR = {
     *("message", "display", "ready_nodes", "state", "reason", "supervised", "progress", "steps", "checkpoint"),
     *("stragglers", "completed_indexes", "last_completed_time"),

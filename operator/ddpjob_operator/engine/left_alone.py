@@ -1,4 +1,4 @@
-"""Jobs that are left alone, and say so: those of a former version of the type, and those that cannot be followed.
+"""Jobs that are left alone, and say so: jobs of a former version of the type, and jobs that cannot be followed.
 
 If a release with a former version of the type began a job, this release takes the job over only if it has finished.
 """

@@ -60,7 +60,7 @@ class OwnedKind:
     kind: str
     plural: str
     named: Named | None
-    """Which names and labels make such an object a job's own. None: the operator never reads any."""
+    """How names and labels show that such an object belongs to a job. None: the operator never reads such objects."""
     verbs: tuple[str, ...] = PLAIN
     """What the operator may do to such objects, as RBAC verbs."""
     status_verbs: tuple[str, ...] = ()

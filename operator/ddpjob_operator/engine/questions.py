@@ -20,7 +20,7 @@ def unmet(view: View) -> Needs:
     supervisor is silent, so another supervisor is asked, and its answer raises a question about a Kubernetes node.
     """
     met = view.snapshot.answered
-    # Asked alone, because all other questions are about pods, and the fresh list may hold different ones.
+    # This is asked alone. All other questions are about pods, and the fresh list may contain different pods.
     if _rests_on_absence(view) and not met.pods:
         return Needs(pods=True)
     supervisor, witness = _whom_to_ask(view), _whom_else_to_ask(view)

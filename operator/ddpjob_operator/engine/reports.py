@@ -29,8 +29,8 @@ NOT_FINITE = {
     **dict.fromkeys(("inf", "+inf", "infinity", "+infinity"), "Infinity"),
     **dict.fromkeys(("-inf", "-infinity"), "-Infinity"),
 }
-"""Numbers that are not finite, which JSON cannot hold: the words for them that programs write, and those of the
-status."""
+"""The words that programs write for numbers that are not finite, which JSON cannot hold, and the words for these
+numbers in the status."""
 
 FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED = "FromCheckpoint", "AsAsked", "NothingSaved"
 BEGINS = frozenset({FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED})
@@ -170,7 +170,7 @@ def last_words_of(document: Any, at: datetime) -> tuple[Progress | None, Checkpo
 
 
 def rank_of(value: Any, node: int, *, placed: bool = False) -> int | None:
-    """The rank that a process of this node reports; None if it cannot have that: a program that knows none says 0.
+    """The rank that a process of this node reports; None if it cannot be that one: without a rank, programs report 0.
 
     `placed`: a supervisor reports the rank, and says that ranks follow placement, so that the node may have any rank.
     """

@@ -10,9 +10,9 @@ class Settings:
     """The operator's own settings, the same for all its jobs."""
 
     pod_security: PodSecurity = PodSecurity.RESTRICTED
-    """For jobs that start from now on; a job that has started keeps what it started with."""
+    """Used for jobs that start from now on. A job that has started keeps the value with which it started."""
     network_policy: NetworkPolicy = NetworkPolicy.ENABLED
-    """For jobs that do not set it and start for the first time."""
+    """Used for jobs that do not set it, when they start for the first time."""
     gpu_resources: tuple[str, ...] = ()
     """Resources that count as GPUs besides those that always do; one that ends in a dash is a prefix. For jobs that
     start or resume from now on."""

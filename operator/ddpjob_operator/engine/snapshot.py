@@ -326,10 +326,10 @@ class Snapshot:
     """Until this moment `now` is not certain, because the servers' clocks were read only recently. None: it is
     certain."""
     kubernetes_node_problems: Mapping[str, str] = field(default_factory=dict)
-    """By name of the Kubernetes nodes that were asked about: the problem as the end of a sentence, such as `is gone`;
-    empty if there is none."""
+    """The problem of each Kubernetes node that was asked about, by the node's name, as the end of a sentence, such as
+    `is gone`; empty if there is none."""
     domains: Mapping[str, str] = field(default_factory=dict)
-    """By name of the Kubernetes nodes that were asked about: the topology domain, empty if the node is in none."""
+    """The topology domain of each Kubernetes node that was asked about, by the node's name; empty: it is in none."""
     owned: Mapping[OwnedKind, tuple[Any, ...]] = field(default_factory=lambda: NOTHING_MADE)
     """The job's objects by kind: PodGroups and Kueue Workloads as objects, all others by name. A kind is missing
     where the operator cannot create such objects: the cluster has no such API, or forbids it."""
@@ -342,7 +342,7 @@ class Snapshot:
     queue: Queue | None = None
     """The queue that is to admit the job; None if none is."""
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
-    """By name, the flavors that were asked about."""
+    """The flavors that were asked about, by name."""
     ahead: Ahead | None = None
     """The jobs ahead of this one in the line for nodes; None if there are none."""
     scales_up: bool = False

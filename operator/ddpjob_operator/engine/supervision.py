@@ -19,8 +19,9 @@ SILENT_AFTER = timedelta(seconds=30)
 """If rank 0's supervisor has not answered for this long, the job's progress is unknown."""
 
 MEMBER_LOST_AFTER = timedelta(seconds=60)
-"""A supervisor whose pod runs counts as gone or cut off after rank 0's supervisor has missed it for this long; rank
-0's own does after the others have. By then Kubernetes has found out, too, whether the Kubernetes node is lost."""
+"""A supervisor whose pod runs counts as gone or cut off after rank 0's supervisor has missed it for this long,
+and rank 0's own supervisor after the others have missed it for this long. By then Kubernetes has found out, too,
+whether the Kubernetes node is lost."""
 
 COMING_UP = frozenset({Phase.GATHERING, Phase.PREFLIGHT, Phase.STOPPING})
 """Phases in which no rank trains yet."""
@@ -48,7 +49,7 @@ def missed(view: View) -> str:
 
 
 def lost_at(view: View) -> dict[int, datetime]:
-    """When nodes whose pods run but whose supervisors are missing are given up, unless these answer before."""
+    """When nodes whose pods run without a connected supervisor are given up, unless the supervisors return first."""
     first = _first_lost_at(view)
     limits = {} if first is None else {0: first}
     heard = view.heard
@@ -120,7 +121,7 @@ def only_rank(view: View, node: int, attempt: int) -> int | None:
     heard = view.heard
     if heard is None or heard.attempt != attempt or heard.order is None:
         return None
-    if not heard.order:  # The supervisors numbered the ranks by node after all.
+    if not heard.order:  # The supervisors have numbered the ranks in the order of the nodes.
         return node
     return heard.order.index(node) if node in heard.order else None
 
@@ -202,7 +203,7 @@ def _loss_clause(progress: Progress) -> str:
 
 
 def _remembering(view: View) -> Progress | None:
-    """The latest progress, and what earlier reports said, which only the status still holds."""
+    """The latest progress, combined with earlier reports that only the status still holds."""
     progress, before = progress_of(view), view.status.progress
     if progress is None or progress is before:
         return progress
@@ -256,7 +257,7 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
     if heard and runs and heard.attempt >= status.attempt:
         stragglers = _stragglers(view, heard)
     return {
-        # If this very decision starts the gang again, the report is from the previous gang.
+        # If the decision that is being completed here starts the gang again, the report is from the previous gang.
         "supervised": status.bookkeeping.supervised or (same_gang and heard is not None),
         "progress": progress if runs or progress is None else progress.model_copy(update={"eta_seconds": None}),
         "steps": status.bookkeeping.steps if ahead else _steps(view),

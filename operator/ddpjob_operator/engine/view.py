@@ -29,7 +29,7 @@ DOUBT_RECHECK = timedelta(seconds=10)
 """How often a job is looked at while a moment has come by the clocks of some API servers, but not by all of them."""
 
 KEPT_INCIDENTS = 3
-"""For this many of the last incidents the pod that failed first is kept, for its log."""
+"""The number of latest incidents for which the pod that failed first is kept, so that its log can be read."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class View:
     def kueue_workload(self) -> KueueWorkload | None:
         """The job's place in its queue; None if it has none yet."""
         known = self.snapshot.kueue_workloads
-        if not known:  # True of nearly all jobs, and computing the name below takes longer than all else here.
+        if not known:  # True for nearly all jobs. Computing the name below would take longer than all the rest.
             return None
         name = kueue_workload_name(self.snapshot.job)
         return next((workload for workload in known if workload.name == name), None)
@@ -189,7 +189,7 @@ class View:
     def heard(self) -> SupervisorReport | None:
         """The report on the gang from the supervisor in rank 0's present pod; None if it has not answered yet."""
         heard, first = self.snapshot.heard, self.current.get(0)
-        # A former pod's report is about the previous gang. Attempt 0: this pod has never answered.
+        # A former pod's report is about the previous gang. A report of attempt 0 means that the pod never answered.
         return heard if heard and first and heard.pod == first.name and heard.attempt else None
 
     @property
@@ -402,7 +402,7 @@ class View:
         if incarnations.exceptions:
             present = [pod for pod in pods if pod.incarnation == incarnations.of(pod.node)]
             others = [pod for pod in pods if pod.incarnation != incarnations.of(pod.node)]
-        else:  # Nearly always the case, and much faster than a call for each of thousands of pods.
+        else:  # The usual case: comparing is much faster than calling `of` for each of thousands of pods.
             present = [pod for pod in pods if pod.incarnation == incarnations.default]
             others = [pod for pod in pods if pod.incarnation != incarnations.default]
         present.sort(key=_node)

@@ -242,7 +242,7 @@ class Coordinator:
                 known = isinstance(state, Stalled) and all(is_of_a_stall(end) for end in ends)
                 if isinstance(state, Running) and self._is_leaving and has_parted(ends):
                     self._part(now)
-                elif not is_well(ends) and not known:  # After a save and a clean stop here, others are still saving.
+                elif not is_well(ends) and not known:  # If it stopped well, others may still save.
                     self._stop(now)
             case Stopping(), Finished() if not member.leaving:
                 member.state = MemberState.IDLE  # The node takes part in the next attempt, and finishes again.
@@ -349,7 +349,7 @@ class Coordinator:
     def _start(self, state: Gathering, now: float) -> None:
         """Begins the next attempt, for which all nodes have joined."""
         back = [node for node, incarnation in state.lost.items() if self.members[node].incarnation == incarnation]
-        if back:  # The operator sees the same pod as before, so only the coordinator can report this incident.
+        if back:  # To the operator nothing has changed (same pod), so only the coordinator can report this incident.
             self._answer(self._lost(back[0], "its supervisor was out of reach", now), now)
             if isinstance(self.state, Done):
                 return
@@ -430,7 +430,7 @@ class Coordinator:
     def _go_on_without(self, node: int, now: float) -> None:
         """Continues after a node left and no rank failed by itself. With an operator, waits for the node's return."""
         well = all(map(is_well, self.current.ends.values())) and not any(self.current.left.values())
-        if self._joining_seconds is not None and well:  # All nodes were told to stop, and did.
+        if self._joining_seconds is not None and well:  # All nodes stopped as they were told.
             self.state = Done(now)
             self._tell_all(Farewell())
         elif self._joining_seconds is not None:
@@ -484,7 +484,7 @@ class Coordinator:
         return Incident(self.attempt, node, End(first, ExitCode.PEER_LOST, now, PeerLostError.cause, message))
 
     def _stuck(self, busy: dict[int, Member], verdict: Incident | None, now: float) -> Incident:
-        """The incident that ranks still exist although they were killed, and hold resources such as a GPU.
+        """The incident of ranks that still exist although they were killed, and hold resources such as a GPU.
 
         `busy` are the members whose ranks have not ended; `verdict` is why the attempt was ended.
         """
@@ -501,7 +501,7 @@ class Coordinator:
         return incident_of(self.attempt, node, end, busy)
 
     def _stopped(self, now: float) -> Incident:
-        """The incident that the attempt is over although no rank failed and no node left."""
+        """The incident of an attempt that has ended although no rank failed and no node left."""
         ends = ((node, end) for node, ends in sorted(self.current.ends.items()) for end in ends)
         saved = (pair for pair in ends if pair[1].exit_code == ExitCode.SAVED_AND_STOPPED)
         node, rank = next(((node, end.rank) for node, end in saved), (0, 0))

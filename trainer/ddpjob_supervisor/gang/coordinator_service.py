@@ -58,7 +58,7 @@ class CoordinatorService:
         self.on_beats: Callable[[int, Sequence[Mapping[str, Any]]], None] = lambda *_: None
         """Called with beats that have just arrived, and their attempt."""
         self.on_change: Callable[[], None] = lambda: None
-        """Called when something may have changed that readers of the status page want to know at once."""
+        """Called when something may have changed that readers of the status page want to know immediately."""
         self._links: dict[int, Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._listening_on = 0
@@ -79,7 +79,8 @@ class CoordinatorService:
 
         `listening_on` is this supervisor's control port.
         """
-        if self._settings.peers[1:]:  # Even if no peer answers now: peers that connect later bring their history.
+        # Does this even if no peer answers now, because peers that connect later bring their history.
+        if self._settings.peers[1:]:
             self.coordinator.remember(self._settings.attempt - 1, Past())
         self._listening_on, self._silent = listening_on, self._settings.peers[1:]
         await self._announce()
@@ -190,7 +191,7 @@ class CoordinatorService:
                 looked = now
                 self._look_for_stalls(now)
             self._look_for_nodes()
-            self.on_change()  # Also for changes by beats, such as stragglers: a call for each beat would be too much.
+            self.on_change()  # This covers changes by beats, such as stragglers: one call per beat would be too many.
 
     def _announce_again(self) -> None:
         """Announces rank 0 again to supervisors that have not answered: they keep looking for the former rank 0."""

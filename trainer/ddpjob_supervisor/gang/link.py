@@ -153,8 +153,8 @@ class TcpLink:
     async def close(self) -> None:
         """Closes the connection once everything is sent, or the other side has accepted nothing for PING_SECONDS."""
         self._writer.close()
-        # A separate future, because a cancellation of `wait_closed` itself would reach the next waiter too. The
-        # callback reads its result: if this task is cancelled, nobody else does, and asyncio prints unread errors.
+        # `wait_closed` gets its own future, because cancelling it directly would cancel the next waiter too. asyncio
+        # prints errors that nobody reads, so the callback reads the error in case this task is cancelled.
         closing = asyncio.ensure_future(self._writer.wait_closed())
         closing.add_done_callback(lambda closed: closed.cancelled() or closed.exception())
         await asyncio.wait([closing], timeout=PING_SECONDS)
@@ -163,7 +163,7 @@ class TcpLink:
             await asyncio.wait([closing])
 
     def abort(self) -> None:
-        """Closes the connection at once, and discards what has not been sent."""
+        """Closes the connection immediately, and discards what has not been sent."""
         self._writer.transport.abort()
 
 
@@ -217,7 +217,7 @@ async def _resolved(address: str) -> list[tuple[str, int]]:
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except TimeoutError:
         raise TimeoutError(f"its name was not resolved within {NAME_SECONDS:.0f} s") from None
-    except ValueError as error:  # Not host:port, or a name that DNS cannot have, such as one with a label too long.
+    except ValueError as error:  # The port or the name is not valid, such as a name with too long a label.
         raise OSError(str(error)) from error
     return [(str(endpoint[0]), int(endpoint[1])) for *_, endpoint in found]
 

@@ -103,7 +103,7 @@ class LocalRanks:
     async def run(self, program: Program, specs: Sequence[RankSpec]) -> tuple[End, ...]:
         """Starts one rank for each spec and waits until all have ended; returns the ends in the order of the specs.
 
-        If ranks are told to stop before they can be started, none is started, and this returns at once.
+        If ranks are told to stop before they can be started, none is started, and this returns immediately.
 
         Raises:
             ConfigError: No rank can ever be started.
@@ -309,7 +309,7 @@ def _signal_name(number: int) -> str:
 
 def rank_specs(env: Mapping[str, str], first: int, count: int, directory: Path) -> list[RankSpec]:
     """The specs of a node's `count` ranks, numbered from `first`; `directory` is for their failure reports."""
-    # A program expects NODE_RANK to agree with RANK; where ranks follow placement, the pod's number may not.
+    # Programs expect NODE_RANK to agree with RANK, so it cannot be the pod's number where ranks follow placement.
     own = {Env.NODE_RANK: str(first // count)} if Env.NODE_RANK in env else {}
     return [
         RankSpec(

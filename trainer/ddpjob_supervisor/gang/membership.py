@@ -58,7 +58,7 @@ BEATS_PER_SECOND = 2000
 10 % of a core on rank 0's node (bench/coordinator.py), whose ranks need all of its cores."""
 
 ATTEMPT_BEGINS = "attempt {} begins"
-"""By this line, a part of the contract, `ddpjob logs` tells apart the attempts whose output is in the same log."""
+"""`ddpjob logs` finds the beginning of each attempt in a log by this line, which is a part of the contract."""
 
 DONE_SECONDS = 60.0
 """How long a node that is done looks for rank 0. A lost pod of rank 0 is usually replaced within this time, unless

@@ -254,7 +254,7 @@ class Failed(_Message, frozen=True):
     waited: bool = False
     """Whether the rank timed out in a collective, which means that another rank did not enter that collective."""
     end: End | None = None
-    """For a rank that hangs on a broken GPU: the end that is recorded for it, however it ends later."""
+    """The end that is recorded for a rank that hangs on a broken GPU, however the rank ends later."""
 
 
 class Idle(_Message, frozen=True):

@@ -75,7 +75,7 @@ class NodeAttempt:
         self._node = node
         self._specs = rank_specs(node.env, self.ring.first_rank(settings.node), settings.processes, node.directory)
         self._slowed: dict[int, str] = {}
-        for local in range(settings.processes):  # So that no report of the last attempt counts for this one.
+        for local in range(settings.processes):  # Prevents reports of the last attempt from counting for this one.
             node.heartbeats.reset(local)
 
     @property
@@ -98,7 +98,7 @@ class NodeAttempt:
         if former is not None:
             await asyncio.wait([former.task])
         unwanted = asyncio.create_task(self.ranks.unwanted.wait())
-        # The coordinator does not wait for the preflight of each node before it sends Start.
+        # The coordinator may send Start before this node has passed its preflight.
         await asyncio.wait([self._node.fit, unwanted], return_when=asyncio.FIRST_COMPLETED)
         unwanted.cancel()
         if not self._node.fit.done():
@@ -178,7 +178,7 @@ class NodeAttempt:
         send(Examined(self.start.attempt, (*running, *(observation_of(*item) for item in ended.items()))))
 
     async def _examined(self, local: int, pid: int) -> Observation:
-        """What a rank is doing. If it cannot be examined, an empty observation, so that those of others count."""
+        """What a rank is doing; an empty observation if the examination fails, so that other ranks' still count."""
         rank = self._specs[local].rank
         try:
             return await collect(pid, rank, self._node.heartbeats.path(local), self.start.attempt)

@@ -78,7 +78,7 @@ def _make(place: int) -> None:
             file.write(secrets.token_hex(LEAST_BYTES).encode())
             file.flush()
             os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):  # Another supervisor was first.
+        with contextlib.suppress(FileExistsError):  # Another supervisor has already created it.
             os.link(new, NAME, src_dir_fd=place, dst_dir_fd=place)
     finally:
         os.unlink(new, dir_fd=place)

@@ -111,7 +111,7 @@ class Nvml:
         with suppress(nvml.NVMLError):  # A timeout ends the loop when no events are left.
             while self._events is not None:
                 event = nvml.nvmlEventSetWait_v2(self._events, 0)
-                index = self._asked(nvml.nvmlDeviceGetIndex, None, event.device)  # Unknown for a GPU that is lost.
+                index = self._asked(nvml.nvmlDeviceGetIndex, None, event.device)  # None if the GPU is lost.
                 self._xids.append((index, event.eventData))
 
 

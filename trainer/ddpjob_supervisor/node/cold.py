@@ -22,7 +22,7 @@ class Cold:
         self.zygote: int | None = None
 
     async def ready(self) -> None:
-        """Returns at once: there is nothing to prepare."""
+        """Returns immediately, because there is nothing to prepare."""
 
     async def start(self, launch: Launch) -> Rank:
         """Starts a rank.

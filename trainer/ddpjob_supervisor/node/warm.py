@@ -148,7 +148,7 @@ class _Zygote:
                     rank.kill()
                 else:
                     asked.set_result(rank)
-            case {"pid": pid, "status": status} if pid in self._ranks:  # Else a preloaded module has started it.
+            case {"pid": pid, "status": status} if pid in self._ranks:  # Preloaded modules may start others.
                 self._ranks.pop(pid).ended.set_result(exit_code(os.waitstatus_to_exitcode(status)))
 
     def _mark_ended(self) -> None:

@@ -131,7 +131,7 @@ def _settle(request: Request) -> None:
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
-    # OpenMP has already read OMP_NUM_THREADS, in the zygote.
+    # OpenMP read OMP_NUM_THREADS in the zygote, before the rank's value was set, so PyTorch has to be told.
     if (threads := request["env"].get("OMP_NUM_THREADS")) and "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(int(threads))
 

@@ -53,7 +53,7 @@ class Curve:
             self.flush()
 
     def flush(self) -> None:
-        """Writes the last progress noted, unless it is written already."""
+        """Writes the last progress that was noted, unless it is written already."""
         if self._seen is not None and self._seen is not self._written:
             self._write(self._seen)
             self._written = self._seen

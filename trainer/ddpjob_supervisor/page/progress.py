@@ -14,7 +14,7 @@ POINT_SECONDS = 1.0
 """Progress is computed at most once in this time: beats come about once a second from each of perhaps 1000 nodes."""
 
 POINTS = 61
-"""How many points the pace is computed from: a minute's, or those of sixty steps if each takes over a second."""
+"""How many points the pace is computed from: those of a minute, or of sixty steps if a step takes over a second."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def directory(path: Path, *, make: bool = False) -> Directory:
 
 
 def _open_files() -> int | None:
-    soft, _ = open_files.FOUND  # Ranks run with these limits; this process has raised only its own.
+    soft, _ = open_files.FOUND  # The limits before this process raised its own: ranks run with these.
     return None if soft == resource.RLIM_INFINITY else soft
 
 

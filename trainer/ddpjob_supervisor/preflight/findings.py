@@ -29,7 +29,7 @@ class Finding:
     message: str
     """One sentence: what is wrong, and what to do about it."""
     retry: bool = True
-    """For a failure: whether another try, perhaps on another machine, may succeed."""
+    """Whether another try may succeed after this failure, perhaps on another machine."""
     nodes: tuple[int, ...] = ()
     """Numbers of the nodes that it is about; empty: the node that reports it, or no particular node."""
     device: bool = False

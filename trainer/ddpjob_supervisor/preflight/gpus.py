@@ -47,7 +47,7 @@ def check_gpus(env: Mapping[str, str], seen: VisibleGpus) -> Iterator[Finding]:
 
 def _given(env: Mapping[str, str]) -> int:
     named = env.get(VISIBLE_DEVICES, "")
-    return 0 if named in NOT_NAMED else len(set(named.split(",")))  # A shared GPU is named one time for each share.
+    return 0 if named in NOT_NAMED else len(set(named.split(",")))  # A shared GPU is listed once for each share.
 
 
 def check_health(gpus: Sequence[Gpu]) -> Iterator[Finding]:

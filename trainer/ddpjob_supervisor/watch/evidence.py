@@ -58,7 +58,7 @@ def _own(parent: str) -> Path:
 
 def _write(content: bytes, attempt: int, name: str, what: str) -> None:
     for directory in directories(os.environ):
-        if directory.is_symlink():  # _drop_old would remove files from wherever the link leads.
+        if directory.is_symlink():  # Skipped, because _drop_old would remove files from wherever the link leads.
             continue
         file = directory / f"attempt-{attempt}" / name
         try:

@@ -14,7 +14,7 @@ FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>
 ANSWERING = "/ddpjob_rank/running/answering.py"
 
 COMMUNICATION = "/torch/distributed/"
-"""A thread waits for other ranks if it is in a function of this directory, unless that has called the program."""
+"""A thread waits for other ranks if it is in a function of this directory that has not called the program."""
 
 WAITS = {
     ("/torch/nn/parallel/distributed.py", "_distributed_broadcast_coalesced"),

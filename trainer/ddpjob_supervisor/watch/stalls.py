@@ -96,7 +96,7 @@ class Stalls:
     def _hear(self, rank: int, beat: BeatDocument, now: float, *, learn: bool) -> None:
         known, age = self._processes.get(rank), beat.get("stepAge")
         if known is not None and known.beat == beat and age is not None:
-            return  # The age of the step would have changed, so this is the old beat.
+            return  # This is the same beat as before: in a new one, the age of the step would be different.
         heard = _Process(beat, now, None if age is None else now - age)
         if known is not None and known.finished is not None:
             heard = self._compared(known, heard, learn=learn)
@@ -123,7 +123,7 @@ class Stalls:
             self._announced = now
         if any(process.beat.get("announces") for process in processes):
             self._limits.note_announcements()
-        # A program that reports its total number of steps will report the steps as well.
+        # A program that reports its total number of steps will also report each step.
         self._reports_steps |= any(
             process.finished is not None or process.beat.get("totalSteps") or process.beat.get("reports")
             for process in processes
@@ -138,7 +138,7 @@ class Stalls:
             self._doing, self._since = doing, now
         if not answer or not self._reports_steps:
             return None
-        # The time ends at the oldest of the last reports, not now: what has happened since then is unknown.
+        # The time is counted only up to the oldest of the last reports, because what happened after it is unknown.
         seconds = min(process.heard for process in answer) - max(
             self._since, *(process.finished or 0.0 for process in answer)
         )

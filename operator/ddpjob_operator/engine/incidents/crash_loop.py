@@ -54,7 +54,7 @@ def is_crash_loop(status: DDPJobStatus, incident: Facts, progress: Progress | No
 
 
 def got_further(last: Incident, incident: Facts, progress: Progress | None = None) -> bool:
-    """Whether training got further than at the previous incident, `last`, by this one or since; no if unknown."""
+    """Whether training got further than at the previous incident, `last`: at this one or since; no if unknown."""
     if last.step is None:
         return False
     by_then = incident.step is not None and incident.step > last.step

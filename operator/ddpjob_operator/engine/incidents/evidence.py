@@ -141,8 +141,8 @@ def facts_of(
         how |= {"tied": first.tied, "consequences": first.consequences, "consequence_nodes": first.consequence_nodes}
     # Supervisors may have started attempts that are not in the status yet.
     attempt = max(attempt, report.attempt or 0)
-    # Checked before the pod's own report: a pod that the cluster stops ends by a signal, or saves a checkpoint and
-    # reports that it did.
+    # The cluster's reasons come before the pod's own report, because a pod that the cluster stops just ends by a
+    # signal, or saves a checkpoint and reports that it did.
     if by_cluster is not None:
         return _facts(pod, attempt, time, *by_cluster, **how)
     if ended is None:
@@ -151,8 +151,8 @@ def facts_of(
     when_told = _ended_when_told(pod, ended, by_us=by_us)
     told_to_stop = signal in STOP_SIGNALS or when_told
     # If the operator deletes the pods because one failed, every report counts, because any of the pods may have
-    # failed first. And a supervisor that names an incident ended because of it, even if somebody deletes its pod
-    # meanwhile.
+    # failed first. If a supervisor's report names an incident, that incident ended the supervisor, even if somebody
+    # deletes its pod meanwhile.
     answers = ANSWERS if when_told and not by_us and first is None else NO_ANSWER
     if pod.deleting and (cause is Cause.STOPPED or (told_to_stop and not _speaks(ended, report, answers))):
         cause = Cause.STOPPED if by_us else Cause.POD_DELETED
@@ -252,7 +252,7 @@ def lacks_image(pod: Pod) -> bool:
 
 
 def unstartable_at(pod: Pod) -> datetime | None:
-    """When a pod that lacks something other than its image counts as unable to start, unless it starts before."""
+    """When a pod that lacks something other than its image counts as unable to start, unless it starts first."""
     waits = pod.waiting is not None and pod.active and pod.waiting.reason in NO_CONTAINER
     return pod.scheduled_at + CONTAINER_TIMEOUT if waits and pod.scheduled_at is not None else None
 
@@ -293,7 +293,7 @@ def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
         return None if pod.stopped else (Cause.APPLICATION, wrong)
     if ended := ENDED.get(pod.reason):
         return ended, on_node if on_node and ended is Cause.NODE_LOST else message
-    # Kubelets report the same thing for a pod that is deleted before it ever ran.
+    # A pod that is deleted is left out: if it never ran, kubelets report the same as for a pod lost by its node.
     if not pod.deleting and (lost := _lost_by_its_node(pod)):
         return Cause.NODE_LOST, on_node or lost
     return None

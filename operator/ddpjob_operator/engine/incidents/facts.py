@@ -30,7 +30,7 @@ TAKEN_AWAY = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of one rank's failure, or of an incident: then of the rank that failed first. Holds no judgement.
+    """What is known of one rank's failure or, for an incident, of the first rank's failure. Holds no judgement.
 
     Each field means the same as in `status.incidents`. Supervisors do not name pods: `pod` is then empty.
     """
@@ -89,7 +89,7 @@ def joined(known: Facts, later: list[Facts]) -> Facts:
 
 
 def _amended(known: Facts, incident: Facts, later: list[Facts]) -> Facts:
-    """The corrected incident. What stays as it was known: the attempt that it ended, and the ranks that failed."""
+    """The corrected incident. It keeps the attempt that it ended, and the nodes that are known to have failed."""
     nodes = {known.node, *known.consequence_nodes, *(failure.node for failure in later)} - {incident.node}
     same = replace(incident, attempt=known.attempt, at_start=known.at_start)
     return _with_consequences(same, nodes, at_least=known.consequences)

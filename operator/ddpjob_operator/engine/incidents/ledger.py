@@ -79,7 +79,7 @@ def amended(view: View, facts: Facts) -> Entry | None:
 
 
 def with_rank(view: View, facts: Facts) -> Facts:
-    """The facts. If the pod did not report a rank, it is the one of the node's only process."""
+    """The facts with a rank: the reported one, or else the rank of the node's process if it has only one process."""
     return facts if facts.rank is not None else replace(facts, rank=only_rank(view, facts.node, facts.attempt))
 
 
@@ -128,7 +128,7 @@ def final(view: View, entry: Entry) -> tuple[str, str] | None:
             f"{sentence}; no restarts left (maxRestarts: {restart.max_restarts})",
         )
     if is_crash_loop(view.status, facts, progress_of(view)):
-        furthest = view.status.incidents[1].step  # The first of the three: the present one is not listed yet.
+        furthest = view.status.incidents[1].step  # The first of the three: the present incident is not listed yet.
         return Reason.CRASH_LOOP, f"{sentence}; three times in a row training got no further than step {furthest}"
     if is_same_again(view, facts, entry.judgement):
         return (

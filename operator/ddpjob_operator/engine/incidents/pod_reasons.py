@@ -18,9 +18,9 @@ ENDED = {
     "Shutdown": Cause.NODE_LOST,
     "NodeLost": Cause.NODE_LOST,
 }
-"""By the reasons of pods that a kubelet ended: the cause. The first two are the job's own: it used more storage, or
-ran for longer, than its template allows. If its Kubernetes node ran short of something, an evicted pod also has the
-condition DisruptionTarget; then that counts."""
+"""The cause for each reason that a pod has if a kubelet ended it. The first two are the job's own fault: it used more
+storage, or ran for longer, than its template allows. If a pod was evicted because its Kubernetes node ran short of
+something, it also has the condition DisruptionTarget, and that condition counts."""
 
 MORE_PRECISE = ENDED.keys() - {EVICTED}
 """Reasons that tell more than the condition DisruptionTarget, which a kubelet always sets with the same reason."""
@@ -35,7 +35,7 @@ REJECTED = frozenset(
     }
 )
 """Reasons of pods that a kubelet rejected because its Kubernetes node lacks, or no longer has, what the scheduler
-counted on. A kubelet that is restarted also asks this of pods that run, and ends those that it rejects."""
+counted on. A restarted kubelet repeats this check for running pods, and ends those that it rejects."""
 
 UNSUPPORTED = frozenset(
     {
@@ -56,7 +56,7 @@ def is_rejection(reason: str, message: str) -> bool:
     """Whether a pod's reason says that its Kubernetes node rejected it, before it ran or later."""
     if reason == EVICTED:
         return message.removeprefix(REJECTION).startswith(PRESSURE)
-    # Future versions will have more reasons to reject a pod; for devices the resource's name is part of the reason.
+    # The reasons cannot be listed: future versions will have more, and some contain the name of a device's resource.
     return bool(reason) and reason not in ENDED
 
 

@@ -35,7 +35,7 @@ def of_its_rank(ended: Exit) -> tuple[Exit, int | None]:
     if stopped := TOLD_TO_STOP.search(ended.message):
         return replace(ended, code=SIGNAL_BASE + int(stopped["signal"]), message=""), None
     summary = _root_cause(ended.message)
-    if summary is None:  # A long traceback leaves no room for the beginning of the summary.
+    if summary is None:  # A traceback can be so long that the beginning of the summary is cut off.
         return replace(ended, message=BORDER.sub("", ended.message)), None
     rank, code, said = summary
     if said.startswith(TRACEBACK):

@@ -85,7 +85,7 @@ def build_network_policy(job: DDPJob, settings: Settings) -> Manifest:
         ingress.append({"from": readers, "ports": [{"port": job.status.network.status_port, "protocol": "TCP"}]})
     return {
         **headed(NETWORK_POLICY, job, name_beside(job.ref)),
-        # A copy: YAML would show the same object a second time as an alias.
+        # Copied, because YAML would show the second use of the same object as an alias.
         "spec": {"podSelector": copy.deepcopy(ours), "policyTypes": ["Ingress"], "ingress": ingress},
     }
 
@@ -155,7 +155,8 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
         show_domain(pod, trainer)
     if job.status.pod_security not in {None, PodSecurity.NONE}:
         restrict(pod)
-    # After restrict(): the wait container copies the trainer's security context, and needs no home.
+    # This comes after restrict(), because the wait container copies the trainer's security context, but needs no home
+    # directory.
     if node > 0 and job.spec.network.wait_for_master and job.spec.supervisor is None:
         _add_waiting(pod, trainer, job)
     labels = {**job_labels(job), Label.NODE: str(node), Label.INCARNATION: str(incarnation)}
@@ -181,7 +182,7 @@ def build_reserve(job: DDPJob, node: int, placement: Placement | None = None) ->
     pod = build_pod(job.with_status(changed(job.status, pod_group=None)), node, placement=placement)
     trainer = next(container for container in pod["spec"]["containers"] if container["name"] == TRAINER_CONTAINER)
     others = [init for init in pod["spec"].get("initContainers", ()) if init["name"] != WAIT_CONTAINER]
-    # First, so that the template's own init containers do not run for a pod that never trains.
+    # This container comes first, because the template's init containers should not run in a pod that never trains.
     pod["spec"]["initContainers"] = [reserve_container(trainer), *others]
     return pod
 
@@ -197,7 +198,7 @@ def _avoid(pod: Manifest, job: DDPJob) -> None:
     """Prefers Kubernetes nodes that were not lost lately, in addition to what the template prefers."""
     if not job.status.avoided_node_names:
         return
-    # A field selector takes only one value, and a term holds if all of its selectors do.
+    # Each name needs its own field selector, because a selector takes only one value. All selectors must match.
     elsewhere = [
         {"key": "metadata.name", "operator": "NotIn", "values": [avoided.node_name]}
         for avoided in job.status.avoided_node_names
@@ -300,7 +301,7 @@ def _memory(pod: Manifest, trainer: Manifest) -> Manifest:
 def _add_waiting(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
     """Adds the wait container after the template's own init containers: those can fetch what they need first."""
     before = pod.setdefault("initContainers", [])
-    if all(container["name"] != WAIT_CONTAINER for container in before):  # Else the template waits in its own way.
+    if all(container["name"] != WAIT_CONTAINER for container in before):  # The template may bring its own.
         before.append(wait_container(trainer, master_env(job)))
 
 

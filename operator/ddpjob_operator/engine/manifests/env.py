@@ -139,7 +139,7 @@ def _supervisor(job: DDPJob, living: tuple[str, ...]) -> dict[str, object]:
         Env.CONTROL_PORT: control_port,
         Env.PEERS: ",".join(f"{host}:{control_port}" for host in (master_address(job), *map(_host, living))),
         Env.SECRET_FILE: f"{SECRET_DIRECTORY}/{SECRET_KEY}",
-        # Each counts as a restart: after one too many the job fails, and supervisors must not start the gang again.
+        # In-place restarts count against maxRestarts too, so supervisors must not make more than that number.
         Env.IN_PLACE_RESTARTS: min(restart.in_place_restarts, restart.max_restarts) if in_place else 0,
         Env.RESTART_WINDOW_SECONDS: restart.window_seconds,
         Env.LEAVE_TO_OPERATOR: left_to_operator(restart),

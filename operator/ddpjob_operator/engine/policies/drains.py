@@ -1,6 +1,6 @@
 """Kubernetes nodes that are drained: a PodDisruptionBudget refuses evictions until the gang has saved a checkpoint.
 
-Only for a bounded time: the program may report no checkpoints, or may have stopped saving.
+The budget does so only for a limited time: the program may report no checkpoints, or may have stopped saving.
 """
 
 from dataclasses import replace

@@ -74,7 +74,7 @@ def _restored(view: View) -> Verdict | None:
 
 
 def ending(view: View) -> Verdict | None:
-    """A job whose end is decided ends once nothing runs any more, unless its failure turns out to be excused."""
+    """Once decided, the end of a job comes when no pods run any more, unless its failure turns out to be excused."""
     for target in (ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET):
         said = view.status.condition(target)
         if said is not None and said.status == "True":
@@ -127,7 +127,7 @@ def past_deadlines(view: View) -> Verdict | None:
     if view.is_due(deadline(spec, view.status)):
         message = f"The job was active for longer than {spec.active_deadline_seconds} s (activeDeadlineSeconds)"
         return fail(view, Reason.DEADLINE_EXCEEDED, message)
-    if view.up or not view.is_due(start_deadline(spec, view.status)):  # Up perhaps before its status says so.
+    if view.up or not view.is_due(start_deadline(spec, view.status)):  # `up` may be true before the status says so.
         return None
     never = f"Not all {view.noun}s ran within {spec.start_deadline_seconds} s (startDeadlineSeconds)"
     return fail(view, Reason.START_DEADLINE_EXCEEDED, f"{never}: {awaited(view)}")
@@ -164,7 +164,7 @@ def end(view: View, target: ConditionType, reason: str, message: str, blame: Sta
     failed = target is ConditionType.FAILURE_TARGET
     decided = Say(target, value=True, reason=reason, message=message)
     blame = hindsight(view, amended_last_incident(view)) if blame is None else blame
-    # Two steps: the decision is written while pods still run, the end only once none do.
+    # This takes two steps: the decision is recorded while pods still run, and the end when none run any more.
     left = tuple(pod for pod in view.active if not _goes_on(view, pod, reason))
     if left:
         stopping, status = f"Stopping {view.pods(len(left))}: {message}", updated(view, decided, **blame)

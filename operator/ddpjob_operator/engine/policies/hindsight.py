@@ -70,7 +70,7 @@ def _gang_of(view: View, known: Incident) -> tuple[Pod, ...]:
     gang = range(incarnations.former, incarnations.default)
     if all(known.pod != pod_name(job, known.node, incarnation) for incarnation in gang):
         return ()
-    # Reversed: of several incidents of one pod, the latest counts.
+    # The newest incident comes last, so that it is the one that counts if a pod has several.
     older = {incident.pod: incident.attempt for incident in reversed(view.status.incidents[1:])}
     ours = [
         pod

@@ -170,7 +170,8 @@ def _before(view: View, incident: Facts) -> Budget:
     last = view.status.last_incident
     window = timedelta(seconds=view.spec.restart.window_seconds)
     heard_together = last is not None and not view.status.is_true(ConditionType.RUNNING)
-    # In that case the condition Running, which shows for how long all was well, was not written between the two.
+    # Then the operator did not see the gang run between the two, so the condition Running does not show for how long
+    # all was well.
     if last is not None and heard_together and incident.time - last.time >= window:
         return Budget()
     return present(view.spec, view.status, min(incident.time, view.now))

@@ -69,7 +69,7 @@ def _failed(view: View) -> Verdict | None:
             f"{incident_sentence(first, view.called)}; waiting for the other ranks' reports",
             wake_at=until,
         )
-    # The clock of a Kubernetes node may be ahead of ours: time that is still to come is not part of a window.
+    # The clock of a Kubernetes node may be ahead of ours. A time in the future must not make a window look longer.
     entry = account(view, first, present(view.spec, view.status, min(first.time, view.now)))
     if why := final(view, entry):
         return fail(view, *why, **entry.noted)
@@ -166,7 +166,7 @@ def _heard_out_at(view: View, first: Facts) -> datetime | None:
     if not ends or not any(unknown or pod.node == first.node for pod in ending):
         return None
     until = min(ends) + HEARING_OUT
-    ahead = min(ends) > view.now + RESOLUTION  # The end is in the future by a wrong clock: do not wait for it.
+    ahead = min(ends) > view.now + RESOLUTION  # Do not wait for a future time from a wrong clock.
     return None if ahead or view.is_due(until) else until
 
 

@@ -74,7 +74,7 @@ def _entering(view: View, queue: Queue) -> Verdict:
     enter = Create(KUEUE_WORKLOAD, build_kueue_workload(job, queue))
     if view.refused:
         return _stop(view, TAKEN_OUT) if view.active else _wait(view, ENTERING, blocked=creation_obstacle(view))
-    # Running pods go on until it is known that the queue does not admit the job, because it may admit it immediately.
+    # The queue may admit the job immediately, so running pods go on until it is known that the queue does not.
     return (
         Verdict(view.status, None, (enter,))
         if view.active
@@ -193,6 +193,6 @@ def _tells(own: KueueWorkload, condition: str, reason: str, message: str) -> Pat
 def _size(view: View, own: KueueWorkload) -> tuple[int, int | None]:
     """How many nodes the job now asks its queue for, and the fewest that it accepts."""
     spec = view.snapshot.job.spec
-    if own.reserved:  # The quota that pods still use is not free.
+    if own.reserved:  # Pods that have not ended still use their quota.
         return own.nodes if len(view.active) > spec.nodes else spec.nodes, own.least
     return spec.nodes, spec.elastic.min_nodes if spec.elastic else None

@@ -31,7 +31,7 @@ scheduling."""
 GIVES_BACK = "the gang gives up its pods, and tries again at growing intervals"
 
 MOST_DOUBLINGS = 8
-"""Of a second between two attempts whose pods are refused: four minutes."""
+"""How often the wait of a second between two attempts whose pods are refused is doubled: up to four minutes."""
 
 
 def resized(view: View) -> Verdict | None:
@@ -81,7 +81,7 @@ def _grown(view: View) -> Verdict | None:
 def given_back(view: View) -> Verdict | None:
     """A gang whose pods are not all scheduled, or do not all run, gives back what it holds and tries again later.
 
-    It does so immediately if it can never be complete: until then it would hold everything in vain.
+    It does so immediately if it can never be complete: holding its pods any longer would be in vain.
     """
     refusal = _refused_for_good(view)
     if refusal is not None:
@@ -214,7 +214,7 @@ def reconcile_reserves(view: View) -> tuple[Action, ...]:
     A reserve that has failed is not recreated in this attempt, and once a node has finished no reserves are wanted.
     """
     wanted = _wanted_beside(view)
-    # Deleted without a grace period: no trainer runs in them, and so their places become free immediately.
+    # Surplus reserves are deleted without a grace period, which frees their places immediately: they run no trainer.
     surplus = (pod for node, pod in view.reserves.items() if node not in wanted)
     if view.refused:
         return delete(view, surplus, grace=0)
@@ -240,7 +240,7 @@ def _sized(view: View, nodes: int) -> StatusChanges:
     unchanged: StatusChanges = {
         # The NetworkPolicy that opens the status port is replaced only after a suspension.
         "status_port": view.status.network.status_port,
-        # Unchanged even if the operator counts other resources as GPUs by now.
+        # These two stay as they are, even if the operator has begun to count other resources as GPUs.
         "procs_per_node": view.status.procs_per_node,
         "backend": view.status.backend,
         "budget": budget(view),

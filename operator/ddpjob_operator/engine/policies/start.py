@@ -39,7 +39,7 @@ def between_attempts(view: View) -> Verdict | None:
     if not (actions or running or waiting):
         return None
     message = starts_again(view) or None if waiting else waiting_to_end(view, running)
-    # If the cluster refused pods of the last attempt, that obstacle stands until the next attempt tries.
+    # If the cluster refused pods of the last attempt, that obstacle is shown until the next attempt creates pods.
     return Verdict(view.status, message, actions, blocked=known(view))
 
 
@@ -51,7 +51,7 @@ def between_due(view: View) -> Times:
 
 def obstructed(view: View) -> Verdict | None:
     """A job waits, and says so, while nobody has named an image. Its deadlines keep counting down."""
-    # A gang that exists goes on, and its incidents are answered, whatever has become of the setting.
+    # A gang that exists goes on, and its incidents are answered, even if no image is named any more.
     if view.created or (nameless := no_image(view)) is None:
         return None
     status = changed(_seen(view), start_time=view.status.start_time or view.now)

@@ -42,7 +42,7 @@ MOST_PEERS = 8
 """The most addresses that a pod gets: one that answers is enough, and a variable is no place for thousands."""
 
 DEFAULT_GRACE_SECONDS = 30
-"""Kubernetes' default, for pods that do not set it."""
+"""Kubernetes' default grace period, for pods that do not set one."""
 
 HURRY_MARGIN = timedelta(seconds=5)
 """A pod is deleted again only if that saves more than this: deletion times are in whole seconds and come from another
@@ -93,7 +93,7 @@ def start_again(
     until = view.now + wait if wait else None
     again: StatusChanges = {**next_attempt(view), **changes, "backoff_until": until}
     status = updated(view, *says, **again)
-    # From the new status: the pod of this incident stays, but a pod that was kept for an older incident may go.
+    # Uses the new status: it keeps the pod of this incident, and may release a pod kept for an older incident.
     left = view.with_status(status).removable
     return Verdict(status, message, stop(view, left, {culprit(status)}, grace=grace), wake_at=until)
 
@@ -150,8 +150,8 @@ def next_attempt(view: View) -> StatusChanges:
         "service": name_beside(view.snapshot.job.ref),
         "pod_group": _own_group(view, incarnations),
         "avoided_node_names": view.avoided,
-        # False until a supervisor answers: otherwise a gang whose supervisors cannot be reached would never count as
-        # running.
+        # This stays False until a supervisor answers. If it were True, a gang whose supervisors cannot be reached
+        # would never count as running.
         "supervised": False,
     }
 
@@ -222,7 +222,7 @@ def creating(view: View, status: DDPJobStatus, nodes: Iterable[int]) -> tuple[Ac
 
 
 def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:
-    """For a pod that joins a running gang: addresses of the others, because DNS may still hold old records."""
+    """The addresses of the other pods, for a pod that joins a running gang: DNS may still hold old records."""
     if not status.bookkeeping.supervised:
         return ()
     others = view.with_status(status).current.values()

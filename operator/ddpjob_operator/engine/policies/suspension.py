@@ -54,8 +54,8 @@ def halted(view: View) -> StatusChanges:
         "first_run_time": None,
         "backoff_until": None,
         "budget": budget(view),
-        # Counts attempts that supervisors started in place: none of their incidents must be charged after the
-        # resumption.
+        # Includes attempts that supervisors started in place, so that no incident of these attempts is charged after
+        # the resumption.
         "attempt": last_attempt(view),
         **_forestalled(view),
     }
@@ -64,8 +64,8 @@ def halted(view: View) -> StatusChanges:
 def _forestalled(view: View) -> StatusChanges:
     """The fields of the status that record a failure from before the suspension, if the attempt has none yet.
 
-    It costs nothing. A rank that ended because it was told to stop has not failed, nor has a rank that lost such a
-    peer.
+    It costs nothing. A rank that ended because it was told to stop has not failed, nor has a rank that lost a peer
+    because of that.
     """
     known, attempt = view.status.last_incident, last_attempt(view)
     if known is not None and known.attempt >= attempt:

@@ -33,7 +33,7 @@ Times = Iterable[datetime | None]
 
 
 def never(_: View) -> Times:
-    """For a policy whose answer never changes by the passing of time alone."""
+    """The times for a policy whose answer never changes just because time passes: none."""
     return ()
 
 

@@ -39,7 +39,7 @@ def yields_to_gang_ahead(view: View) -> Verdict | None:
 
 
 def yielding_due(view: View) -> Times:
-    """When the gang gives way, unless anything changes."""
+    """When the gang will give way if nothing changes."""
     yield yields_at(view)
 
 
@@ -93,7 +93,7 @@ def _has_given_way(view: View) -> bool:
 
 
 def in_line(view: View) -> InLine | None:
-    """The job's place in the line for nodes; None if it lacks none, is ending, or something else blocks it."""
+    """The job's place in the line for nodes; None if it lacks no nodes, is ending, or is blocked."""
     if view.winds_down or view.status.is_true(ConditionType.BLOCKED):
         return None
     if not all(pod.waiting is not None and pod.waiting.reason == GATED for pod in lacking_nodes(view)):
