@@ -55,7 +55,10 @@ def test_what_the_image_lacks_is_there_before_ranks_start_and_what_cannot_be_had
     status = ended(team, "lacks")
     assert (status["state"], status["restarts"]) == ("Failed", 0)
     lacks = "No module named 'ddpjobtiny', in train.py:1 or 'ddpjobneeded', in train.py:1: the image lacks them"
-    assert f"{lacks}: install them with ddpjob submit --pip ddpjobtiny --pip ddpjobneeded " in status["incidents"][0]["message"]
+    assert (
+        f"{lacks}: install them with ddpjob submit --pip ddpjobtiny --pip ddpjobneeded "
+        in status["incidents"][0]["message"]
+    )
 
 
 @pytest.mark.full("tests/unit/cli/test_pod_options.py has the volume's YAML; Kubernetes and containerd do the rest")

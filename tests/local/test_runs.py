@@ -192,7 +192,7 @@ def test_what_cannot_succeed_is_tried_twice(here: Here) -> None:
     returned, output = here.ddpjob("run", here.job("hopeless", *script("import no_such_module"), nodes=1))
     status = here.status("hopeless")
     assert (returned, status["state"], status["attempt"], status["restarts"]) == (1, "Failed", 2, 1), output
-    assert "No module named 'no_such_module'; the same error twice in a row before the first step" in status["message"]
+    assert "No module named 'no_such_module'; the same error twice in a row before the first" in status["message"]
     assert status["message"] in output
 
 
