@@ -63,6 +63,10 @@ class CheckpointUnusableError(TrainerError):
     exit_code = ExitCode.BAD_INPUT
 
 
+class PortTakenError(TrainerError):
+    """Another process listens on a port that this one needs. It may have ended before another try."""
+
+
 class PeerLostError(TrainerError):
     """Another process of the world was lost, or did not join in time."""
 

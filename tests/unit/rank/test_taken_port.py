@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from ddpjob_rank.errors import TrainerError
+from ddpjob_rank.errors import PortTakenError
 from ddpjob_rank.failure.failure_report import known_failure
 from ddpjob_rank.failure.taken_port import taken_port
 from ddpjob_rank.machine.port_holder import holder_of
@@ -70,7 +70,7 @@ def test_a_taken_port_is_told_with_its_holder_and_who_sets_it(
     error = error_at(port)
     assert known_failure(error) is None
     told = taken_port(error, given or str(port))
-    assert type(told) is TrainerError
+    assert type(told) is PortTakenError
     assert str(told).startswith(f"port {port} of this machine is taken by process {pid} (python")
     assert source in str(told)
 

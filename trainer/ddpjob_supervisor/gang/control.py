@@ -5,7 +5,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ddpjob_rank.errors import TrainerError
+from ddpjob_rank.errors import PortTakenError
 
 from ddpjob_supervisor.listening import SILENT, Door, Places, listen_on
 
@@ -38,7 +38,7 @@ async def control_port(
     """Serves the control port as long as the `async with` block runs, and yields the port's number.
 
     Raises:
-        TrainerError: Another program uses the port.
+        PortTakenError: Another program uses the port.
     """
     assert settings.secret, "otherwise anybody who can connect is one of the gang"
     listener = _Listener(settings, rendezvous, follower, service)
@@ -47,7 +47,7 @@ async def control_port(
     except OSError as error:
         of_the_job, by_hand = "DDPJOB_CONTROL_PORT (spec.network.controlPort)", "MASTER_PORT, beside which it is"
         other = of_the_job if settings.in_a_job else by_hand
-        raise TrainerError(
+        raise PortTakenError(
             f"cannot listen on port {settings.control_port} for the other supervisors: {error.strerror};"
             f" set another {other}"
         ) from error
