@@ -196,7 +196,7 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         type=_label,
         metavar="KEY=VALUE",
         dest="labels",
-        help="label of all objects of jobs, as a policy of the cluster may demand it; may be given several times",
+        help="label of all objects of jobs, as a policy of the cluster may demand it; can be repeated",
     )
     parser.add_argument(
         "--inherit-key",
@@ -206,7 +206,7 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         metavar="KEY",
         dest="inherited_keys",
         help="give all objects of a job its own label and annotation with this key, and its template's annotation; "
-        "may be given several times",
+        "can be repeated",
     )
     parser.add_argument(
         "--force-delete-lost-pods",

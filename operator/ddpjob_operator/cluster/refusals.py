@@ -21,7 +21,7 @@ DEAD_WEBHOOK = "failed calling webhook"
 """Part of the API server's message if an admission webhook does not answer. The server reports an internal error, but
 it is the webhook that somebody has to fix."""
 
-SAID = {
+REASON_BY_WORDS = {
     "denied the request": Reason.POLICY_DENIED,
     "denied request: ": Reason.POLICY_DENIED,
     "exceeded quota": Reason.QUOTA_EXCEEDED,
@@ -44,7 +44,7 @@ FOR_GOOD = frozenset(
 """Reasons for which every such pod is refused until somebody changes the template, or whatever refuses it. Everything
 else may be forbidden only for a moment: "there was an error enforcing limit ranges", a role that is being
 replaced."""
-UNFIT = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
+INVALID_STATUSES = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 
 # All patterns are bounded, because they are matched against words that others may choose.
 QUOTA = re.compile(r"requested: (\S{1,4096}), used: \S{1,4096}, limited: (\S{1,4096})")
@@ -90,8 +90,8 @@ def refusal_of_pod(error: ApiError, pod: Manifest) -> Exception:
 
 def _reason(error: ApiError) -> Reason:
     """The reason of a refusal, for the job's status."""
-    by_status = Reason.INVALID if error.status in UNFIT else Reason.FORBIDDEN
-    return next((reason for words, reason in SAID.items() if words in error.message), by_status)
+    by_status = Reason.INVALID if error.status in INVALID_STATUSES else Reason.FORBIDDEN
+    return next((reason for words, reason in REASON_BY_WORDS.items() if words in error.message), by_status)
 
 
 def _fits(reason: Reason, message: str) -> int | None:
