@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from ddpjob_rank.limits import Learned
-from ddpjob_supervisor.watch import patience
+from ddpjob_supervisor.watch import learned_limits
 
 LEARNED = Learned(stalls=2, longest=540.0)
 
@@ -17,16 +17,16 @@ def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_was_learned_is_recalled_by_the_same_job_only() -> None:
-    asyncio.run(patience.keep(LEARNED, "a"))
-    assert asyncio.run(patience.recall("a")) == LEARNED
-    assert asyncio.run(patience.recall("b")) == Learned()
+    asyncio.run(learned_limits.keep(LEARNED, "a"))
+    assert asyncio.run(learned_limits.recall("a")) == LEARNED
+    assert asyncio.run(learned_limits.recall("b")) == Learned()
 
 
 def test_without_a_directory_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DDPJOB_CHECKPOINT_DIR")
     monkeypatch.delenv("DDPJOB_RUN_DIR", raising=False)
-    asyncio.run(patience.keep(LEARNED, "a"))
-    assert asyncio.run(patience.recall("a")) == Learned()
+    asyncio.run(learned_limits.keep(LEARNED, "a"))
+    assert asyncio.run(learned_limits.recall("a")) == Learned()
 
 
 @pytest.mark.parametrize(
@@ -45,11 +45,11 @@ def test_without_a_directory_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_file_that_holds_something_else_says_nothing(text: str, checkpoints: Path) -> None:
     (checkpoints / "stalls").mkdir()
     (checkpoints / "stalls" / "patience.json").write_text(text)
-    assert asyncio.run(patience.recall("a")) == Learned()
+    assert asyncio.run(learned_limits.recall("a")) == Learned()
 
 
 def test_a_link_in_its_place_is_not_followed(checkpoints: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     theirs = tmp_path_factory.mktemp("theirs")
     (checkpoints / "stalls").symlink_to(theirs)
-    asyncio.run(patience.keep(LEARNED, "a"))
+    asyncio.run(learned_limits.keep(LEARNED, "a"))
     assert list(theirs.iterdir()) == []

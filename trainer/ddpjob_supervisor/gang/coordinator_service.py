@@ -9,7 +9,7 @@ from ddpjob_rank.console import warn
 from msgspec.structs import replace
 
 from ddpjob_supervisor.listening import free_port
-from ddpjob_supervisor.watch import patience
+from ddpjob_supervisor.watch import learned_limits
 from ddpjob_supervisor.watch.blame import blame
 from ddpjob_supervisor.watch.stalls import Stalls
 
@@ -176,7 +176,7 @@ class CoordinatorService:
 
     async def look_after(self) -> None:
         """Pings the members and checks the gang for stalls and missing nodes, until it is canceled."""
-        self._stalls = Stalls(self._settings.stall_timeout, await patience.recall(self._settings.uid))
+        self._stalls = Stalls(self._settings.stall_timeout, await learned_limits.recall(self._settings.uid))
         pinged = announced = looked = 0.0
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -206,7 +206,7 @@ class CoordinatorService:
             if stalled is not None:
                 warn(f"no rank has finished a step for {stalled:.0f} s: looking at what they do")
                 coordinator.found_stalled(self._now() - stalled, self._now())
-                self._keeping = asyncio.create_task(patience.keep(self._stalls.learned, self._settings.uid))
+                self._keeping = asyncio.create_task(learned_limits.keep(self._stalls.learned, self._settings.uid))
                 self._act()
 
     def _look_for_nodes(self) -> None:

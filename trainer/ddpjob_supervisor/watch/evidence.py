@@ -42,12 +42,17 @@ async def _keep(content: bytes, attempt: int, name: str, what: str) -> None:
 
 def directories(env: Mapping[str, str]) -> Iterator[Path]:
     """The directories in which evidence can be kept, the best first."""
+    yield from lasting_directories(env)
+    with contextlib.suppress(OSError):
+        yield _own(tempfile.gettempdir())
+
+
+def lasting_directories(env: Mapping[str, str]) -> Iterator[Path]:
+    """Those of them that outlive the pod."""
     if checkpoints := env.get(Env.CHECKPOINT_DIR):
         yield Path(checkpoints) / "stalls"
     if run := env.get(Env.RUN_DIR):
         yield Path(run) / "stalls"
-    with contextlib.suppress(OSError):
-        yield _own(tempfile.gettempdir())
 
 
 @cache
@@ -62,15 +67,25 @@ def _write(content: bytes, attempt: int, name: str, what: str) -> None:
             continue
         file = directory / f"attempt-{attempt}" / name
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            new = file.with_name(f"{name}.new")
-            new.write_bytes(content)
-            new.replace(file)
+            write_file(file, content)
         except OSError:
             continue
         warn(f"saved {what} to {file}")
         _drop_old(directory)
         return
+
+
+def write_file(file: Path, content: bytes) -> None:
+    """Writes a whole file, in a directory that may not exist yet. A link that somebody has put there is not followed.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f"{file.name}.new")
+    new.unlink(missing_ok=True)
+    new.write_bytes(content)
+    new.replace(file)
 
 
 def _drop_old(directory: Path) -> None:

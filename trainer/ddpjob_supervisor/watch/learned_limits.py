@@ -8,10 +8,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ddpjob_rank.environment import Env
 from ddpjob_rank.limits import Learned
 from ddpjob_rank.machine.regular_file import NotRegularError, read_regular
 
+from .evidence import lasting_directories, write_file
 from .threads import in_thread
 
 NAME = "patience.json"
@@ -37,8 +37,8 @@ async def keep(learned: Learned, uid: str) -> None:
 
 
 def _file(env: Mapping[str, str]) -> Path | None:
-    directory = env.get(Env.CHECKPOINT_DIR) or env.get(Env.RUN_DIR)
-    return Path(directory) / "stalls" / NAME if directory else None
+    directory = next(lasting_directories(env), None)
+    return None if directory is None else directory / NAME
 
 
 def _read(file: Path | None, uid: str) -> Learned:
@@ -53,10 +53,5 @@ def _read(file: Path | None, uid: str) -> Learned:
 
 def _write(file: Path | None, learned: Learned, uid: str) -> None:
     with contextlib.suppress(OSError):
-        if file is None or file.parent.is_symlink():
-            return
-        file.parent.mkdir(parents=True, exist_ok=True)
-        new = file.with_name(f"{NAME}.new")
-        new.unlink(missing_ok=True)
-        new.write_text(json.dumps({"uid": uid, **dataclasses.asdict(learned)}), encoding="utf-8")
-        new.replace(file)
+        if file is not None and not file.parent.is_symlink():
+            write_file(file, json.dumps({"uid": uid, **dataclasses.asdict(learned)}).encode())
