@@ -312,7 +312,7 @@ class Elsewhere(torch.optim.SGD):
     [
         (
             Counting,
-            "Counting cannot be left out, because it keeps a number that changes from step to step in its groups",
+            "Counting cannot be left out, because it keeps a number in its parameter groups that changes from step to step",
         ),
         (Noting, "Noting cannot be left out, because it keeps its step as a int"),
         (Elsewhere, "Elsewhere cannot be left out, because it keeps its step on the meta"),

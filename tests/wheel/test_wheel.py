@@ -16,7 +16,7 @@ def test_without_the_extra_the_command_says_what_is_missing(project: Here, wheel
     code, said = project.ddpjob("run", "train.py")
     assert code == 2, said
     assert said.count("\n") == 1, said
-    assert "ddpjob was installed without its extra cli; install ddpjob[cli]" in said
+    assert "ddpjob was installed without the extra `cli`; install ddpjob[cli]" in said
 
 
 @pytest.mark.full("tests/wheel/test_page.py installs it; here pip does, with what the extras and libraries add")

@@ -109,7 +109,7 @@ def _explain(
         error = known_failure(error, f" in {position.activity} at step {position.step}") or error
     if isinstance(error, ModuleNotFoundError) and error.name in LIBRARIES:
         error = ConfigError(
-            f"{sys.executable} lacks {error.name}: ddpjob was installed without its extra trainer; install"
+            f"{sys.executable} lacks {error.name}: ddpjob was installed without the extra `trainer`; install"
             " ddpjob[trainer] from the same source"
         )
     if not isinstance(error, TrainerError):

@@ -103,7 +103,10 @@ class ModeConfig:
     )
     """DataParallel divides each batch among these GPUs; the first one holds the model."""
     output_device: int | None = option(
-        None, "GPU on which data-parallel gathers (default: its first)", type=_gpu, metavar="N"
+        None,
+        "GPU on which data-parallel collects the outputs (default: the first of --device-ids)",
+        type=_gpu,
+        metavar="N",
     )
 
     def check_world(self, world_size: int) -> None:

@@ -272,7 +272,7 @@ ADVICE: dict[Reason | Cause, str] = {
     Cause.POD_DELETED: "Nothing, if it was deleted on purpose.",
     Cause.EVICTED: "Nothing, if a Kubernetes node was drained. If one ran short of memory or disk, set "
     "realistic requests.",
-    Cause.PREEMPTED: "Nothing; or give the job a priority class that is high enough.",
+    Cause.PREEMPTED: "Nothing is needed. A higher priority class protects the job from preemption.",
     Cause.NODE_LOST: "Have the Kubernetes node that the message names checked; new pods avoid it for an hour.",
 }
 """What a person can do about each reason, and about each cause of a failure."""

@@ -26,7 +26,7 @@ def main() -> None:
         if str(error.name).startswith("ddpjob"):
             raise
         print(
-            f"error: {sys.executable} lacks {error.name}: ddpjob was installed without its extra cli; "
+            f"error: {sys.executable} lacks {error.name}: ddpjob was installed without the extra `cli`; "
             "install ddpjob[cli] from the same source",
             file=sys.stderr,
         )

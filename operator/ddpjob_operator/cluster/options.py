@@ -100,13 +100,13 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         default=[],
         metavar="NAMESPACE",
         dest="namespaces",
-        help="run the jobs of this namespace; can be repeated; default: all namespaces",
+        help="watch this namespace only; can be repeated; default: all namespaces",
     )
     which.add_argument(
         "--namespace-selector",
         default="",
         metavar="SELECTOR",
-        help="run the jobs of the namespaces whose labels match, as in `kubectl get --selector`: team=blue",
+        help="watch only the namespaces whose labels match, as in `kubectl get --selector`: team=blue",
     )
     parser.add_argument(
         "--leader-elect",

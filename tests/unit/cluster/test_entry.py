@@ -31,7 +31,7 @@ def test_a_program_names_the_extra_that_it_was_installed_without(
     command = [sys.executable, "-c", BEGIN, lacks, scripts[program], argument]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.stderr.endswith(
-        f"{sys.executable} lacks {lacks}: ddpjob was installed without its extra {extra};"
+        f"{sys.executable} lacks {lacks}: ddpjob was installed without the extra `{extra}`;"
         f" install ddpjob[{extra}] from the same source\n"
     )
     assert (ended.stderr.count("\n"), ended.returncode) == (1, 2)

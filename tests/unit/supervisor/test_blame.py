@@ -76,7 +76,7 @@ OTHERWISE = "rank 1 did not enter the collective: "
             1,
             f"{OTHERWISE}it is in train (train.py:9), in all_reduce (distributed_c10d.py:3300)",
         ),
-        ([WAITS, {"state": "R"}], 1, f"{OTHERWISE}it is unknown what it is doing (state R: runs)"),
+        ([WAITS, {"state": "R"}], 1, f"{OTHERWISE}what it is doing is unknown (state R: runs)"),
         (
             [WAITS, LOADS, WAITS, LOADS],
             1,

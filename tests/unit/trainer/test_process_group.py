@@ -60,7 +60,7 @@ def test_a_backend_is_asked_for_or_left_to_the_devices(
     [
         (2, 2, None, "backend nccl: a GPU for each of 2 processes of a node"),
         (1, 1, INFINIBAND, "backend nccl: a GPU for each of 1 process of a node; it alone uses InfiniBand (mlx5_0)"),
-        (8, 8, Fabric(), "; over Ethernet; if it makes trouble there, gloo is slower and does without it"),
+        (8, 8, Fabric(), "; over Ethernet; if NCCL fails there, use gloo, which is slower"),
         (0, 2, None, "backend gloo: 0 GPUs for 2 processes of a node"),
         (1, 2, Fabric(), "backend gloo: 1 GPU for 2 processes of a node; over Ethernet"),
         (0, 1, INFINIBAND, "; it can use InfiniBand (mlx5_0) by its IP interface (ib0)"),

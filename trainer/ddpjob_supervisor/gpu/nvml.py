@@ -77,7 +77,7 @@ class Nvml:
         slow = {
             nvml.nvmlClocksThrottleReasonSwThermalSlowdown: HOT,
             nvml.nvmlClocksThrottleReasonHwThermalSlowdown: HOT,
-            nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "its power supply requests it",
+            nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "its power supply limits it",
         }
         return Gpu(
             index,

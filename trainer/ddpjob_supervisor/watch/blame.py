@@ -196,6 +196,6 @@ def _standing(process: Observation) -> str:
     if process.communicates and process.collective:
         return f"it waits in {process.collective}"
     if process.where is None:
-        return f"it is unknown what it is doing {state}"
+        return f"what it is doing is unknown {state}"
     activity = f", {process.activity}" if process.activity not in {None, "training"} else ""
     return f"it is in {process.where}{activity}" + (f" {state}" if process.state == "D" else "")

@@ -85,8 +85,8 @@ class Order:
         permutation = self.shuffle(generator) if self.shuffle else torch.randperm(self.samples, generator=generator)
         if len(permutation) != self.samples:
             raise ConfigError(
-                f"the data set's method shuffled gives {counted(len(permutation), 'number')}, but it has"
-                f" {counted(self.samples, 'sample')}: an order must contain each sample once"
+                f"the data set's method `shuffled` returned {len(permutation)} indices for"
+                f" {counted(self.samples, 'sample')}: it must return each sample's index once"
             )
         for start in range(cursor, cursor + self.steps(cursor) * self.global_batch, self.global_batch):
             yield permutation[start : start + self.global_batch][self.part]

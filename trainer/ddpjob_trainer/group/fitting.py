@@ -37,7 +37,7 @@ def backend_reason(gpus: int, processes: int, between: Fabric | None, *, enough:
             case True, True, _:
                 clauses.append(f"it alone uses InfiniBand ({devices}) with GPUDirect")
             case True, False, _:
-                clauses.append("over Ethernet; if it makes trouble there, gloo is slower and does without it")
+                clauses.append("over Ethernet; if NCCL fails there, use gloo, which is slower")
             case False, True, True:
                 clauses.append(f"it can use InfiniBand ({devices}) by its IP interface ({over_ip})")
             case False, True, False:

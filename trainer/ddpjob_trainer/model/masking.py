@@ -47,7 +47,7 @@ class Masked:
 
     def _put_back_state(self, optimizer: Optimizer, finite: Tensor) -> None:
         if _settings(optimizer) != self._settings:
-            raise _unmasked(optimizer, "a number that changes from step to step in its groups")
+            raise _unmasked(optimizer, "a number in its parameter groups that changes from step to step")
         created = []
         for parameter, known in optimizer.state.items():
             before = self._state.get(parameter, {})

@@ -48,7 +48,7 @@ def join(pod: Manifest, job: DDPJob) -> None:
 
 def _name(job: DDPJob) -> str:
     """The name of the present attempt's PodGroup, and of its Workload."""
-    assert job.status.pod_group, "an attempt with one was started"
+    assert job.status.pod_group, "the present attempt has no PodGroup"
     return job.status.pod_group
 
 

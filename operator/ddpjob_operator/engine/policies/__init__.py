@@ -39,9 +39,7 @@ CHAIN: tuple[Policy, ...] = (
     Policy(overwriting, "If a rule forbids starting over, the job ends before there is another attempt."),
     Policy(restarted_in_place, "An incident that supervisors have answered is counted before a pod reports it."),
     Policy(incident, "A broken gang starts again before more is learned about the last attempt.", incident_due),
-    Policy(
-        corrected, "Ended pods' reports are read first: once the size changes, nobody reads them any more.", ends_due
-    ),
+    Policy(corrected, "Ended pods' reports are read before the size changes, because later they are not.", ends_due),
     Policy(resized, "A new size applies at once, even while pods of the last attempt are still running.", resize_due),
     Policy(between_attempts, "While pods of the last attempt run, nothing is created.", between_due),
     Policy(

@@ -32,7 +32,7 @@ def test_the_driver_is_asked_for_all_that_it_can_tell() -> None:
         (pynvml.nvmlClocksThrottleReasonSwThermalSlowdown, ("it is too hot",)),
         (pynvml.nvmlClocksThrottleReasonHwThermalSlowdown, ("it is too hot",)),
         (0x60, ("it is too hot",)),
-        (pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown, ("its power supply requests it",)),
+        (pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown, ("its power supply limits it",)),
         (pynvml.nvmlClocksThrottleReasonSwPowerCap | pynvml.nvmlClocksThrottleReasonGpuIdle, ()),
     ],
     ids=["the driver saw it", "the GPU itself did", "both", "power", "what is usual"],
