@@ -312,9 +312,9 @@ class Elsewhere(torch.optim.SGD):
     [
         (
             Counting,
-            "Counting cannot be left out, because it keeps a number in its parameter groups that changes from step to step",
+            "Counting cannot be left out, because it keeps a number in its parameter groups that changes",
         ),
-        (Noting, "Noting cannot be left out, because it keeps its step as a int"),
+        (Noting, "Noting cannot be left out, because it keeps its step of type int"),
         (Elsewhere, "Elsewhere cannot be left out, because it keeps its step on the meta"),
     ],
 )

@@ -422,10 +422,10 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "ls": ("list the runs on this machine", _ls),
     "stop": ("stop runs on this machine once they have saved, and keep them", _stop),
     "rm": ("remove runs on this machine, with their logs and checkpoints", _rm),
-    "suspend": ("stop a job on a cluster after it has saved a checkpoint, without deleting it", _change),
+    "suspend": ("let a job on a cluster save and stop, without deleting it", _change),
     "resume": ("resume a suspended job on a cluster", _change),
     "scale": ("change the number of nodes of a job on a cluster", _scale),
-    "delete": ("delete jobs on a cluster with everything that they own, or runs on this machine", _delete),
+    "delete": ("delete jobs on a cluster with all that they own, or local runs", _delete),
     "completion": ("print a script for a shell that completes commands and names", _completion),
     "version": ("print the versions of this command and of a cluster's operator", _version),
 }

@@ -20,7 +20,7 @@ HEAD = """\
 COMMENTS = {
     "nodes": "Each node gets one pod; on this machine a pod is a process.",
     "procsPerNode": "Training processes per node: one per GPU, as a rule.",
-    "restart": "How many times all ranks may be restarted after failures; an hour of healthy training resets the count.",
+    "restart": "How many failures may restart all ranks; an hour of healthy training resets the count.",
     "checkpoint": "Ranks find this directory in DDPJOB_CHECKPOINT_DIR; the script itself saves and loads.\n"
     "On a cluster mount a volume there, or it is lost with its pod.",
     "template": "A Kubernetes pod template.",

@@ -19,8 +19,8 @@ def main() -> None:
         if str(error.name).startswith("ddpjob"):
             raise
         print(  # noqa: T201  A program's last word.
-            f"ddpjob-operator: {sys.executable} lacks {error.name}: ddpjob was installed without the extra `operator`;"
-            " install ddpjob[operator] from the same source",
+            f"ddpjob-operator: {sys.executable} lacks {error.name}: ddpjob was installed without the extra"
+            " `operator`; install ddpjob[operator] from the same source",
             file=sys.stderr,
         )
         sys.exit(BAD_INPUT)

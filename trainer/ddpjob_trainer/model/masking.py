@@ -107,7 +107,7 @@ def _check(optimizer: Optimizer, name: str, value: object, before: object, devic
                 optimizer, f"its {name} on the {value.device.type} (capturable=True or fused=True may help)"
             )
     elif not (value is None or isinstance(value, bool | str) or value == before):
-        raise _unmasked(optimizer, f"its {name} as a {type(value).__name__}")
+        raise _unmasked(optimizer, f"its {name} of type {type(value).__name__}")
 
 
 def _unmasked(optimizer: Optimizer, what: str) -> ConfigError:
