@@ -30,6 +30,8 @@ NCCL_USAGE = (
     "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1691,"
     " invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.19.3"
 )
+IOSTREAM = "RuntimeError: basic_ios::clear: iostream error"
+SAFETENSORS_QUOTA = "SafetensorError: Error while serializing: I/O error: Disk quota exceeded (os error 122)"
 DUPLICATE_GPU = (
     f"[rank1]: Traceback (most recent call last):\n[rank1]:   File x\n[rank1]: {NCCL_USAGE}\n"
     "[rank1]: ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n[rank1]: Last error:\n"
@@ -149,6 +151,18 @@ EXITS: dict[str, tuple[Exit, Cause, int | None, str]] = {
             1, "Error", "Traceback (most recent call last):\n  File x\nOSError: [Errno 28] No space left on device\n"
         ),
         *(Cause.STORAGE_FULL, None, "OSError: [Errno 28] No space left on device"),
+    ),
+    "a full disk on which a rank could not leave its report": (
+        Exit(
+            1,
+            "Error",
+            f"Traceback (most recent call last):\n  File x\n{IOSTREAM}\nerror: No space left on device: big",
+        ),
+        *(Cause.STORAGE_FULL, None, IOSTREAM),
+    ),
+    "a full quota, in the words of safetensors": (
+        Exit(1, "Error", f"Traceback (most recent call last):\n  File x\n{SAFETENSORS_QUOTA}\n"),
+        *(Cause.STORAGE_FULL, None, SAFETENSORS_QUOTA),
     ),
     "an abort over a lost peer": (
         Exit(134, "Error", "Watchdog caught collective operation timeout"),

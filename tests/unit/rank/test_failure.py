@@ -3,9 +3,12 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+import torch
 from ddpjob_rank.errors import ConfigError, DivergedError, PeerLostError, StorageFullError
+from ddpjob_rank.failure import full_storage
 from ddpjob_rank.failure.failure_report import (
     Report,
     clear,
@@ -66,6 +69,40 @@ def test_a_full_disk_is_known_wherever_the_program_writes() -> None:
     assert isinstance(full, StorageFullError)
     assert str(full) == "No space left on device: /data/weights.pt"
     assert known_failure(OSError(5, "Input/output error", "/data/weights.pt")) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "full"),
+    [
+        ("Error while serializing: I/O error: No space left on device (os error 28)", "No space left on device"),
+        ("Error while serializing: I/O error: Disk quota exceeded (os error 122)", "Disk quota exceeded"),
+        (
+            "write failed: time = Sun Nov 29, errno = 28, error message = 'No space left on', buf",
+            "No space left on device",
+        ),
+        ("Error while serializing: I/O error: Permission denied (os error 13)", None),
+        # It means /dev/shm, whose size is the container's.
+        ("unable to write to file </torch_71_3>: No space left on device (28)", None),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_full_disk_is_known_by_the_error_number_in_other_libraries_messages(words: str, full: str | None) -> None:
+    known = known_failure(RuntimeError(words))
+    assert (None if known is None else str(known)) == full
+
+
+def test_a_full_disk_is_known_by_a_probe_when_torch_save_keeps_no_error_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "weights.pt"
+    path.symlink_to("/dev/full")
+    with pytest.raises(RuntimeError, match=r"iostream error|unexpected pos") as raised:
+        torch.save(torch.zeros(100_000), path)
+    assert known_failure(raised.value) is None, "there is room"
+    monkeypatch.setattr(full_storage.tempfile, "TemporaryFile", Mock(side_effect=OSError(122, "")))
+    known = known_failure(raised.value)
+    assert isinstance(known, StorageFullError)
+    assert str(known) == f"Disk quota exceeded: {path}"
 
 
 def test_a_report_is_one_json_object_with_the_last_line_of_the_error(tmp_path: Path) -> None:

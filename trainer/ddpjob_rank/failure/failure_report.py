@@ -4,7 +4,6 @@ In a pod the report is the container's termination message
 (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/): at most 4 KiB of one file.
 """
 
-import errno
 import json
 import os
 import time
@@ -15,11 +14,12 @@ from typing import Any
 
 from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
-from ddpjob_rank.errors import DeviceFailedError, PeerLostError, StorageFullError, TrainerError
+from ddpjob_rank.errors import DeviceFailedError, PeerLostError, TrainerError
 from ddpjob_rank.moments import rfc3339
 
 from .collective_errors import Fault, collective_error, lines_of, nccl_error, without_frames
 from .device_words import broken_device, cuda_error, out_of_memory
+from .full_storage import full_storage
 
 VERSION = 2
 """The version of what supervisors report to the operator, here and on their status pages. A reader ignores fields
@@ -29,8 +29,6 @@ DEFAULT_PATH = "/dev/termination-log"
 MESSAGE_BYTES = 512
 NAME_BYTES = 256
 SENTENCE_BYTES = 200
-
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +88,8 @@ def known_failure(error: BaseException, where: str = "") -> TrainerError | None:
     """
     if isinstance(error, RuntimeError) and (words := broken_device(str(error))):
         return DeviceFailedError(f"the GPU does not work: {words}")
-    if isinstance(error, OSError) and error.errno in FULL:
-        return StorageFullError(f"{error.strerror}{f': {error.filename}' if error.filename else ''}")
+    if full := full_storage(error):
+        return full
     found = collective_error(error)
     if found is None or found.fault is not Fault.PEER:
         return None

@@ -65,8 +65,12 @@ OWN_ERRORS = ("EADDRINUSE", "ncclInvalidUsage", "ncclInvalidArgument", "ncclUnha
 NCCL_EXPLAINS = "Last error:"
 """After this line of an exception of NCCL, the next line is NCCL's own explanation."""
 
-DISK_FULL = re.compile(r"^OSError: \[Errno (?:28|122)\] ")
-"""ENOSPC and EDQUOT, as Python prints them."""
+DISK_FULL = re.compile(
+    r"OSError: \[Errno (?:28|122)\] |.{1,400}\(os error (?:28|122)\)$"
+    r"|error: (?:No space left on device|Disk quota exceeded)"
+)
+"""ENOSPC and EDQUOT, as they are printed by Python, by libraries in Rust (safetensors), and by our ranks, whose
+failure report may have no room either."""
 
 BROKEN_DEVICE = (
     "uncorrectable ECC error encountered",
@@ -356,7 +360,9 @@ def _cause_by_log(ended: Exit, signal: int | None) -> Cause:
     """Why a program that wrote no failure report failed, judged by the end of its log."""
     # A killed process prints nothing as it ends, so the end of its log is from an earlier attempt, or from another
     # rank.
-    if signal is None and DISK_FULL.search(_last_words(ended.message)):
+    if signal is None and any(
+        DISK_FULL.match(line) for line in (_exception(ended.message), _last_line(ended.message))
+    ):
         return Cause.STORAGE_FULL
     if signal != SIGKILL and _of_a_broken_device(ended.message):
         return Cause.DEVICE_FAILED
@@ -408,7 +414,11 @@ def _of_a_broken_device(log: str) -> str:
 
 def _last_words(log: str) -> str:
     """The exception of a log's last traceback; without a traceback, the last line."""
-    return _exception(log) or next((line.strip() for line in reversed(_lines(log))), "")
+    return _exception(log) or _last_line(log)
+
+
+def _last_line(log: str) -> str:
+    return next((line.strip() for line in reversed(_lines(log))), "")
 
 
 def _exception(log: str) -> str:
