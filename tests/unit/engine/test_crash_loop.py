@@ -261,6 +261,14 @@ def without(action: RestartAction) -> Moment:
     return a_job(nodes=2, restart={"backoffSeconds": 0, "maxRestarts": 9, "rules": rules}).running()
 
 
+NO_REASON = "killed by SIGABRT"
+MISMATCH = f"op.preamble.length <= op.nbytes. 2 vs 1 ({NO_REASON})"
+
+
+def crashes(moment: Moment, message: str) -> Moment:
+    return moment.reports(1, code=134, cause="Application", message=message)
+
+
 NEAR_MISSES: dict[str, Moment] = {
     "once": raises(start, NO_MODULE),
     "another error": raises(once, "ModuleNotFoundError: No module named 'y'"),
@@ -294,6 +302,9 @@ NEAR_MISSES: dict[str, Moment] = {
         misused_once.after(2).suspended().asks(suspend=False).running()
     ),
     "by a signal": start.fails(1, code=139).restarted().fails(1, code=139),
+    "by a signal, which its supervisor knows no reason for": crashes(
+        crashes(start, NO_REASON).restarted(), NO_REASON
+    ),
     "killed": start.fails(1, code=137).restarted().fails(1, code=137),
     "out of memory": raises(raises(start, NO_MODULE, reason="OOMKilled").restarted(), NO_MODULE, reason="OOMKilled"),
     "a preflight that does not pass now": start.reports(1, cause="PreflightFailed", message="slow")
@@ -337,6 +348,7 @@ def test_a_near_miss_is_tried_again(moment: Moment) -> None:
 
 
 LOOPS: dict[str, Moment] = {
+    "a crash that says why": crashes(crashes(start, MISMATCH).restarted(), MISMATCH),
     "a usage error after imports that took long": misused(misused_once),
     "be it that a gang before had finished steps": misused(
         misused(has_stepped(start).settled().after(2).fails(1).restarted()).restarted()

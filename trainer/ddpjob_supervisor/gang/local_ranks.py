@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ddpjob_rank.environment import Env
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
+from ddpjob_rank.failure.failure_report import known_failure, last_line
 from ddpjob_rank.machine import memory
 from ddpjob_rank.machine.cores import cores_of_each, threads_of_each, threads_within
 from ddpjob_rank.running.program import Program
@@ -21,6 +22,7 @@ from ddpjob_supervisor.gpu.signs import Counter, Fact, Meaning
 from ddpjob_supervisor.node.ranks import Launch, Rank
 from ddpjob_supervisor.node.starters import Starter
 from ddpjob_supervisor.watch import nvidia_driver
+from ddpjob_supervisor.watch.crash_words import CrashWords
 from ddpjob_supervisor.watch.last_words import LastWords
 
 from .device_failures import DEVICE_FAILED, is_open, judged
@@ -31,6 +33,12 @@ from .settings import GRACE_SECONDS
 APPLICATION = "Application"
 
 NCCL = "a collective of NCCL"
+
+ABORTED = SIGNAL_BASE + signal.SIGABRT
+CRASHES = frozenset(
+    {ABORTED, *(SIGNAL_BASE + number for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL))}
+)
+"""Exit codes of processes that crashed. In a rank, faulthandler prints where."""
 
 HEEDING_SECONDS = 3.0
 """How long ranks may take to end by themselves after they were told to stop a second time; then they are killed."""
@@ -211,11 +219,12 @@ class LocalRanks:
 
     async def _end_of(self, local: int, spec: RankSpec, killed_before: int) -> End:
         code = await self._ranks[local].ended
-        words = await self._heard[local].finish()
+        heard = self._heard[local]
+        words = await heard.finish(crashed=code in CRASHES)
         end = _end(
             code, spec, asked=self._sent.get(local, ()), stopped=self._stopped, starved=memory.kills() > killed_before
         )
-        end = self._ends[local] = _explained(end, words)
+        end = self._ends[local] = _explained(end, words, heard.crash)
         if end.cause and not self._stopped:
             if is_open(end):
                 facts = await nvidia_driver.facts(spec.env, len(self._ranks))
@@ -275,20 +284,32 @@ def _well(code: int, asked: Sequence[signal.Signals]) -> int | None:
     return code if code in {ExitCode.DONE, ExitCode.SAVED_AND_STOPPED} else None
 
 
-def _explained(end: End, words: NcclWords) -> End:
-    """Adds to an end what the rank's stderr tells, and corrects its cause if NCCL reported it there.
+def _explained(end: End, words: NcclWords, crash: CrashWords) -> End:
+    """Adds to an end what the rank's stderr tells, and corrects its cause if NCCL or a C++ exception shows it there.
 
     NCCL's report counts for a rank that was aborted without an exception. A timeout that
     NCCL reports also counts for a rank that reports a lost peer, because a timeout raises that exception.
     """
     end = replace(end, begun=dict(words.begun))
-    if words.ending is None or not end.cause:
-        return end
-    aborted = end.exception is None and end.exit_code == SIGNAL_BASE + signal.SIGABRT
+    unexplained = end.cause == APPLICATION and end.exception is None
+    if not end.cause or words.ending is None:
+        return _crashed(end, crash) if unexplained and end.exit_code in CRASHES else end
+    aborted = end.exception is None and end.exit_code == ABORTED
     if aborted or (end.cause == PEER_LOST and words.ending is Ending.TIMEOUT):
         waited = (words.waited or NCCL) if words.ending is Ending.TIMEOUT else ""
         return replace(end, cause=CAUSES[words.ending], message=words.said, exception=None, waited=waited)
     return end
+
+
+def _crashed(end: End, crash: CrashWords) -> End:
+    """Adds to the end of a rank that crashed what it printed before, and where it was."""
+    how = f"{end.message} in {crash.where}" if crash.where else end.message
+    if not crash.said:
+        return replace(end, message=how)
+    error = RuntimeError(crash.said)
+    if known := known_failure(error):
+        return replace(end, cause=known.cause, message=str(known))
+    return replace(end, message=f"{last_line(error)} ({how})", exception=crash.kind)
 
 
 def _reported(spec: RankSpec, now: float) -> End | None:

@@ -15,6 +15,7 @@ from ddpjob_supervisor.gpu import flight_recorder, transport
 from ddpjob_supervisor.gpu.nccl_words import Ending, NcclWords
 
 from . import evidence, ras
+from .crash_words import CrashWords
 from .relay import Relay, write
 
 DUMP = ".trace-"
@@ -35,6 +36,7 @@ class LastWords:
     def __init__(self, env: Mapping[str, str], told: set[str] | None = None) -> None:
         """`env` is the rank's environment. `told` holds the transports that this node has logged in this attempt."""
         self.words = NcclWords()
+        self.crash = CrashWords()
         self.env: dict[str, str] = {}
         """Variables to add to the rank's environment."""
         self._env = env
@@ -44,7 +46,7 @@ class LastWords:
         self._hears_of_transport = self.words
         self._nccl: Relay | None = None
         heartbeat = env.get(Env.HEARTBEAT)
-        self._relay = Relay.of(heartbeat, self.words.hear)
+        self._relay = Relay.of(heartbeat, self._hear)
         self._dump: Path | None = None
         self._says_nothing = env.get(Env.BACKEND) == GLOO
         if heartbeat is None:
@@ -56,6 +58,10 @@ class LastWords:
         self._dump.unlink(missing_ok=True)
         self.env |= flight_recorder.settings(f"{heartbeat}{DUMP}", env, _torch())
         self._listen_to_nccl(heartbeat, env)
+
+    def _hear(self, line: str) -> None:
+        self.words.hear(line)
+        self.crash.hear(line)
 
     def _listen_to_nccl(self, heartbeat: str, env: Mapping[str, str]) -> None:
         if self._relay is not None and transport.DEBUG in env and transport.FILE not in env:
@@ -100,11 +106,13 @@ class LastWords:
                 warn(problem)
         return way
 
-    async def finish(self) -> NcclWords:
-        """Everything that the rank has logged. Call this when the rank has ended."""
-        # Gloo logs nothing that is not in the rank's own report, and a restart in place has no time to lose.
+    async def finish(self, *, crashed: bool = False) -> NcclWords:
+        """Everything that the rank has logged. Call this when the rank has ended; `crashed`: it printed why."""
+        # Without a crash, gloo logs nothing that is not in the rank's own report, and a restart in place has no time
+        # to lose.
+        waits = crashed or not self._says_nothing
         relays = (relay for relay in (self._relay, self._nccl) if relay is not None)
-        await asyncio.gather(*(relay.finish(waits=not self._says_nothing) for relay in relays))
+        await asyncio.gather(*(relay.finish(waits=waits) for relay in relays))
         if self.words.ending in {Ending.TIMEOUT, Ending.SIGNALLED} and (dump := self._dumped()):
             self.words.begun |= flight_recorder.begun(flight_recorder.entries_of(dump), NCCL)
             await evidence.keep_recording(dump, self._attempt, self._rank)

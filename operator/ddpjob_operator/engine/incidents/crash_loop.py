@@ -120,7 +120,7 @@ def _is_of_this_gang(view: View, last: Incident) -> bool:
 def _is_raised_at_start(failure: Facts, judgement: Judgement) -> bool:
     """Whether a rank raised an error of its own before its first step, which no rule of the user judged."""
     counted = judgement == Judgement(RestartAction.RESTART, BY_DEFAULT)
-    own = failure.cause is Cause.APPLICATION and failure.exit_code is not None and failure.signal is None
+    own = failure.cause is Cause.APPLICATION and failure.exit_code is not None
     return counted and own and failure.at_start and failure.step is None and not _may_pass(failure)
 
 
@@ -128,7 +128,8 @@ def _may_pass(failure: Facts) -> bool:
     """Whether an error might not recur: assumed if it has no message, because such errors cannot be compared."""
     if NEVER_PASSES.match(failure.message):
         return False
-    return failure.message == f"exit code {failure.exit_code}" or MAY_PASS.search(failure.message) is not None
+    unexplained = (f"exit code {failure.exit_code}", f"killed by {failure.signal}")
+    return failure.message in unexplained or MAY_PASS.search(failure.message) is not None
 
 
 def _began(view: View) -> datetime | None:

@@ -348,6 +348,42 @@ def test_where_nccl_ends_a_rank_its_last_words_tell_why(
     assert words(play.end(code, report)) == said
 
 
+MISMATCH = (
+    "terminate called after throwing an instance of 'gloo::EnforceNotMet'",
+    "  what():  [enforce fail at /__w/gloo/transport/tcp/pair.cc:464] op.preamble.length <= op.nbytes. 2 vs 1",
+)
+CRASHED = ("Current thread 0x00007f4b (most recent call first):", '  File "/app/train.py", line 13 in step')
+
+
+@pytest.mark.parametrize(
+    ("code", "lines", "said", "exception"),
+    [
+        (ABORT, MISMATCH, "op.preamble.length <= op.nbytes. 2 vs 1 (killed by SIGABRT)", "gloo::EnforceNotMet"),
+        (ABORT, CRASHED, "killed by SIGABRT in step (train.py:13)", None),
+        (128 + signal.SIGSEGV, CRASHED, "killed by SIGSEGV in step (train.py:13)", None),
+        (128 + signal.SIGBUS, (), "killed by SIGBUS", None),
+        (128 + signal.SIGKILL, (*MISMATCH, *CRASHED), "killed by SIGKILL", None),
+        (9, MISMATCH, "ended with exit code 9", None),
+    ],
+)
+def test_where_a_rank_crashes_its_last_words_tell_why_and_where(
+    play: Play, code: int, lines: tuple[str, ...], said: str, exception: str | None
+) -> None:
+    play.says(*lines)
+    end = play.end(code)
+    assert (*words(end), end.exception) == (code, "Application", said, exception)
+
+
+def test_a_rank_that_crashes_because_it_lost_a_peer_has_lost_a_peer(play: Play) -> None:
+    play.says(MISMATCH[0], "  what():  [/__w/gloo/transport/tcp/pair.cc:589] Read error: Connection reset by peer")
+    assert words(play.end(ABORT)) == (ABORT, "PeerLost", "lost a peer: Read error: Connection reset by peer")
+
+
+def test_a_rank_that_reports_its_failure_is_not_explained_by_a_process_of_its_own_that_crashes(play: Play) -> None:
+    play.says(*MISMATCH, *CRASHED)
+    assert words(play.end(ABORT, REPORT)) == (ABORT, "DataError", "no shard 7")
+
+
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     """The one of this machine, with two GPUs."""
