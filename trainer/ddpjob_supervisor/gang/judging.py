@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from signal import SIGINT
 
-from ddpjob_rank.errors import ConfigError, PeerLostError
+from ddpjob_rank.errors import ConfigError, PeerLostError, TrainerError
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from msgspec.structs import replace
 
@@ -114,17 +114,36 @@ def first_of(attempt: int, ends: Ends, heard: Mapping[int, float]) -> Incident |
     kind, moment, node, first = failures[0]
     if kind == WAITED and (missed := not_entered(ends)):
         return incident_of(attempt, *missed, {other for _, _, other, _ in failures})
+    if kind == LOST:
+        first = _as_left(first, ends)
     tied = any(other[:2] == (kind, moment) for other in failures[1:])
     return incident_of(attempt, node, first, {other for _, _, other, _ in failures}, tied=tied)
 
 
-WAITED = 1
-"""The kind of a failure in which a rank timed out in a collective."""
+WAITED, LOST = 1, 2
+"""The kinds of failures in which a rank timed out in a collective, and in which it lost a peer."""
 
 
 def _kind(end: End) -> int:
-    """How far a failure is from the cause: 0 for a rank's own failure, WAITED, or 2 for the loss of a peer."""
-    return WAITED if end.waited else 2 if end.cause == PEER_LOST else 0
+    """How far a failure is from the cause: 0 for a rank's own failure, WAITED or LOST."""
+    return WAITED if end.waited else LOST if end.cause == PEER_LOST else 0
+
+
+def _as_left(lost: End, ends: Ends) -> End:
+    """The end of a rank that lost a peer, as the program's mistake if a rank of its node had already finished.
+
+    The ranks of other nodes are left out, because their clocks differ.
+    """
+    own = next(all_ends for all_ends in ends.values() if lost in all_ends)
+    finished = [end for end in own if end.exit_code == ExitCode.DONE and not end.cause and end.time <= lost.time]
+    if not finished:
+        return lost
+    last = max(finished, key=attrgetter("time"))
+    message = (
+        f"rank {last.rank} had already ended with exit code 0, and this rank still waited for it: all ranks must"
+        " enter the same collectives, so give them the same number of batches, or let the model join()"
+    )
+    return replace(lost, cause=TrainerError.cause, message=message, exception=None)
 
 
 def not_entered(ends: Ends) -> tuple[int, End] | None:

@@ -106,6 +106,36 @@ def test_without_a_failure_there_is_no_incident(ends: Ends) -> None:
     assert first_of(3, ends, dict.fromkeys(ends, 0.0)) is None
 
 
+LEFT = "rank 5 had already ended with exit code 0, and this rank still waited for it: all ranks must enter the same "
+
+
+@pytest.mark.parametrize(
+    ("ends", "named"),
+    [
+        ((at(LOST, 3, 4), at(WELL, 2, 5)), True),
+        ((at(WELL, 2, 5), at(WELL, 1, 6), at(LOST, 3, 4), at(LOST, 4, 7)), True),
+        ((at(LOST, 3, 4), at(WELL, 4, 5)), False),
+        ((at(LOST, 3, 4), at(STOPPED, 2, 5)), False),
+        ((at(LOST, 3, 4), at(SAVED, 2, 5)), False),
+    ],
+    ids=["before", "the last of several", "after", "it was ended", "it was told to stop"],
+)
+def test_a_rank_that_had_finished_before_another_lost_it_is_named(ends: tuple[End, ...], *, named: bool) -> None:
+    incident = first_of(3, {2: ends}, {2: 1})
+    assert incident is not None
+    assert (incident.node, incident.end.rank, incident.end.exit_code) == (2, 4, LOST.exit_code)
+    assert (incident.end.cause, incident.end.exception) == (
+        ("Application", None) if named else (LOST.cause, LOST.exception)
+    )
+    assert incident.end.message.startswith(LEFT if named else LOST.message)
+
+
+def test_a_rank_that_finished_explains_no_failure_of_another_rank_itself() -> None:
+    incident = first_of(3, {2: (at(LOST, 3, 4), at(WELL, 2, 5), at(KILLED, 4, 6))}, {2: 1})
+    assert incident is not None
+    assert incident.end == at(KILLED, 4, 6)
+
+
 def test_the_loss_of_a_peer_is_a_consequence() -> None:
     assert is_consequence(Incident(1, 0, LOST))
     assert not is_consequence(Incident(1, 0, KILLED))
