@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from types import FrameType, MethodType
 from typing import Any
 
@@ -31,7 +32,8 @@ class Trap:
 
     kind: type[Exception]
     says: re.Pattern[str]
-    """Searched for in the error's message and its traceback."""
+    """Searched for in the error's message and its traceback. The group `what`, if there is one, is the part of the
+    message that says what happened; otherwise that is the message's last line."""
     advice: str
     for_certain: bool = True
     """Whether every further try would fail in the same way."""
@@ -102,6 +104,48 @@ TRAPS = (
         for_certain=False,
     ),
     Trap(
+        RuntimeError,
+        re.compile(r"(?P<what>Parameter indices which did not receive grad for rank \d+: [\d ]*)"),
+        "the loss does not depend on these parameters: use them in forward, freeze them (requires_grad_(False)), or"
+        " pass find_unused_parameters=True to DistributedDataParallel; with TORCH_DISTRIBUTED_DEBUG=DETAIL PyTorch"
+        " names them",
+    ),
+    Trap(
+        RuntimeError,
+        re.compile(r"(?P<what>Expected to mark a variable ready only once)"),
+        "a parameter gets its gradient twice in a step: call checkpoint with use_reentrant=False, or pass"
+        " static_graph=True to DistributedDataParallel, and use no parameter outside forward",
+    ),
+    Trap(
+        RuntimeError,
+        re.compile(
+            r"DDP expects same model across all ranks.{1,99} has inconsistent [1-9]\d* params"
+            r"|appears not to match (?:sizes|strides) of the same param in process 0"
+        ),
+        "each rank must create the same model before DistributedDataParallel wraps it: the same layers, adapters and"
+        " frozen parameters, whatever the rank, and random choices with the same seed",
+    ),
+    Trap(
+        RuntimeError,
+        re.compile(r"DDP expects same model across all ranks.{1,99} has inconsistent 0 params"),
+        "the other rank did not get as far as DistributedDataParallel: it has failed, or is in another collective;"
+        " its log tells",
+        for_certain=False,
+    ),
+    Trap(
+        UnpicklingError,
+        re.compile(r"WeightsUnpickler error: (?P<what>Unsupported (?:global|class|operand)(?:[^.\n]|\.\S){1,200})"),
+        "the file holds more than tensors and plain values: if you trust it, load it by"
+        " torch.load(..., weights_only=False); or save only state_dicts, numbers and texts",
+    ),
+    Trap(
+        RuntimeError,
+        re.compile(r"(?P<what>PytorchStreamReader failed reading zip archive: [^.\n]{1,99})"),
+        "the file is not whole: its writer was ended or had no room, or another rank still writes it. Write it under"
+        " another name, on rank 0 only, then rename it (os.replace); remove this one, or load an older one",
+        for_certain=False,
+    ),
+    Trap(
         NameError,
         re.compile(r"name 'basestring' is not defined"),
         "this package is for Python 2; args in DDP examples is the result of argparse's parse_args(), not a package",
@@ -134,10 +178,10 @@ def known_mistake(error: BaseException) -> TrainerError | None:
         return _not_there(error, error.name)
     text = f"{error}\n{''.join(traceback.format_tb(error.__traceback__))}"
     for trap in TRAPS:
-        if isinstance(error, trap.kind) and trap.says.search(text):
+        if isinstance(error, trap.kind) and (found := trap.says.search(text)):
             kind = ConfigError if trap.for_certain else TrainerError
             place = f", in {where}" if (where := _where(error)) else ""
-            return kind(f"{_what(error)}{place}: {trap.advice}")
+            return kind(f"{_what(error, found)}{place}: {trap.advice}")
     return None
 
 
@@ -230,8 +274,8 @@ def _how_to_have(modules: Sequence[str]) -> str:
     return f"if {they} {are} not your own, install {them}: {install}"
 
 
-def _what(error: BaseException) -> str:
-    return last_line(error).rstrip(".:")
+def _what(error: BaseException, found: re.Match[str]) -> str:
+    return (found.groupdict().get("what") or last_line(error)).strip().rstrip(".:")
 
 
 def _where(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import dataclasses
+import faulthandler
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ from ddpjob_rank.environment import Env
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.failure import traps
 from ddpjob_rank.failure.failure_report import known_failure, report_of, report_path, write_report
+from ddpjob_rank.failure.spawning import spawning_mistake
 from ddpjob_rank.failure.taken_port import taken_port
 from ddpjob_rank.failure.whose import starts_programs
 from ddpjob_rank.machine.parent_death import die_with
@@ -46,6 +48,7 @@ def become(program: Program) -> NoReturn:
     If the program raises an exception, or exits with a message, the failure report contains it.
     """
     stderr.redirect()
+    faulthandler.enable(file=2)
     sys.excepthook = partial(_report, os.environ.get(Env.MASTER_PORT, ""))
     run_as_batch(os.environ.get(Env.BACKEND))
     steps_seen.install()
@@ -133,7 +136,9 @@ def _report(port: str, kind: type[BaseException], error: BaseException, trace: T
     sys.__excepthook__(kind, error.with_traceback(program_frames), program_frames)
     if not isinstance(error, Exception):
         return
-    explained = known_failure(error) or taken_port(error, port) or traps.known_mistake(error)
+    explained = (
+        spawning_mistake(error) or known_failure(error) or taken_port(error, port) or traps.known_mistake(error)
+    )
     if explained:
         complain(str(explained))
     _leave_report(explained or error)

@@ -1,0 +1,89 @@
+"""Mistakes that PyTorch's own messages do not make plain; the messages are those of PyTorch 2.15."""
+
+import pickle
+
+import pytest
+from ddpjob_rank.errors import ConfigError, TrainerError
+from ddpjob_rank.failure import traps
+
+UNUSED = """\
+Expected to have finished reduction in the prior iteration before starting a new one. This error indicates that your \
+module has parameters that were not used in producing loss. You can enable unused parameter detection by passing the \
+keyword argument `find_unused_parameters=True` to `torch.nn.parallel.DistributedDataParallel`, and by
+making sure all `forward` function outputs participate in calculating loss.
+Parameter indices which did not receive grad for rank 0: 2 3
+ In addition, you can set the environment variable TORCH_DISTRIBUTED_DEBUG to either INFO or DETAIL to print out \
+information about which particular parameters did not receive gradient on this rank as part of this error"""
+TWICE = """\
+Expected to mark a variable ready only once. This error is caused by one of the following reasons: 1) Use of a \
+module parameter outside the `forward` function.
+Parameter at index 1 has been marked as ready twice. This means that multiple autograd engine  hooks have fired for \
+this particular parameter during this iteration."""
+OTHER_MODEL = (
+    "DDP expects same model across all ranks, but Rank 1 has 8 params, while rank 0 has inconsistent 10 params."
+)
+OTHER_SIZES = (
+    "[1]: params[0] in this process with sizes [4, 32] appears not to match sizes of the same param in process 0."
+)
+NO_PARAMS = (
+    "DDP expects same model across all ranks, but Rank 0 has 382 params, while rank 1 has inconsistent 0 params."
+)
+WEIGHTS_ONLY = """\
+Weights only load failed. This file can still be loaded, to do so you have two options.
+	(1) In PyTorch 2.6, we changed the default value of the `weights_only` argument in `torch.load`.
+	WeightsUnpickler error: Unsupported global: GLOBAL numpy._core.multiarray._reconstruct was not an allowed \
+global by default. Please use `torch.serialization.add_safe_globals([numpy._core.multiarray._reconstruct])` to allowlist it.
+
+Check the documentation of torch.load to learn more about types accepted by default with weights_only https://py"""
+TRUNCATED = (
+    "PytorchStreamReader failed reading zip archive: failed finding central directory. This is an internal miniz"
+    " error. If you are seeing this error, there is a high likelihood that your checkpoint file is corrupted."
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "what", "advice"),
+    [
+        (
+            RuntimeError(UNUSED),
+            ConfigError,
+            "Parameter indices which did not receive grad for rank 0: 2 3: ",
+            "pass find_unused_parameters=True",
+        ),
+        (RuntimeError(TWICE), ConfigError, "Expected to mark a variable ready only once: ", "use_reentrant=False"),
+        (
+            RuntimeError(OTHER_MODEL),
+            ConfigError,
+            OTHER_MODEL.rstrip(".") + ": ",
+            "each rank must create the same model",
+        ),
+        (
+            RuntimeError(OTHER_SIZES),
+            ConfigError,
+            OTHER_SIZES.rstrip(".") + ": ",
+            "each rank must create the same model",
+        ),
+        (RuntimeError(NO_PARAMS), TrainerError, NO_PARAMS.rstrip(".") + ": ", "the other rank did not get as far"),
+        (
+            pickle.UnpicklingError(WEIGHTS_ONLY),
+            ConfigError,
+            "Unsupported global: GLOBAL numpy._core.multiarray._reconstruct was not an allowed global by default: ",
+            "weights_only=False",
+        ),
+        (
+            RuntimeError(TRUNCATED),
+            TrainerError,
+            "PytorchStreamReader failed reading zip archive: failed finding central directory: ",
+            "the file is not whole",
+        ),
+    ],
+    ids=["unused", "twice", "other model", "other sizes", "no model", "weights only", "truncated"],
+)
+def test_a_message_of_many_lines_is_told_in_one_with_what_to_do(
+    error: Exception, kind: type[TrainerError], what: str, advice: str
+) -> None:
+    known = traps.known_mistake(error)
+    assert type(known) is kind
+    assert str(known).startswith(what)
+    assert advice in str(known)
+    assert "\n" not in str(known)

@@ -1,0 +1,64 @@
+"""Mistakes of programs that spawn processes, for example by `torch.multiprocessing.spawn`."""
+
+import ast
+import os
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from ddpjob_rank.environment import Env
+from ddpjob_rank.errors import ConfigError
+
+from .taken_port import TAKEN
+from .whose import is_of_a_library, is_ours
+
+EXITED, RAISED = "ProcessExitedException", "ProcessRaisedException"
+"""Types by which `torch.multiprocessing.spawn` reports the failure of a process, by name: torch is not imported."""
+
+BOOTSTRAPPING = "current process has finished its bootstrapping phase"
+"""Part of multiprocessing's message in a process that spawns another one while it is itself being spawned."""
+
+
+def spawning_mistake(error: BaseException) -> ConfigError | None:
+    """The error in one line, if a program spawned processes in a way that cannot work; None for another error."""
+    kind = type(error).__name__
+    if BOOTSTRAPPING in str(error) or (kind == EXITED and str(error).endswith("exit code 1")):
+        return _unguarded(error)
+    if kind == RAISED and int(os.environ.get(Env.LOCAL_WORLD_SIZE, "1")) > 1 and (found := TAKEN.search(str(error))):
+        return ConfigError(
+            f"port {found['port'] or found['bound']} is taken, because each rank of this machine spawns processes"
+            " that listen on it: a script that spawns its processes itself needs one rank per node"
+            " (--procs-per-node 1)"
+        )
+    return None
+
+
+def _unguarded(error: BaseException) -> ConfigError | None:
+    """The error of a program that spawns processes each time it is imported; None if it does not."""
+    frame = next(_own(error), None)
+    if frame is None or frame.lineno is None or not _is_unguarded(frame.filename, frame.lineno):
+        return None
+    return ConfigError(
+        f"{frame.filename}:{frame.lineno} starts processes whenever the script is imported, and each process that is"
+        " spawned imports the script: put this line, and all that only the first process should do, below"
+        " if __name__ == '__main__':"
+    )
+
+
+def _own(error: BaseException) -> Iterator[traceback.FrameSummary]:
+    """The frames of the program's own code, the outermost first."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return (frame for frame in frames if not is_ours(frame.filename) and not is_of_a_library(frame.filename))
+
+
+def _is_unguarded(file: str, line: int) -> bool:
+    """Whether a line of a script also runs if the script is not the main module."""
+    try:
+        body = ast.parse(Path(file).read_bytes()).body
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    found = next((node for node in body if node.lineno <= line <= (node.end_lineno or node.lineno)), None)
+    guarded = isinstance(found, ast.If) and any(
+        isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(found.test)
+    )
+    return found is not None and not guarded
