@@ -2,11 +2,14 @@
 
 import json
 import sys
+import threading
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddpjob_rank.running.answering import _collectives_told
+from ddpjob_rank.running import answering
+from ddpjob_rank.running.answering import _collectives_told, _exceptions_told
 
 BEGUN = {"sequences": {"0 gloo": 7}}
 ENTRY = {
@@ -60,3 +63,29 @@ def test_their_numbers_are_told_by_a_release_that_has_no_flight_recorder_for_the
 @pytest.mark.parametrize("native", [{"_dump_fr_trace_json": lambda **_: '{"entries": [{}]}'}])
 def test_a_recording_in_another_form_is_said_not_to_be_understood(told: list[dict[str, Any]]) -> None:
     assert told == [BEGUN, {"error": "KeyError: 'is_p2p'"}]
+
+
+def test_the_exception_that_waits_in_a_finally_is_told_with_its_place() -> None:
+    told = []
+    try:
+        try:
+            raise ValueError("no shard 7")
+        finally:
+            thread = threading.Thread(target=lambda: told.extend(_exceptions_told()))
+            thread.start()
+            thread.join()
+    except ValueError as error:
+        line = error.__traceback__ and error.__traceback__.tb_lineno
+    assert told == [{"raised": f"ValueError: no shard 7 ({__file__}:{line})"}]
+    assert [*_exceptions_told()] == []
+
+
+def test_the_exception_that_ended_a_thread_is_printed_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answering, "_fallen", [])
+    printed: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", partial(answering._note, printed.append))
+    thread = threading.Thread(target=[].pop, name="feed")
+    thread.start()
+    thread.join()
+    assert [args.exc_type for args in printed] == [IndexError]
+    assert [*_exceptions_told()] == [{"fallen": "its thread feed has ended with IndexError: pop from empty list"}]

@@ -32,7 +32,7 @@ WEIGHTS_ONLY = """\
 Weights only load failed. This file can still be loaded, to do so you have two options.
 	(1) In PyTorch 2.6, we changed the default value of the `weights_only` argument in `torch.load`.
 	WeightsUnpickler error: Unsupported global: GLOBAL numpy._core.multiarray._reconstruct was not an allowed \
-global by default. Please use `torch.serialization.add_safe_globals([numpy._core.multiarray._reconstruct])` to allowlist it.
+global by default. Please use `torch.serialization.add_safe_globals([numpy._core.multiarray._reconstruct])`.
 
 Check the documentation of torch.load to learn more about types accepted by default with weights_only https://py"""
 TRUNCATED = (

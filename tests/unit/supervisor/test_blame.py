@@ -20,6 +20,10 @@ NOBODY = (
     "no rank makes progress; rank 0: it is in load_batch (train.py:42); rank 1: it has ended;"
     " rank 2: it is in load_batch (train.py:42)"
 )
+APART = (
+    "the ranks wait in different collectives; rank 0: it waits in gloo:all_reduce at train (train.py:9);"
+    " rank 1: it waits in gloo:broadcast"
+)
 OTHERWISE = "rank 1 did not enter the collective: "
 
 
@@ -85,12 +89,30 @@ OTHERWISE = "rank 1 did not enter the collective: "
         (
             [WAITS, {**WAITS, "collective": "gloo:broadcast"}, WAITS],
             1,
-            f"{OTHERWISE}it waits in gloo:broadcast, others in gloo:all_reduce",
+            f"{OTHERWISE}it waits in gloo:broadcast at train (train.py:9), others in gloo:all_reduce",
         ),
         (
-            [WAITS, {**WAITS, "collective": "gloo:broadcast"}],
+            [WAITS, {**WAITS, "collective": "gloo:broadcast", "where": None}],
             None,
-            "no rank makes progress; rank 0: it waits in gloo:all_reduce; rank 1: it waits in gloo:broadcast",
+            APART,
+        ),
+        (
+            [WAITS, {**WAITS, "collective": "gloo:barrier", "raised": "ValueError: no (a.py:7)", "step": 4}, WAITS],
+            1,
+            f"{OTHERWISE}it waits in gloo:barrier at train (train.py:9), while it handles ValueError: no (a.py:7)",
+        ),
+        (
+            [{**WAITS, "raised": "KeyError: 1"}, {**LOADS, "raised": "KeyError: 1"}],
+            1,
+            f"{OTHERWISE}it is in load_batch (train.py:42), while it handles KeyError: 1",
+        ),
+        (
+            [
+                {**WAITS, "fallen": "its thread log has ended with OSError: no"},
+                {**LOADS, "fallen": "its thread feed …"},
+            ],
+            1,
+            f"{OTHERWISE}it is in load_batch (train.py:42); its thread feed …",
         ),
         ([WAITS, WAITS], None, "all ranks wait in the same collective (gloo:all_reduce): check the network"),
         (
@@ -129,6 +151,9 @@ OTHERWISE = "rank 1 did not enter the collective: "
         "two of four",
         "in another collective",
         "in different collectives",
+        "it handles an exception",
+        "all handle one",
+        "a thread has ended",
         "all in one",
         "all in one whose name is not known",
         "all elsewhere",

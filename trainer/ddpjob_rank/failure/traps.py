@@ -180,7 +180,7 @@ def known_mistake(error: BaseException) -> TrainerError | None:
     for trap in TRAPS:
         if isinstance(error, trap.kind) and (found := trap.says.search(text)):
             kind = ConfigError if trap.for_certain else TrainerError
-            place = f", in {where}" if (where := _where(error)) else ""
+            place = f", in {where}" if (where := place_of(error)) else ""
             return kind(f"{_what(error, found)}{place}: {trap.advice}")
     return None
 
@@ -217,8 +217,8 @@ def _is_usage_error(error: object) -> bool:
 
 def _not_there(error: ModuleNotFoundError, name: str) -> ConfigError:
     """The error for a missing module, and for the modules that the same file would fail to import next."""
-    file, _, line = _where(error).rpartition(":")
-    modules = {name: _where(error)}
+    file, _, line = place_of(error).rpartition(":")
+    modules = {name: place_of(error)}
     for other, number in _imports_from(file, int(line)) if file else ():
         if other in sys.modules or other in sys.stdlib_module_names:
             continue
@@ -278,7 +278,7 @@ def _what(error: BaseException, found: re.Match[str]) -> str:
     return (found.groupdict().get("what") or last_line(error)).strip().rstrip(".:")
 
 
-def _where(error: BaseException) -> str:
+def place_of(error: BaseException) -> str:
     """File and line of the innermost frame in the program's own code; empty if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not is_ours(frame.filename) and not is_of_a_library(frame.filename)]

@@ -2,10 +2,10 @@
 
 There are two mechanisms, because neither works in every case. A signal handler of faulthandler writes the stacks: it
 is C code that does not need the GIL, and so works while a thread is stuck in C code. A thread that sleeps in a read
-reports the collectives: it runs Python code, and so works unless another thread holds the GIL. The thread costs
-nothing until the supervisor asks, and does not make forks less safe: it holds no lock while it waits, and does not
-exist in the child. A forked child, such as a worker of a DataLoader, inherits the handler, so it can be asked for its
-stacks as well; a spawned child has neither mechanism.
+reports the collectives and exceptions: it runs Python code, and so works unless another thread holds the GIL. The
+thread costs nothing until the supervisor asks, and does not make forks less safe: it holds no lock while it waits, and
+does not exist in the child. A forked child, such as a worker of a DataLoader, inherits the handler, so it can be asked
+for its stacks as well; a spawned child has neither mechanism.
 
 The files have the path of the heartbeat file, which the supervisor sets, with a suffix: the handler appends to
 `.stack`; the supervisor writes its questions into the pipe `.ask`; and the thread writes its answer to `.told`, as
@@ -19,11 +19,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ddpjob_rank.environment import Env
+from ddpjob_rank.failure.failure_report import last_line
+from ddpjob_rank.failure.traps import place_of
 
 SIGNAL = signal.SIGRTMIN + 9 if sys.platform == "linux" else None
 """A real-time signal that no training program is known to use: schedulers use SIGUSR1 and SIGUSR2."""
@@ -42,8 +45,14 @@ RECORDERS = {"gloo": "_dump_fr_trace_json", "nccl": "_dump_nccl_trace_json"}
 """The functions that dump PyTorch's flight recorders. Releases before 2.5 have neither function, and some later
 releases have none for gloo."""
 
+MESSAGE_CHARACTERS = 200
+
 COLLECTIVES_TOLD = 32
 """The number of entries to report from the end of each flight recorder."""
+
+
+_fallen: list[str] = []
+"""The thread that an exception ended last, and the exception, in a sentence; empty: none."""
 
 
 def install() -> None:
@@ -51,6 +60,7 @@ def install() -> None:
     heartbeat = os.environ.get(Env.HEARTBEAT)
     if not heartbeat or SIGNAL is None:
         return
+    threading.excepthook = partial(_note, threading.excepthook)
     with contextlib.suppress(OSError):
         stack = os.open(f"{heartbeat}{STACK}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         faulthandler.register(SIGNAL, file=stack, all_threads=True, chain=False)
@@ -68,9 +78,29 @@ def _answer(asked: int, stack: int, told: Path) -> None:
         if STACKS_TOO in question:
             faulthandler.dump_traceback(stack, all_threads=True)
         with contextlib.suppress(OSError), told.open("w", encoding="utf-8") as file:
-            for part in (*_collectives_told(), END):
+            for part in (*_exceptions_told(), *_collectives_told(), END):
                 file.write(json.dumps(part) + "\n")
                 file.flush()
+
+
+def _note(print_it: Callable[[threading.ExceptHookArgs], object], args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is not None and args.thread is not None:
+        _fallen[:] = [f"its thread {args.thread.name} has ended with {_described(args.exc_value)}"]
+    print_it(args)
+
+
+def _exceptions_told() -> Iterator[dict[str, Any]]:
+    """The exception that the main thread is handling, and the last one that ended another thread."""
+    handled: Any = sys._current_exceptions().get(threading.main_thread().ident)  # noqa: SLF001  (a public debugging aid)
+    error = handled[1] if isinstance(handled, tuple) else handled  # Before Python 3.12 it is a tuple.
+    if isinstance(error, Exception):
+        yield {"raised": _described(error)}
+    yield from ({"fallen": said} for said in _fallen)
+
+
+def _described(error: BaseException) -> str:
+    place = f" ({found})" if (found := place_of(error)) else ""
+    return f"{type(error).__name__}: {last_line(error)[:MESSAGE_CHARACTERS]}{place}"
 
 
 def _collectives_told() -> Iterator[dict[str, Any]]:

@@ -36,6 +36,16 @@ class Answer:
         return {group: number for part in self.told for group, number in part.get("sequences", {}).items()}
 
     @property
+    def raised(self) -> str | None:
+        """The exception that the main thread is handling."""
+        return next((part["raised"] for part in self.told if "raised" in part), None)
+
+    @property
+    def fallen(self) -> str | None:
+        """The thread that an exception ended last, and the exception."""
+        return next((part["fallen"] for part in self.told if "fallen" in part), None)
+
+    @property
     def unfinished(self) -> str | None:
         """The name of the oldest unfinished collective, of the first backend that has any."""
         return next((waits["name"] for part in self.told for waits in part.get("unfinished", [])), None)

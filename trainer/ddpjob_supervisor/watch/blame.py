@@ -54,6 +54,11 @@ class Observation:
     counted: bool = False
     """Whether steps are counted for the program, from 1 in each attempt: not comparable with reported steps."""
     activity: str | None = None
+    raised: str | None = None
+    """The exception that the process is handling, such as `ValueError: no shard 7 (train.py:9)`. Nothing has printed
+    it yet: a `finally` that waits for other ranks keeps it back."""
+    fallen: str | None = None
+    """The thread of the process that an exception ended last, and the exception."""
 
 
 Observations = Mapping[int, Observation]
@@ -114,6 +119,11 @@ def _silent(gang: Observations) -> Culprits:
     return {rank: _standing(process) for rank, process in gang.items() if process.silent}
 
 
+def _raised(gang: Observations) -> Culprits:
+    """The processes that are handling an exception."""
+    return {rank: _standing(process) for rank, process in _known(gang).items() if process.raised}
+
+
 def _late(gang: Observations) -> Culprits:
     """The processes that have finished fewer steps than others."""
     reported = any(process.step is not None and not process.counted for process in gang.values())
@@ -154,7 +164,7 @@ def _in_another(gang: Observations) -> Culprits:
     if not others or others[0][1] == count:
         return {}
     return {
-        rank: f"it waits in {process.collective}, others in {most}"
+        rank: f"{_standing(process)}, others in {most}"
         for rank, process in known.items()
         if process.collective is not None and most is not None and process.collective != most
     }
@@ -166,7 +176,7 @@ def _unknown(gang: Observations) -> Culprits:
 
 
 QUESTIONS: tuple[Callable[[Observations], Culprits], ...] = (
-    *(_held, _ended, _silent, _late, _behind, _elsewhere, _in_another),
+    *(_held, _ended, _silent, _raised, _late, _behind, _elsewhere, _in_another),
     _unknown,
 )
 
@@ -181,7 +191,9 @@ def _nobody(gang: Observations, named: Callable[[int], str]) -> str:
     if len(set(standing.values())) == 1:
         return f"no rank makes progress; for every rank: {standing[0]}"
     shown = "; ".join(f"{named(rank)}: {state}" for rank, state in list(standing.items())[:SHOWN])
-    return f"no rank makes progress; {shown}" + ("; …" if len(gang) > SHOWN else "")
+    apart = all(process.communicates and process.collective for process in gang.values()) and len(collectives) > 1
+    what = "the ranks wait in different collectives" if apart else "no rank makes progress"
+    return f"{what}; {shown}" + ("; …" if len(gang) > SHOWN else "")
 
 
 def _standing(process: Observation) -> str:
@@ -193,9 +205,13 @@ def _standing(process: Observation) -> str:
     state = f"(state {process.state}: {STATES.get(process.state, 'unknown')})"
     if process.silent:
         return f"it does not answer {state}"
+    handling = f", while it handles {process.raised}" if process.raised else ""
+    fallen = f"; {process.fallen}" if process.fallen else ""
     if process.communicates and process.collective:
-        return f"it waits in {process.collective}"
+        own = f" at {process.where.partition(', in ')[0]}" if process.where else ""
+        return f"it waits in {process.collective}{own}{handling}{fallen}"
     if process.where is None:
-        return f"what it is doing is unknown {state}"
+        return f"what it is doing is unknown {state}{handling}{fallen}"
     activity = f", {process.activity}" if process.activity not in {None, "training"} else ""
-    return f"it is in {process.where}{activity}" + (f" {state}" if process.state == "D" else "")
+    in_kernel = f" {state}" if process.state == "D" else ""
+    return f"it is in {process.where}{activity}{in_kernel}{handling}{fallen}"

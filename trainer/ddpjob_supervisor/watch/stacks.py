@@ -71,6 +71,8 @@ def _observation(rank: int, present: Process, answer: Answer, beats: Path) -> Ob
         step=int(record.step) if record and record.step == record.step else None,
         counted=record is not None and record.counted in {heartbeat.COUNTED, heartbeat.COUNTED_ANEW},
         activity=record.activity if record else None,
+        raised=answer.raised,
+        fallen=answer.fallen,
     )
 
 
