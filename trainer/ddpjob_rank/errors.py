@@ -71,6 +71,8 @@ class PeerLostError(TrainerError):
     """Another process of the world was lost, or did not join in time."""
 
     cause = "PeerLost"
+    waited: bool = False
+    """Whether the process has waited for another one until its timeout: the other one may be alive, and busy."""
 
 
 class DeviceFailedError(TrainerError):

@@ -144,6 +144,19 @@ def test_of_an_error_of_cudas_the_first_line_is_told_and_not_the_advice(text: st
     assert report_of(RuntimeError(text), 0, None).message == message
 
 
+@pytest.mark.parametrize(
+    ("said", "waited"),
+    [
+        ("Timed out waiting 20000ms for recv operation to complete", True),
+        ("Connection closed by peer [127.0.0.1]:7", False),
+    ],
+)
+def test_a_report_tells_a_peer_that_did_not_come_in_time_from_one_that_is_gone(said: str, *, waited: bool) -> None:
+    lost = known_failure(RuntimeError(f"[/__w/gloo/transport/tcp/unbound_buffer.cc:78] {said}"))
+    assert lost is not None
+    assert json.loads(report_of(lost, 1, None).to_json()).get("waited", False) is waited
+
+
 def test_the_place_in_gloos_source_is_left_out() -> None:
     assert report_of(RuntimeError(GLOO), 0, None).message == "Connection closed by peer [10.0.0.7]:4711"
 

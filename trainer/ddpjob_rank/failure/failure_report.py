@@ -6,6 +6,7 @@ In a pod the report is the container's termination message
 
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ MESSAGE_BYTES = 512
 NAME_BYTES = 256
 SENTENCE_BYTES = 200
 
+TIMED_OUT = re.compile(r"Timed out waiting \d+ms for (?:recv|send) operation")
+"""gloo's message about a collective into which another rank did not come in time."""
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -46,6 +49,8 @@ class Report:
     """Why the attempt ended (which rank failed first, and why), as rank 0's supervisor told all supervisors."""
     node: int | None = None
     """The node's number, given only where ranks follow placement."""
+    waited: bool = False
+    """Whether it waited in a collective until its timeout."""
 
     def to_json(self) -> str:
         """The report as the operator reads it; its bounded fields keep it below 4 KiB."""
@@ -62,6 +67,7 @@ class Report:
                 "time": rfc3339(time.time()),
                 **({} if self.incident is None else {"incident": self.incident}),
                 **({} if self.node is None else {"node": self.node}),
+                **({"waited": True} if self.waited else {}),
             },
             ensure_ascii=False,
         )
@@ -77,6 +83,7 @@ def report_of(error: BaseException, rank: int, step: int | None) -> Report:
         exception=_cut(type(error).__qualname__, NAME_BYTES),
         message=_cut(last_line(error), MESSAGE_BYTES),
         step=step,
+        waited=isinstance(error, PeerLostError) and error.waited,
     )
 
 
@@ -93,7 +100,9 @@ def known_failure(error: BaseException, where: str = "") -> TrainerError | None:
     found = collective_error(error)
     if found is None or found.fault is not Fault.PEER:
         return None
-    return PeerLostError(f"lost a peer{where}: {_cut(found.sentence, SENTENCE_BYTES)}")
+    lost = PeerLostError(f"lost a peer{where}: {_cut(found.sentence, SENTENCE_BYTES)}")
+    lost.waited = TIMED_OUT.search(found.sentence) is not None
+    return lost
 
 
 def last_line(error: BaseException) -> str:

@@ -3,9 +3,9 @@
 There are two mechanisms, because neither works in every case. A signal handler of faulthandler writes the stacks: it
 is C code that does not need the GIL, and so works while a thread is stuck in C code. A thread that sleeps in a read
 reports the collectives and exceptions: it runs Python code, and so works unless another thread holds the GIL. The
-thread costs nothing until the supervisor asks, and does not make forks less safe: it holds no lock while it waits, and
-does not exist in the child. A forked child, such as a worker of a DataLoader, inherits the handler, so it can be asked
-for its stacks as well; a spawned child has neither mechanism.
+thread costs nothing until the supervisor asks, and does not make forks less safe: it holds no lock while it waits,
+and does not exist in the child. A forked child, such as a worker of a DataLoader, inherits the handler, so it can be
+asked for its stacks as well; a spawned child has neither mechanism.
 
 The files have the path of the heartbeat file, which the supervisor sets, with a suffix: the handler appends to
 `.stack`; the supervisor writes its questions into the pipe `.ask`; and the thread writes its answer to `.told`, as

@@ -32,7 +32,7 @@ from .settings import GRACE_SECONDS
 
 APPLICATION = "Application"
 
-NCCL = "a collective of NCCL"
+NCCL, GLOO = "a collective of NCCL", "a collective of gloo"
 
 ABORTED = SIGNAL_BASE + signal.SIGABRT
 CRASHES = frozenset(
@@ -317,7 +317,9 @@ def _reported(spec: RankSpec, now: float) -> End | None:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         report = json.loads(spec.report.read_text(encoding="utf-8"))
         exception, step = report["exception"], report["step"]
-        return End(spec.rank, report["exitCode"], now, report["cause"], report["message"], exception, step)
+        waited = GLOO if report.get("waited") else ""
+        known = (report["exitCode"], now, report["cause"], report["message"], exception, step)
+        return End(spec.rank, *known, waited=waited)
     return None
 
 

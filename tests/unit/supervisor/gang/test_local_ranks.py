@@ -379,6 +379,13 @@ def test_a_rank_that_crashes_because_it_lost_a_peer_has_lost_a_peer(play: Play) 
     assert words(play.end(ABORT)) == (ABORT, "PeerLost", "lost a peer: Read error: Connection reset by peer")
 
 
+@pytest.mark.parametrize(("more", "waited"), [({"waited": True}, "a collective of gloo"), ({}, "")])
+def test_a_rank_that_gave_up_in_a_collective_of_gloo_waited_for_another(
+    play: Play, more: dict[str, Any], waited: str
+) -> None:
+    assert play.end(1, {**REPORT, **more, "cause": "PeerLost"}).waited == waited
+
+
 def test_a_rank_that_reports_its_failure_is_not_explained_by_a_process_of_its_own_that_crashes(play: Play) -> None:
     play.says(*MISMATCH, *CRASHED)
     assert words(play.end(ABORT, REPORT)) == (ABORT, "DataError", "no shard 7")
