@@ -1,10 +1,13 @@
 """Mistakes that PyTorch's own messages do not make plain; the messages are those of PyTorch 2.15."""
 
+import json
 import pickle
+from pathlib import Path
 
 import pytest
 from ddpjob_rank.errors import ConfigError, TrainerError
 from ddpjob_rank.failure import traps
+from ddpjob_rank.running import rank
 
 UNUSED = """\
 Expected to have finished reduction in the prior iteration before starting a new one. This error indicates that your \
@@ -87,3 +90,22 @@ def test_a_message_of_many_lines_is_told_in_one_with_what_to_do(
     assert str(known).startswith(what)
     assert advice in str(known)
     assert "\n" not in str(known)
+
+
+NO_ROOM = """\
+Caught RuntimeError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+RuntimeError: unable to allocate shared memory(shm) for file </torch_10587_1383530652_0>: No space left on device (28)
+"""
+
+
+def test_the_report_has_the_type_of_the_programs_error_and_not_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "report"
+    monkeypatch.setenv("DDPJOB_TERMINATION_LOG", str(report))
+    rank._report("", RuntimeError, RuntimeError(NO_ROOM), None)
+    said = json.loads(report.read_text())
+    assert said["exception"] == "RuntimeError"
+    assert said["message"].startswith("unable to allocate shared memory: DataLoader workers pass")
+    assert f"error: {said['message']}"[:100] in capsys.readouterr().err

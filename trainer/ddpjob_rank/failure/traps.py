@@ -96,11 +96,12 @@ TRAPS = (
     Trap(
         RuntimeError,
         re.compile(
-            r"unable to allocate shared memory|It is possible that dataloader's workers are out of shared memory"
+            r"(?P<what>unable to allocate shared memory)"
+            r"|It is possible that dataloader's workers are out of shared memory"
         ),
         "DataLoader workers pass their batches through /dev/shm, which is too small here: make it larger"
         " (docker run --shm-size=1g; in a pod, an emptyDir with medium: Memory mounted on /dev/shm), or use fewer"
-        " workers (--workers; 0 does not need it)",
+        " workers (num_workers or --workers; 0 does not need it)",
         for_certain=False,
     ),
     Trap(

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from ddpjob_rank.console import complain
 from ddpjob_rank.environment import Env
+from ddpjob_rank.errors import TrainerError
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.failure import traps
 from ddpjob_rank.failure.failure_report import known_failure, report_of, report_path, write_report
@@ -141,14 +142,24 @@ def _report(port: str, kind: type[BaseException], error: BaseException, trace: T
     )
     if explained:
         complain(str(explained))
-    _leave_report(explained or error)
+    # TrainerError itself only adds an explanation: the program has raised the other error.
+    _leave_report(explained or error, named=error if type(explained) is TrainerError else None)
 
 
-def _leave_report(error: BaseException, code: int = ExitCode.APPLICATION_ERROR) -> None:
-    """Writes the failure report. `code` is the program's exit code or, after an exception, the interpreter's."""
+def _leave_report(
+    error: BaseException, code: int = ExitCode.APPLICATION_ERROR, named: BaseException | None = None
+) -> None:
+    """Writes the failure report.
+
+    Args:
+        error: What failed.
+        code: The program's exit code or, after an exception, the interpreter's.
+        named: The error whose type is reported, if that is not `error`.
+    """
     rank = os.environ.get(Env.RANK, "0")
     report = report_of(error, int(rank) if rank.isdecimal() else 0, None)
-    write_report(dataclasses.replace(report, exit_code=code), report_path(os.environ))
+    exception = report.exception if named is None else type(named).__qualname__
+    write_report(dataclasses.replace(report, exit_code=code, exception=exception), report_path(os.environ))
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:
