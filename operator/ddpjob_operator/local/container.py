@@ -187,6 +187,7 @@ def _record(path: Path, value: dict[str, Any]) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
+        value["full"] = True
         with contextlib.suppress(OSError):
             return _write_into_room(path, value)
         time.sleep(RETRY_SECONDS)

@@ -1,6 +1,7 @@
 """Runs the pods of one job as processes of this machine, and keeps all of their state in files."""
 
 import contextlib
+import errno
 import os
 import platform
 import shutil
@@ -121,13 +122,18 @@ class LocalPod:
         return Exit(
             code=ended["code"],
             reason=ended["reason"],
-            message=ended["message"] or self._last_words(failed=ended["code"] != 0),
+            message=ended["message"] or self._last_words(failed=ended["code"] != 0, full=ended.get("full", False)),
             finished_at=datetime.fromtimestamp(ended["finishedAt"], UTC),
         )
 
-    def _last_words(self, *, failed: bool) -> str:
-        """The termination message; after a failure without one, the end of the log, as with FallbackToLogsOnError."""
+    def _last_words(self, *, failed: bool, full: bool) -> str:
+        """The termination message; after a failure without one, the end of the log, as with FallbackToLogsOnError.
+
+        If the disk was `full`, the end of the log is missing like the message: then this is what Python prints.
+        """
         message = _tail(self.directory / TERMINATION_LOG, MESSAGE_BYTES)
+        if failed and full and not message:
+            return f"OSError: {OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.directory))}"
         return message or (_tail(self.log, LOG_TAIL_BYTES, self._process["logStart"]) if failed else "")
 
     @property

@@ -30,7 +30,7 @@ def test_on_a_full_disk_the_end_of_a_process_is_recorded_once_there_is_room(
     monkeypatch.setattr(container, "RETRY_SECONDS", 0)
     monkeypatch.setattr(container, "_write", failing(errno.ENOSPC, errno.EDQUOT))
     container._record(tmp_path / "exit.json", {"code": 3})
-    assert json.loads((tmp_path / "exit.json").read_text()) == {"code": 3}
+    assert json.loads((tmp_path / "exit.json").read_text()) == {"code": 3, "full": True}
 
 
 def test_a_directory_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:

@@ -82,3 +82,31 @@ def test_each_pod_of_a_node_ends_with_its_own_last_words_though_all_of_an_attemp
         said[name] = ended and ended.message
     assert said == {name: f"ValueError: {name}" for name in said}
     assert len((tmp_path / "node-1.log").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "full", "report", "said"),
+    [
+        (1, True, "", "OSError: [Errno 28] No space left on device: "),
+        (1, True, '{"cause": "ConfigError"}', '{"cause": "ConfigError"}'),
+        (1, False, "", "["),
+        (0, True, "", ""),
+    ],
+    ids=["its report is missing", "it had room for its report", "there was room", "it had not failed"],
+)
+def test_where_the_disk_was_full_the_end_of_the_log_tells_nothing(
+    tmp_path: Path, code: int, report: str, said: str, *, full: bool
+) -> None:
+    pod = tmp_path / "pods" / "digits-0-a"
+    pod.mkdir(parents=True)
+    labels = {Label.NODE: "0", Label.INCARNATION: "1"}
+    write_json(pod / "pod.json", {"metadata": {"name": pod.name, "uid": "1", "labels": labels}})
+    (tmp_path / "node-0.log").write_text("[")
+    write_json(pod / "process.json", {"log": str(tmp_path / "node-0.log"), "logStart": 0})
+    (pod / "termination.log").write_text(report)
+    ended = {"code": code, "reason": "Error", "message": "", "finishedAt": 0, **({"full": True} if full else {})}
+    write_json(pod / "exit.json", ended)
+    observed = LocalPod(pod).observed().exit
+    assert observed is not None
+    assert observed.message.startswith(said)
+    assert bool(observed.message) is bool(said)
