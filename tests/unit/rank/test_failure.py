@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from ddpjob_rank.errors import ConfigError, DivergedError, PeerLostError, StorageFullError
+from ddpjob_rank.errors import ConfigError, DivergedError, PeerLostError, StorageError, StorageFullError
 from ddpjob_rank.failure import full_storage
 from ddpjob_rank.failure.failure_report import (
     Report,
@@ -98,7 +98,9 @@ def test_a_full_disk_is_known_by_a_probe_when_torch_save_keeps_no_error_number(
     path.symlink_to("/dev/full")
     with pytest.raises(RuntimeError, match=r"iostream error|unexpected pos") as raised:
         torch.save(torch.zeros(100_000), path)
-    assert known_failure(raised.value) is None, "there is room"
+    known = known_failure(raised.value)
+    assert type(known) is StorageError, "there is room now"
+    assert str(known).startswith(f"torch.save could not write {path} completely: most likely")
     monkeypatch.setattr(full_storage.tempfile, "TemporaryFile", Mock(side_effect=OSError(122, "")))
     known = known_failure(raised.value)
     assert isinstance(known, StorageFullError)

@@ -34,6 +34,7 @@ SENTENCE_BYTES = 200
 TIMED_OUT = re.compile(r"Timed out waiting \d+ms for (?:recv|send) operation")
 """gloo's message about a collective into which another rank did not come in time."""
 
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """One failure. `step` is the number of finished steps, or None if training had not begun."""

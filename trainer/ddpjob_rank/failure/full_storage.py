@@ -7,39 +7,47 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from ddpjob_rank.errors import StorageFullError
+from ddpjob_rank.errors import StorageError, StorageFullError
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 NAMED = re.compile(r"\(os error (?P<rust>\d{1,3})\)|\berrno = (?P<hdf5>\d{1,3}), error message = ")
 """The errno in messages of other languages: of Rust's io::Error (safetensors, tokenizers), and of HDF5."""
 
+NOT_WRITTEN = re.compile(r"iostream error|unexpected pos \d+ vs \d+|PytorchStreamWriter failed writing file")
+"""What PyTorch's writer in C++ says after a write has failed. It keeps no errno."""
+
 PROBE_BYTES = 1 << 20
 
 
-def full_storage(error: BaseException) -> StorageFullError | None:
-    """The error that says that storage is full; None if `error` does not mean that.
-
-    `torch.save` to a path keeps no errno: its writer in C++ fails with "basic_ios::clear: iostream error" or with
-    "unexpected pos 576 vs 534". Therefore a small file is written to the same directory, and removed, to find out.
-    """
+def full_storage(error: BaseException) -> StorageError | StorageFullError | None:
+    """The error that says that storage is full, or was for a moment; None if `error` does not mean that."""
     if isinstance(error, OSError) and error.errno in FULL:
         return _full(error.errno, error.filename)
     if (named := NAMED.search(str(error))) and (number := int(named["rust"] or named["hdf5"])) in FULL:
         return _full(number, None)
-    if isinstance(error, RuntimeError) and (path := _saved_to(error)):
-        try:
-            with tempfile.TemporaryFile(dir=path.parent, buffering=0) as probe:
-                probe.write(bytes(PROBE_BYTES))
-                os.fsync(probe.fileno())
-        except OSError as refused:
-            if refused.errno in FULL:
-                return _full(refused.errno, path)
+    if isinstance(error, RuntimeError) and NOT_WRITTEN.search(str(error)) and (path := _saved_to(error)):
+        return _probe(path)
     return None
 
 
 def _full(number: int, path: object) -> StorageFullError:
     return StorageFullError(f"{os.strerror(number)}{f': {path}' if path else ''}")
+
+
+def _probe(path: Path) -> StorageError | StorageFullError:
+    """Why a file could not be written, found by writing another one beside it: a quota shows in no other way."""
+    try:
+        with tempfile.TemporaryFile(dir=path.parent) as probe:
+            probe.write(bytes(PROBE_BYTES))
+            probe.flush()
+            os.fsync(probe.fileno())  # Some file systems refuse only here, such as NFS.
+    except OSError as refused:
+        if refused.errno in FULL:
+            return _full(refused.errno, path)
+    return StorageError(
+        f"torch.save could not write {path} completely: most likely the disk or a quota was full then"
+    )
 
 
 def _saved_to(error: BaseException) -> Path | None:

@@ -19,7 +19,6 @@ from ddpjob_rank.errors import TrainerError
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.failure import traps
 from ddpjob_rank.failure.failure_report import known_failure, report_of, report_path, write_report
-from ddpjob_rank.failure.not_saved import not_saved
 from ddpjob_rank.failure.spawning import spawning_mistake
 from ddpjob_rank.failure.taken_port import taken_port
 from ddpjob_rank.failure.whose import starts_programs
@@ -139,11 +138,7 @@ def _report(port: str, kind: type[BaseException], error: BaseException, trace: T
     if not isinstance(error, Exception):
         return
     explained = (
-        spawning_mistake(error)
-        or not_saved(error)
-        or known_failure(error)
-        or taken_port(error, port)
-        or traps.known_mistake(error)
+        spawning_mistake(error) or known_failure(error) or taken_port(error, port) or traps.known_mistake(error)
     )
     if explained:
         complain(str(explained))
