@@ -13,6 +13,7 @@ from typing import Any
 from ddpjob_rank.environment import Env
 
 from .teller import warn_once
+from .vote import Vote
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -22,8 +23,9 @@ def stop_requested() -> bool:
 
     After the first call, which must be in the main thread, a first SIGTERM or SIGINT no longer ends this process; a
     second signal does. All ranks of a process group get the same answer, so that they stop after the same step. So
-    all of them must call this function the same number of times, for example after each step. Outside a job the
-    function always returns False, and leaves signals as they are.
+    all of them must call this function the same number of times, for example after each step. If steps are shorter
+    than a second, they stop one step after the one in which a rank was told to. Outside a job the function always
+    returns False, and leaves signals as they are.
     """
     global _noticed  # noqa: PLW0603  (a process stops once)
     if not {Env.NAME, Env.HEARTBEAT} & os.environ.keys():
@@ -40,6 +42,7 @@ def stop_noticed() -> bool:
 
 
 _asked = _noticed = False
+_vote = Vote()
 _before: dict[signal.Signals, Any] = {}
 """The handlers of the signals before the first call."""
 
@@ -68,7 +71,4 @@ def _anybodys(*, asked: bool) -> bool:
     dist: Any = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return asked
-    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    ranks_asked = sys.modules["torch"].tensor(int(asked), device=device)
-    dist.all_reduce(ranks_asked, op=dist.ReduceOp.MAX)
-    return bool(ranks_asked.item())
+    return _vote.stop(sys.modules["torch"], asked=asked)
