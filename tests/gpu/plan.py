@@ -16,6 +16,7 @@ LONGEST_SECONDS = 450.0
 """Of all of it: a trial that might go on beyond that is not begun."""
 
 FIGURE = re.compile(r"figure: (.+)")
+ASKING = re.compile(r"asks for ([\d.]+) ms")
 PACE = re.compile(r"^finished .*\bsamples_per_second=([\d.]+)", re.MULTILINE)
 
 
@@ -68,6 +69,15 @@ def _hang(machine: Machine, directory: Path) -> str:
     dumps = len([*directory.rglob("trace-*")])
     assert dumps or not machine.gpus, run.output
     return f"rank {last} named, {dumps} dumps of the flight recorder"
+
+
+def _ask(machine: Machine, directory: Path) -> str:
+    """Where no rank has set a device: each asks on its own GPU, and all stop one step after the signal."""
+    run = machine.supervises(directory, scripts.ASK, DDPJOB_IN_PLACE_RESTARTS="0")
+    seconds = [float(ms) / 1e3 for ms in ASKING.findall(run.output)]
+    assert len(seconds) == machine.processes == run.output.count("stops after step 21,"), run.output
+    assert not machine.gpus or max(seconds) < 0.02, run.output
+    return f"all stop after one step; at most {max(seconds) * 1e3:.1f} ms for a call"
 
 
 def _resume(machine: Machine, directory: Path) -> str:
@@ -127,6 +137,7 @@ PLAN = (
     Trial("DataParallel in one process", _trains("--mode", "data-parallel", processes=1), gpus_only=True),
     Trial("a rank is killed: restart in place", _kill),
     Trial("a rank hangs: it is named", _hang, processes=2),
+    Trial("stop_requested() in a script that sets no device", _ask, processes=2),
     Trial("resumed at half the way with --deterministic", _resume),
     Trial("a save beside torch.save", _save),
     Trial("our loop beside a bare DDP loop", _beside_a_bare_loop, seconds=120),

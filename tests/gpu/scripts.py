@@ -74,6 +74,32 @@ def trouble():
     + LOOP
 )
 
+ASK = (
+    PRELUDE.replace("torch.cuda.set_device(local)", "pass")
+    + """
+import ddpjob
+
+total, asking, step, stops = torch.ones(8, device=device), 0.0, 0, False
+while not stops:
+    step += 1
+    if rank == 1 and step == 20:
+        os.kill(os.getpid(), signal.SIGTERM)
+    dist.all_reduce(total)
+    if gpu:
+        torch.cuda.synchronize(device)
+        with torch.cuda.device(device):
+            torch.cuda._sleep(100_000_000)  # About 50 ms, for which the CPU must not wait.
+    begun = time.monotonic()
+    stops = ddpjob.stop_requested()
+    asking = max(asking, time.monotonic() - begun) if step > 3 else 0.0
+if gpu:
+    others = [other for other in range(torch.cuda.device_count()) if other != local]
+    assert not any(map(torch.cuda.max_memory_allocated, others)), "it has used the GPU of another rank"
+print(f"figure: rank {rank} stops after step {step}, asks for {asking * 1e3:.1f} ms", flush=True)
+dist.destroy_process_group()
+"""
+)
+
 BARE = (
     PRELUDE
     + """
