@@ -151,6 +151,7 @@ def _become_zygote(connection: socket.socket, supervisor: int, words: Sequence[s
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     os.setsid()
     for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         _close_unless_inherited(descriptor, connection.fileno())

@@ -1,15 +1,18 @@
 """`ddpjob-supervise` in front of a script that knows nothing of it, with PyTorch."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from tests.support.ports import hold_port
-from tests.support.waiting import patience
+from tests.support.waiting import patience, wait_for
 
 SCRIPT = """
 import os, resource, sys
@@ -37,8 +40,18 @@ FILES = 512
 """That may be open, as a shell would have it: less than a supervisor takes for itself."""
 
 
-def supervise(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    node = {
+KILLED_ONCE = """
+import os, time
+if os.environ["DDPJOB_ATTEMPT"] == "1":
+    os.kill(os.getpid(), 9)
+open("again", "w").close()
+time.sleep(100)
+"""
+
+
+def node(directory: Path) -> dict[str, str]:
+    """The environment of a node with two ranks."""
+    return {
         "NNODES": "1",
         "NODE_RANK": "0",
         "NPROC_PER_NODE": "2",
@@ -47,6 +60,9 @@ def supervise(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
         "MASTER_PORT": str(hold_port()),
         "DDPJOB_TERMINATION_LOG": str(directory / "report"),
     }
+
+
+def supervise(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     return subprocess.run(
         [
@@ -59,7 +75,7 @@ def supervise(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
             "ddpjob_supervisor",
             *words,
         ],
-        env={**clean, **node},
+        env=clean | node(directory),
         cwd=directory,
         capture_output=True,
         text=True,
@@ -131,3 +147,28 @@ def test_a_wrong_call_gets_one_clear_line(directory: Path, words: list[str], sai
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(said), done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_supervisor_whose_output_nobody_reads_restarts_its_ranks_answers_and_stops(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(KILLED_ONCE)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(writer, bytes(4096)):
+            pass
+    os.set_blocking(writer, True)
+    port = hold_port()
+    job = {"DDPJOB_STATUS_PORT": str(port), "DDPJOB_CONTROL_PORT": str(hold_port()), "DDPJOB_IN_PLACE_RESTARTS": "3"}
+    command = [sys.executable, "-m", "ddpjob_supervisor", "--start-method", "cold", "train.py"]
+    env = os.environ | node(tmp_path) | job
+    with subprocess.Popen(command, env=env, cwd=tmp_path, stdout=writer, stderr=writer) as supervisor:
+        try:
+            wait_for("the second attempt", (tmp_path / "again").exists)
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=patience(10)) as answer:
+                assert json.load(answer)["attempt"] == 2
+            supervisor.send_signal(signal.SIGTERM)
+            assert supervisor.wait(patience(20)) == 205
+        finally:
+            supervisor.kill()
+            os.close(reader)
+            os.close(writer)

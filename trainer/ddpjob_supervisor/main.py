@@ -20,6 +20,7 @@ from ddpjob_rank.places.flags import PROOF
 from ddpjob_rank.running.program import Program, program_of
 from ddpjob_rank.stopping import leave_at_once
 
+from . import output
 from .node.zygote_process import PRELOADED, TRAINER_PRELOADED, start_zygote
 
 START_METHODS = ("warm", "cold")
@@ -66,6 +67,7 @@ def supervise(
     check_temporary()
     preloaded = (*PRELOADED, *(TRAINER_PRELOADED if program.is_trainer else ()), *preload)
     zygote = None if start_method == "cold" else start_zygote(preloaded, program.directory)
+    output.print_in_threads()
     try:
         # Imported here, while the zygote imports: these imports take a tenth of the zygote's time.
         import asyncio  # noqa: PLC0415
@@ -80,6 +82,7 @@ def supervise(
         if zygote is not None:
             zygote.kill()
             zygote.wait()
+        output.finish()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,14 +1,13 @@
 """What a supervisor makes a rank tell, and what it does with that."""
 
 import asyncio
-import os
 import pickle
 from pathlib import Path
 
 import pytest
 from ddpjob_rank.environment import Env
 from ddpjob_rank.machine.network import Fabric
-from ddpjob_supervisor.watch import last_words, relay
+from ddpjob_supervisor.watch import last_words
 from ddpjob_supervisor.watch.last_words import LastWords
 
 from .gpu.test_flight_recorder import ENTRY
@@ -51,10 +50,8 @@ def test_nccl_is_asked_for_its_transport_where_there_may_be_nccl(
 
 
 def test_of_what_nccl_is_asked_for_only_its_warnings_come_into_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
-    monkeypatch.setattr(relay, "STDERR", log)
     warning = "H20-GPU-06:4015539:4015652 [0] transport/net_ib.cc:42 NCCL WARN made up"
 
     async def play() -> str | None:
@@ -64,7 +61,7 @@ def test_of_what_nccl_is_asked_for_only_its_warnings_come_into_the_log(
         return words.transport()
 
     assert asyncio.run(play()) == "NET/IB, P2P"
-    assert (tmp_path / "log").read_text() == f"{warning}\n"
+    assert capsys.readouterr().err == f"{warning}\n"
 
 
 def test_the_flight_recorder_is_told_by_the_names_of_the_pytorch_that_is_installed(

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -16,7 +17,7 @@ from ddpjob_supervisor.gpu.nccl_words import Ending, NcclWords
 
 from . import evidence, ras
 from .crash_words import CrashWords
-from .relay import Relay, write
+from .relay import Relay
 
 DUMP = ".trace-"
 """The flight recorder's dump has the heartbeat file's path with this suffix and the rank's number."""
@@ -79,7 +80,7 @@ class LastWords:
             words.hear(line)
             if INFO not in line and line:
                 # INFO lines are left out: they appear only because of our settings. NCCL always logs the others.
-                write(f"{line}\n".encode())
+                sys.stderr.write(f"{line}\n")  # NCCL waits until its log is read, so this must not wait.
 
         self._nccl = Relay.aside(heartbeat, hear, NCCLS_OWN)
         if self._nccl is not None:
