@@ -4,10 +4,12 @@ import asyncio
 import os
 import socket
 from collections.abc import Iterable
+from functools import partial
 
 from msgspec.structs import replace
 
 from ddpjob_supervisor.listening import unmapped_address
+from ddpjob_supervisor.watch.threads import in_thread
 
 from .addresses import address_of, host_and_port
 from .messages import Announce, Challenge, Hello, Message, Refused, UnreadableError, from_line, to_line
@@ -214,7 +216,8 @@ async def _resolved(address: str) -> list[tuple[str, int]]:
     try:
         host, port = host_and_port(address)
         async with asyncio.timeout(NAME_SECONDS):
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            # Not the loop's own look-up: at its end asyncio waits for a name server that does not answer.
+            found = await in_thread(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
     except TimeoutError:
         raise TimeoutError(f"its name was not resolved within {NAME_SECONDS:.0f} s") from None
     except ValueError as error:  # The port or the name is not valid, such as a name with too long a label.
@@ -236,10 +239,10 @@ def why(error: OSError) -> str:
 async def answers(host: str, port: int) -> bool:
     """Whether a connection to the port is accepted."""
     try:
-        _, writer = await asyncio.open_connection(host, port)
+        link = await connect(address_of(host, port))
     except OSError:
         return False
-    writer.close()
+    await link.close()
     return True
 
 

@@ -13,6 +13,7 @@ from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
 
 from ddpjob_supervisor.listening import listen_on
+from ddpjob_supervisor.watch.threads import in_thread
 
 from .document import Document
 
@@ -58,7 +59,7 @@ class Page:
 
     async def _serve(self, listener: socket.socket) -> None:
         try:
-            answers = (await asyncio.to_thread(_import_answers))(self._read)
+            answers = (await in_thread(_import_answers))(self._read)
             answers.listen(listener)
         except Exception as error:  # noqa: BLE001  A broken library must not end the training.
             listener.close()

@@ -15,6 +15,7 @@ from ddpjob_supervisor.gang.states import Phase
 from ddpjob_supervisor.node.starters import Starter
 from ddpjob_supervisor.watch.beat import BeatDocument
 from ddpjob_supervisor.watch.procfs import proportional_set_size
+from ddpjob_supervisor.watch.threads import in_thread
 
 from .curve import Curve
 from .document import PROCESSES, Document, Gang, Memory, document
@@ -67,7 +68,7 @@ class Status:
     async def watch_memory(self) -> None:
         """Measures memory every MEMORY_SECONDS until canceled, in a thread: the kernel needs a while for it."""
         while True:
-            self._memory = await asyncio.to_thread(self._measured)
+            self._memory = await in_thread(self._measured)
             await asyncio.sleep(MEMORY_SECONDS)
 
     def document(self) -> Document:

@@ -4,6 +4,8 @@ import asyncio
 import gc
 import socket
 import sys
+import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -54,6 +56,31 @@ def test_who_listens_on_one_of_several_addresses_connects_from_there() -> None:
         return host
 
     assert asyncio.run(test()) == "127.0.0.3"
+
+
+@pytest.mark.parametrize("look", ["connect", "answers"])
+def test_a_name_server_that_does_not_answer_keeps_no_supervisor_from_ending(
+    look: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+
+    def hang(*_: object, **__: object) -> None:
+        over.wait(patience(DEADLINE_SECONDS))
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    monkeypatch.setattr(link, "NAME_SECONDS", 0.05)
+
+    async def test() -> None:
+        if look == "answers":
+            assert not await link.answers("digits-0.digits", 29500)
+        else:
+            with pytest.raises(TimeoutError, match="its name was not resolved"):
+                await connect("digits-0.digits:29502")
+
+    begun = time.monotonic()
+    asyncio.run(test())
+    over.set()
+    assert time.monotonic() - begun < patience(DEADLINE_SECONDS) / 2
 
 
 def test_what_is_said_to_all_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,32 +171,17 @@ def test_a_name_that_takes_longer_than_a_connection_may_is_waited_for(monkeypatc
     monkeypatch.setattr(link, "CONNECT_SECONDS", 0.01)
 
     async def test() -> None:
-        loop = asyncio.get_running_loop()
-        resolve = loop.getaddrinfo
+        resolve = socket.getaddrinfo
 
-        async def slowly(*words: object, **more: object) -> object:
-            await asyncio.sleep(0.02)
+        def slowly(*words: Any, **more: Any) -> object:
+            time.sleep(0.02)
             monkeypatch.setattr(link, "CONNECT_SECONDS", DEADLINE_SECONDS)  # Who connects now has time again.
-            return await resolve(*words, **more)  # type: ignore[arg-type]
+            return resolve(*words, **more)
 
-        monkeypatch.setattr(loop, "getaddrinfo", slowly)
+        monkeypatch.setattr(socket, "getaddrinfo", slowly)
         async with a_server() as (address, _):
             near = await connect(address)
             await near.close()
-
-    asyncio.run(test())
-
-
-def test_a_name_that_nobody_looks_up_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "NAME_SECONDS", 0.01)
-
-    async def test() -> None:
-        async def never(*_: object, **__: object) -> None:
-            await asyncio.Event().wait()
-
-        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", never)
-        with pytest.raises(TimeoutError, match="its name was not resolved within"):
-            await connect("host:29502")
 
     asyncio.run(test())
 
@@ -180,11 +192,7 @@ def test_a_host_with_several_addresses_is_tried_at_each(monkeypatch: pytest.Monk
             host, port = host_and_port(address)
             nobody = ("127.0.0.1", hold_port())
             found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", where) for where in (nobody, (host, port))]
-
-            async def resolve(*_: object, **__: object) -> object:
-                return found
-
-            monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
             near = await connect("host:29502")
             await near.close()
 
