@@ -1,6 +1,7 @@
 """Ranks that are started, asked and ended in each other's moments. Real processes, though none trains."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.gang.local_ranks import LocalRanks, RankSpec, rank_specs
@@ -250,13 +252,25 @@ def test_a_rank_that_has_said_why_it_failed_is_believed_though_it_was_ended_then
 def test_a_process_that_does_not_end_holds_nobody_up_and_is_told_of(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    known = {child.pid for child in psutil.Process().children()}
-    stray = subprocess.Popen([sys.executable, "-c", WAIT])
-    monkeypatch.setattr(strays, "ENDING_SECONDS", 0.05)
-    monkeypatch.setattr(os, "kill", lambda *_: None)  # As if it waited in the kernel.
-    asyncio.run(strays.end_strays(known))
-    monkeypatch.undo()
-    assert f"process {stray.pid} (python" in capsys.readouterr().err
-    asyncio.run(strays.end_strays(known))
-    assert not psutil.pid_exists(stray.pid)
-    stray.wait()
+    ours = strays.Strays(Cold())
+    with subprocess.Popen([sys.executable, "-c", WAIT], env=os.environ | {Env.HEARTBEAT: "any"}) as stray:
+        monkeypatch.setattr(strays, "ENDING_SECONDS", 0.05)
+        monkeypatch.setattr(os, "kill", lambda *_: None)  # As if it waited in the kernel.
+        asyncio.run(ours.end())
+        monkeypatch.undo()
+        assert f"process {stray.pid} (python" in capsys.readouterr().err
+        asyncio.run(ours.end())
+        assert not psutil.pid_exists(stray.pid)
+
+
+def test_children_from_before_a_supervisor_and_what_they_leave_behind_are_not_ended() -> None:
+    with subprocess.Popen([sys.executable, "-c", WAIT]) as former, contextlib.ExitStack() as stack:
+        ours = strays.Strays(Cold())
+        others, of_a_rank = (
+            stack.enter_context(subprocess.Popen([sys.executable, "-c", WAIT], env=os.environ | more))
+            for more in ({}, {Env.HEARTBEAT: "any"})
+        )
+        asyncio.run(ours.end())
+        assert [psutil.pid_exists(process.pid) for process in (former, others, of_a_rank)] == [True, True, False]
+        for process in (former, others):
+            process.kill()

@@ -23,7 +23,7 @@ from .gang.settings import DISABLED, Settings, read_settings
 from .node import open_files
 from .node.directory import private_directory
 from .node.starters import Starter
-from .node.strays import reap_strays
+from .node.strays import Strays
 from .page.curve import directory_of, recording
 from .page.server import Page
 from .page.status import Status
@@ -62,15 +62,16 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
     open_files.raise_limit()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(starter)  # Started first: its zygote's imports take longest.
+        strays = Strays(starter)
         directory = stack.enter_context(private_directory())
         rendezvous = Rendezvous(settings)
         fit = asyncio.create_task(_try_this_node(settings, starter, env))
         stack.callback(fit.cancel)
         heartbeats = Heartbeats(directory, settings.processes)
-        node = NodeSetup(settings, program, starter, rendezvous, fit, env, directory, heartbeats)
+        node = NodeSetup(settings, program, starter, rendezvous, fit, env, directory, heartbeats, strays)
         follower = Follower(node)
         service = CoordinatorService(settings) if settings.leads else None
-        _listen_to_signals(follower, starter)
+        _listen_to_signals(follower, strays)
         status = Status(settings, follower, service, rendezvous, starter)
         if service is not None:
             service.on_beats = status.add
@@ -139,11 +140,11 @@ async def _lead(settings: Settings, service: CoordinatorService, follower: Follo
         await service.close()
 
 
-def _listen_to_signals(follower: Follower, starter: Starter) -> None:
+def _listen_to_signals(follower: Follower, strays: Strays) -> None:
     """Passes signals to the ranks, and adopts the processes that ranks leave behind, even if this is not PID 1."""
     loop = asyncio.get_running_loop()
     for number in REQUESTS:
         loop.add_signal_handler(number, follower.request, number)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        loop.add_signal_handler(signal.SIGCHLD, loop.call_later, REAPING_SECONDS, lambda: reap_strays(starter.pids))
+        loop.add_signal_handler(signal.SIGCHLD, loop.call_later, REAPING_SECONDS, strays.reap)

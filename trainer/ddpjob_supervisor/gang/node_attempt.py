@@ -18,7 +18,7 @@ from msgspec import structs
 
 from ddpjob_supervisor.node.ranks import StartError
 from ddpjob_supervisor.node.starters import Starter
-from ddpjob_supervisor.node.strays import end_strays
+from ddpjob_supervisor.node.strays import Strays
 from ddpjob_supervisor.preflight.running import COLLECTIVE
 from ddpjob_supervisor.watch.beat import Beat, BeatFields
 from ddpjob_supervisor.watch.blame import Observation
@@ -52,6 +52,7 @@ class NodeSetup:
     env: Mapping[str, str]
     directory: Path
     heartbeats: Heartbeats
+    strays: Strays
 
     def ring(self, order: Sequence[int] | None = None) -> Ring:
         """A ring with the nodes in the given order, or in numerical order if `order` is None."""
@@ -106,7 +107,7 @@ class NodeAttempt:
         if self._node.fit.cancelled() or self._node.fit.exception() is not None:
             return None
         ends = await self._run()
-        await end_strays(self._node.starter.pids)
+        await self._node.strays.end()
         return ends
 
     async def _run(self) -> Sequence[End]:

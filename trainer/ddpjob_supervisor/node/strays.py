@@ -4,11 +4,14 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Set as AbstractSet
 
 from ddpjob_rank.console import warn
+from ddpjob_rank.environment import Env
 
-from ddpjob_supervisor.watch.procfs import Process, children
+from ddpjob_supervisor.watch.procfs import Process, children, command_line, has_variable
+
+from .starters import Starter
+from .zygote_process import ZYGOTE
 
 ENDING_SECONDS = 5.0
 """A process that still exists this long after SIGKILL is waiting in the kernel, perhaps forever."""
@@ -16,31 +19,46 @@ ENDING_SECONDS = 5.0
 LOOK_SECONDS = 0.01
 
 
-async def end_strays(known: AbstractSet[int]) -> None:
-    """Kills and reaps all strays, also those that become strays meanwhile; `known` are this process's other children.
+class Strays:
+    """The strays of one supervisor, whose other children are the starter's and those from before its start."""
 
-    A stray that does not end is reported. `reap_strays` reaps it once it ends.
-    """
-    try:
-        async with asyncio.timeout(ENDING_SECONDS):
-            while strays := _living_strays(known):
-                for pid in strays:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                await asyncio.sleep(LOOK_SECONDS)
-    except TimeoutError:
-        for pid in _living_strays(known):
-            stray = Process.of(pid)
-            warn(f"process {pid} ({stray.name}), which a rank has left behind, does not end (state {stray.state})")
+    def __init__(self, starter: Starter) -> None:
+        self._starter = starter
+        self._former = frozenset(children(os.getpid())) - starter.pids
+        """Children of the program that became this supervisor by exec(), such as a shell in `sshd & exec …`."""
+
+    async def end(self) -> None:
+        """Kills and reaps all strays, also those that become strays meanwhile.
+
+        A stray that does not end is reported. `reap` reaps it once it ends.
+        """
+        try:
+            async with asyncio.timeout(ENDING_SECONDS):
+                while strays := self._living():
+                    for pid in strays:
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+                    await asyncio.sleep(LOOK_SECONDS)
+        except TimeoutError:
+            for pid in self._living():
+                stray = Process.of(pid)
+                warn(
+                    f"process {pid} ({stray.name}), which a rank has left behind, does not end (state {stray.state})"
+                )
+
+    def reap(self) -> None:
+        """Reaps all children that have ended, except for those that the starter reaps."""
+        for pid in set(children(os.getpid())) - self._starter.pids:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+    def _living(self) -> set[int]:
+        self.reap()
+        others = set(children(os.getpid())) - self._starter.pids - self._former
+        # A former child may leave processes behind, too: then only those of a rank are ended.
+        return {pid for pid in others if not self._former or _is_of_a_rank(pid)}
 
 
-def reap_strays(known: AbstractSet[int]) -> None:
-    """Reaps the strays that have ended; `known` are the other children."""
-    for pid in set(children(os.getpid())) - known:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
-
-
-def _living_strays(known: AbstractSet[int]) -> set[int]:
-    reap_strays(known)
-    return set(children(os.getpid())) - known
+def _is_of_a_rank(pid: int) -> bool:
+    """Whether a rank has started the process: by exec(), or by a fork of what was forked from the zygote."""
+    return has_variable(pid, Env.HEARTBEAT) or ZYGOTE in command_line(pid)

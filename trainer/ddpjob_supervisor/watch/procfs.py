@@ -38,6 +38,16 @@ def is_handling(pid: int, number: int) -> bool:
     return _in_mask(pid, number, "SigPnd", "ShdPnd", "SigBlk")
 
 
+def has_variable(pid: int, name: str) -> bool:
+    """Whether a process had a variable in its environment when its program began."""
+    return any(variable.startswith(f"{name}=") for variable in _read(pid, "environ").split("\0"))
+
+
+def command_line(pid: int) -> list[str]:
+    """The words of a process's command line; a forked process has those of its parent."""
+    return _read(pid, "cmdline").split("\0")
+
+
 def children(pid: int) -> Iterator[int]:
     """The children of a process, started by any of its threads."""
     for task in sorted((PROC / str(pid) / "task").glob("*/children")):

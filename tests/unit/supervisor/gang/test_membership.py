@@ -41,6 +41,7 @@ from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gpu.nvml import Nvml
 from ddpjob_supervisor.node.ranks import Launch, Rank, exit_code
+from ddpjob_supervisor.node.strays import Strays
 from ddpjob_supervisor.watch import nvidia_driver
 from ddpjob_supervisor.watch.blame import Observation
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
@@ -112,7 +113,8 @@ def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follow:
         fit = asyncio.create_task(asyncio.sleep(0))
         async with Sleepers() as sleepers, asyncio.timeout(patience(DEADLINE_SECONDS)):
             program, heartbeats = Program(module=False, name="train.py"), Heartbeats(tmp_path, 2)
-            node = NodeSetup(settings, program, sleepers, Rendezvous(settings), fit, os.environ, tmp_path, heartbeats)
+            beside = (heartbeats, Strays(sleepers))
+            node = NodeSetup(settings, program, sleepers, Rendezvous(settings), fit, os.environ, tmp_path, *beside)
             follower = Follower(node)
             await scene(follower, sleepers)
             if follower._running is not None:
