@@ -230,7 +230,7 @@ class Follower:
         """Carries out a message of the coordinator."""
         attempt = self._running
         match message:
-            case Start():
+            case Start(number) if number >= self.attempt:
                 self._start(message)
             case Stop(number) if attempt is not None and number == self.attempt and not attempt.ranks.told_to_stop:
                 attempt.ranks.stop()

@@ -121,7 +121,7 @@ class Rendezvous:
             await link.close()
             return None
         self._stranger = None
-        if isinstance(answer, Welcome) and answer.at == link.there:
+        if isinstance(answer, Welcome) and answer.at == link.there and answer.incarnation >= self._incarnation:
             if self._in_preflight:
                 log(check_clocks(skew(hello.sent, answer.heard, answer.heard, time.time()), hello.node))
             if answer.incarnation > self._incarnation:
@@ -129,6 +129,10 @@ class Rendezvous:
             return link
         await link.close()
         match answer:
+            case Welcome(incarnation=former) if former < self._incarnation:
+                newest = f"its incarnation is {former}, and that of the newest known pod is {self._incarnation}"
+                self._problem = f"ignored a former pod of rank 0 at {address}: {newest}"
+                self._once.warn(self._problem)
             case Welcome(at=at):
                 self._problem = f"ignored the address {address}: {not_direct(at, link.there)}"
                 self._once.warn(self._problem)

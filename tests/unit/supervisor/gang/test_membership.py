@@ -208,6 +208,15 @@ def test_two_attempts_never_run_at_once(follow: Follow) -> None:
     follow(scene)
 
 
+def test_a_coordinator_that_is_behind_starts_nothing(follow: Follow) -> None:
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        follower._handle(Start(3, 0, {}))
+        follower._handle(Start(2, 0, {}))
+        assert follower.attempt == 3
+
+    follow(scene)
+
+
 def test_each_attempt_tells_each_of_its_ranks_what_is_its_own_and_says_why_it_begins_where_that_is_known(
     follow: Follow, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -315,7 +315,8 @@ def test_another_job_and_an_older_rank_0_change_nothing(announce: Announce) -> N
 
 def test_the_connection_to_the_former_coordinator_ends() -> None:
     async def test() -> None:
-        async with listening(Welcome("0.1.0")) as former, listening(Welcome("0.1.0")) as coordinator:
+        renewed = Welcome("0.1.0", incarnation=2)
+        async with listening(Welcome("0.1.0")) as former, listening(renewed) as coordinator:
             known = rendezvous(former.address)
             link = await known.reach(HELLO)
             await known.announced(Announce("uid", 2, coordinator.address), "127.0.0.1")
@@ -361,7 +362,7 @@ def test_where_a_newer_rank_0_was_found_its_ranks_are_too() -> None:
 
 def test_a_search_that_goes_on_finds_a_new_rank_0() -> None:
     async def test() -> None:
-        async with listening(Welcome("0.1.0")) as coordinator:
+        async with listening(Welcome("0.1.0", incarnation=2)) as coordinator:
             known = rendezvous(nobody())
             search = asyncio.create_task(known.reach(HELLO))
             await known.announced(Announce("uid", 2, coordinator.address), "127.0.0.1")
@@ -404,10 +405,11 @@ def test_an_address_of_version_6_is_reached_and_told_as_it_is() -> None:
 
 def test_what_others_say_never_replaces_a_rank_0_that_has_announced_itself() -> None:
     async def test() -> None:
-        async with listening(Welcome("0.1.0")) as coordinator, listening(Elsewhere("127.0.0.1:1", 2)) as peer:
+        welcome = Welcome("0.1.0", incarnation=2)
+        async with listening(welcome) as coordinator, listening(Elsewhere("127.0.0.1:1", 2)) as peer:
             known = rendezvous(peer.address)
             await known.announced(Announce("uid", 2, coordinator.address), "127.0.0.1")
-            coordinator.answers = lambda _: None if len(coordinator.heard) == 1 else Welcome("0.1.0")
+            coordinator.answers = lambda _: None if len(coordinator.heard) == 1 else welcome
             link = await known.reach(HELLO)
             assert len(peer.heard) == 1
             assert known.where() == Elsewhere(coordinator.address, 2)
@@ -416,9 +418,26 @@ def test_what_others_say_never_replaces_a_rank_0_that_has_announced_itself() -> 
     run(test())
 
 
+def test_a_former_pod_of_rank_0_is_not_followed_even_if_it_answers_first(capsys: pytest.CaptureFixture[str]) -> None:
+    async def test() -> None:
+        welcome = Welcome("0.1.0", incarnation=3)
+        async with listening(Welcome("0.1.0", incarnation=2)) as former, listening(welcome) as coordinator:
+            known = rendezvous(former.address)
+            await known.announced(Announce("uid", 3, coordinator.address), "127.0.0.1")
+            coordinator.answers = lambda _: None if len(coordinator.heard) == 1 else welcome
+            link = await known.reach(HELLO)
+            assert (len(former.heard), len(coordinator.heard)) == (1, 2)
+            assert known.where() == Elsewhere(coordinator.address, 3)
+            assert f"ignored a former pod of rank 0 at {former.address}" in capsys.readouterr().err
+            await link.close()
+
+    run(test())
+
+
 def test_who_has_heard_of_a_newer_rank_0_is_believed() -> None:
     async def test() -> None:
-        async with listening(Welcome("0.1.0")) as coordinator, listening(Elsewhere(coordinator.address, 3)) as peer:
+        welcome = Welcome("0.1.0", incarnation=3)
+        async with listening(welcome) as coordinator, listening(Elsewhere(coordinator.address, 3)) as peer:
             known = rendezvous(peer.address)
             await known.announced(Announce("uid", 2, nobody()), "127.0.0.1")
             link = await known.reach(HELLO)
