@@ -341,6 +341,8 @@ class Progress(_Said):
     """The step at which the loss was first seen not to be finite."""
     samples_per_second: float | None = None
     """Samples per second of all ranks together."""
+    step_seconds: float | None = None
+    """Seconds that a step takes: the median of the recent steps."""
     last_step_time: Time | None = None
     """When the last step finished."""
     slowest_node: int | None = None

@@ -13,6 +13,8 @@ from ddpjob_operator.text import one_line
 from .phrases import age, world
 from .screen import Screen
 
+TENTH, HUNDRED = 0.1, 100.0
+
 NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEEDED, Reason.CRASH_LOOP})
 """Reasons for failure of jobs that would have been restarted after the last incident if a limit had allowed it."""
 
@@ -102,10 +104,20 @@ def _how_fast(job: DDPJob, now: datetime) -> Iterator[str]:
         return
     if progress.samples_per_second is not None:
         yield f"{progress.samples_per_second:,.0f} samples/s"
+    if progress.step_seconds:
+        yield f"{pace(progress.step_seconds)} per step"
     if progress.slowest_node is not None:
         yield f"{called(job)} {progress.slowest_node} is the slowest"
     if progress.last_step_time is not None:
         yield f"last step {age(progress.last_step_time, now)} ago"
+
+
+def pace(seconds: float) -> str:
+    """The time of one step: `12 ms`, `0.21 s`, `5m30s`."""
+    if seconds >= HUNDRED:
+        return duration(round(seconds))
+    unit, number = ("s", seconds) if seconds >= TENTH else ("ms", 1000 * seconds)
+    return f"{float(f'{number:.2g}'):g} {unit}"
 
 
 def _left(job: DDPJob, now: datetime) -> dict[str, object]:

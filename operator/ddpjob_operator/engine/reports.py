@@ -274,6 +274,7 @@ def _progress(value: Any, clock: _Clock) -> Progress | None:
         loss_not_finite=not_finite,
         loss_not_finite_since_step=count_of(value.get("lossNotFiniteSinceStep")) if not_finite else None,
         samples_per_second=_number(value.get("samplesPerSecond")),
+        step_seconds=_number(value.get("stepSeconds")),
         last_step_time=clock.time(value.get("lastStepTime")),
         slowest_node=count_of(value.get("slowestNode"), MAX_NODES - 1),
     )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cli.cluster.job_status import status as status_there
-from ddpjob_operator.cli.describe import describe
+from ddpjob_operator.cli.describe import describe, pace
 from ddpjob_operator.cli.screen import Screen
 
 from tests.unit.client.api import a_list, jobs_of
@@ -87,6 +87,12 @@ SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
             {},
             {"progress": SPEED},
             "Speed: 1,235 samples/s, rank 1 is the slowest, last step 3s ago",
+        ),
+        (
+            "how fast a script is that reports no samples",
+            {},
+            {"progress": {"stepSeconds": 0.2149, "lastStepTime": moment(-3)}},
+            "Speed: 0.21 s per step, last step 3s ago",
         ),
         (
             "what is saved",
@@ -208,6 +214,14 @@ def test_of_a_finished_job_it_does_not_tell_how_it_goes_on(name: str) -> None:
 def test_what_there_is_nothing_to_tell_of_has_no_line(name: str) -> None:
     past = {"backoffUntil": moment(-9), "avoidedNodeNames": [{"nodeName": "a", "until": moment(-9)}]}
     assert [line for line in told({}, past) if line.startswith(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.00123, "1.2 ms"), (0.0999, "100 ms"), (0.1, "0.1 s"), (9.96, "10 s"), (99.4, "99 s"), (330.2, "5m30s")],
+)
+def test_the_time_of_a_step_is_told_in_its_own_unit(seconds: float, words: str) -> None:
+    assert pace(seconds) == words
 
 
 def test_each_incident_has_a_line_the_newest_first() -> None:
