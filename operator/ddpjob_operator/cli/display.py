@@ -7,20 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from typing import IO, cast
 
-from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
+from rich.console import RenderableType
 from rich.segment import Segment, Segments
-from rich.table import Table
 from rich.text import Text
 
 from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.engine import Event
-from ddpjob_operator.text import one_line, visible
+from ddpjob_operator.text import one_line
 
-from .describe import how_far
+from .live_area import LiveArea
+from .live_view import live_view
 from .progress import LoggedProgress, Report, parse
 from .run_logs import Line, LineSource
 from .screen import Screen, Watched
@@ -37,8 +36,6 @@ BLOCKED_SECONDS = 3.0
 """If no output was accepted for longer than this, the output counts as blocked: the terminal is paused, or the
 reader of the pipe does not read."""
 CUT_SHORT = Text("ddpjob: the rest of the output is only in the logs", "yellow")
-HEADINGS = {"epoch": "epoch", "step": "step", "loss": "loss", "samples_per_second": "samples/s", "eta_seconds": "ETA"}
-"""Column headings by field of a progress line. Other fields of a program are columns under their own names."""
 
 
 class Display:
@@ -56,7 +53,7 @@ class Display:
         self._lost: Callable[[], None] | None = None
         self._status: StatusSource = lambda: None
         is_live = screen.is_terminal and not screen.is_dumb_terminal
-        self._live = Live(console=screen, auto_refresh=False, transient=True) if is_live else None
+        self._live = LiveArea(screen) if is_live else None
 
     def tell(self, event: Event) -> None:
         """Shows an event; inside `following` it is only queued, so that a slow reader does not block the caller."""
@@ -69,7 +66,7 @@ class Display:
     def catch_up(self) -> None:
         """Reads the progress in lines that were written before this process started, without showing the lines."""
         for line in self._source.lines():
-            self._take(line)
+            self._take(line, None)
 
     def forget(self) -> None:
         """Forgets the progress read so far, because it belongs to an earlier job."""
@@ -149,7 +146,7 @@ class Display:
             if self._cut_short.is_set():
                 self._print(CUT_SHORT)
 
-    def _end_display(self, live: Live) -> None:
+    def _end_display(self, live: LiveArea) -> None:
         with self._printing():
             live.stop()
 
@@ -166,10 +163,10 @@ class Display:
             # As a segment: otherwise rich would look for markup in every line, and there may be a million lines.
             self._print(Segments([Segment(piece)]), end="")
         if self._live:
-            progress = _display(self.progress) if self.progress.ranks else _display_of(self._status())
-            bars = (_as_one_line(line) for line in self._source.unfinished())
+            bars, now = self._source.unfinished(), datetime.now(UTC)
+            view = live_view(self.progress, self._status(), bars, now, self._screen.height)
             with self._printing():
-                self._live.update(Group(*bars, progress), refresh=True)
+                self._live.draw(view)
 
     def _pieces(self, lines: Iterator[Line]) -> Iterator[str]:
         """The lines to print, joined into pieces of about PIECE characters."""
@@ -187,17 +184,19 @@ class Display:
 
     def _is_shown(self, line: Line) -> bool:
         """Whether to print a line: progress lines are left out if the live display shows them."""
-        report = self._take(line)
+        report = self._take(line, datetime.now(UTC))
         return self._live is None or report is None or report.event != "progress"
 
-    def _take(self, line: Line) -> Report | None:
+    def _take(self, line: Line, now: datetime | None) -> Report | None:
         report = parse(line.text)
         if report is not None:
-            self.progress.take(line.node, report)
+            self.progress.take(line.node, report, line.attempt, now)
         return report
 
     def _print(self, what: RenderableType, end: str = "\n") -> None:
         with self._printing():
+            if self._live:
+                self._live.follow_resizing()
             self._screen.print(what, end=end)
 
     @contextmanager
@@ -210,51 +209,3 @@ class Display:
             if self._lost:
                 lost, self._lost = self._lost, None
                 lost()
-
-
-def _display(progress: LoggedProgress) -> Group:
-    """One line per rank, and a progress bar for the job."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    fields = dict.fromkeys(key for report in progress.ranks.values() for key in report.values if key != "rank")
-    columns = HEADINGS | {key: key for key in fields if key not in HEADINGS}
-    for heading in ("rank", *columns.values()):
-        table.add_column(heading, justify="right")
-    for rank, report in sorted(progress.ranks.items()):
-        table.add_row(str(rank), *(_shown(report, column) for column in columns))
-    return Group(table, _bar(progress))
-
-
-def _display_of(status: DDPJobStatus | None) -> Table | Text:
-    """A progress bar for the job, and its progress in words, as the job's supervisor reports it."""
-    if status is None or not (words := ", ".join(how_far(status))):
-        return Text("waiting for the first step", style="dim")
-    percent = status.progress.percent if status.progress else None
-    if percent is None:
-        return Text(words)
-    line = Table.grid(padding=(0, 1))
-    line.add_row(ProgressBar(total=100.0, completed=percent, width=20), words)
-    return line
-
-
-def _as_one_line(line: Line) -> Text:
-    return Text(visible(str(line)), no_wrap=True, overflow="ellipsis")
-
-
-def _shown(report: Report, column: str) -> str:
-    value = report.values.get(column, "")
-    return f"{value} s" if value and column == "eta_seconds" else value
-
-
-def _bar(progress: LoggedProgress) -> Table | Text:
-    slowest = min(progress.ranks.values(), key=_step)
-    total = slowest.total("step")
-    if not total:
-        return Text("")
-    line = Table.grid(padding=(0, 1))
-    share = _step(slowest) / total
-    line.add_row(ProgressBar(total=1.0, completed=share, width=40), f"{share:4.0%}")
-    return line
-
-
-def _step(report: Report) -> float:
-    return report.number("step") or 0.0

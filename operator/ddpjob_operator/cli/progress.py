@@ -7,6 +7,7 @@ the lines, so other lines must not be mistaken for reports: they would not be sh
 
 import re
 from dataclasses import dataclass, field
+from datetime import datetime
 
 EVENTS = frozenset({"progress", "evaluated", "saved", "resumed", "finished"})
 MOST_FIELDS = 32
@@ -61,22 +62,38 @@ class LoggedProgress:
     """The last progress report of each rank, and the last report of each other kind."""
 
     ranks: dict[int, Report] = field(default_factory=dict)
+    attempt: int = 0
+    """The attempt that the reports of `ranks` belong to."""
+    stepped: datetime | None = None
+    """When the last step of that attempt was read from a log; None if it was there before anybody read."""
     evaluated: Report | None = None
     saved: Report | None = None
     finished: Report | None = None
 
-    def take(self, node: int, report: Report) -> None:
-        """Keeps a report from a node's log. Its field `rank`, if it has one, tells ranks in the same log apart."""
+    def take(self, node: int, report: Report, attempt: int = 0, now: datetime | None = None) -> None:
+        """Keeps a report from a node's log. Its field `rank`, if it has one, tells ranks in the same log apart.
+
+        `now` is given if the line has just been written. Reports of earlier attempts are dropped.
+        """
         match report.event:
-            case "progress":
-                rank = report.number("rank")
-                self.ranks[node if rank is None else int(rank)] = report
+            case "progress" if attempt >= self.attempt:
+                self._take_progress(node, report, attempt, now)
             case "evaluated":
                 self.evaluated = report
             case "saved" | "resumed":
                 self.saved = report
             case "finished":
                 self.finished = report
+
+    def _take_progress(self, node: int, report: Report, attempt: int, now: datetime | None) -> None:
+        if attempt > self.attempt:
+            self.attempt, self.ranks, self.stepped = attempt, {}, None
+        rank = report.number("rank")
+        at = node if rank is None else int(rank)
+        known = self.ranks.get(at)
+        if now and (known is None or known.number("step") != report.number("step")):
+            self.stepped = now
+        self.ranks[at] = report
 
     @property
     def step(self) -> int | None:

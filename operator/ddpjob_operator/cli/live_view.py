@@ -1,0 +1,141 @@
+"""What the live display shows of a run at a moment: progress bars of the ranks, their progress, and the job's."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ddpjob_operator.api import ConditionType, DDPJobStatus, State
+from ddpjob_operator.api.words import duration
+from ddpjob_operator.text import one_line, visible
+
+from .describe import how_far, pace
+from .phrases import age
+from .progress import LoggedProgress, Report
+from .run_logs import Line
+
+HEADINGS = {"epoch": "epoch", "step": "step", "loss": "loss", "samples_per_second": "samples/s", "eta_seconds": "ETA"}
+"""Column headings by field of a progress line. Other fields of a program are columns under their own names."""
+AT_EACH_END = 3
+"""How many of the slowest ranks, and of the fastest, are shown if there is no room for all."""
+LOW = 16
+"""On a terminal with fewer lines, one rank is shown at each end."""
+LATE = 10.0
+"""A step counts as late if it takes this many times as long as usual, and LATE_SECONDS at least."""
+LATE_SECONDS = 10.0
+
+
+def live_view(
+    progress: LoggedProgress, status: DDPJobStatus | None, unfinished: Iterable[Line], now: datetime, height: int
+) -> Group:
+    """What to draw on a terminal of `height` lines. The bar of the whole job comes last."""
+    bars = [_as_one_line(line) for line in unfinished]
+    room = max(2, height // 4)
+    if len(bars) > room:
+        bars = [*bars[: room - 1], Text(f"… and {len(bars) - room + 1} more", style="dim")]
+    parts: list[RenderableType] = [*bars]
+    if progress.ranks:
+        parts += _table(progress, height)
+    return Group(*parts, *_of_the_job(progress, status, now))
+
+
+def _table(progress: LoggedProgress, height: int) -> Iterator[RenderableType]:
+    """A line for each rank, or for the slowest and the fastest, as far as there is room in half of the terminal."""
+    shown = sorted(progress.ranks.items())
+    ends = AT_EACH_END if height >= LOW else 1
+    if len(shown) > max(height // 2 - 3, 2 * ends + 1):
+        shown.sort(key=lambda item: (_step(item[1]), item[1].number("samples_per_second") or 0.0, -item[0]))
+        between = len(shown) - 2 * ends
+        yield Text(f"{len(shown)} ranks: the slowest {ends}, {between} between, the fastest {ends}", style="dim")
+        shown = [*shown[:ends], *shown[-ends:]]
+    else:
+        between = 0
+    fields = dict.fromkeys(key for _, report in shown for key in report.values if key != "rank")
+    columns = HEADINGS | {key: key for key in fields if key not in HEADINGS}
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("rank", *columns.values()):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for index, (rank, report) in enumerate(shown):
+        if between and index == ends:
+            table.add_row("…")
+        table.add_row(str(rank), *(_shown(report, column) for column in columns))
+    yield table
+
+
+def _of_the_job(progress: LoggedProgress, status: DDPJobStatus | None, now: datetime) -> Iterator[RenderableType]:
+    """What the job does now, in words, and its progress bar if the total number of steps is known."""
+    far = "" if progress.ranks or status is None else ", ".join(how_far(status))
+    now_doing = _doing(progress, status, now)
+    share = _share(progress, status)
+    if share is None:
+        yield _words(", ".join(filter(None, (far, *now_doing))), status)
+        return
+    yield _words(", ".join(now_doing), status)
+    line = Table.grid(padding=(0, 1))
+    line.add_row(ProgressBar(total=1.0, completed=share, width=20 if far else 40), far or f"{share:4.0%}")
+    yield line
+
+
+def _words(words: str, status: DDPJobStatus | None) -> Text:
+    style = "yellow" if status is not None and status.state is State.STALLED else "dim"
+    return Text(one_line(words), style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _doing(progress: LoggedProgress, status: DDPJobStatus | None, now: datetime) -> Iterator[str]:
+    """What the job waits for, or how long ago it finished a step, and how long it has been running."""
+    if status is None:
+        yield "waiting for the first step"
+        return
+    last = _last_step(progress, status)
+    if status.message and status.state is not State.RUNNING:
+        yield status.message
+    elif last is None:
+        running, again = status.condition(ConditionType.RUNNING), status.attempt > 1
+        since = f" ({age(running.last_transition_time, now)})" if running and running.status == "True" else ""
+        yield f"waiting for the first step{f' of attempt {status.attempt}{since}' if again else ''}"
+    if last is not None:
+        yield f"last step {age(last, now)} ago{_lateness(status, (now - last).total_seconds())}"
+    if status.start_time is not None:
+        yield f"{duration(max(0, int((now - status.start_time).total_seconds())))} elapsed"
+
+
+def _last_step(progress: LoggedProgress, status: DDPJobStatus) -> datetime | None:
+    """When the present attempt finished its last step, as far as its lines or its supervisor show it."""
+    heard, times = status.progress, []
+    if heard is not None and heard.last_step_time and heard.attempt in {None, status.attempt}:
+        times.append(heard.last_step_time)
+    if progress.stepped is not None and progress.attempt >= status.attempt:
+        times.append(progress.stepped)
+    return max(times, default=None)
+
+
+def _lateness(status: DDPJobStatus, seconds: float) -> str:
+    """The usual time of a step, if the present step takes much longer."""
+    usual = status.progress.step_seconds if status.progress else None
+    return f" (usually {pace(usual)})" if usual and seconds > max(LATE_SECONDS, LATE * usual) else ""
+
+
+def _share(progress: LoggedProgress, status: DDPJobStatus | None) -> float | None:
+    """The part of the steps that is finished; None if the total is unknown."""
+    if progress.ranks:
+        slowest = min(progress.ranks.values(), key=_step)
+        total = slowest.total("step")
+        return min(1.0, _step(slowest) / total) if total else None
+    percent = status.progress.percent if status is not None and status.progress else None
+    return None if percent is None else percent / 100
+
+
+def _as_one_line(line: Line) -> Text:
+    return Text(visible(str(line)), no_wrap=True, overflow="ellipsis")
+
+
+def _shown(report: Report, column: str) -> str:
+    value = report.values.get(column, "")
+    return f"{value} s" if value and column == "eta_seconds" else value
+
+
+def _step(report: Report) -> float:
+    return report.number("step") or 0.0
