@@ -10,6 +10,7 @@ from ddpjob_operator.api.words import counted, duration, restarts
 from ddpjob_operator.engine import called, deadline, expiry, present_budget, start_deadline
 from ddpjob_operator.text import one_line
 
+from .last_loss import loss_in
 from .phrases import age, world
 from .screen import Screen
 
@@ -90,8 +91,8 @@ def how_far(status: DDPJobStatus) -> Iterator[str]:
         yield f"step {progress.step} of {progress.total_steps}" if progress.total_steps else f"step {progress.step}"
     if progress.epoch is not None:
         yield f"epoch {progress.epoch}"
-    if progress.loss is not None or progress.loss_not_finite:
-        yield f"loss {progress.loss_not_finite or f'{progress.loss:.4g}'}"
+    if loss := loss_in(status):
+        yield f"loss {loss}"
     if status.display.eta and not status.finished:
         yield f"{status.display.eta} left"
     if status.is_true(ConditionType.STARTED_OVER):

@@ -20,7 +20,7 @@ from ddpjob_operator.text import one_line
 
 from .live_area import LiveArea
 from .live_view import live_view
-from .progress import LoggedProgress, Report, parse
+from .progress import LoggedProgress, Report
 from .run_logs import Line, LineSource
 from .screen import Screen, Watched
 
@@ -188,10 +188,7 @@ class Display:
         return self._live is None or report is None or report.event != "progress"
 
     def _take(self, line: Line, now: datetime | None) -> Report | None:
-        report = parse(line.text)
-        if report is not None:
-            self.progress.take(line.node, report, line.attempt, now)
-        return report
+        return self.progress.hear(line.node, line.text, line.attempt, now)
 
     def _print(self, what: RenderableType, end: str = "\n") -> None:
         with self._printing():

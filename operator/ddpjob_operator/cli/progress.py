@@ -15,6 +15,16 @@ MOST_FIELDS = 32
 FIELD = re.compile(r"([^=]+)=(.*)")
 NUMBER = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?)(?:/([0-9]{1,15}(?:\.[0-9]+)?))?")
 """`120` or `120/450`; neither infinity nor NaN matches."""
+LOSS = re.compile(
+    r"""(?<![a-z])loss["']?(?: is)?\s{0,3}[:=]?\s{0,3}["']?(?:tensor\()?"""
+    r"([-+]?(?:[0-9]{1,15}+(?:\.[0-9]{0,15}+)?(?:e[-+]?[0-9]{1,3}+)?|nan|inf))\b",
+    re.IGNORECASE,
+)
+"""A loss as programs print it: `loss 0.12`, `Train Loss: 0.12`, `'loss': 0.12`, `loss=tensor(0.12)`."""
+LOOKED_AT = 1000
+"""Characters at the beginning of a line in which a loss is looked for."""
+QUOTED = 80
+"""Characters of a line that are quoted."""
 POSITIONS = frozenset({"step", "epoch"})
 """Fields of which a progress report has at least one."""
 NUMBERS = POSITIONS | {"rank"}
@@ -57,6 +67,25 @@ def _tells_how_far(report: Report) -> bool:
     return bool(POSITIONS & numbers) and all(report.number(key) is not None for key in numbers)
 
 
+@dataclass(frozen=True, slots=True)
+class PrintedLoss:
+    """A loss in a line that is not a report."""
+
+    value: str
+    line: str
+
+    def __str__(self) -> str:
+        line = self.line.strip()
+        return f"{self.value} (from its log: {line if len(line) <= QUOTED else f'{line[:QUOTED]}…'})"
+
+
+def printed_loss(text: str) -> PrintedLoss | None:
+    """The first loss in a line; None if the line contains none."""
+    # Most lines of a million contain none, and the pattern takes fifty times as long to say so.
+    found = LOSS.search(text, 0, LOOKED_AT) if "oss" in text or "OSS" in text else None
+    return PrintedLoss(found[1], text[:LOOKED_AT]) if found else None
+
+
 @dataclass
 class LoggedProgress:
     """The last progress report of each rank, and the last report of each other kind."""
@@ -66,9 +95,20 @@ class LoggedProgress:
     """The attempt that the reports of `ranks` belong to."""
     stepped: datetime | None = None
     """When the last step of that attempt was read from a log; None if it was there before anybody read."""
+    printed_loss: PrintedLoss | None = None
+    """The last loss in a line that is not a report."""
     evaluated: Report | None = None
     saved: Report | None = None
     finished: Report | None = None
+
+    def hear(self, node: int, text: str, attempt: int = 0, now: datetime | None = None) -> Report | None:
+        """Takes in a line of a node's log, and returns the report if the line is one; `now` is as for `take`."""
+        report = parse(text)
+        if report is not None:
+            self.take(node, report, attempt, now)
+        else:
+            self.printed_loss = printed_loss(text) or self.printed_loss
+        return report
 
     def take(self, node: int, report: Report, attempt: int = 0, now: datetime | None = None) -> None:
         """Keeps a report from a node's log. Its field `rank`, if it has one, tells ranks in the same log apart.
@@ -94,6 +134,12 @@ class LoggedProgress:
         if now and (known is None or known.number("step") != report.number("step")):
             self.stepped = now
         self.ranks[at] = report
+
+    @property
+    def loss(self) -> str | None:
+        """The last loss, of the lowest rank that reports one; None if none does."""
+        losses = ((rank, report.values.get("loss")) for rank, report in self.ranks.items())
+        return min(((rank, loss) for rank, loss in losses if loss), default=(0, None))[1]
 
     @property
     def step(self) -> int | None:

@@ -4,6 +4,7 @@ import argparse
 import itertools
 import json
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from . import program
 from .detach import Leave, detachable
 from .display import Display
 from .invocation import itself
-from .phrases import INTERRUPTED, exit_code, file_path, how_to_resume, world, writer
+from .phrases import INTERRUPTED, exit_code, file_path, how_to_resume, nothing_ran, world, writer
 from .progress import LoggedProgress
 from .run_logs import RunLogs
 from .screen import Screen, ignoring_closed_output
@@ -210,11 +211,13 @@ def _run(wanted: Wanted, runs: Path, gpus: list[str], leave: Leave | None, *, fr
         _say_how_to_look(screen, wanted.name, directory)
         leave(directory.output)
     runner = Runner(directory, job, gpus, display.tell)
+    began = time.monotonic()
     stopped = _carry_on(runner, display)
+    seconds = time.monotonic() - began
     code = INTERRUPTED if stopped else exit_code(runner.job.status)
     display.leave_if_blocked(code)
     with ignoring_closed_output():
-        _say_what_came_of_it(screen, runner.job, display.progress, directory)
+        _say_what_came_of_it(screen, runner.job, display.progress, directory, seconds)
     lock.release()
     return code
 
@@ -324,10 +327,13 @@ def _say_how_to_look(screen: Screen, name: str, directory: RunDirectory) -> None
     screen.print(f"Stop it with: {itself()} stop {name}")
 
 
-def _say_what_came_of_it(screen: Screen, job: DDPJob, progress: LoggedProgress, directory: RunDirectory) -> None:
+def _say_what_came_of_it(
+    screen: Screen, job: DDPJob, progress: LoggedProgress, directory: RunDirectory, seconds: float
+) -> None:
     saved = progress.saved.values.get("checkpoint") if progress.saved else None
     checkpoint = file_path(Path(saved)) if saved else None
-    summarise(screen, job, progress, checkpoint=checkpoint, logs=file_path(directory.logs))
+    report = None if nothing_ran(job.status) else f"{itself()} report {job.metadata.name}"
+    summarise(screen, job, progress, seconds, checkpoint=checkpoint, logs=file_path(directory.logs), report=report)
     if job.status.state is State.SUSPENDED:
         for line in how_to_resume(f"{itself()} run --resume {job.metadata.name}", job.status):
             screen.print(line)

@@ -1,9 +1,11 @@
 """The summary that is printed when a job has ended."""
 
-from ddpjob_operator.api import Backend, ConditionType, DDPJob, State
+from ddpjob_operator.api import Backend, ConditionType, DDPJob, DDPJobStatus, State
+from ddpjob_operator.api.words import duration
 from ddpjob_operator.text import one_line
 
 from .invocation import itself
+from .last_loss import last_loss
 from .phrases import NEVER_RAN, restarts
 from .progress import LoggedProgress
 from .screen import Screen
@@ -22,15 +24,18 @@ READS_A_TERMINAL = ("BdbQuit", "EOFError: EOF when reading a line")
 """The messages of what `breakpoint()` and `input()` raise without a terminal."""
 
 
-def summarise(screen: Screen, job: DDPJob, progress: LoggedProgress, *, checkpoint: str | None, logs: str) -> None:
-    """Prints how the job ended and its results; `logs` is the logs' directory or the command that prints them."""
+def summarise(
+    screen: Screen, job: DDPJob, progress: LoggedProgress, seconds: float = 0.0, **where: str | None
+) -> None:
+    """Prints how the job ended, its results and `where` to find the rest: paths and commands, by name.
+
+    `seconds` is how long this command has followed the job, in case the status does not have the job's duration.
+    """
     status = job.status
     screen.print(f"\n{job.metadata.name}: {status.state}. {one_line(status.message)}")
-    for name, value in _results(job, progress):
-        screen.print(f"  {name:<11}{one_line(value)}")
-    if checkpoint is not None:
-        screen.print(f"  {'checkpoint':<11}{checkpoint}")
-    screen.print(f"  {'logs':<11}{logs}")
+    for name, value in (*_results(job, progress, seconds), *where.items()):
+        if value is not None:
+            screen.print(f"  {name:<11}{one_line(value)}")
 
 
 def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
@@ -45,15 +50,21 @@ def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
             screen.print(NO_TERMINAL)
 
 
-def _results(job: DDPJob, progress: LoggedProgress) -> list[tuple[str, str]]:
+def _results(job: DDPJob, progress: LoggedProgress, seconds: float) -> list[tuple[str, str | None]]:
     evaluated, finished, reported = progress.evaluated, progress.finished, job.status.progress
     pace = finished.values.get("samples_per_second") if finished else None
     step = progress.step if progress.step is not None or reported is None else reported.step
-    results = [
-        ("loss", job.status.message_while_true(ConditionType.LOSS_NOT_FINITE) or None),
+    return [
+        ("loss", job.status.message_while_true(ConditionType.LOSS_NOT_FINITE) or last_loss(job.status, progress)),
         ("accuracy", evaluated.values.get("accuracy") if evaluated else None),
         ("throughput", f"{pace} samples/s" if pace else None),
         ("step", str(step) if step is not None else None),
+        ("duration", _took(job.status, seconds)),
         ("restarts", restarts(job.status)),
     ]
-    return [(name, value) for name, value in results if value is not None]
+
+
+def _took(status: DDPJobStatus, seconds: float) -> str | None:
+    if status.start_time is not None and status.completion_time is not None:
+        seconds = (status.completion_time - status.start_time).total_seconds()
+    return duration(round(seconds)) if seconds > 0 else None

@@ -1,7 +1,7 @@
 """Which lines of a program's output are its progress."""
 
 import pytest
-from ddpjob_operator.cli.progress import LoggedProgress, parse
+from ddpjob_operator.cli.progress import LoggedProgress, parse, printed_loss
 
 PROGRESS = [
     "progress step=120/450 loss=0.12",
@@ -52,3 +52,37 @@ def test_the_step_is_the_last_one_that_every_rank_has_finished() -> None:
         progress.take(rank, report)
         steps.append(progress.step)
     assert steps == [5, 3, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("line", "loss"),
+    [
+        ("iter 100: loss 2.4561, time 12.34ms, mfu -100.00%", "2.4561"),
+        ("step 250: train loss 1.9023, val loss 2.0", "1.9023"),
+        ("Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.300039", "2.300039"),
+        ("Epoch: [0][ 1/40]\tTime 0.9 ( 0.9)\tLoss 6.9e+00 (7.0e+00)\tAcc@1 0.00", "6.9e+00"),
+        ("{'loss': 0.5, 'grad_norm': 1.2, 'epoch': 1.0}", "0.5"),
+        ("{'loss': '0.25', 'epoch': '1'}", "0.25"),
+        ("epoch 3 iter 7: train loss 0.65. lr 5e-4", "0.65"),
+        ("loss=tensor(0.125, grad_fn=<MseLossBackward0>)", "0.125"),
+        ("  40%|####  | 4/10 [00:01<00:02, train_loss=.5, loss=nan]", "nan"),
+        ("LOSS = -1", "-1"),
+        ("the loss is 3", "3"),
+        ("gloss 3", None),
+        ("loss of 3 packets", None),
+        ("lossless 3", None),
+        ("packet loss: none", None),
+        (f"{' ' * 2000}loss 3", None),
+    ],
+)
+def test_a_loss_is_found_as_programs_print_it(line: str, loss: str | None) -> None:
+    found = printed_loss(line)
+    assert (found and found.value) == loss
+
+
+def test_the_loss_is_that_of_the_lowest_rank_that_reports_one() -> None:
+    progress = LoggedProgress()
+    progress.hear(0, "loss 7")
+    for line in ("progress rank=2 step=5 loss=3", "progress rank=0 step=5", "progress rank=1 step=5 loss=2"):
+        progress.hear(0, line)
+    assert progress.loss == "2"

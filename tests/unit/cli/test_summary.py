@@ -61,6 +61,54 @@ def test_the_step_is_the_supervisors_where_no_line_told_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("sentence", "lines", "status", "row"),
+    [
+        ("that a rank reports", ["loss 7", "progress step=1 loss=0.5"], {"loss": 1}, "0.5"),
+        ("that the supervisor reports", ["loss 7"], {"step": 3, "loss": 0.123456}, "0.1235"),
+        (
+            "that the script only prints",
+            ["iter 1: loss 7.5", "iter 2: loss 6.5\x1b[2J", "done"],
+            {"step": 3},
+            r"6.5 (from its log: iter 2: loss 6.5\x1b[2J)",
+        ),
+        (
+            "in a long line",
+            [f"loss 7 {'x' * 900}"],
+            {},
+            f"7 (from its log: loss 7 {'x' * 73}…)",
+        ),
+    ],
+)
+def test_the_end_shows_the_last_loss(sentence: str, lines: list[str], status: dict[str, Any], row: str) -> None:
+    logged = LoggedProgress()
+    for line in lines:
+        logged.hear(0, line)
+    assert f"  loss       {row}\n" in summary("Succeeded", "1 node finished", logged, progress=status), sentence
+
+
+def test_a_script_without_a_loss_has_no_line_for_one() -> None:
+    assert "loss" not in summary("Succeeded", "1 node finished", LoggedProgress())
+
+
+@pytest.mark.parametrize(
+    ("times", "seconds", "shown"),
+    [
+        ({"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T01:05:00Z"}, 7.0, "1h5m"),
+        ({}, 71.2, "1m11s"),
+    ],
+    ids=["of the job", "of the command, as after a stop"],
+)
+def test_the_end_shows_how_long_it_took(times: dict[str, str], seconds: float, shown: str) -> None:
+    said_on = io.StringIO()
+    job = a_job("Suspended", "x", **times)
+    summarise(
+        Screen(file=said_on, width=200), job, LoggedProgress(), seconds, logs="a/b", report="ddpjob report digits"
+    )
+    assert f"  duration   {shown}\n" in said_on.getvalue()
+    assert said_on.getvalue().endswith("  logs       a/b\n  report     ddpjob report digits\n")
+
+
+@pytest.mark.parametrize(
     ("backend", "message", "advised"),
     [
         ("Gloo", "RuntimeError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!", True),

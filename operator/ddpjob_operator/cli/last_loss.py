@@ -1,0 +1,50 @@
+"""The last loss of a job: what its program reports or, failing that, what its log shows."""
+
+import os
+
+from ddpjob_operator.api import DDPJobStatus
+from ddpjob_operator.local import RunDirectory
+
+from .progress import LoggedProgress
+
+TAIL = 1 << 16
+"""Bytes at the end of a log in which a loss is looked for."""
+MOST_DIGITS = 32
+"""Characters of a reported loss that are shown."""
+
+
+def last_loss(status: DDPJobStatus, logged: LoggedProgress) -> str | None:
+    """The last loss in words; None if there is none. What a program reports comes before what it only prints."""
+    return _reported(status, logged) or (str(logged.printed_loss) if logged.printed_loss else None)
+
+
+def last_loss_alone(status: DDPJobStatus, logged: LoggedProgress) -> str:
+    """The number alone, for a table; empty if there is none."""
+    return _reported(status, logged) or (logged.printed_loss.value if logged.printed_loss else "")
+
+
+def _reported(status: DDPJobStatus, logged: LoggedProgress) -> str | None:
+    if logged.loss is not None:
+        return logged.loss[:MOST_DIGITS]
+    return loss_in(status)
+
+
+def loss_in(status: DDPJobStatus) -> str | None:
+    """The loss in a job's status; None if there is none."""
+    progress = status.progress
+    if progress is None or (progress.loss is None and not progress.loss_not_finite):
+        return None
+    return progress.loss_not_finite or f"{progress.loss:.4g}"
+
+
+def logged_last(run: RunDirectory) -> LoggedProgress:
+    """The progress in the last lines of the log of node 0."""
+    logged, gangs = LoggedProgress(), run.gangs()
+    log = run.logs_of(gangs[-1]) / "node-0.log" if gangs else None
+    if log is None or not log.is_file():
+        return logged
+    with log.open("rb") as content:
+        content.seek(-min(TAIL, os.fstat(content.fileno()).st_size), os.SEEK_END)
+        for line in content.read(TAIL).decode(errors="replace").splitlines():
+            logged.hear(0, line)
+    return logged
