@@ -140,6 +140,8 @@ def test_a_job_is_submitted_looked_at_and_deleted(user: User) -> None:
     assert row.split()[:6] == ["digits", "Starting", "0/2", "30%", "56s", "3"]
     code, said = user.call("status", "digits")
     assert f"Namespace:    {user.namespace} of context plant\nState:        Starting\n" in said
+    assert said.count("2 nodes created") == 1
+    code, said = user.call("status", "digits", "-o", "wide")
     assert "Created             True" in said
     assert user.call("delete", "digits") == (0, "digits: deleting it\ndigits: deleted\n")
     assert user.job() is None

@@ -202,7 +202,7 @@ def test_status_tells_the_history_and_what_is_left_of_the_time(here: Here) -> No
     spec = {"activeDeadlineSeconds": 8000, "ttlSecondsAfterFinished": 60, "restart": restart}
     run = here.start("run", here.job("told", *script(body), **spec))
     here.wait("the second attempt", lambda: "up" in here.log("told", 0, 2))
-    _, said = here.says("status", "told")
+    _, said = here.says("status", "told", "-o", "wide")
     lines = [" ".join(line.split()) for line in said.splitlines()]
     assert any(line.startswith("Deadline: in 2h1") for line in lines), said
     assert "Decided: RestartFree by spec.restart.rules[0]" in lines

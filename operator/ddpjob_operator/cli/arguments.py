@@ -250,7 +250,12 @@ def _submit(command: argparse.ArgumentParser) -> None:
 def _status(command: argparse.ArgumentParser) -> None:
     _named(command, "the job; without it all, or the only one", nargs="?")
     shown = command.add_mutually_exclusive_group()
-    shown.add_argument("-o", "--output", choices=["json"], help="print the whole object")
+    shown.add_argument(
+        "-o",
+        "--output",
+        choices=["json", "wide"],
+        help="json: print the whole object; wide: with all conditions, incidents and messages",
+    )
     shown.add_argument(
         "-w", "--watch", action="store_true", help="print a line for each job, and another one whenever it changes"
     )

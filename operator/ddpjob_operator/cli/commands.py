@@ -99,7 +99,7 @@ def _call(arguments: argparse.Namespace) -> int | Rest:
 def _status(arguments: argparse.Namespace, runs: Path) -> int:
     if arguments.watch:
         watch(runs, arguments.name)
-    return status(runs, arguments.name, as_json=arguments.output == "json")
+    return status(runs, arguments.name, arguments.output)
 
 
 def _logs(arguments: argparse.Namespace, runs: Path) -> int:

@@ -1,8 +1,12 @@
 """Prints a job in full: its state and the reason for it, its incidents, and its remaining budget and time."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
+
+from rich.text import Text
 
 from ddpjob_operator.api import ConditionType, DDPJob, DDPJobStatus, Incident, RestartAction
 from ddpjob_operator.api.reasons import Reason
@@ -10,9 +14,16 @@ from ddpjob_operator.api.words import counted, duration, restarts
 from ddpjob_operator.engine import called, deadline, expiry, present_budget, start_deadline
 from ddpjob_operator.text import one_line
 
-from .last_loss import loss_in
-from .phrases import age, world
+from .last_loss import last_loss, loss_in
+from .phrases import age, style_of, world
+from .progress import LoggedProgress
 from .screen import Screen
+
+WARNINGS = (
+    *(ConditionType.BLOCKED, ConditionType.TRAINING_STALLED, ConditionType.PROGRESS_UNKNOWN),
+    *(ConditionType.LOSS_NOT_FINITE, ConditionType.STARTED_OVER),
+)
+"""Conditions that say that something is wrong with a job that has not failed."""
 
 TENTH, HUNDRED = 0.1, 100.0
 
@@ -20,23 +31,41 @@ NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEED
 """Reasons for failure of jobs that would have been restarted after the last incident if a limit had allowed it."""
 
 
-def describe(screen: Screen, job: DDPJob, now: datetime, made: datetime | None = None, **more: str) -> None:
-    """Prints a job as it is now; `more` holds lines to add below the name.
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a description shows of a job beside its object."""
 
-    The age counts from `made`, the time of creation, if it is known, otherwise from the job's start.
-    """
+    made: datetime | None = None
+    """When the job was created; if that is not known, its age counts from its start."""
+    where: Mapping[str, str] = field(default_factory=dict)
+    """Lines to add below the name."""
+    links: Mapping[str, str | None] = field(default_factory=dict)
+    """Paths, addresses and commands that lead to more, by name."""
+    logged: LoggedProgress | None = None
+    """What the job's log shows, if it has been read."""
+
+
+def describe(screen: Screen, job: DDPJob, now: datetime, around: Around, *, wide: bool = False) -> None:
+    """Prints a job as it is now. Each text is printed once; `wide` adds all incidents and conditions in full."""
     lines = {
         "Name": job.metadata.name,
-        **more,
+        **around.where,
         **_doing(job, now),
-        **_training(job, now),
+        **_training(job, now, around.logged),
         **_left(job, now),
-        "Age": age(made or job.status.start_time, now),
-        **_last_incident(job),
+        "Age": age(around.made or job.status.start_time, now),
+        **_last_incident(job, wide=wide),
+        **{name: link for name, link in around.links.items() if link is not None},
     }
     for name, value in lines.items():
-        screen.print(f"{name + ':':<14}{one_line(str(value))}")
-    for heading, rows in {"Incidents": _incidents(job, now), "Conditions": _conditions(job, now)}.items():
+        style = style_of(str(value)) if name == "State" else ""
+        screen.print(Text.assemble(f"{name + ':':<14}", (one_line(str(value)), style)))
+    tables = (
+        {"Incidents": _incidents(job, now), "Conditions": _conditions(job, now)}
+        if wide
+        else {"Earlier incidents": _earlier(job, now)}
+    )
+    for heading, rows in tables.items():
         for index, row in enumerate(rows):
             screen.print(f"{heading}:\n  {one_line(row)}" if index == 0 else f"  {one_line(row)}")
 
@@ -54,6 +83,7 @@ def _doing(job: DDPJob, now: datetime) -> dict[str, object]:
     return {
         "State": status.state,
         "Message": status.message,
+        **({"Warning": warning} if (warning := "; ".join(_warnings(status))) else {}),
         **({"Backoff": f"{duration(wait)} left"} if wait > 0 and not status.finished else {}),
         "Ready": status.display.ready,
         "Attempt": status.attempt,
@@ -61,8 +91,16 @@ def _doing(job: DDPJob, now: datetime) -> dict[str, object]:
     }
 
 
-def _training(job: DDPJob, now: datetime) -> dict[str, object]:
-    """Progress, speed, last checkpoint and stragglers, as the supervisors report them."""
+def _warnings(status: DDPJobStatus) -> Iterator[str]:
+    """The conditions that say that something is wrong, unless the job's message says the same."""
+    for kind in WARNINGS:
+        said = status.message_while_true(kind)
+        if said and said.lower() not in status.message.lower():
+            yield f"{kind}: {said}"
+
+
+def _training(job: DDPJob, now: datetime, logged: LoggedProgress | None) -> dict[str, object]:
+    """Progress, speed, last checkpoint and stragglers, as the supervisors report them; the loss also from the log."""
     status = job.status
     saved = status.checkpoint
     when = f", {age(saved.time, now)} ago" if saved and saved.time else ""
@@ -73,6 +111,7 @@ def _training(job: DDPJob, now: datetime) -> dict[str, object]:
     ]
     lines = {
         "Progress": ", ".join(how_far(status)),
+        "Loss": (last_loss(status, logged) or "") if logged and not loss_in(status) else "",
         "Speed": ", ".join(_how_fast(job, now)),
         "Checkpoint": f"step {saved.step}{when}" if saved else "",
         "Stragglers": "" if status.finished else ", ".join(slow),
@@ -149,16 +188,16 @@ def _deadlines(job: DDPJob, now: datetime) -> Iterator[str]:
             "": ("activeDeadlineSeconds", deadline(job.spec, job.status)),
             "to run ": ("startDeadlineSeconds", start_deadline(job.spec, job.status)),
         }
-    for prefix, (field, time) in times.items():
+    for prefix, (name, time) in times.items():
         if time is not None:
-            yield f"{prefix}in {_until(time, now)} ({field})"
+            yield f"{prefix}in {_until(time, now)} ({name})"
 
 
 def _until(time: datetime, now: datetime) -> str:
     return duration(max(0, int((time - now).total_seconds())))
 
 
-def _last_incident(job: DDPJob) -> dict[str, object]:
+def _last_incident(job: DDPJob, *, wide: bool) -> dict[str, object]:
     """The rank that failed first in the last incident, and the rule that decided what followed."""
     incident = job.status.last_incident
     if incident is None:
@@ -170,18 +209,31 @@ def _last_incident(job: DDPJob) -> dict[str, object]:
     )
     failed = job.status.condition(ConditionType.FAILED)
     no_more = incident.action is not RestartAction.FAIL and failed is not None and failed.reason in NO_MORE
+    why = f": {incident.cause}: {incident.message}"
+    known = not wide and why[2:] in job.status.message
     return {
-        "Incident": f"{incident.who}{code}{step}: {incident.cause}: {incident.message}{more}",
+        "Incident": f"{incident.who}{code}{step}{'' if known else why}{more}",
         "Decided": f"{_decision(incident)}{f', but {failed.reason}' if no_more and failed else ''}",
     }
 
 
 def _incidents(job: DDPJob, now: datetime) -> Iterator[str]:
     """One line for each incident, newest first."""
-    width = max((len(incident.who) for incident in job.status.incidents), default=0)
     for incident in job.status.incidents:
-        where = f"attempt {incident.attempt:<4} {incident.who:<{width}}  "
-        yield f"{age(incident.time, now):<6}{where}{incident.cause}: {incident.message} ({_decision(incident)})"
+        yield _incident(job, incident, now, f"{incident.cause}: {incident.message}")
+
+
+def _earlier(job: DDPJob, now: datetime) -> Iterator[str]:
+    """One line for each incident but the last, newest first; a text that follows itself is not repeated."""
+    for newer, incident in pairwise(job.status.incidents):
+        same = (newer.cause, newer.message) == (incident.cause, incident.message)
+        yield _incident(job, incident, now, "the same" if same else f"{incident.cause}: {incident.message}")
+
+
+def _incident(job: DDPJob, incident: Incident, now: datetime, text: str) -> str:
+    width = max(len(known.who) for known in job.status.incidents)
+    where = f"attempt {incident.attempt:<4} {incident.who:<{width}}  "
+    return f"{age(incident.time, now):<6}{where}{text} ({_decision(incident)})"
 
 
 def _decision(incident: Incident) -> str:

@@ -21,7 +21,20 @@ TIMED_OUT = 124
 NEVER_RAN = frozenset({Cause.IMAGE_ERROR, Cause.START_ERROR})
 """Causes of failures that happen before a rank's program is started, and so leave no log."""
 
+STYLES: dict[str, str] = {
+    **dict.fromkeys((State.RUNNING, State.SUCCEEDED), "green"),
+    **dict.fromkeys((State.PENDING, State.QUEUED, State.STARTING), "cyan"),
+    **dict.fromkeys((State.RESTARTING, State.SUSPENDING, State.SUSPENDED), "yellow"),
+    **dict.fromkeys((State.STALLED, State.FAILED), "red"),
+}
+"""Colours of states, on terminals that want colours."""
+
 MINUTE, HOUR, DAY = 60, 3600, 86400
+
+
+def style_of(state: str) -> str:
+    """The colour of a state; empty for a state that this version does not know."""
+    return STYLES.get(state, "")
 
 
 def exit_code(status: DDPJobStatus) -> int:

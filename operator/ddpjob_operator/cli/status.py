@@ -9,23 +9,40 @@ from pathlib import Path
 from typing import NoReturn
 
 from ddpjob_operator.api import BadInputError, DDPJob, State
-from ddpjob_operator.local import RunDirectory, find_run, find_runs, known_runs, registered, spec_for_this_machine
+from ddpjob_operator.local import (
+    RunDirectory,
+    find_run,
+    find_runs,
+    known_runs,
+    registered,
+    spec_for_this_machine,
+    status_page,
+)
 from ddpjob_operator.text import visible
 
-from .describe import describe
+from .describe import Around, describe
 from .invocation import itself
+from .last_loss import logged_last
 from .phrases import about_a_file, age, file_path
 from .screen import Screen
 from .table import COLUMNS, Growing, Row, path_end, row, tabulate, whole
 
 POLL_SECONDS = 0.2
+WIDE = "-o wide shows one job in full; add its name"
 NARROW = ("NAME", "STATE", "PROGRESS", "RESTARTS", "AGE")
 """The columns of `ddpjob ls`: few, so that 80 columns leave room for the directory."""
 
 
-def status(runs: Path, name: str | None, *, as_json: bool) -> int:
-    """Prints one job in full, or a line for each job."""
+def status(runs: Path, name: str | None, output: str | None = None) -> int:
+    """Prints one job in full, or a line for each job.
+
+    Raises:
+        BadInputError: there is no such run, or `wide` is asked for of several.
+    """
+    as_json = output == "json"
     if name is None and len(known_runs(runs)) != 1:
+        if output == "wide":
+            raise BadInputError(WIDE)
         return _list(runs, as_json=as_json)
     run = find_run(runs, name)
     job = run.load()
@@ -34,7 +51,9 @@ def status(runs: Path, name: str | None, *, as_json: bool) -> int:
         print(json.dumps(job.to_document(), indent=2))
         return 0
     here = job.model_copy(update={"spec": spec_for_this_machine(job.spec)})
-    describe(Screen(), here, datetime.now(UTC), run.made)
+    links = {"Logs": file_path(run.logs) if run.gangs() else None, "Status page": status_page(run, job)}
+    around = Around(run.made, links=links, logged=logged_last(run))
+    describe(Screen(), here, datetime.now(UTC), around, wide=output == "wide")
     at_rest = job.status.finished or job.status.state is State.SUSPENDED
     if not at_rest and run.lock.holder() is None:
         go_on = f"{itself()} run --resume {job.metadata.name}"

@@ -9,6 +9,7 @@ from rich.text import Text
 from ddpjob_operator.api import DDPJob, State
 from ddpjob_operator.text import one_line
 
+from .phrases import style_of
 from .screen import Screen
 
 COLUMNS = ("NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE", "MESSAGE")
@@ -119,6 +120,9 @@ def _print(columns: Row, rows: Iterable[Row], *, widths: Mapping[str, int], head
     room = max(LEAST, screen.width - indent) if screen.is_terminal else UNLIMITED
     for cells in (columns, *rows) if header else rows:
         *before, last = map(one_line, cells)
-        sized = (set_cell_size(cell, widths[column] + GAP) for cell, column in zip(before, columns[:-1], strict=True))
-        lines = f"\n{' ' * indent}".join(fit(last, room))
-        screen.print(f"{''.join(sized)}{lines}".rstrip())
+        line = Text()
+        for cell, column in zip(before, columns[:-1], strict=True):
+            line.append(set_cell_size(cell, widths[column] + GAP), style_of(cell) if column == "STATE" else "")
+        line.append(f"\n{' ' * indent}".join(fit(last, room)))
+        line.rstrip()
+        screen.print(line)

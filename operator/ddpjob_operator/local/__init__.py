@@ -1,7 +1,7 @@
 """The local adapter of the engine: it runs pods as processes of this machine."""
 
 from .files import Lock
-from .lifecycle import end_ranks, open_job, remove_run, stop_job
+from .lifecycle import end_ranks, open_job, remove_run, status_page, stop_job
 from .local_spec import differences, spec_for_this_machine
 from .machine import choose_backend, visible_gpus
 from .registry import find_run, find_runs, known_runs, names_in_use, register, registered, unregister
@@ -26,6 +26,7 @@ __all__ = [
     "registered",
     "remove_run",
     "spec_for_this_machine",
+    "status_page",
     "stop_job",
     "unregister",
     "visible_gpus",

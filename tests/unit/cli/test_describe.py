@@ -1,13 +1,15 @@
 """What `ddpjob status NAME` tells of a job, here and on a cluster."""
 
 import io
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cli.cluster.job_status import status as status_there
-from ddpjob_operator.cli.describe import describe, pace
+from ddpjob_operator.cli.describe import Around, describe, pace
+from ddpjob_operator.cli.progress import LoggedProgress
 from ddpjob_operator.cli.screen import Screen
 
 from tests.unit.client.api import a_list, jobs_of
@@ -30,12 +32,12 @@ def failure(attempt: int, **more: Any) -> dict[str, Any]:
     return {**known, "cause": "Application", "message": "ValueError: no", "exitCode": 7, **more}
 
 
-def told(spec: dict[str, Any], status: dict[str, Any]) -> list[str]:
+def told(spec: dict[str, Any], status: dict[str, Any], *, wide: bool = False, **around: Any) -> list[str]:
     """The lines of a job's description, with any spaces as one."""
     template = {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
     job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": template, **spec}, "status": status})
     said = io.StringIO()
-    describe(Screen(file=said, width=200), job, NOW, Namespace="team")
+    describe(Screen(file=said, width=200), job, NOW, Around(**around), wide=wide)
     return [" ".join(line.split()) for line in said.getvalue().splitlines()]
 
 
@@ -209,7 +211,10 @@ def test_of_a_finished_job_it_does_not_tell_how_it_goes_on(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["Progress", "Checkpoint", *NOT_NOW, "Backoff", "Deadline", "Avoids", "Incident", "Decided", "Incidents"],
+    [
+        *("Progress", "Checkpoint", *NOT_NOW, "Backoff", "Deadline", "Avoids", "Incident", "Decided", "Incidents"),
+        *("Warning", "Loss", "Logs", "Status page", "Earlier incidents", "Conditions"),
+    ],
 )
 def test_what_there_is_nothing_to_tell_of_has_no_line(name: str) -> None:
     past = {"backoffUntil": moment(-9), "avoidedNodeNames": [{"nodeName": "a", "until": moment(-9)}]}
@@ -226,13 +231,108 @@ def test_the_time_of_a_step_is_told_in_its_own_unit(seconds: float, words: str) 
 
 def test_each_incident_has_a_line_the_newest_first() -> None:
     lost = {"cause": "NodeLost", "message": "node b: gone", "action": "RestartFree", "node": 0, "rank": 0}
-    lines = told({}, {"incidents": [failure(2, **lost, time=moment(-30)), failure(1, **RULED, rank=15)]})
+    incidents = [failure(2, **lost, time=moment(-30)), failure(1, **RULED, rank=15)]
+    lines = told({}, {"incidents": incidents}, wide=True)
     start = lines.index("Incidents:")
     assert lines[start : start + 3] == [
         "Incidents:",
         "30s attempt 2 rank 0 NodeLost: node b: gone (RestartFree by default)",
         "90s attempt 1 rank 15 (node 1) Application: ValueError: no (Fail by spec.restart.rules[2])",
     ]
+
+
+SAME = "ValueError: shard 3 is empty"
+GIVEN_UP = {
+    **condition("Failed", "MaxRestartsExceeded"),
+    "message": f"Rank 1 failed: Application: {SAME}; no restarts left",
+}
+
+
+def test_an_exception_and_a_message_are_printed_once() -> None:
+    incidents = [failure(attempt, message=SAME) for attempt in range(6, 0, -1)]
+    status = {"state": "Failed", "message": GIVEN_UP["message"], "conditions": [GIVEN_UP], "incidents": incidents}
+    lines = told({}, status)
+    assert sum(SAME in line for line in lines) == 1
+    assert "Incident: rank 1, exit code 7" in lines
+    start = lines.index("Earlier incidents:")
+    assert lines[start + 1 :] == [
+        f"90s attempt {attempt} rank 1 the same (Restart by default)" for attempt in range(5, 0, -1)
+    ]
+    wide = told({}, status, wide=True)
+    assert sum(SAME in line for line in wide) == 1 + 1 + 6 + 1, (
+        "the message, the incident, all incidents, a condition"
+    )
+    assert any(line.startswith("Failed True 30s MaxRestartsExceeded: Rank 1 failed") for line in wide)
+
+
+def test_what_an_earlier_incident_had_of_its_own_is_printed() -> None:
+    incidents = [failure(3, message="b"), failure(2, message="a"), failure(1, message="a")]
+    lines = told({}, {"message": "2 nodes running", "incidents": incidents})
+    assert "Incident: rank 1, exit code 7: Application: b" in lines
+    assert [line.split(" ", 5)[5] for line in lines[lines.index("Earlier incidents:") + 1 :]] == [
+        "Application: a (Restart by default)",
+        "the same (Restart by default)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "message", "shown"),
+    [
+        ("ProgressUnknown", "rank 0 does not answer", "2 nodes running", True),
+        ("Blocked", "no quota", "no quota; it tries again", False),
+        ("LossNotFinite", "The loss is NaN", "2 nodes running; the loss is NaN", False),
+        ("Running", "2 nodes run", "something else", False),
+    ],
+)
+def test_a_condition_that_warns_is_shown_unless_the_message_says_the_same(
+    kind: str, said: str, message: str, *, shown: bool
+) -> None:
+    lines = told({}, {"message": message, "conditions": [{**condition(kind, "Any"), "message": said}]})
+    assert (f"Warning: {kind}: {said}" in lines) is shown
+
+
+def test_a_loss_that_only_the_log_has_is_shown_with_its_line() -> None:
+    logged = LoggedProgress()
+    logged.hear(0, "iter 7: loss 0.5")
+    assert "Loss: 0.5 (from its log: iter 7: loss 0.5)" in told({}, {"progress": {"step": 7}}, logged=logged)
+    assert not [line for line in told({}, {"progress": {"loss": 1}}, logged=logged) if line.startswith("Loss")]
+
+
+@pytest.mark.parametrize(
+    ("variable", "colour"),
+    [({"FORCE_COLOR": "1"}, True), ({}, False), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],
+)
+@pytest.mark.parametrize(("state", "code"), [("Running", 32), ("Failed", 31), ("Restarting", 33)])
+def test_a_state_has_a_colour_only_on_a_terminal_that_wants_colours(
+    state: str, code: int, variable: dict[str, str], monkeypatch: pytest.MonkeyPatch, *, colour: bool
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variable.items():
+        monkeypatch.setenv(name, value)
+    shown = f"\x1b[{code}m{state}\x1b[0m" if colour else state
+    assert f"State: {shown}" in told({}, {"state": state})
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_on_a_cluster_an_event_does_not_repeat_the_message(wide: bool, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: FBT001  A table.
+    metadata = {"name": "digits", "namespace": "team", "uid": "uid-1", "creationTimestamp": moment(-60)}
+    spec = {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
+    running = {**condition("Running", "AllPodsRunning"), "message": "1 node running"}
+    status = {"state": "Running", "message": "1 node running", "attempt": 1, "conditions": [running]}
+    status |= {"network": {"statusPort": 29501}, "bookkeeping": {"supervised": True}}
+    events = [
+        {"type": "Normal", "reason": reason, "message": message, "lastTimestamp": moment(-30)}
+        for reason, message in (("Created", "1 node created"), ("Running", "1 node running"))
+    ]
+    jobs, _ = jobs_of({"metadata": metadata, "spec": spec, "status": status}, a_list(*events))
+    assert status_there(jobs, "digits", "wide" if wide else None, everywhere=False) == 0
+    said = capsys.readouterr().out
+    assert said.count("1 node running") == (3 if wide else 1)
+    assert "Created: 1 node created\n" in said
+    assert "Logs:         ddpjob logs digits -n team\n" in said
+    assert re.search(r"Status page:  kubectl port-forward -n team pod/digits-0-\w{5} 29501\n", said)
 
 
 @pytest.mark.parametrize("name", [None, "digits"])
@@ -246,5 +346,5 @@ def test_on_a_cluster_a_job_is_as_old_as_kubectl_says_also_when_it_was_resumed(
     resumed = {"state": "Running", "message": "-", "startTime": (now - timedelta(seconds=60)).isoformat()}
     job = {"metadata": metadata, "spec": spec, "status": resumed}
     jobs, _ = jobs_of(*([a_list(job)] if name is None else [job, a_list()]))
-    assert status_there(jobs, name, as_json=False, everywhere=False) == 0
+    assert status_there(jobs, name, everywhere=False) == 0
     assert " 2d" in capsys.readouterr().out

@@ -41,7 +41,7 @@ def test_a_status_is_shown_to_whoever_may_see_jobs_also_if_they_may_not_see_even
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     jobs, _ = jobs_of(DOCUMENT, FORBIDDEN)
-    assert status(jobs, "digits", as_json=False, everywhere=False) == 0
+    assert status(jobs, "digits", everywhere=False) == 0
     said = capsys.readouterr().out
     assert said.startswith("Name:         digits\n")
     assert said.endswith("Events are not shown: the cluster of context here refuses: no\n")
@@ -50,7 +50,7 @@ def test_a_status_is_shown_to_whoever_may_see_jobs_also_if_they_may_not_see_even
 def test_who_may_not_list_the_jobs_of_all_namespaces_is_told_what_that_takes_and_what_they_may_do() -> None:
     jobs, _ = jobs_of(FORBIDDEN)
     with pytest.raises(ClusterError) as refused:
-        status(jobs, None, as_json=False, everywhere=True)
+        status(jobs, None, everywhere=True)
     assert str(refused.value) == (
         "the cluster of context here does not let you see the jobs of all namespaces: you need the right "
         "to list ddpjobs in the whole cluster (a ClusterRoleBinding to ddpjob-view). For one namespace: "

@@ -25,6 +25,7 @@ def on_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     def shown(columns: int) -> list[str]:
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setenv("COLUMNS", f"{columns}")
+        monkeypatch.setenv("NO_COLOR", "1")
         tabulate(("NAME", "STATE", "MESSAGE"), ROWS)
         return capsys.readouterr().out.splitlines()
 
@@ -35,6 +36,20 @@ def test_on_a_narrow_terminal_only_the_last_column_gives_way(on_terminal: Callab
     first = on_terminal(80)[1]
     assert first.startswith(f"{NAME}   Running   Rank 1 failed:")
     assert len(first) <= 80
+
+
+def test_on_a_terminal_the_states_have_colours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    tabulate(("NAME", "STATE", "AGE"), [("Failed", "Running", "1s"), ("b", "Failed", "Failed")])
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "NAME     STATE     AGE",
+        "Failed   \x1b[32mRunning   \x1b[0m1s",
+        "b        \x1b[31mFailed    \x1b[0mFailed",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_a_run_that_is_suspended_is_as_old_as_before(
     here.ls(runs, wide=False)
     header, cells = rows(capsys.readouterr().out)
     assert dict(zip(header, [*cells[:2], "", *cells[2:]], strict=True))["AGE"] == "60m"
-    here.status(runs, "digits", as_json=False)
+    here.status(runs, "digits")
     assert ["Age:", "60m"] in rows(capsys.readouterr().out)
 
 
@@ -132,5 +132,5 @@ def test_all_runs_are_listed_as_json_too(
         run = RunDirectory(tmp_path / "runs" / name)
         run.create()
         write(run, "Running")
-    assert here.status(tmp_path / "runs", None, as_json=True) == 0
+    assert here.status(tmp_path / "runs", None, "json") == 0
     assert [job["metadata"]["name"] for job in json.loads(capsys.readouterr().out)] == ["digits", "letters"]

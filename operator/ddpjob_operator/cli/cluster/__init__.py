@@ -83,10 +83,9 @@ def _not_nodes(namespace: str | None) -> str:
 
 
 def _status(cluster: Cluster, given: argparse.Namespace) -> int:
-    as_json, everywhere = given.output == "json", given.all_namespaces
     if given.watch:
-        return watch(Jobs(cluster), given.name, everywhere=everywhere)
-    return status(Jobs(cluster), given.name, as_json=as_json, everywhere=everywhere)
+        return watch(Jobs(cluster), given.name, everywhere=given.all_namespaces)
+    return status(Jobs(cluster), given.name, given.output, everywhere=given.all_namespaces)
 
 
 def _logs(cluster: Cluster, given: argparse.Namespace) -> int:

@@ -5,12 +5,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from ddpjob_operator.cli.describe import describe
+from ddpjob_operator.api import BadInputError, ConditionType, DDPJob
+from ddpjob_operator.cli.describe import Around, describe
 from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.phrases import age
 from ddpjob_operator.cli.screen import Screen
+from ddpjob_operator.cli.status import WIDE
 from ddpjob_operator.cli.table import COLUMNS, Growing, Row, row, tabulate
 from ddpjob_operator.client import ClusterError, Document, Jobs, RefusedError, as_job, when
+from ddpjob_operator.engine import pod_name
 from ddpjob_operator.text import one_line
 
 from .life import unnoticed
@@ -19,14 +22,17 @@ EVENTS = 10
 """How many of the latest events are shown."""
 
 
-def status(jobs: Jobs, name: str | None, *, as_json: bool, everywhere: bool) -> int:
+def status(jobs: Jobs, name: str | None, output: str | None = None, *, everywhere: bool) -> int:
     """Prints one job in full, or a line for each job if `name` is None; `everywhere` means in all namespaces.
 
     Raises:
-        BadInputError: there is no such job.
+        BadInputError: there is no such job, or `wide` is asked for of several.
         ClusterError: the cluster failed to do its part.
     """
+    as_json, wide = output == "json", output == "wide"
     if name is None:
+        if wide:
+            raise BadInputError(WIDE)
         return _list(jobs, as_json=as_json, everywhere=everywhere)
     document = jobs.get(name)
     if as_json:
@@ -34,11 +40,11 @@ def status(jobs: Jobs, name: str | None, *, as_json: bool, everywhere: bool) -> 
         return 0
     screen = Screen()
     job = as_job(document)
-    where = f"{job.metadata.namespace} of context {jobs.cluster.context}"
-    describe(screen, job, datetime.now(UTC), _made(document), Namespace=where)
+    where = {"Namespace": f"{job.metadata.namespace} of context {jobs.cluster.context}"}
+    describe(screen, job, datetime.now(UTC), Around(_made(document), where, _links(job)), wide=wide)
     if not job.status.message:
         screen.print(f"\n{unnoticed(job)}")
-    _tell_events(screen, jobs, document)
+    _tell_events(screen, jobs, document, "" if wide else job.status.message)
     return 0
 
 
@@ -102,7 +108,18 @@ def _row(document: Document, *, everywhere: bool) -> Row:
     return (job.metadata.namespace, *cells) if everywhere else cells
 
 
-def _tell_events(screen: Screen, jobs: Jobs, document: Document) -> None:
+def _links(job: DDPJob) -> dict[str, str | None]:
+    """The commands that print the logs of a job and that lead to the status page of rank 0's supervisor."""
+    status, flags = job.status, f"-n {job.metadata.namespace}"
+    pod = pod_name(job, 0, status.bookkeeping.incarnations.of(0))
+    served = status.is_true(ConditionType.RUNNING) and status.bookkeeping.supervised and status.network.status_port
+    forward = f"kubectl port-forward {flags} pod/{pod} {status.network.status_port}" if served else None
+    logs = f"{itself()} logs {job.metadata.name} {flags}" if status.attempt else None
+    return {"Logs": logs, "Status page": forward}
+
+
+def _tell_events(screen: Screen, jobs: Jobs, document: Document, told: str) -> None:
+    """Prints the latest events, without messages that are part of `told`."""
     try:
         events = jobs.events(document)[-EVENTS:]
     except RefusedError as error:  # The job's state, printed above, is useful without its events.
@@ -112,8 +129,8 @@ def _tell_events(screen: Screen, jobs: Jobs, document: Document) -> None:
         screen.print("Events:")
     for event in events:
         since = age(datetime.fromisoformat(when(event)))
-        text = f"  {event['type']:<20}{'':<7}{since:<6}{event['reason']}: {event['message']}"
-        screen.print(one_line(text))
+        message = "" if event["message"] in told else f": {event['message']}"
+        screen.print(one_line(f"  {event['type']:<9}{since:<6}{event['reason']}{message}"))
 
 
 def _made(document: Document) -> datetime:
