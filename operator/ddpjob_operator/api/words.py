@@ -9,6 +9,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{ending}"
 
 
+def enumerated(items: Iterable[object]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *before, last = map(str, items)
+    return f"{', '.join(before)} and {last}" if before else last
+
+
 def intervals(numbers: Iterable[int]) -> str:
     """Numbers in the format of an Indexed Job's `completedIndexes`: three or more in a row are a range: `0,1,3-5`."""
     runs: list[list[int]] = []

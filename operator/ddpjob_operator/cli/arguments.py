@@ -345,7 +345,17 @@ def _report(command: argparse.ArgumentParser) -> None:
 
 def _ls(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "-o", "--output", choices=["wide"], help="wide: more columns, and whole directories on a narrow terminal too"
+        "-o",
+        "--output",
+        choices=["wide", "json"],
+        help="wide: more columns, and whole directories on a narrow terminal too; json: for programs",
+    )
+    command.add_argument(
+        "--state",
+        action="append",
+        default=[],
+        metavar="STATE",
+        help="only the runs in this state, such as Running (can be repeated)",
     )
     _machine(command)
 

@@ -14,13 +14,14 @@ from .completion import script
 from .counterparts import refuse
 from .init import init
 from .logs import logs, which_of
+from .ls import ls
 from .main import BAD_INPUT
 from .phrases import INTERRUPTED, Rest, about_a_file
 from .remove import remove
 from .report import report
 from .run import run
 from .screen import drop_output
-from .status import ls, status, watch
+from .status import status, watch
 from .stop import stop
 from .target import on_cluster, run_directory
 from .validate import validate
@@ -116,7 +117,7 @@ HERE: dict[str, Callable[[argparse.Namespace, Path], int]] = {
     "completion": lambda arguments, _: script(arguments.shell),
     "validate": lambda arguments, _: validate(arguments.files),
     "status": _status,
-    "ls": lambda arguments, runs: ls(runs, wide=arguments.output == "wide"),
+    "ls": lambda arguments, runs: ls(runs, arguments.output, arguments.state),
     "stop": lambda arguments, runs: stop(runs, arguments.name),
     "rm": lambda arguments, runs: remove(runs, arguments.name),
     "delete": lambda arguments, runs: remove(runs, arguments.name),

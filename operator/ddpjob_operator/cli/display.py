@@ -16,6 +16,7 @@ from rich.text import Text
 
 from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.engine import Event
+from ddpjob_operator.local import ASIDE
 from ddpjob_operator.text import one_line
 
 from .live_area import LiveArea
@@ -153,8 +154,9 @@ class Display:
     def _show_event(self, lines: Iterator[Line], event: Event) -> None:
         self._show(lines)
         style = "yellow" if event.warning else "cyan"
-        reason = f"{event.reason}: " if event.reason != "Notice" else ""
-        self._print(Text.assemble((f"ddpjob: {reason}", style), one_line(event.message)))
+        reason = f"{event.reason}: " if event.reason not in {"Notice", ASIDE} else ""
+        faint = "dim" if event.reason == ASIDE else ""
+        self._print(Text.assemble((f"ddpjob: {reason}", faint or style), (one_line(event.message), faint)))
 
     def _show(self, lines: Iterator[Line]) -> None:
         for piece in self._pieces(lines):

@@ -18,7 +18,7 @@ EXAMPLES = {
     "status": ("train", "--namespace team --watch"),
     "logs": ("train --tail 20", "train --namespace team --follow"),
     "report": ("train", "checkpoints --output train.html"),
-    "ls": ("", "-o wide"),
+    "ls": ("", "--state Running -o wide"),
     "stop": ("train", "train train-2"),
     "rm": ("train", "train train-2"),
     "suspend": ("train", "train --namespace team"),

@@ -1,6 +1,7 @@
 """The last loss of a job: what its program reports or, failing that, what its log shows."""
 
 import os
+from contextlib import suppress
 
 from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.local import RunDirectory
@@ -38,12 +39,12 @@ def loss_in(status: DDPJobStatus) -> str | None:
 
 
 def logged_last(run: RunDirectory) -> LoggedProgress:
-    """The progress in the last lines of the log of node 0."""
+    """The progress in the last lines of the log of node 0; none if the log cannot be read."""
     logged, gangs = LoggedProgress(), run.gangs()
     log = run.logs_of(gangs[-1]) / "node-0.log" if gangs else None
     if log is None or not log.is_file():
         return logged
-    with log.open("rb") as content:
+    with suppress(OSError), log.open("rb") as content:
         content.seek(-min(TAIL, os.fstat(content.fileno()).st_size), os.SEEK_END)
         for line in content.read(TAIL).decode(errors="replace").splitlines():
             logged.hear(0, line)

@@ -12,9 +12,7 @@ from ddpjob_operator.api import BadInputError, DDPJob, State
 from ddpjob_operator.local import (
     RunDirectory,
     find_run,
-    find_runs,
     known_runs,
-    registered,
     spec_for_this_machine,
     status_page,
 )
@@ -25,12 +23,10 @@ from .invocation import itself
 from .last_loss import logged_last
 from .phrases import about_a_file, age, file_path
 from .screen import Screen
-from .table import COLUMNS, Growing, Row, path_end, row, tabulate, whole
+from .table import COLUMNS, Growing, Row, row, tabulate
 
 POLL_SECONDS = 0.2
 WIDE = "-o wide shows one job in full; add its name"
-NARROW = ("NAME", "STATE", "PROGRESS", "RESTARTS", "AGE")
-"""The columns of `ddpjob ls`: few, so that 80 columns leave room for the directory."""
 
 
 def status(runs: Path, name: str | None, output: str | None = None) -> int:
@@ -62,22 +58,22 @@ def status(runs: Path, name: str | None, output: str | None = None) -> int:
 
 
 def _list(runs: Path, *, as_json: bool) -> int:
-    loaded = _loaded(known_runs(runs))
+    loaded = load(known_runs(runs))
     if not loaded:
         raise BadInputError(f"no runs under {runs}; start one with: ddpjob run FILE")
     if as_json:
         print(json.dumps([job.to_document() for _, job in loaded], indent=2))
         return 0
-    tabulate(COLUMNS, [_row(run, job) for run, job in loaded])
+    tabulate(COLUMNS, [row_of(run, job) for run, job in loaded])
     return 0
 
 
-def _row(run: RunDirectory, job: DDPJob) -> Row:
+def row_of(run: RunDirectory, job: DDPJob) -> Row:
     """A row of the table. As on a cluster, AGE counts from the job's creation; resuming does not reset it."""
     return row(job, age(run.made or job.status.start_time))
 
 
-def _loaded(runs: Iterable[RunDirectory]) -> list[tuple[RunDirectory, DDPJob]]:
+def load(runs: Iterable[RunDirectory]) -> list[tuple[RunDirectory, DDPJob]]:
     """The runs with their jobs. A file that is damaged or not readable is reported as a warning.
 
     Raises:
@@ -112,7 +108,7 @@ def watch(runs: Path, name: str | None) -> NoReturn:
         rows: dict[str, Row] = {}
         for run in chosen or known_runs(runs):
             if job := _as_written(run, read):
-                rows[job.metadata.uid] = _row(run, job)
+                rows[job.metadata.uid] = row_of(run, job)
         table.show(rows)
         time.sleep(POLL_SECONDS)
 
@@ -129,15 +125,3 @@ def _as_written(run: RunDirectory, read: dict[Path, tuple[object, DDPJob]]) -> D
             return None
         read[run.root] = (mark, job)
     return read[run.root][1]
-
-
-def ls(runs: Path, *, wide: bool) -> int:
-    """Prints a line for each run of this user on this machine, in any directory; `wide` adds columns."""
-    everywhere = {run.root: run for run in (*registered(), *find_runs(runs.absolute()).values())}
-    columns = COLUMNS[:-1] if wide else NARROW
-    rows = []
-    for run, job in _loaded(everywhere.values()):
-        cells = dict(zip(COLUMNS, _row(run, job), strict=True))
-        rows.append((*(cells[column] for column in columns), file_path(run.root)))
-    tabulate((*columns, "DIRECTORY"), rows, fit=whole if wide else path_end)
-    return 0

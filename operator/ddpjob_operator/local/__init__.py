@@ -6,9 +6,10 @@ from .local_spec import differences, spec_for_this_machine
 from .machine import choose_backend, visible_gpus
 from .registry import find_run, find_runs, known_runs, names_in_use, register, registered, unregister
 from .run_directory import RUNS, RunDirectory
-from .runner import Runner, check_runs_here
+from .runner import ASIDE, Runner, check_runs_here
 
 __all__ = [
+    "ASIDE",
     "RUNS",
     "Lock",
     "RunDirectory",

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ddpjob_operator.api import Backend, BadInputError, DDPJob, DDPJobStatus, PodSecurity, State
+from ddpjob_operator.api.words import enumerated
 from ddpjob_operator.engine import (
     SECRET,
     SERVICE,
@@ -33,6 +34,8 @@ from .processes import Pods
 from .run_directory import RunDirectory
 from .status_listener import StatusListener
 
+ASIDE = "Aside"
+"""The reason of an event that few users need: it is printed faintly."""
 RETRY = timedelta(seconds=1)
 THIS_MACHINE = "this-machine"
 """Placeholder for the image of a job that names no image: processes run with the software of this machine."""
@@ -262,16 +265,15 @@ class Runner:
         assert network.master_port is not None, "an attempt was started"
         assert network.status_port is not None, "an attempt was started"
         assert network.control_port is not None, "an attempt was started"
-        wanted = {
-            "meets the others": network.master_port,
-            "serves its status": network.status_port,
-            "meets the other supervisors": network.control_port,
-        }
+        wanted = (network.master_port, network.status_port, network.control_port)
         self._held = []  # Releases the ports of the last gang, so that they can be taken again.
-        self._held = [Port(number) for number in wanted.values()]
-        for (use, number), port in zip(wanted.items(), self._held, strict=True):
-            if port.number != number:
-                self._notice(f"port {number} is taken on this machine; rank 0 {use} on {port.number}")
+        self._held = [Port(number) for number in wanted]
+        pairs = ((number, port.number) for number, port in zip(wanted, self._held, strict=True))
+        moved = {number: instead for number, instead in pairs if instead != number}
+        if moved:
+            are = "ports {} are" if len(moved) > 1 else "port {} is"
+            message = f"{are.format(enumerated(moved))} taken; using {enumerated(moved.values())}"
+            self._tell(Event(warning=False, reason=ASIDE, message=message))
         return Ports(*(port.number for port in self._held))
 
     def _notice(self, text: str) -> None:

@@ -17,6 +17,7 @@ from ddpjob_operator.cli.display import Display
 from ddpjob_operator.cli.run_logs import Line
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.engine import Event
+from ddpjob_operator.local import ASIDE
 
 from tests.support.waiting import patience, wait_for
 
@@ -265,3 +266,16 @@ def test_where_no_colours_are_wanted_the_live_display_stays(
     shown = terminal.getvalue()
     assert ("waiting for the first step" in shown, "\x1b[?25l" in shown) == (True, True), "a display that is drawn"
     assert ("\x1b[33m" in shown) is coloured, "yellow, as a warning is"
+
+
+def test_what_few_need_is_printed_faintly_and_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for is_terminal, shown in (
+        (True, "\x1b[2mddpjob: \x1b[0m\x1b[2mport 29500 is taken\x1b[0m"),
+        (False, "ddpjob: port 29500 is taken"),
+    ):
+        output = io.StringIO()
+        Display(Screen(file=output, force_terminal=is_terminal, width=80), Lines()).tell(
+            Event(warning=False, reason=ASIDE, message="port 29500 is taken")
+        )
+        assert output.getvalue() == f"{shown}\n"

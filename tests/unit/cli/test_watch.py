@@ -11,6 +11,7 @@ import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cli import status as here
 from ddpjob_operator.cli.cluster.job_status import watch
+from ddpjob_operator.cli.ls import ls
 from ddpjob_operator.cli.main import main
 from ddpjob_operator.client import Document
 from ddpjob_operator.local import RunDirectory
@@ -97,12 +98,12 @@ def test_a_long_directory_keeps_to_its_line_on_a_terminal_and_is_whole_where_tha
     run = RunDirectory(runs / "digits")
     run.create()
     run.save(DDPJob.from_dict(a_document("Running")))
-    here.ls(runs, wide=False)
+    ls(runs)
     assert rows(capsys.readouterr().out)[1][-1] == str(run.root)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    here.ls(runs, wide=False)
+    ls(runs)
     assert rows(capsys.readouterr().out)[1][-1] == "…/ddpjob-runs/digits"
-    here.ls(runs, wide=True)
+    ls(runs, "wide")
     assert rows(capsys.readouterr().out)[1][-1] == str(run.root)
 
 
@@ -117,9 +118,9 @@ def test_a_run_that_is_suspended_is_as_old_as_before(
     an_hour_ago = time.time() - 3600
     os.utime(run.secrets / "secret", (an_hour_ago, an_hour_ago))
     run.save(DDPJob.from_dict(a_document("Suspended")))
-    here.ls(runs, wide=False)
+    ls(runs)
     header, cells = rows(capsys.readouterr().out)
-    assert dict(zip(header, [*cells[:2], "", *cells[2:]], strict=True))["AGE"] == "60m"
+    assert dict(zip(header, [*cells[:2], "", "", *cells[2:]], strict=True))["AGE"] == "60m"
     here.status(runs, "digits")
     assert ["Age:", "60m"] in rows(capsys.readouterr().out)
 

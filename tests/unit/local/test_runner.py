@@ -1,11 +1,16 @@
-"""When `ddpjob run` looks again."""
+"""When `ddpjob run` looks again, and which ports it takes."""
 
+import socket
 import time
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from ddpjob_operator.api import DDPJob
-from ddpjob_operator.local import RunDirectory
+import pytest
+from ddpjob_operator.api import DDPJob, DDPJobStatus
+from ddpjob_operator.api.status import NetworkStatus
+from ddpjob_operator.local import ASIDE, RunDirectory
 from ddpjob_operator.local.runner import Runner
 
 JOB = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": {"spec": {"containers": []}}}})
@@ -15,3 +20,32 @@ def test_while_nothing_happens_it_sleeps_until_it_is_to_look_again(tmp_path: Pat
     runner, began = Runner(RunDirectory(tmp_path), JOB, [], print), time.monotonic()
     runner._wait(datetime.now(UTC) + timedelta(seconds=0.03))
     assert time.monotonic() - began > 0.02
+
+
+@pytest.mark.parametrize(
+    ("taken", "words"),
+    [
+        (0, []),
+        (1, ["port {0} is taken; using {3}"]),
+        (2, ["ports {0} and {1} are taken; using {3} and {4}"]),
+        (3, ["ports {0}, {1} and {2} are taken; using {3}, {4} and {5}"]),
+    ],
+)
+def test_of_all_ports_that_are_taken_one_line_tells(taken: int, words: list[str], tmp_path: Path) -> None:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(3)]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        ports = [listener.getsockname()[1] for listener in sockets]
+        for listener in sockets[taken:]:
+            listener.close()
+        for listener in sockets[:taken]:
+            listener.listen()
+        network = NetworkStatus(master_port=ports[0], status_port=ports[1], control_port=ports[2])
+        job = JOB.model_copy(update={"status": DDPJobStatus(network=network)})
+        told: list[Any] = []
+        chosen = Runner(RunDirectory(tmp_path), job, [], told.append)._free_ports()
+    found = [chosen.master, chosen.status, chosen.control]
+    assert [event.message for event in told] == [text.format(*ports, *found) for text in words]
+    assert all(event.reason == ASIDE for event in told)
+    assert found[taken:] == ports[taken:]
