@@ -343,6 +343,9 @@ class Progress(_Said):
     """Samples per second of all ranks together."""
     step_seconds: float | None = None
     """Seconds that a step takes: the median of the recent steps."""
+    stall_limit_seconds: float | None = None
+    """For how long no step may finish at what the program is doing, such as training or saving. After that the gang
+    counts as stalled."""
     last_step_time: Time | None = None
     """When the last step finished."""
     slowest_node: int | None = None

@@ -24,8 +24,10 @@ AT_EACH_END = 3
 LOW = 16
 """On a terminal with fewer lines, one rank is shown at each end."""
 LATE = 10.0
-"""A step counts as late if it takes this many times as long as usual, and LATE_SECONDS at least."""
+"""A step counts as late if it takes this many times as long as usual, and LATE_SECONDS at least;"""
 LATE_SECONDS = 10.0
+PART_OF_LIMIT = 0.5
+"""and if it has taken this part of the time after which it counts as stalled."""
 
 
 def live_view(
@@ -67,6 +69,8 @@ def _table(progress: LoggedProgress, height: int) -> Iterator[RenderableType]:
 
 def _of_the_job(progress: LoggedProgress, status: DDPJobStatus | None, now: datetime) -> Iterator[RenderableType]:
     """What the job does now, in words, and its progress bar if the total number of steps is known."""
+    if news := _news(status):
+        yield _words(news, status)
     far = "" if progress.ranks or status is None else ", ".join(how_far(status))
     now_doing = _doing(progress, status, now)
     share = _share(progress, status)
@@ -77,6 +81,14 @@ def _of_the_job(progress: LoggedProgress, status: DDPJobStatus | None, now: date
     line = Table.grid(padding=(0, 1))
     line.add_row(ProgressBar(total=1.0, completed=share, width=20 if far else 40), far or f"{share:4.0%}")
     yield line
+
+
+def _news(status: DDPJobStatus | None) -> str:
+    """What the message of a running job says beyond that it runs; empty if nothing."""
+    running = status.condition(ConditionType.RUNNING) if status is not None else None
+    if status is None or status.state is not State.RUNNING or running is None:
+        return ""
+    return "" if status.message == running.message else status.message
 
 
 def _words(words: str, status: DDPJobStatus | None) -> Text:
@@ -113,9 +125,14 @@ def _last_step(progress: LoggedProgress, status: DDPJobStatus) -> datetime | Non
 
 
 def _lateness(status: DDPJobStatus, seconds: float) -> str:
-    """The usual time of a step, if the present step takes much longer."""
+    """The usual time of a step, and when the job counts as stalled, if the present step takes much longer."""
     usual = status.progress.step_seconds if status.progress else None
-    return f" (usually {pace(usual)})" if usual and seconds > max(LATE_SECONDS, LATE * usual) else ""
+    limit = status.progress.stall_limit_seconds if status.progress else None
+    late = usual and seconds > max(LATE_SECONDS, LATE * usual)
+    words = f" (usually {pace(usual)})" if usual and late else ""
+    if limit and status.state is State.RUNNING and (late or seconds > PART_OF_LIMIT * limit):
+        words += f", stalled in {duration(max(0, round(limit - seconds)))}"
+    return words
 
 
 def _share(progress: LoggedProgress, status: DDPJobStatus | None) -> float | None:

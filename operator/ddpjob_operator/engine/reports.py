@@ -275,6 +275,7 @@ def _progress(value: Any, clock: _Clock) -> Progress | None:
         loss_not_finite_since_step=count_of(value.get("lossNotFiniteSinceStep")) if not_finite else None,
         samples_per_second=_number(value.get("samplesPerSecond")),
         step_seconds=_number(value.get("stepSeconds")),
+        stall_limit_seconds=_number(value.get("stallLimitSeconds")),
         last_step_time=clock.time(value.get("lastStepTime")),
         slowest_node=count_of(value.get("slowestNode"), MAX_NODES - 1),
     )

@@ -22,7 +22,8 @@ def ago(seconds: float) -> str:
 
 
 def running(**more: Any) -> DDPJobStatus:
-    said = {"type": "Running", "status": "True", "reason": "AllPodsRunning", "message": "", "observedGeneration": 1}
+    said = {"type": "Running", "status": "True", "reason": "AllPodsRunning", "message": "1 node running"}
+    said |= {"observedGeneration": 1}
     conditions = [{**said, "lastTransitionTime": ago(12)}]
     return DDPJobStatus.model_validate(
         {"state": "Running", "message": "1 node running", "attempt": 1, "startTime": ago(100)}
@@ -97,6 +98,46 @@ def test_however_many_ranks_have_a_progress_bar_there_is_room_for_the_job() -> N
             logged(),
             {"progress": {"attempt": 1, "step": 7, "lastStepTime": ago(45), "stepSeconds": 0.214}},
             "step 7, last step 45s ago (usually 0.21 s), 1m40s elapsed",
+        ),
+        (
+            "when that counts as a stall",
+            logged(),
+            {
+                "progress": {
+                    "attempt": 1,
+                    "step": 7,
+                    "lastStepTime": ago(45),
+                    "stepSeconds": 2,
+                    "stallLimitSeconds": 480,
+                }
+            },
+            "step 7, last step 45s ago (usually 2 s), stalled in 7m15s, 1m40s elapsed",
+        ),
+        (
+            "the same of a save, which has no usual time",
+            logged(),
+            {"progress": {"attempt": 1, "step": 7, "lastStepTime": ago(45), "stallLimitSeconds": 80}},
+            "step 7, last step 45s ago, stalled in 35s, 1m40s elapsed",
+        ),
+        (
+            "nothing of stalls while steps come",
+            logged(),
+            {
+                "progress": {
+                    "attempt": 1,
+                    "step": 7,
+                    "lastStepTime": ago(9),
+                    "stepSeconds": 2,
+                    "stallLimitSeconds": 60,
+                }
+            },
+            "step 7, last step 9s ago, 1m40s elapsed",
+        ),
+        (
+            "what the message has beyond that it runs",
+            logged(),
+            {"message": "1 node running; the loss is NaN"},
+            "1 node running; the loss is NaN",
         ),
         (
             "that nothing has come yet",

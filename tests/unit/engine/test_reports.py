@@ -64,6 +64,7 @@ DOCUMENT: dict[str, Any] = {
         "samplesPerSecond": 1234.5,
         "lastStepTime": "2026-01-01T12:00:00Z",
         "stepSeconds": 0.02,
+        "stallLimitSeconds": 480.0,
         "slowestNode": 1,
     },
     "checkpoint": {"step": 100, "time": "2026-01-01T11:59:59.000Z"},
@@ -116,7 +117,7 @@ def test_a_document_is_read_as_it_is_meant() -> None:
     progress = heard().progress
     assert progress is not None
     assert (progress.loss, progress.samples_per_second, progress.step_seconds) == (-0.31, 1234.5, 0.02)
-    assert progress.slowest_node == 1
+    assert (progress.slowest_node, progress.stall_limit_seconds) == (1, 480.0)
     assert progress.last_step_time == START
     assert (progress.attempt, progress.first_step, progress.begins, progress.since) == (
         *(3, 101, "FromCheckpoint"),
@@ -257,7 +258,7 @@ def test_numbers_that_json_does_not_have_are_left_out() -> None:
 
 NUMBERS = (
     *("epoch", "step", "stepsSinceRestart", "totalSteps", "etaSeconds", "percent", "samplesPerSecond"),
-    "stepSeconds",
+    *("stepSeconds", "stallLimitSeconds"),
 )
 
 

@@ -47,6 +47,19 @@ def test_a_stall_is_found_as_soon_as_the_set_time_has_passed_and_stays_found() -
     assert stalls.look(200, both(beat(21, 0.0))) == found
 
 
+@pytest.mark.parametrize(
+    ("activity", "timeout", "limit"), [("training", 5.0, 5.0), ("saving", 5.0, 600.0), ("training", None, 60.0)]
+)
+def test_the_limit_is_that_of_what_the_gang_does(activity: str, timeout: float | None, limit: float) -> None:
+    stalls = trained(timeout)
+    stalls.look(100.5, both(beat(20, 0.5, activity=activity, announces=True)))
+    assert stalls.limit == limit
+
+
+def test_before_the_first_look_there_is_no_limit() -> None:
+    assert Stalls(5.0).limit is None
+
+
 def test_one_process_that_goes_on_is_enough() -> None:
     assert hang(trained(5.0), lambda age: both(beat(20, age), beat(20 + int(age), 0.1)), 100, 200) is None
 

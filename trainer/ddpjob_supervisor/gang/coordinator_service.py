@@ -217,6 +217,11 @@ class CoordinatorService:
             missing = ", ".join(map(str, coordinator.missing))
             self._once.warn(f"waiting for node {missing} of {self._settings.nodes}")
 
+    @property
+    def stall_limit(self) -> float | None:
+        """How many seconds the gang may go without a finished step now."""
+        return self._stalls.limit
+
     def beats(self) -> dict[int, dict[str, Any]]:
         """The last report of each process of the gang, by rank."""
         return {beat["rank"]: beat for member in self.coordinator.members.values() for beat in member.beats}

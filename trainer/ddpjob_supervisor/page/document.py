@@ -63,6 +63,8 @@ class Gang:
     """The last report of each known process."""
     progress: Progress | None = None
     slowest_node: int | None = None
+    stall_limit: float | None = None
+    """How many seconds the gang may go without a finished step."""
     checkpoint: Mapping[str, Any] | None = None
     """The last checkpoint: its `step` and `time`, as in the beats."""
     stall: Stall | None = None
@@ -163,6 +165,7 @@ def _progress(gang: Gang) -> Document | None:
         "samplesPerSecond": _rounded(seen.samples_per_second, 1),
         "lastStepTime": None if seen.last_step_time is None else rfc3339(seen.last_step_time),
         "stepSeconds": _rounded(seen.step_seconds, 6),
+        "stallLimitSeconds": _rounded(gang.stall_limit, 1),
         "slowestNode": gang.slowest_node,
     }
 

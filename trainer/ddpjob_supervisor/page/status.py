@@ -95,6 +95,7 @@ class Status:
             beats=list(service.beats().values()) if settings.nodes * settings.processes <= PROCESSES else (),
             progress=self._progress.progress(time.monotonic(), time.time(), over=coordinator.succeeded),
             slowest_node=self._comparison.slowest,
+            stall_limit=service.stall_limit,
             checkpoint=self._progress.checkpoint,
             stall=current.stall,
             stragglers=self._comparison.stragglers,

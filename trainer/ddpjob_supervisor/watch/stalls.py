@@ -70,6 +70,11 @@ class Stalls:
         """What is worth keeping for the pods that come later."""
         return self._limits.learned
 
+    @property
+    def limit(self) -> float | None:
+        """How many seconds the gang may go without a finished step now; None before the first look at an attempt."""
+        return None if self._doing is None else self._limits.seconds(self._doing)
+
     def look(self, now: float, beats: Mapping[int, BeatDocument]) -> float | None:
         """Takes the last beat of each process, and returns how many seconds a stall has lasted; None: no stall.
 

@@ -42,6 +42,7 @@ GANG = Gang(
     beats=(BEAT, {"rank": 0, "node": 0}),
     progress=PROGRESS,
     slowest_node=1,
+    stall_limit=480.04,
     checkpoint={"step": 100, "time": AT_AS_TEXT},
     stragglers=(Straggler(1, 3, 1.84, "GPU 1 is slowed down: it is too hot"),),
     memory=Memory(1000, 200),
