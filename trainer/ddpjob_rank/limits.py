@@ -3,10 +3,13 @@
     the gang is         with stallTimeoutSeconds T    learned from G, the longest pause between two steps
     training            T                             L = 10 G, at least 60 s; doubled by each stall; at most 1800 s
     training, silent    T                             the same, but at least 480 s before it is doubled
+    the first step      10 T or 5 F, at least 600 s   5 F, at least 600 s; doubled by each stall while below 3600 s
     anything else       10 T, at least 600 s          10 L, at least 600 s, at most 3600 s
 
-"Anything else" is the first step of an attempt (data is loaded, kernels are compiled), a save, an evaluation, the
-time after the last step, and any activity to which a program gives a name of its own.
+F is the time that the job's first step has taken at most, in any attempt of the same size, image and start method. At
+the first start it is unknown, and a slow start (data is loaded, kernels are compiled) cannot be told from a hang:
+without T there is no limit then. "Anything else" is a save, an evaluation, the time after the last step, and any
+activity to which a program gives a name.
 
 Until ten pauses are known, L is 1800 s; for a silent program it is twice the time of the first step, or 10 G if that
 is more. A program is silent if it does not report its evaluations (ddpjob-train reports them): in its first
@@ -21,6 +24,7 @@ stall, NCCL's watchdog may end a waiting rank before the limit is reached; the r
 nevertheless.
 """
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
@@ -29,6 +33,7 @@ JOINING_SECONDS = 600.0
 
 TIMES_THE_LONGEST_PAUSE = 10.0
 TIMES_THE_FIRST_STEP = 2.0
+STARTING_TIMES_THE_FIRST_STEP = 5.0
 TRAINING_AT_LEAST, SILENT_AT_LEAST, TRAINING_AT_MOST = 60.0, 480.0, 1800.0
 
 TIMES_TRAINING = 10.0
@@ -55,6 +60,8 @@ class Learned:
     stalls: int = 0
     longest: float = 0.0
     """The longest pause between two steps, in seconds."""
+    first_step: float = 0.0
+    """How long the first step of an attempt took, at most, in seconds; 0: unknown."""
 
 
 class StallLimits:
@@ -62,15 +69,15 @@ class StallLimits:
 
     def __init__(self, timeout: float | None, learned: Learned | None = None) -> None:
         self._timeout = timeout
-        self._doublings, self._longest = (learned.stalls, learned.longest) if learned else (0, 0.0)
+        learned = learned or Learned()
+        self._doublings, self._longest, self._first_step = learned.stalls, learned.longest, learned.first_step
         self._pauses = 0
-        self._first_step = 0.0
         self._announces = False
 
     @property
     def learned(self) -> Learned:
         """What has been learned until now."""
-        return Learned(self._doublings, self._longest)
+        return Learned(self._doublings, self._longest, self._first_step)
 
     def note_pause(self, seconds: float) -> None:
         """Records the time between two steps during which no other activity was announced."""
@@ -78,8 +85,8 @@ class StallLimits:
         self._pauses += 1
 
     def note_first_step(self, seconds: float) -> None:
-        """Records how long, at most, the job's very first step took; later calls are ignored."""
-        self._first_step = self._first_step or seconds
+        """Records how long, at most, the first step of an attempt took."""
+        self._first_step = max(self._first_step, seconds, 1.0)  # 0 would mean that it is unknown.
 
     def note_announcements(self) -> None:
         """Records that the program announces activities that take long between two steps."""
@@ -90,13 +97,16 @@ class StallLimits:
         self._doublings += 1
 
     def seconds(self, doing: Activity) -> float:
-        """How long the gang may go without a finished step while it is `doing` this."""
+        """How long the gang may go without a finished step while it is `doing` this; infinity: without limit."""
+        first_step = STARTING_TIMES_THE_FIRST_STEP * self._first_step if doing is Activity.STARTING else 0.0
         if self._timeout is not None:
-            return (
-                self._timeout if doing is Activity.TRAINING else max(TIMES_TRAINING * self._timeout, OTHER_AT_LEAST)
-            )
+            other = max(TIMES_TRAINING * self._timeout, OTHER_AT_LEAST, first_step)
+            return self._timeout if doing is Activity.TRAINING else other
         if doing is Activity.TRAINING:
             return self._learned() if self._announces else self._learned_in_silence()
+        if doing is Activity.STARTING:
+            doubled = min(max(OTHER_AT_LEAST, first_step) * 2.0**self._doublings, OTHER_AT_MOST)
+            return max(first_step, doubled) if first_step else math.inf
         return _between(OTHER_AT_LEAST, TIMES_TRAINING * self._learned(), OTHER_AT_MOST)
 
     def _learned(self) -> float:
@@ -120,7 +130,7 @@ def longest(timeout: float | None) -> float:
     `timeout` is stallTimeoutSeconds; if it is None, the result is the limit before anything is learned.
     """
     limits = StallLimits(timeout)
-    return max(limits.seconds(doing) for doing in Activity)
+    return max(seconds for doing in Activity if (seconds := limits.seconds(doing)) < math.inf)
 
 
 def _between(least: float, seconds: float, most: float) -> float:

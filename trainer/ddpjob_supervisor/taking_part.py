@@ -30,6 +30,7 @@ from .page.status import Status
 from .preflight.findings import log, verdict
 from .preflight.running import preflight
 from .watch.heartbeats import Heartbeats
+from .watch.learned_limits import kind_of_start
 
 REQUESTS = (signal.SIGTERM, signal.SIGINT)
 PR_SET_CHILD_SUBREAPER = 36
@@ -70,7 +71,7 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         heartbeats = Heartbeats(directory, settings.processes)
         node = NodeSetup(settings, program, starter, rendezvous, fit, env, directory, heartbeats, strays)
         follower = Follower(node)
-        service = CoordinatorService(settings) if settings.leads else None
+        service = CoordinatorService(settings, _kind_of_start(settings, program, starter)) if settings.leads else None
         _listen_to_signals(follower, strays)
         status = Status(settings, follower, service, rendezvous, starter)
         if service is not None:
@@ -88,6 +89,11 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         if settings.in_a_job and code in WELL:
             write_final_status(status.document(), report_path(env))
         return code
+
+
+def _kind_of_start(settings: Settings, program: Program, starter: Starter) -> str:
+    processes = (settings.nodes, settings.processes)
+    return kind_of_start(settings.image, processes, type(starter).__name__, program.words)
 
 
 async def _open_page(

@@ -165,6 +165,8 @@ class Env:
     ranges of exit codes, and causes, separated by commas."""
     STALL_TIMEOUT_SECONDS = "DDPJOB_STALL_TIMEOUT_SECONDS"
     """`spec.stallTimeoutSeconds`, if that is set."""
+    IMAGE = "DDPJOB_IMAGE"
+    """The trainer container's image. The supervisor expects a first step to take as long as with the same image."""
     PREFLIGHT = "DDPJOB_PREFLIGHT"
     """`spec.preflight`: `Disabled`, `Fast` or `Full`."""
     GRACE_PERIOD_SECONDS = "DDPJOB_GRACE_PERIOD_SECONDS"
@@ -198,6 +200,7 @@ PACKED_VARIABLES = frozenset(
         Env.RESTART_WINDOW_SECONDS,
         Env.LEAVE_TO_OPERATOR,
         Env.STALL_TIMEOUT_SECONDS,
+        Env.IMAGE,
         Env.PREFLIGHT,
         Env.GRACE_PERIOD_SECONDS,
         Env.TOPOLOGY_DOMAIN_FILE,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ddpjob_rank.limits import Activity, StallLimits
+from ddpjob_rank.limits import Activity, Learned, StallLimits
 from ddpjob_supervisor.watch.stalls import Stalls
 
 Beats = dict[int, dict[str, Any]]
@@ -120,6 +120,49 @@ def test_the_first_step_of_an_attempt_may_take_longer(before: Callable[[], Stall
     assert (found and found[0]) == (seconds and seconds + 0.5)
 
 
+@pytest.mark.parametrize(
+    ("learned", "timeout", "seconds"),
+    [
+        (Learned(first_step=1.0), None, 600),
+        (Learned(first_step=200.0), None, 1000),
+        (Learned(first_step=3600.0), None, 18000),
+        (Learned(first_step=1.0, stalls=1), None, 1200),
+        (Learned(first_step=1.0, stalls=9), None, 3600),
+        (Learned(first_step=200.0, stalls=1), None, 2000),
+        (Learned(first_step=3600.0, stalls=1), None, 18000),
+        (Learned(first_step=200.0), 5.0, 1000),
+        (Learned(stalls=1, longest=3.0), None, None),
+    ],
+    ids=[
+        *("at least ten minutes", "five times the first step", "however long that took", "doubled by a stall"),
+        *("at most an hour", "both", "but never less than five times", "also if a time is set", "unknown"),
+    ],
+)
+def test_pods_that_come_later_know_how_long_a_first_step_takes(
+    learned: Learned, timeout: float | None, seconds: float | None
+) -> None:
+    found = hang(Stalls(timeout, learned), lambda _: both(beat(None, None, attempt=3)), 100, 20000)
+    assert (found and found[0]) == (seconds and seconds + 0.5)
+
+
+def test_an_evaluation_before_the_first_step_has_the_time_of_an_evaluation() -> None:
+    evaluates = both(beat(None, None), {"attempt": 1, "activity": "evaluation"})
+    found = hang(Stalls(None, Learned(first_step=1.0)), lambda _: evaluates, 100, 5000)
+    assert found
+    assert found[0] == 3600.5
+
+
+def test_the_longest_first_step_of_all_attempts_is_learned() -> None:
+    stalls = Stalls(None)
+    for attempt, took in enumerate((30, 300, 3), 1):
+        begin = 1000 * attempt
+        assert (
+            hang(stalls, lambda _, now=attempt: both(beat(None, None, attempt=now)), begin, begin + took - 1) is None
+        )
+        stalls.look(begin + took, both(beat(1, 0.0, attempt=attempt)))
+    assert stalls.learned.first_step == 300
+
+
 def test_a_program_that_reports_no_step_never_stalls_whatever_else_it_says() -> None:
     said = [{"attempt": 1, "activity": activity, "loss": 0.5} for activity in ("starting", "saving", "ending")]
     assert hang(Stalls(5.0), lambda _: both(*said), 0, 5000) is None
@@ -129,6 +172,11 @@ def test_a_program_that_has_promised_to_report_its_steps_may_stall_before_it_kno
     found = hang(Stalls(5.0), lambda _: both(beat(None, None, reports=True)), 0, 1000)
     assert found
     assert found[0] == 600.5
+
+
+@pytest.mark.parametrize("said", [{"reports": True}, {"totalSteps": 100}], ids=["reports steps", "knows how many"])
+def test_a_first_start_has_no_limit_that_nobody_has_set(said: dict[str, Any]) -> None:
+    assert hang(Stalls(None), lambda _: both(beat(None, None, **said)), 0, 20000) is None
 
 
 def test_a_program_that_says_how_many_steps_it_will_do_may_stall_before_the_first() -> None:
@@ -177,7 +225,7 @@ def test_a_program_that_does_not_say_when_it_evaluates_has_eight_minutes_for_tha
 def test_before_its_pace_is_known_such_a_program_has(first: float, seconds: float) -> None:
     """NCCL's ranks give up after ten minutes, and whoever does so looks like the one to blame."""
     stalls = Stalls(None)
-    stalls.look(0.0, {})
+    stalls.look(0.0, both(beat(None, None)))
     stalls.look(first, both(beat(1, 0.0, counted=True)))
     when, _ = hang(stalls, lambda age: both(beat(1, age, counted=True)), first, first + 3000) or (0.0, None)
     assert when == seconds + 0.5
@@ -188,7 +236,7 @@ def test_before_its_pace_is_known_such_a_program_has(first: float, seconds: floa
 
 
 @pytest.mark.parametrize(
-    ("every", "announces", "training", "starting"),
+    ("every", "announces", "training", "saving"),
     [
         (0.5, True, 60, 600),
         (0.5, False, 480, 600),
@@ -198,14 +246,14 @@ def test_before_its_pace_is_known_such_a_program_has(first: float, seconds: floa
     ],
 )
 def test_once_a_pace_is_known_a_stall_is_found_within_minutes(
-    *, every: float, announces: bool, training: float, starting: float
+    *, every: float, announces: bool, training: float, saving: float
 ) -> None:
     known = StallLimits(None)
     if announces:
         known.note_announcements()
     for _ in range(20):
         known.note_pause(every)
-    assert (known.seconds(Activity.TRAINING), known.seconds(Activity.STARTING)) == (training, starting)
+    assert (known.seconds(Activity.TRAINING), known.seconds(Activity.SAVING)) == (training, saving)
 
 
 def test_what_is_learned_is_doubled_by_each_stall_up_to_half_an_hour() -> None:

@@ -6,6 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ddpjob_rank.console import warn
+from ddpjob_rank.limits import Learned
+from ddpjob_rank.reporting.teller import STARTING
 from msgspec.structs import replace
 
 from ddpjob_supervisor.listening import free_port
@@ -44,7 +46,8 @@ ENDING = frozenset({Phase.RUNNING, Phase.STOPPING})
 class CoordinatorService:
     """Serves the members of the gang."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, start: str = "") -> None:
+        """`start`: on what the time of the first step depends, as in `learned_limits.kind_of_start`."""
         self._ahead = time.time() - time.monotonic()
         self.coordinator = Coordinator(
             settings.nodes,
@@ -70,9 +73,11 @@ class CoordinatorService:
         self._ports: set[int] = set()
         self._port_of: dict[tuple[int, bool], int] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._start = start
         self._stalls = Stalls(settings.stall_timeout)
+        self._kept = self._stalls.learned
         self._keeping: asyncio.Task[None] | None = None
-        """Writes what a stall has taught."""
+        """Writes what stalls and the first step have taught."""
 
     async def inherit(self, listening_on: int) -> None:
         """Asks the other supervisors for the gang's history, if this pod replaces a former one.
@@ -176,7 +181,8 @@ class CoordinatorService:
 
     async def look_after(self) -> None:
         """Pings the members and checks the gang for stalls and missing nodes, until it is canceled."""
-        self._stalls = Stalls(self._settings.stall_timeout, await learned_limits.recall(self._settings.uid))
+        self._kept = await learned_limits.recall(self._settings.uid, self._start)
+        self._stalls = Stalls(self._settings.stall_timeout, self._kept)
         pinged = announced = looked = 0.0
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -201,13 +207,23 @@ class CoordinatorService:
 
     def _look_for_stalls(self, now: float) -> None:
         coordinator = self.coordinator
-        if isinstance(coordinator.state, Running):
-            stalled = self._stalls.look(now, self.beats())
-            if stalled is not None:
-                warn(f"no rank has finished a step for {stalled:.0f} s: looking at what they do")
-                coordinator.found_stalled(self._now() - stalled, self._now())
-                self._keeping = asyncio.create_task(learned_limits.keep(self._stalls.learned, self._settings.uid))
-                self._act()
+        if not isinstance(coordinator.state, Running):
+            return
+        members, beats = coordinator.members.values(), self.beats()
+        silent = {"attempt": coordinator.attempt, "activity": STARTING}  # A rank that runs and has reported nothing.
+        running = {rank: silent for member in members for rank in member.running}
+        stalled = self._stalls.look(now, running | beats)
+        if stalled is not None:
+            warn(f"no rank has finished a step for {stalled:.0f} s: looking at what they do")
+            coordinator.found_stalled(self._now() - stalled, self._now())
+            self._act()
+        self._keep(self._stalls.learned)
+
+    def _keep(self, learned: Learned) -> None:
+        """Writes what was learned, but only after a stall or a longer first step: pauses change often."""
+        if (learned.stalls, learned.first_step) != (self._kept.stalls, self._kept.first_step):
+            self._kept = learned
+            self._keeping = asyncio.create_task(learned_limits.keep(learned, self._settings.uid, self._start))
 
     def _look_for_nodes(self) -> None:
         """Logs which nodes are missing, for people who start them by hand."""

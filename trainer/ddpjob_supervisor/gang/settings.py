@@ -55,6 +55,8 @@ class Settings:
     limits: Limits = NO_RESTARTS
     stall_timeout: float | None = None
     """Seconds without a finished step that count as a stall; None: learned from the job's own steps."""
+    image: str = ""
+    """The container's image; empty if there is none."""
     checkpoint_every_steps: int | None = None
     checkpoint_every_seconds: int | None = None
     """The interval between two saves, in steps or in seconds; None: the program is not asked to save at intervals."""
@@ -126,6 +128,7 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
         peers=_peers(env) or ((f"{master}:{control}",) if master else ()),
         limits=Limits(restarts, window, codes, causes),
         stall_timeout=stall or None,
+        image=env.get(Env.IMAGE, ""),
         checkpoint_every_steps=_interval(env, Env.CHECKPOINT_EVERY_STEPS),
         checkpoint_every_seconds=_interval(env, Env.CHECKPOINT_EVERY_SECONDS),
         preflight=env.get(Env.PREFLIGHT, DISABLED),

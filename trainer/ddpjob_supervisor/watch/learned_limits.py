@@ -1,11 +1,13 @@
-"""Keeps what a job's stalls and pauses have taught, in a file beside the stacks, for the pods that come later."""
+"""Keeps what a job's steps and stalls have taught, in a file beside the stacks, for the pods that come later."""
 
 import asyncio
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ddpjob_rank.limits import Learned
@@ -21,19 +23,32 @@ SECONDS = 2.0
 MOST_STALLS, LONGEST_SECONDS = 1000, 86_400.0
 
 
-async def recall(uid: str) -> Learned:
-    """What the job with this uid has learned; nothing if it is not known."""
+def kind_of_start(image: str, processes: Sequence[int], method: str, program: Sequence[str]) -> str:
+    """What the time of a first step depends on, as a digest.
+
+    Args:
+        image: The container's image; empty if there is none.
+        processes: The number of nodes, and of processes on each.
+        method: How ranks are started.
+        program: The command line of the program.
+    """
+    parts = [image, *processes, method, *program, sys.version]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+async def recall(uid: str, start: str) -> Learned:
+    """What the job with this uid has learned; of the first step only what starts of the kind `start` have taught."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(SECONDS):
-            return await in_thread(_read, _file(os.environ), uid)
+            return await in_thread(_read, _file(os.environ), uid, start)
     return Learned()
 
 
-async def keep(learned: Learned, uid: str) -> None:
-    """Writes what the job with this uid has learned."""
+async def keep(learned: Learned, uid: str, start: str) -> None:
+    """Writes what the job with this uid has learned from starts of the kind `start`."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(SECONDS):
-            await in_thread(_write, _file(os.environ), learned, uid)
+            await in_thread(_write, _file(os.environ), learned, uid, start)
 
 
 def _file(env: Mapping[str, str]) -> Path | None:
@@ -41,17 +56,23 @@ def _file(env: Mapping[str, str]) -> Path | None:
     return None if directory is None else directory / NAME
 
 
-def _read(file: Path | None, uid: str) -> Learned:
+def _read(file: Path | None, uid: str, start: str) -> Learned:
     with contextlib.suppress(OSError, NotRegularError, ValueError, KeyError, TypeError, RecursionError):
         if file is not None and not file.parent.is_symlink():
             known = json.loads(read_regular(file, LARGEST_BYTES))
             stalls, longest = int(known["stalls"]), float(known["longest"])
-            if known["uid"] == uid and 0 <= stalls <= MOST_STALLS and 0 <= longest <= LONGEST_SECONDS:
-                return Learned(stalls, longest)
+            first_step = float(known["first_step"]) if known.get("start") == start else 0.0
+            seconds = (longest, first_step)
+            if (
+                known["uid"] == uid
+                and 0 <= stalls <= MOST_STALLS
+                and all(0 <= one <= LONGEST_SECONDS for one in seconds)
+            ):
+                return Learned(stalls, longest, first_step)
     return Learned()
 
 
-def _write(file: Path | None, learned: Learned, uid: str) -> None:
+def _write(file: Path | None, learned: Learned, uid: str, start: str) -> None:
     with contextlib.suppress(OSError):
         if file is not None and not file.parent.is_symlink():
-            write_file(file, json.dumps({"uid": uid, **dataclasses.asdict(learned)}).encode())
+            write_file(file, json.dumps({"uid": uid, "start": start, **dataclasses.asdict(learned)}).encode())

@@ -1,11 +1,10 @@
 """Decides from the beats of a gang's processes whether the gang has stalled. Pure: time is an argument.
 
 A stall needs evidence: a supervisor that answers, and reports that no step has finished for longer than the limit of
-the gang's present activity. Without an answer, the ranks may be doing anything. A program that never reports a step
-never counts as stalled.
+the gang's present activity. Without an answer, the ranks may be doing anything. A program that has never finished a
+step, in this attempt or an earlier one of the same kind, may have no steps, and does not count as stalled.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -32,6 +31,9 @@ ACTIVITIES = {
     ENDING: Activity.FINISHING,
 }
 
+LONG = frozenset({Activity.SAVING, Activity.EVALUATING, Activity.OTHER})
+"""What a program announces because it takes long."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Process:
@@ -57,11 +59,12 @@ class Stalls:
 
     def __init__(self, timeout: float | None, learned: Learned | None = None) -> None:
         self._limits = StallLimits(timeout, learned)
-        self._reports_steps = False
+        self._reports_steps = learned is not None and learned.first_step > 0
         self._attempt = -1
         self._processes: dict[int, _Process] = {}
         self._looked = self._since = self._announced = 0.0
-        self._began = math.inf
+        self._began = 0.0
+        """When the present attempt was first looked at."""
         self._doing: Activity | None = None
         self._stalled: float | None = None
 
@@ -84,10 +87,10 @@ class Stalls:
         if now - self._looked > PAUSE_SECONDS:
             self._since = now
         self._looked = now
-        self._began = min(self._began, now)
         attempt = max((beat["attempt"] for beat in beats.values()), default=self._attempt)
         if attempt > self._attempt:
             self._attempt, self._processes, self._doing, self._stalled = attempt, {}, None, None
+            self._began = now
         present = {rank: beat for rank, beat in beats.items() if beat["attempt"] == self._attempt}
         if self._stalled is not None or not present:
             return self._stalled if present else None
@@ -124,7 +127,7 @@ class Stalls:
 
     def _note_announcements(self, now: float) -> None:
         processes = self._processes.values()
-        if any(process.doing in {Activity.SAVING, Activity.EVALUATING, Activity.OTHER} for process in processes):
+        if any(process.doing in LONG for process in processes):
             self._announced = now
         if any(process.beat.get("announces") for process in processes):
             self._limits.note_announcements()
@@ -137,8 +140,10 @@ class Stalls:
     def _judge(self, now: float) -> float | None:
         stepped = [process for process in self._processes.values() if process.finished is not None]
         answer = [process for process in stepped or self._processes.values() if now - process.heard < OLD_SECONDS]
-        # If one rank saves, the others wait for it.
-        doing = max((process.doing for process in stepped), key=self._limits.seconds, default=Activity.STARTING)
+        # If one rank saves, the others wait for it. A program may evaluate before its first step.
+        announced = (process.doing for process in self._processes.values() if process.doing in LONG)
+        doings = [process.doing for process in stepped] or [Activity.STARTING, *announced]
+        doing = max(doings, key=self._limits.seconds)
         if doing is not self._doing:
             self._doing, self._since = doing, now
         if not answer or not self._reports_steps:

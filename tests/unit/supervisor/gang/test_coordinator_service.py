@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from ddpjob_supervisor.gang.messages import (
 )
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gang.states import Phase
+from ddpjob_supervisor.watch import learned_limits
 from ddpjob_supervisor.watch.blame import Observation
 
 from tests.support.waiting import patience
@@ -251,3 +253,23 @@ def test_a_new_rank_0_whom_nobody_answers_begins_the_attempt_that_its_pod_was_ma
         await service.close()
 
     asyncio.run(play())
+
+
+def test_how_long_the_first_step_took_is_kept_for_later_pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DDPJOB_CHECKPOINT_DIR", str(tmp_path))
+    monkeypatch.setattr(coordinator_service, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(coordinator_service, "STALL_LOOK_SECONDS", 0.0)
+
+    async def scene(service: CoordinatorService, member: LocalLink, told: Told) -> None:
+        looking = asyncio.create_task(service.look_after())
+        await told.until(Start)
+        member.send(Beats(1, (), running=(0,)))
+        await asyncio.sleep(0.05)
+        assert not (tmp_path / "stalls").exists(), "nothing is known yet"
+        member.send(Beats(1, (BEAT,), running=(0,)))
+        while not (tmp_path / "stalls" / "patience.json").exists():  # noqa: ASYNC110  (no event reports a file)
+            await asyncio.sleep(0.01)
+        looking.cancel()
+
+    lead(scene)
+    assert asyncio.run(learned_limits.recall("u", "")).first_step == 1.0
