@@ -8,8 +8,8 @@
 
 F is the time that the job's first step has taken at most, in any attempt of the same size, image and start method. At
 the first start it is unknown, and a slow start (data is loaded, kernels are compiled) cannot be told from a hang:
-without T there is no limit then. "Anything else" is a save, an evaluation, the time after the last step, and any
-activity to which a program gives a name.
+without T there is no limit then. firstStepTimeoutSeconds, if set, is the limit of each first step. "Anything else" is
+a save, an evaluation, the time after the last step, and any activity to which a program gives a name.
 
 Until ten pauses are known, L is 1800 s; for a silent program it is twice the time of the first step, or 10 G if that
 is more. A program is silent if it does not report its evaluations (ddpjob-train reports them): in its first
@@ -67,8 +67,11 @@ class Learned:
 class StallLimits:
     """The limits of one job. What they have learned from its pauses stays valid through restarts."""
 
-    def __init__(self, timeout: float | None, learned: Learned | None = None) -> None:
+    def __init__(
+        self, timeout: float | None, learned: Learned | None = None, first_step_timeout: float | None = None
+    ) -> None:
         self._timeout = timeout
+        self._first_step_timeout = first_step_timeout
         learned = learned or Learned()
         self._doublings, self._longest, self._first_step = learned.stalls, learned.longest, learned.first_step
         self._pauses = 0
@@ -98,6 +101,8 @@ class StallLimits:
 
     def seconds(self, doing: Activity) -> float:
         """How long the gang may go without a finished step while it is `doing` this; infinity: without limit."""
+        if doing is Activity.STARTING and self._first_step_timeout is not None:
+            return self._first_step_timeout
         first_step = STARTING_TIMES_THE_FIRST_STEP * self._first_step if doing is Activity.STARTING else 0.0
         if self._timeout is not None:
             other = max(TIMES_TRAINING * self._timeout, OTHER_AT_LEAST, first_step)
@@ -124,12 +129,13 @@ class StallLimits:
         return min(seconds * 2.0**self._doublings, TRAINING_AT_MOST)
 
 
-def longest(timeout: float | None) -> float:
+def longest(timeout: float | None, first_step_timeout: float | None = None) -> float:
     """The longest that a gang may go without a finished step, whatever it does.
 
     `timeout` is stallTimeoutSeconds; if it is None, the result is the limit before anything is learned.
+    `first_step_timeout` is firstStepTimeoutSeconds.
     """
-    limits = StallLimits(timeout)
+    limits = StallLimits(timeout, first_step_timeout=first_step_timeout)
     return max(seconds for doing in Activity if (seconds := limits.seconds(doing)) < math.inf)
 
 

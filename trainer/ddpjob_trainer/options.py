@@ -243,8 +243,9 @@ def read_group(flags: argparse.Namespace, env: Environment) -> GroupConfig:
     backend = flags.backend or env.get(Env.BACKEND)
     if backend is not None and backend not in (*BACKENDS, flags.backend):
         raise ConfigError(f"{Env.BACKEND} is {backend!r}: it must be one of {', '.join(BACKENDS)}")
-    stall = counting_from(0, env.get(Env.STALL_TIMEOUT_SECONDS, "0"), Env.STALL_TIMEOUT_SECONDS)
-    verdict = longest(stall or None) if Env.HEARTBEAT in env else None
+    variables = (Env.STALL_TIMEOUT_SECONDS, Env.FIRST_STEP_TIMEOUT_SECONDS)
+    limits = (counting_from(0, env.get(variable, "0"), variable) or None for variable in variables)
+    verdict = longest(*limits) if Env.HEARTBEAT in env else None
     return config_from_flags(
         GroupConfig, flags, backend=None if backend == AUTO else backend, verdict_seconds=verdict
     )

@@ -165,6 +165,8 @@ class Env:
     ranges of exit codes, and causes, separated by commas."""
     STALL_TIMEOUT_SECONDS = "DDPJOB_STALL_TIMEOUT_SECONDS"
     """`spec.stallTimeoutSeconds`, if that is set."""
+    FIRST_STEP_TIMEOUT_SECONDS = "DDPJOB_FIRST_STEP_TIMEOUT_SECONDS"
+    """`spec.firstStepTimeoutSeconds`, if that is set."""
     IMAGE = "DDPJOB_IMAGE"
     """The trainer container's image. The supervisor expects a first step to take as long as with the same image."""
     PREFLIGHT = "DDPJOB_PREFLIGHT"
@@ -200,6 +202,7 @@ PACKED_VARIABLES = frozenset(
         Env.RESTART_WINDOW_SECONDS,
         Env.LEAVE_TO_OPERATOR,
         Env.STALL_TIMEOUT_SECONDS,
+        Env.FIRST_STEP_TIMEOUT_SECONDS,
         Env.IMAGE,
         Env.PREFLIGHT,
         Env.GRACE_PERIOD_SECONDS,

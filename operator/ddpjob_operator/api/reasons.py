@@ -82,6 +82,10 @@ class Reason(StrEnum):
     """The next attempt is running."""
     UNSTALLED = "Unstalled"
     """Steps are finishing again, or the gang is not running."""
+    NO_STEP_SEEN = "NoStepSeen"
+    """No step was seen for the time that the message names; the message also says where the ranks are."""
+    STEP_SEEN = "StepSeen"
+    """The attempt has finished a step, or the gang is not running."""
     SUPERVISOR_SILENT = "SupervisorSilent"
     """Rank 0's supervisor has not answered for 30 s; the message says what happens instead."""
     SUPERVISOR_HEARD = "SupervisorHeard"
@@ -216,6 +220,9 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.ALL_PODS_RUNNING: NOTHING_TO_DO,
     Reason.RESTARTED: NOTHING_TO_DO,
     Reason.UNSTALLED: NOTHING_TO_DO,
+    Reason.NO_STEP_SEEN: "Look where the ranks are: `ddpjob status NAME --stacks`. If they hang, stop the job; "
+    "`firstStepTimeoutSeconds` ends such attempts. If the program reports no steps, let it: `ddpjob.report()`.",
+    Reason.STEP_SEEN: NOTHING_TO_DO,
     Reason.SUPERVISOR_SILENT: "Nothing, if it lasts only a moment. Otherwise see whether a NetworkPolicy or a "
     "firewall keeps the operator from the pod's status port (spec.network.statusPort).",
     Reason.SUPERVISOR_HEARD: NOTHING_TO_DO,

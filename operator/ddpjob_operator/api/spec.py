@@ -187,8 +187,11 @@ class DDPJobSpec(Model):
     began to run, or than the time that the operator's administrator has set. Preemption does not wait."""
     stall_timeout_seconds: PositiveSeconds | None = None
     """The gang is stalled when no step has finished for this long. Without it, the limit is learned from the job's
-    own steps. The first step, saves and evaluations are given longer; a program that reports no steps is never
-    stalled."""
+    own steps. The first step, saves and evaluations are given longer."""
+    first_step_timeout_seconds: PositiveSeconds | None = None
+    """The gang is stalled when an attempt has not finished its first step after this long, even if nothing is known
+    of the program's steps. Without it, later attempts get five times what the first step has taken so far, at least
+    600 s; the first attempt, and a program whose steps nobody can count, may take any time."""
     preflight: Preflight = Preflight.FAST
     """What is checked before the ranks start. Fast: rank 0's name, clocks, shared memory, open files, disk and the
     number of GPUs. Full: also what the GPUs compute and what the network carries. Disabled: nothing."""

@@ -101,6 +101,8 @@ class ConditionType(StrEnum):
     """An incident ended the last attempt, and the next one is not running yet."""
     TRAINING_STALLED = "TrainingStalled"
     """The ranks are running, but no step finishes any more."""
+    AWAITING_FIRST_STEP = "AwaitingFirstStep"
+    """The attempt has run for minutes without a step. It starts slowly, hangs, or has steps that nobody can count."""
     PROGRESS_UNKNOWN = "ProgressUnknown"
     """Rank 0's supervisor has stopped answering the operator. Training may still be going on."""
     LOSS_NOT_FINITE = "LossNotFinite"

@@ -20,6 +20,7 @@ MESSAGE_LENGTH = 1024  # The schema's maxLength: a longer message would get the 
 WARNINGS = frozenset(
     {
         *(ConditionType.BLOCKED, ConditionType.RESTARTING, ConditionType.TRAINING_STALLED),
+        ConditionType.AWAITING_FIRST_STEP,
         *(ConditionType.PROGRESS_UNKNOWN, ConditionType.LOSS_NOT_FINITE, ConditionType.STARTED_OVER),
         ConditionType.FAILED,
     }
@@ -32,6 +33,7 @@ ANNOUNCED = (
     ConditionType.RUNNING,
     ConditionType.RESTARTING,
     ConditionType.TRAINING_STALLED,
+    ConditionType.AWAITING_FIRST_STEP,
     ConditionType.PROGRESS_UNKNOWN,
     ConditionType.LOSS_NOT_FINITE,
     ConditionType.STARTED_OVER,
@@ -41,7 +43,12 @@ ANNOUNCED = (
 )
 """Conditions that cause an event when they become true."""
 
-REPORTED = frozenset({ConditionType.TRAINING_STALLED, ConditionType.PROGRESS_UNKNOWN, ConditionType.LOSS_NOT_FINITE})
+REPORTED = frozenset(
+    {
+        *(ConditionType.TRAINING_STALLED, ConditionType.AWAITING_FIRST_STEP),
+        *(ConditionType.PROGRESS_UNKNOWN, ConditionType.LOSS_NOT_FINITE),
+    }
+)
 """Conditions that pass on what a program in a pod reports, or say that it is silent. Their messages may change at any
 time."""
 

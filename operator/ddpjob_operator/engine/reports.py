@@ -108,6 +108,8 @@ class SupervisorReport:
     progress: Progress | None = None
     checkpoint: CheckpointSeen | None = None
     stall: Stall | None = None
+    delay: str = ""
+    """Why the attempt's first step counts as late, in a sentence; empty if it does not."""
     stragglers: tuple[ReportedStraggler, ...] = ()
     pod: str = ""
     """The name of the pod that the report was read from."""
@@ -151,6 +153,7 @@ def parse_report(
         progress=_progress(document.get("progress"), clock),
         checkpoint=_checkpoint(document.get("checkpoint"), clock),
         stall=_stall(document.get("stall"), clock),
+        delay=_delay(document.get("firstStepDelay")),
         stragglers=_stragglers(document.get("stragglers")),
         pod=pod,
     )
@@ -291,6 +294,10 @@ def _stall(value: Any, clock: _Clock) -> Stall | None:
         return None
     node = count_of(value.get("node"), MAX_NODES - 1)
     return Stall(clock.time(value.get("since")) or clock.at, node, text_of(value.get("message")))
+
+
+def _delay(value: Any) -> str:
+    return text_of(value.get("message")) if isinstance(value, Mapping) else ""
 
 
 def _stragglers(value: Any) -> tuple[ReportedStraggler, ...]:

@@ -134,6 +134,14 @@ def stall_of(view: View) -> Stall | None:
     return None if is_silent(view) else heard.stall
 
 
+def delay_message(view: View) -> str:
+    """That the first step of a running attempt is late, in a sentence; empty if it is not."""
+    said, heard = view.status.condition(ConditionType.AWAITING_FIRST_STEP), view.heard
+    if is_unheard_yet(view):
+        return "" if said is None or said.status != "True" else f"{said.message[:1].lower()}{said.message[1:]}"
+    return "" if heard is None or heard.attempt < view.status.attempt or is_silent(view) else heard.delay
+
+
 def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
     """The status with what supervisors report of the gang, and with their silence."""
     if view.status.finished:
@@ -143,7 +151,8 @@ def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
     if not (runs and is_unheard_yet(view)):
         silence = view.snapshot.heard if runs and is_silent(view) else None
         stall = stall_of(view) if runs else None
-        status = with_conditions(view, status, _stalled(view, stall), _unknown(silence))
+        delay = delay_message(view) if runs else ""
+        status = with_conditions(view, status, _stalled(view, stall), _awaiting(delay), _unknown(silence))
     status = with_conditions(view, status, *_loss(_remembering(view)), *_beginning(view, status))
     return changed(status, **_reported(view, status))
 
@@ -237,6 +246,13 @@ def _stall_message(view: View, stall: Stall) -> str:
     pod = view.current.get(stall.node) if stall.node is not None else None
     where = f" ({view.snapshot.settings.host} {pod.node_name})" if pod and pod.node_name else ""
     return f"Training has stalled: {stall.message or 'the supervisors are looking for the reason'}{where}"
+
+
+def _awaiting(delay: str) -> Say:
+    kind = ConditionType.AWAITING_FIRST_STEP
+    if not delay:
+        return Say(kind, value=False, reason=Reason.STEP_SEEN, message="No first step is late")
+    return Say(kind, value=True, reason=Reason.NO_STEP_SEEN, message=f"{delay[:1].upper()}{delay[1:]}")
 
 
 def _unknown(silence: SupervisorReport | None) -> Say:

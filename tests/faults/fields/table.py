@@ -257,6 +257,9 @@ FIELDS: dict[str, Field] = {
     "stallTimeoutSeconds": _variable(
         "DDPJOB_STALL_TIMEOUT_SECONDS", "1", MOST, None, job={"stallTimeoutSeconds": 60, "restart": SOON}
     ),
+    "firstStepTimeoutSeconds": _variable(
+        "DDPJOB_FIRST_STEP_TIMEOUT_SECONDS", "1", MOST, None, job={"firstStepTimeoutSeconds": 60, "restart": SOON}
+    ),
     # the end
     "successPolicy": _always(ONE_DONE, ALL_DONE, ONE_DONE, then=Then.RANK_0_FINISHES),
     "cleanPodPolicy": _always(

@@ -15,6 +15,8 @@ two = a_job(nodes=2).running()
 gang = two.hears().settled()
 STALL = {"since": "2026-01-01T12:00:00.000Z", "node": 1, "rank": 1, "message": "rank 1 is stopped (state T)"}
 stands = gang.hears("Stalled", stall=STALL)
+late = gang.hears(firstStepDelay={"message": "no step seen for 5 min; rank 0 is at train.py:3"})
+later = {"message": "no step seen for 10 min; rank 0 is at train.py:9"}
 answered = {"attempt": 1, "time": "2026-01-01T12:00:00Z", "node": 1, "cause": "Stalled", "message": "no step for 5 s"}
 silent = gang.hears_nothing("10.0.1.0:29501 refuses connections")
 SOME = {"epoch": 1, "step": 120, "totalSteps": 400, "percent": 30.04, "etaSeconds": 3930, "loss": 0.31}
@@ -26,7 +28,18 @@ three = a_job(nodes=3).running().hears().settled().hears_nothing("refused").afte
 comes_late = three.asks_another("Gathering").vanishes(2).decided(2)
 unled = silent.after(30).settled().asks_another("Gathering")
 STANDS = "Training has stalled: rank 1 is stopped (state T) (Kubernetes node node-1)"
+LATE = "2 nodes running; no step seen for 5 min; rank 0 is at train.py:3"
 TABLE: Table = {
+    # late
+    "a gang without a step goes on, and it is said where it is": (late, "", "Running", LATE),
+    "also by an operator that was restarted": (late.settled().has_not_heard_yet(), "", "Running", LATE),
+    "until it has finished one": (late.settled().hears(), "", "Running", "2 nodes running"),
+    "a supervisor that is silent knows it no longer": (
+        late.settled().hears_nothing("refused").after(30),
+        "",
+        "Running",
+        "2 nodes running; refused",
+    ),
     # stalled
     "a gang that stands still is stalled, and its supervisors will see to it": (stands, "", "Stalled", STANDS),
     "until it goes on": (stands.settled().hears(), "", "Running", "2 nodes running"),
@@ -244,10 +257,28 @@ def test_when_progress_is_unknown(moment: Moment, expected: tuple[str, str] | No
     assert said(moment, ConditionType.PROGRESS_UNKNOWN) == expected
 
 
-def test_a_stall_silence_and_a_loss_that_is_none_are_warnings() -> None:
-    moments = (stands, silent.after(30), diverges)
+AWAITING: dict[str, tuple[Moment, tuple[str, str] | None]] = {
+    "not at first": (gang, None),
+    "after minutes": (late, ("True", "NoStepSeen")),
+    "still, after more of them": (late.settled().hears(firstStepDelay=later), ("True", "NoStepSeen")),
+    "to an operator that was restarted": (late.settled().has_not_heard_yet(), ("True", "NoStepSeen")),
+    "not any more after a step": (late.settled().hears(), ("False", "StepSeen")),
+    "not once the job starts again": (late.settled().fails(1), ("False", "StepSeen")),
+    "not of a job that has finished": (late.settled().succeeds(0, 1), ("False", "StepSeen")),
+    "not by words that are none": (gang.hears(firstStepDelay={"message": 5}), None),
+}
+
+
+@pytest.mark.parametrize(("moment", "expected"), AWAITING.values(), ids=AWAITING)
+def test_when_the_first_step_is_late(moment: Moment, expected: tuple[str, str] | None) -> None:
+    assert said(moment, ConditionType.AWAITING_FIRST_STEP) == expected
+
+
+def test_a_late_step_a_stall_silence_and_a_loss_that_is_none_are_warnings() -> None:
+    moments = (late, stands, silent.after(30), diverges)
     told = [[(event.warning, event.reason) for event in moment.decision.events] for moment in moments]
-    assert told == [[(True, "TrainingStalled")], [(True, "ProgressUnknown")], [(True, "LossNotFinite")]]
+    assert told[0] == [(True, "AwaitingFirstStep")]
+    assert told[1:] == [[(True, "TrainingStalled")], [(True, "ProgressUnknown")], [(True, "LossNotFinite")]]
 
 
 LOST: dict[str, tuple[Moment, tuple[str, str] | None]] = {
@@ -274,6 +305,7 @@ def test_since_when_the_loss_is_not_finite_stays_as_it_was_read_first() -> None:
 
 
 OTHER_WORDS: dict[str, Moment] = {
+    "of a late step": late.settled().hears(firstStepDelay=later),
     "of a stall": stands.settled().hears("Stalled", stall=STALL | {"message": "rank 1 waits for a disk"}),
     "of a loss": diverges.settled().hears(progress=SOME | {"loss": "Infinity"}),
     "of silence": silent.after(30).settled().hears_nothing("10.0.1.0:29501 does not answer"),

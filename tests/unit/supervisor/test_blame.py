@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from ddpjob_supervisor.watch.blame import Observation, blame
+from ddpjob_supervisor.watch.blame import Observation, blame, whereabouts
 
 WAITS: dict[str, Any] = {
     "state": "S",
@@ -23,6 +23,10 @@ NOBODY = (
 APART = (
     "the ranks wait in different collectives; rank 0: it waits in gloo:all_reduce at train (train.py:9);"
     " rank 1: it waits in gloo:broadcast"
+)
+STUCK = (
+    "rank 0 is stopped (state T), rank 1 does not answer (state D: waits for a disk or a device),"
+    " rank 2 cannot be asked"
 )
 OTHERWISE = "rank 1 did not enter the collective: "
 
@@ -178,3 +182,27 @@ def test_a_rank_is_named_as_its_gang_names_it() -> None:
     assert sentence.startswith(
         "no rank makes progress; rank 0 (node 9): it is in load_batch (train.py:42); rank 1 (node 8)"
     )
+
+
+@pytest.mark.parametrize(
+    ("gang", "sentence"),
+    [
+        (
+            [WAITS, LOADS],
+            "rank 0 waits in gloo:all_reduce at train (train.py:9), rank 1 is at load_batch (train.py:42)",
+        ),
+        ([WAITS] * 3, "rank 0 waits in gloo:all_reduce at train (train.py:9) (and 2 more)"),
+        ([{**WAITS, "collective": None}], "rank 0 waits for other ranks at train (train.py:9)"),
+        ([LOADS, None, OVER], "rank 0 is at load_batch (train.py:42), rank 1 is out of reach, rank 2 has ended"),
+        ([{**WAITS, "state": "T"}, {"state": "D", "silent": True}, {"state": "S"}], STUCK),
+        (
+            [LOADS, None, OVER, WAITS],
+            "rank 0 is at load_batch (train.py:42), rank 1 is out of reach, rank 2 has ended, …",
+        ),
+    ],
+)
+def test_where_ranks_are_is_said_of_all_that_are_at_the_same_place_at_once(
+    gang: list[dict[str, Any] | None], sentence: str
+) -> None:
+    found = {rank: Observation(rank, **process) for rank, process in enumerate(gang) if process is not None}
+    assert whereabouts(found, len(gang)) == sentence

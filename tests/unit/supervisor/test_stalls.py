@@ -145,6 +145,25 @@ def test_pods_that_come_later_know_how_long_a_first_step_takes(
     assert (found and found[0]) == (seconds and seconds + 0.5)
 
 
+@pytest.mark.parametrize("learned", [None, Learned(first_step=1.0), Learned(first_step=3600.0, stalls=3)])
+@pytest.mark.parametrize("timeout", [None, 5.0])
+def test_a_time_that_is_set_for_the_first_step_applies_whatever_is_known(
+    learned: Learned | None, timeout: float | None
+) -> None:
+    found = hang(Stalls(timeout, learned, 90.0), lambda _: both(beat(None, None)), 100, 5000)
+    assert found == (90.5, 90.5)
+
+
+def test_how_long_the_first_step_is_awaited_is_counted_in_each_attempt() -> None:
+    stalls = Stalls(None)
+    assert hang(stalls, lambda _: both(beat(None, None)), 100, 200) is None
+    assert stalls.waited == 100
+    stalls.look(200.5, both(beat(None, None), beat(1, 0.0)))
+    assert stalls.waited is None
+    stalls.look(201, both(beat(None, None, attempt=2)))
+    assert stalls.waited == 0
+
+
 def test_an_evaluation_before_the_first_step_has_the_time_of_an_evaluation() -> None:
     evaluates = both(beat(None, None), {"attempt": 1, "activity": "evaluation"})
     found = hang(Stalls(None, Learned(first_step=1.0)), lambda _: evaluates, 100, 5000)

@@ -25,12 +25,21 @@ INFINIBAND = Fabric(("mlx5_0",), ("ib0",))
         ([], WATCHED | {"DDPJOB_STALL_TIMEOUT_SECONDS": "5"}, 600, 660),
         ([], WATCHED | {"DDPJOB_STALL_TIMEOUT_SECONDS": "300"}, 600, 3060),
         ([], WATCHED | {"DDPJOB_STALL_TIMEOUT_SECONDS": "7200"}, 600, 72060),
+        ([], WATCHED | {"DDPJOB_FIRST_STEP_TIMEOUT_SECONDS": "7200"}, 600, 7260),
+        ([], WATCHED | {"DDPJOB_FIRST_STEP_TIMEOUT_SECONDS": "60"}, 600, 3660),
         (["--timeout-seconds", "30"], WATCHED | {"DDPJOB_STALL_TIMEOUT_SECONDS": "300"}, 30, 30),
         ([], {"DDPJOB_STALL_TIMEOUT_SECONDS": "300"}, 600, 600),
     ],
     ids=[
         *("nobody watches", "as asked", "a limit is learned", "so it is by 0", "ten minutes at least"),
-        *("ten times what is set", "hours", "as asked all the same", "nobody watches, whatever is set"),
+        *(
+            "ten times what is set",
+            "hours",
+            "hours for the first step",
+            "minutes for it",
+            "as asked all the same",
+            "nobody watches, whatever is set",
+        ),
     ],
 )
 def test_a_collective_gives_up_after_the_supervisor_has_looked_unless_it_is_told_when(

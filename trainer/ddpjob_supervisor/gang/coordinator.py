@@ -45,6 +45,8 @@ from .messages import (
     Leave,
     Leaving,
     Located,
+    Look,
+    Looked,
     Message,
     Past,
     Start,
@@ -205,12 +207,16 @@ class Coordinator:
             case Beats(attempt, beats, running) if attempt == self.attempt:
                 self._check_ranks(node, (beat["rank"] for beat in beats))
                 member.beats, member.running = tuple({**beat, "node": node} for beat in beats), running
-                self.current.progressed |= any(beat.get("step") is not None for beat in beats)
+                if any(beat.get("step") is not None for beat in beats):
+                    self.current.progressed, self.current.delay = True, None
                 return  # Skips `_advance`: beats are by far the most frequent messages, and end no state.
             case Examined(attempt, observations) if attempt == self.attempt:
                 self._check_ranks(node, (observation.rank for observation in observations))
                 if isinstance(self.state, Stalled):
                     self.state = replace(self.state, observations={**self.state.observations, node: observations})
+            case Looked(attempt, observations) if attempt == self.attempt:
+                self._check_ranks(node, (observation.rank for observation in observations))
+                self.current.looks[node] = observations
             case Failed(attempt) | Idle(attempt) | Finished(attempt) if (
                 attempt == self.attempt and member.state is MemberState.BUSY
             ):
@@ -265,6 +271,16 @@ class Coordinator:
         if isinstance(self.state, Running):
             self.state, self.current.stall = Stalled(now), Stall(since)
             self._tell_busy(Examine(self.attempt))
+
+    def look(self) -> None:
+        """Has all ranks that run report what they are doing."""
+        self.current.looks = {}
+        self._tell_busy(Look(self.attempt))
+
+    @property
+    def looked(self) -> bool:
+        """Whether all ranks have reported since `look`."""
+        return self.current.looks.keys() >= self._busy().keys()
 
     @property
     def examined(self) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 from ddpjob_supervisor.listening import free_port
 from ddpjob_supervisor.watch import learned_limits
-from ddpjob_supervisor.watch.blame import blame
+from ddpjob_supervisor.watch.blame import Observation, blame, whereabouts
 from ddpjob_supervisor.watch.stalls import Stalls
 
 from .addresses import address_of
@@ -22,7 +23,7 @@ from .messages import Announce, Beats, Hello, History, Message, Past, Ping, Refu
 from .once import Once
 from .rendezvous import RELEASE, announce_to
 from .settings import Settings
-from .states import Gathering, Phase, Running, Stalled
+from .states import Delay, Gathering, Phase, Running, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,12 @@ LOOK_SECONDS = 0.5
 
 STALL_LOOK_SECONDS = 1.0
 """Seconds between two checks for a stall, each of which goes through all ranks of the gang."""
+
+LATE_SECONDS = 300.0
+"""A first step is called late after this time, and again after twice, four times, … as long."""
+
+ANSWERING_SECONDS = 5.0
+"""How long all ranks may take to report what they are doing. Usually it is less than a second."""
 
 PATIENT_SECONDS = 5.0
 """The wait for nodes that are started by hand is not logged before it has lasted this long."""
@@ -74,8 +81,12 @@ class CoordinatorService:
         self._port_of: dict[tuple[int, bool], int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._start = start
-        self._stalls = Stalls(settings.stall_timeout)
+        self._stalls = Stalls(settings.stall_timeout, None, settings.first_step_timeout)
         self._kept = self._stalls.learned
+        self._asking: asyncio.Task[dict[int, Observation]] | None = None
+        """Asks all ranks what they are doing."""
+        self._telling: asyncio.Task[None] | None = None
+        """Finds out what ranks do instead of their first step."""
         self._keeping: asyncio.Task[None] | None = None
         """Writes what stalls and the first step have taught."""
 
@@ -175,6 +186,8 @@ class CoordinatorService:
         """Closes all connections once everything is sent."""
         if self._announcing is not None:
             self._announcing.cancel()
+        for task in filter(None, (self._telling, self._asking)):
+            task.cancel()
         if self._keeping is not None:
             await self._keeping
         await asyncio.gather(*self._closing, *(link.close() for link in self._links.values()))
@@ -182,7 +195,7 @@ class CoordinatorService:
     async def look_after(self) -> None:
         """Pings the members and checks the gang for stalls and missing nodes, until it is canceled."""
         self._kept = await learned_limits.recall(self._settings.uid, self._start)
-        self._stalls = Stalls(self._settings.stall_timeout, self._kept)
+        self._stalls = Stalls(self._settings.stall_timeout, self._kept, self._settings.first_step_timeout)
         pinged = announced = looked = 0.0
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -217,7 +230,43 @@ class CoordinatorService:
             warn(f"no rank has finished a step for {stalled:.0f} s: looking at what they do")
             coordinator.found_stalled(self._now() - stalled, self._now())
             self._act()
+        elif self._is_late:
+            self._telling = asyncio.create_task(self._tell_where(self._stalls.waited or 0.0))
         self._keep(self._stalls.learned)
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether to say (again) that the first step is late: at first soon, then less and less often."""
+        waited, known = self._stalls.waited, self.coordinator.current.delay
+        again = LATE_SECONDS if known is None else 2 * known.seconds
+        return waited is not None and waited >= again and (self._telling is None or self._telling.done())
+
+    async def _tell_where(self, waited: float) -> None:
+        """Notes and logs what the ranks are doing, `waited` seconds after the attempt began."""
+        current = self.coordinator.current
+        where = whereabouts(await self.look(), self._settings.nodes * self._settings.processes, current.ring.in_words)
+        if current is self.coordinator.current and not current.progressed:
+            seconds = LATE_SECONDS * 2 ** math.floor(math.log2(waited / LATE_SECONDS))
+            current.delay = Delay(self._now() - waited, seconds, f"no step seen for {seconds / 60:.0f} min; {where}")
+            warn(current.delay.message)
+            self.on_change()
+
+    async def look(self) -> dict[int, Observation]:
+        """What each rank is doing now, by rank; ranks that do not run or do not answer are left out."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask())
+        return await asyncio.shield(self._asking)
+
+    async def _ask(self) -> dict[int, Observation]:
+        current = self.coordinator.current
+        self.coordinator.look()
+        self._act()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWERING_SECONDS):
+                while not self.coordinator.looked:
+                    self._moved.clear()
+                    await self._moved.wait()
+        return {observation.rank: observation for node in current.looks.values() for observation in node}
 
     def _keep(self, learned: Learned) -> None:
         """Writes what was learned, but only after a stall or a longer first step: pauses change often."""

@@ -39,6 +39,7 @@ from .messages import (
     Leave,
     Leaving,
     Located,
+    Look,
     Message,
     Past,
     Start,
@@ -86,6 +87,7 @@ class Follower:
         self._link: Link | None = None
         self._once = Once()
         self._examining: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def hello(self, port: int) -> Hello:
@@ -237,6 +239,9 @@ class Follower:
             case Examine(number) if attempt is not None and number == self.attempt:
                 self._examining = asyncio.create_task(attempt.examine(self._send))
                 self._examining.add_done_callback(self._fail_with)
+            case Look(number) if attempt is not None and number == self.attempt:
+                self._looking = asyncio.create_task(attempt.look(self._send))
+                self._looking.add_done_callback(self._fail_with)
             case Leave(incident):
                 self._leave_with(incident)
             case Farewell():

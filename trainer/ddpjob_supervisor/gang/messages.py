@@ -16,7 +16,7 @@ from ddpjob_rank.moments import rfc3339
 from ddpjob_supervisor.watch.beat import BeatFields
 from ddpjob_supervisor.watch.blame import Observation
 
-PROTOCOL = 7
+PROTOCOL = 8
 """The version of this protocol: raised with every change that an older supervisor could misunderstand."""
 
 NAMED = 8
@@ -233,6 +233,12 @@ class Examine(_Message, frozen=True):
     attempt: int
 
 
+class Look(_Message, frozen=True):
+    """Report what each rank is doing, although nothing may be wrong."""
+
+    attempt: int
+
+
 class Leave(_Message, frozen=True):
     """Exit, and report this incident: the operator decides what to do about it."""
 
@@ -298,6 +304,13 @@ class Examined(_Message, frozen=True):
     observations: tuple[Observation, ...] = ()
 
 
+class Looked(_Message, frozen=True):
+    """What each of the sender's ranks is doing."""
+
+    attempt: int
+    observations: tuple[Observation, ...] = ()
+
+
 class Ping(_Message, frozen=True):
     """A sign that the coordinator is alive."""
 
@@ -313,6 +326,7 @@ Message = (
     | Start
     | Stop
     | Examine
+    | Look
     | Leave
     | Farewell
     | Failed
@@ -322,6 +336,7 @@ Message = (
     | Located
     | Beats
     | Examined
+    | Looked
     | Ping
 )
 

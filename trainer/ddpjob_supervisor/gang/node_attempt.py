@@ -23,12 +23,12 @@ from ddpjob_supervisor.preflight.running import COLLECTIVE
 from ddpjob_supervisor.watch.beat import Beat, BeatFields
 from ddpjob_supervisor.watch.blame import Observation
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
-from ddpjob_supervisor.watch.stacks import collect, collect_from_ras
+from ddpjob_supervisor.watch.stacks import collect, collect_from_ras, observe
 
 from .judging import observation_of
 from .link import answers
 from .local_ranks import APPLICATION, LocalRanks, RankSpec, rank_specs
-from .messages import Beats, End, Examined, Failed, Message, Start
+from .messages import Beats, End, Examined, Failed, Looked, Message, Start
 from .once import Once
 from .rendezvous import Rendezvous
 from .ring import Ring
@@ -76,6 +76,8 @@ class NodeAttempt:
         self._node = node
         self._specs = rank_specs(node.env, self.ring.first_rank(settings.node), settings.processes, node.directory)
         self._slowed: dict[int, str] = {}
+        self._asking = asyncio.Lock()
+        """Held while ranks are asked what they do: each has only one place for its answer."""
         for local in range(settings.processes):  # Prevents reports of the last attempt from counting for this one.
             node.heartbeats.reset(local)
 
@@ -169,7 +171,7 @@ class NodeAttempt:
     async def examine(self, send: Callable[[Message], None]) -> None:
         """Examines what each rank of a stalled gang is doing, and sends the observations."""
         observations, _, _ = await asyncio.gather(
-            asyncio.gather(*(self._examined(local, pid) for local, pid in self.ranks.pids.items())),
+            self._observations(keep=True),
             self._examine_devices(send),
             self._ask_ras(),
         )
@@ -178,11 +180,21 @@ class NodeAttempt:
         running = (observation for observation in observations if observation.rank not in ended)
         send(Examined(self.start.attempt, (*running, *(observation_of(*item) for item in ended.items()))))
 
-    async def _examined(self, local: int, pid: int) -> Observation:
+    async def look(self, send: Callable[[Message], None]) -> None:
+        """Finds out what each rank is doing, and sends the observations."""
+        send(Looked(self.start.attempt, await self._observations(keep=False)))
+
+    async def _observations(self, *, keep: bool) -> tuple[Observation, ...]:
+        """What each rank that runs is doing; `keep`: also writes it to the log and into files."""
+        async with self._asking:
+            pids = self.ranks.pids.items()
+            return tuple(await asyncio.gather(*(self._examined(*rank, keep=keep) for rank in pids)))
+
+    async def _examined(self, local: int, pid: int, *, keep: bool) -> Observation:
         """What a rank is doing; an empty observation if the examination fails, so that other ranks' still count."""
-        rank = self._specs[local].rank
+        rank, beats = self._specs[local].rank, self._node.heartbeats.path(local)
         try:
-            return await collect(pid, rank, self._node.heartbeats.path(local), self.start.attempt)
+            return await (collect(pid, rank, beats, self.start.attempt) if keep else observe(pid, rank, beats))
         except Exception as error:  # noqa: BLE001  (no error in the examination may end the supervisor)
             warn(f"cannot inspect rank {rank}: {type(error).__name__}: {error}")
             return Observation(rank)

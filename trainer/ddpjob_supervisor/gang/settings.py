@@ -55,6 +55,8 @@ class Settings:
     limits: Limits = NO_RESTARTS
     stall_timeout: float | None = None
     """Seconds without a finished step that count as a stall; None: learned from the job's own steps."""
+    first_step_timeout: float | None = None
+    """Seconds without a first step that count as a stall; None: learned from the first steps of former attempts."""
     image: str = ""
     """The container's image; empty if there is none."""
     checkpoint_every_steps: int | None = None
@@ -128,6 +130,7 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
         peers=_peers(env) or ((f"{master}:{control}",) if master else ()),
         limits=Limits(restarts, window, codes, causes),
         stall_timeout=stall or None,
+        first_step_timeout=_number(env, Env.FIRST_STEP_TIMEOUT_SECONDS, 0) or None,
         image=env.get(Env.IMAGE, ""),
         checkpoint_every_steps=_interval(env, Env.CHECKPOINT_EVERY_STEPS),
         checkpoint_every_seconds=_interval(env, Env.CHECKPOINT_EVERY_SECONDS),

@@ -108,6 +108,16 @@ class Stall:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """The first step of an attempt is late, which may or may not be a hang."""
+
+    since: float
+    seconds: float
+    """How long the attempt had waited when the ranks were last looked at."""
+    message: str
+
+
 @dataclass(slots=True)
 class Attempt:
     """The present attempt or, until the next one starts, the last one."""
@@ -120,6 +130,10 @@ class Attempt:
     progressed: bool = False
     """Whether any rank has finished a step."""
     stall: Stall | None = None
+    delay: Delay | None = None
+    """None: the first step has finished, or is not late yet."""
+    looks: dict[int, tuple[Observation, ...]] = field(default_factory=dict)
+    """What the ranks were doing at the last look, by node; only nodes that have answered are in it."""
     ends: dict[int, tuple[End, ...]] = field(default_factory=dict)
     """How the ranks have ended, by node. Nodes that have left since are included."""
     heard: dict[int, float] = field(default_factory=dict)

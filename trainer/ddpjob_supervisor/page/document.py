@@ -12,7 +12,7 @@ from ddpjob_rank.moments import rfc3339
 from ddpjob_rank.recording.json_lines import in_json
 
 from ddpjob_supervisor.gang.messages import Incident
-from ddpjob_supervisor.gang.states import Phase, Stall
+from ddpjob_supervisor.gang.states import Delay, Phase, Stall
 from ddpjob_supervisor.watch.beat import BeatDocument, finite
 
 from .progress import Progress
@@ -68,6 +68,7 @@ class Gang:
     checkpoint: Mapping[str, Any] | None = None
     """The last checkpoint: its `step` and `time`, as in the beats."""
     stall: Stall | None = None
+    delay: Delay | None = None
     stragglers: Sequence[Straggler] = ()
     memory: Memory = Memory()
     coordinator: str | None = None
@@ -107,6 +108,7 @@ def _of_all(gang: Gang) -> Document:
         "progress": _progress(gang),
         "checkpoint": gang.checkpoint and {name: gang.checkpoint[name] for name in ("step", "time")},
         "stall": _stall(gang.stall),
+        "firstStepDelay": gang.delay and {"since": rfc3339(gang.delay.since), "message": gang.delay.message},
         "stragglers": [_straggler(straggler) for straggler in gang.stragglers],
     }
 
@@ -132,6 +134,7 @@ def mark(gang: Gang) -> str:
         gang.incidents[-1].attempt if gang.incidents else None,
         _of_progress(gang.progress),
         gang.stall and (gang.stall.since, gang.stall.rank, gang.stall.message),
+        gang.delay and gang.delay.message,
         sorted(straggler.rank for straggler in gang.stragglers),
     )
     return hashlib.sha256(json.dumps(matters).encode()).hexdigest()[:16]

@@ -98,6 +98,7 @@ class Status:
             stall_limit=service.stall_limit,
             checkpoint=self._progress.checkpoint,
             stall=current.stall,
+            delay=current.delay if coordinator.phase is Phase.RUNNING else None,
             stragglers=self._comparison.stragglers,
             memory=self._memory,
             now=time.time(),

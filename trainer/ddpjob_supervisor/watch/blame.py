@@ -59,6 +59,8 @@ class Observation:
     it yet: a `finally` that waits for other ranks keeps it back."""
     fallen: str | None = None
     """The thread of the process that an exception ended last, and the exception."""
+    stack: tuple[str, ...] = ()
+    """The innermost frames of its main thread, such as `load_batch (train.py:42)`, the innermost first."""
 
 
 Observations = Mapping[int, Observation]
@@ -92,6 +94,32 @@ def blame(
         (alone,) = living
         return alone, f"{named(alone)} makes no progress: {_standing(gang[alone])}"
     return None, _nobody(gang, named)
+
+
+def whereabouts(
+    observations: Mapping[int, Observation], world_size: int, named: Callable[[int], str] = "rank {}".format
+) -> str:
+    """Where the ranks are, in a sentence; ranks at the same place are named together. Arguments as of `blame`."""
+    places: dict[str, list[int]] = {}
+    for rank in range(world_size):
+        places.setdefault(_place(observations.get(rank, Observation(rank))), []).append(rank)
+    shown = [
+        f"{named(ranks[0])} {place}{f' (and {len(ranks) - 1} more)' if ranks[1:] else ''}"
+        for place, ranks in list(places.items())[:SHOWN]
+    ]
+    return ", ".join(shown) + (", …" if len(places) > SHOWN else "")
+
+
+def _place(process: Observation) -> str:
+    """What a process is doing, as the rest of a sentence that begins with its name."""
+    own = f" at {process.where.partition(', in ')[0]}" if process.where else ""
+    if process.state is None:
+        return "is out of reach"
+    if process.state in HELD or process.silent:
+        return _standing(process).removeprefix("it ")
+    if process.communicates:
+        return f"waits in {process.collective}{own}" if process.collective else f"waits for other ranks{own}"
+    return f"is{own}" if own else "cannot be asked"
 
 
 def _known(gang: Observations) -> Observations:

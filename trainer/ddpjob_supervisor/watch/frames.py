@@ -65,6 +65,11 @@ def without_ours(stacks: str) -> str:
     return "\n\n".join(thread for thread in threads if FRAME.search(thread)) or main_first(stacks)
 
 
+def without_start(stack: Sequence[Frame]) -> tuple[Frame, ...]:
+    """The frames without the calls that started the program."""
+    return tuple(frame for frame in stack if not _starts_it(frame.file))
+
+
 def _without_start(thread: str) -> str:
     lines = thread.rstrip().splitlines()
     return "\n".join(line for line in lines if not ((match := FRAME.match(line)) and _starts_it(match["file"])))

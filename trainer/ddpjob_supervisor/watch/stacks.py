@@ -18,6 +18,8 @@ from .procfs import Process, descendants
 CHILDREN_SHOWN = 8
 CHILDREN_SECONDS = 0.25
 LOG_CHARACTERS = 64 << 10
+FRAMES = 12
+"""How many frames of a stack are passed on; the log and the file have all."""
 
 
 async def collect(pid: int, rank: int, beats: Path, attempt: int) -> Observation:
@@ -34,16 +36,28 @@ async def collect(pid: int, rank: int, beats: Path, attempt: int) -> Observation
     Raises:
         msgspec.ValidationError: The rank's answer is not valid.
     """
-    present = Process.of(pid)
-    answer = Answer(asked=False) if present.state in HELD else await ask_rank(pid, beats)
+    present, answer = await _asked(pid, beats)
     observation = _observation(rank, present, answer, beats)
     children = await _children(pid, beats)
     head = [*_head(observation, present, answer)]
     _log(_story(*head, frames.without_ours(answer.stacks), *children, *_collectives(answer, done=False)))
     story = _story(*head, frames.main_first(answer.stacks), *children, *_collectives(answer))
     await evidence.keep(f"{story}\n", attempt, rank)
-    # The rank's answer comes from a file that the rank writes, so it may hold anything: check the types.
-    return msgspec.convert(msgspec.to_builtins(observation), Observation)
+    return observation
+
+
+async def observe(pid: int, rank: int, beats: Path) -> Observation:
+    """Finds out what a rank is doing, as `collect` does, but writes nothing. Takes at most a second.
+
+    Raises:
+        msgspec.ValidationError: The rank's answer is not valid.
+    """
+    return _observation(rank, *await _asked(pid, beats), beats)
+
+
+async def _asked(pid: int, beats: Path) -> tuple[Process, Answer]:
+    present = Process.of(pid)
+    return present, Answer(asked=False) if present.state in HELD else await ask_rank(pid, beats)
 
 
 async def collect_from_ras(address: str, attempt: int) -> None:
@@ -60,7 +74,7 @@ def _story(*parts: str) -> str:
 def _observation(rank: int, present: Process, answer: Answer, beats: Path) -> Observation:
     stack = frames.main_thread(answer.stacks)
     record = _record(beats)
-    return Observation(
+    observation = Observation(
         rank=rank,
         state=present.state,
         silent=answer.asked and not answer.stacks and not answer.told,
@@ -73,7 +87,10 @@ def _observation(rank: int, present: Process, answer: Answer, beats: Path) -> Ob
         activity=record.activity if record else None,
         raised=answer.raised,
         fallen=answer.fallen,
+        stack=tuple(str(frame) for frame in frames.without_start(stack)[:FRAMES]),
     )
+    # The rank's answer comes from a file that the rank writes, so it may hold anything: check the types.
+    return msgspec.convert(msgspec.to_builtins(observation), Observation)
 
 
 def _record(beats: Path) -> heartbeat.Record | None:

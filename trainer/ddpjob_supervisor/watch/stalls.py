@@ -2,7 +2,8 @@
 
 A stall needs evidence: a supervisor that answers, and reports that no step has finished for longer than the limit of
 the gang's present activity. Without an answer, the ranks may be doing anything. A program that has never finished a
-step, in this attempt or an earlier one of the same kind, may have no steps, and does not count as stalled.
+step, in this attempt or an earlier one of the same kind, may have no steps, and does not count as stalled unless
+firstStepTimeoutSeconds is set.
 """
 
 from collections.abc import Mapping
@@ -57,9 +58,11 @@ class _Process:
 class Stalls:
     """Follows the steps of a gang through its attempts."""
 
-    def __init__(self, timeout: float | None, learned: Learned | None = None) -> None:
-        self._limits = StallLimits(timeout, learned)
-        self._reports_steps = learned is not None and learned.first_step > 0
+    def __init__(
+        self, timeout: float | None, learned: Learned | None = None, first_step_timeout: float | None = None
+    ) -> None:
+        self._limits = StallLimits(timeout, learned, first_step_timeout)
+        self._expects_steps = first_step_timeout is not None or (learned is not None and learned.first_step > 0)
         self._attempt = -1
         self._processes: dict[int, _Process] = {}
         self._looked = self._since = self._announced = 0.0
@@ -67,6 +70,8 @@ class Stalls:
         """When the present attempt was first looked at."""
         self._doing: Activity | None = None
         self._stalled: float | None = None
+        self.waited: float | None = None
+        """For how many seconds the present attempt has waited for its first step; None: it has finished one."""
 
     @property
     def learned(self) -> Learned:
@@ -98,6 +103,8 @@ class Stalls:
         for rank, beat in present.items():
             self._hear(rank, beat, now, learn=rank == first)
         self._note_announcements(now)
+        started = any(process.finished is not None for process in self._processes.values())
+        self.waited = None if started else now - self._began
         self._stalled = self._judge(now)
         return self._stalled
 
@@ -132,7 +139,7 @@ class Stalls:
         if any(process.beat.get("announces") for process in processes):
             self._limits.note_announcements()
         # A program that reports its total number of steps will also report each step.
-        self._reports_steps |= any(
+        self._expects_steps |= any(
             process.finished is not None or process.beat.get("totalSteps") or process.beat.get("reports")
             for process in processes
         )
@@ -146,7 +153,7 @@ class Stalls:
         doing = max(doings, key=self._limits.seconds)
         if doing is not self._doing:
             self._doing, self._since = doing, now
-        if not answer or not self._reports_steps:
+        if not answer or not self._expects_steps:
             return None
         # The time is counted only up to the oldest of the last reports, because what happened after it is unknown.
         seconds = min(process.heard for process in answer) - max(

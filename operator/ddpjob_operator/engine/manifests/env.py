@@ -144,6 +144,7 @@ def _supervisor(job: DDPJob, living: tuple[str, ...]) -> dict[str, object]:
         Env.RESTART_WINDOW_SECONDS: restart.window_seconds,
         Env.LEAVE_TO_OPERATOR: left_to_operator(restart),
         Env.STALL_TIMEOUT_SECONDS: job.spec.stall_timeout_seconds,
+        Env.FIRST_STEP_TIMEOUT_SECONDS: job.spec.first_step_timeout_seconds,
         Env.IMAGE: job.spec.trainer.get("image") or job.status.trainer_image,
         Env.PREFLIGHT: job.spec.preflight,
         Env.GRACE_PERIOD_SECONDS: job.spec.template["spec"].get("terminationGracePeriodSeconds"),

@@ -12,6 +12,7 @@ from ddpjob_operator.engine.incidents.ledger import culprit
 from ddpjob_operator.engine.owned import SERVICE
 from ddpjob_operator.engine.supervision import (
     comes_up,
+    delay_message,
     missed,
     supervision_message,
     training_warning,
@@ -109,7 +110,12 @@ def under_way(view: View) -> Verdict | None:
     all_run = f"{counted(view.nodes, 'node')} running"
     message = _finished(view) if view.succeeded else all_run
     message = supervision_message(view) or "; ".join(
-        part for part in (message, training_warning(view), unreachable_message(view), unprotected(view)) if part
+        part
+        for part in (
+            *(message, delay_message(view), training_warning(view)),
+            *(unreachable_message(view), unprotected(view)),
+        )
+        if part
     )
     running = Say(ConditionType.RUNNING, value=True, reason=Reason.ALL_PODS_RUNNING, message=all_run)
     attempt = f"Attempt {view.status.attempt} is running"

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from ddpjob_supervisor.gang.messages import (
     Examined,
     Hello,
     History,
+    Look,
+    Looked,
     Message,
     Past,
     Start,
@@ -34,6 +37,7 @@ from tests.support.waiting import patience
 DEADLINE_SECONDS = 30
 FIRST_OF_THE_SYSTEM = 32_768
 """The least port that Linux gives out by itself (net.ipv4.ip_local_port_range)."""
+PLACES = ("load (train.py:4)", "step (train.py:9)")
 BEAT: dict[str, Any] = {"rank": 0, "attempt": 1, "activity": "training", "step": 5, "stepAge": 0.1}
 
 
@@ -273,3 +277,51 @@ def test_how_long_the_first_step_took_is_kept_for_later_pods(tmp_path: Path, mon
 
     lead(scene)
     assert asyncio.run(learned_limits.recall("u", "")).first_step == 1.0
+
+
+def test_that_the_first_step_is_late_is_said_less_and_less_often_with_where_the_ranks_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coordinator_service, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(coordinator_service, "STALL_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(coordinator_service, "LATE_SECONDS", 0.1)
+    said: list[str] = []
+    monkeypatch.setattr(coordinator_service, "warn", said.append)
+
+    async def scene(service: CoordinatorService, member: LocalLink, told: Told) -> None:
+        began, looking = time.monotonic(), asyncio.create_task(service.look_after())
+        await told.until(Start)
+        member.send(Beats(1, (), running=(0,)))
+        times = []
+        for where in PLACES:
+            await told.until(Look)
+            times.append(time.monotonic() - began)
+            member.send(Looked(1, (Observation(0, "S", where=where),)))
+        while len(said) < 2:  # noqa: ASYNC110  (no event reports a warning)
+            await asyncio.sleep(0.01)
+        delay = service.coordinator.current.delay
+        assert delay is not None
+        assert [text.partition("; ")[2] for text in said] == [f"rank 0 is at {place}" for place in PLACES]
+        assert delay.message == said[1]
+        assert (times[0] >= 0.1, times[1] >= 0.2) == (True, True)
+        member.send(Beats(1, (BEAT,), running=(0,)))
+        while service.coordinator.current.delay is not None:  # noqa: ASYNC110  (no event reports a step)
+            await asyncio.sleep(0.01)
+        looking.cancel()
+
+    lead(scene)
+
+
+def test_a_look_ends_without_those_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_service, "ANSWERING_SECONDS", 0.1)
+
+    async def scene(service: CoordinatorService, member: LocalLink, told: Told) -> None:
+        await told.until(Start)
+        assert await service.look() == {}
+        await told.until(Look)
+        both = asyncio.gather(service.look(), service.look())
+        await told.until(Look)
+        member.send(Looked(1, (Observation(0, "S"),)))
+        assert await both == [{0: Observation(0, "S")}] * 2
+
+    lead(scene)

@@ -27,6 +27,8 @@ from ddpjob_supervisor.gang.messages import (
     Leave,
     Leaving,
     Located,
+    Look,
+    Looked,
     Message,
     Past,
     Ping,
@@ -70,6 +72,7 @@ MESSAGES: list[Message] = [
     Start(2, 29500, {}, order=(0, 2, 1)),
     Stop(4),
     Examine(4),
+    Look(4),
     Leave(INCIDENT),
     Farewell(),
     Failed(4),
@@ -81,6 +84,7 @@ MESSAGES: list[Message] = [
     Located("rack-1"),
     Beats(4, (BEAT, BEAT), running=(0, 1)),
     Examined(4, (OBSERVATION,)),
+    Looked(4, (OBSERVATION,)),
     Ping(),
 ]
 

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from ddpjob_supervisor.gang.states import Phase, Stall
+from ddpjob_supervisor.gang.states import Delay, Phase, Stall
 from ddpjob_supervisor.page.document import Gang, Memory, document, mark
 from ddpjob_supervisor.page.stragglers import Straggler
 from msgspec import structs
@@ -80,6 +80,7 @@ def test_the_whole_document() -> None:
         },
         "checkpoint": {"step": 100, "time": AT_AS_TEXT},
         "stall": None,
+        "firstStepDelay": None,
         "stragglers": [{"node": 1, "rank": 3, "slowdown": 1.8, "slowed": "GPU 1 is slowed down: it is too hot"}],
         "ranks": [
             {
@@ -200,6 +201,8 @@ STALL = Stall(AT)
         {"in_place_restarts": 2},
         {"first_step_seen": not GANG.first_step_seen},
         {"incidents": (KILLED, structs.replace(KILLED, attempt=3))},
+        {"delay": Delay(AT, 300.0, "no step seen for 5 min")},
+        {"delay": Delay(AT, 600.0, "no step seen for 10 min")},
         {"stall": STALL},
         {"stall": Stall(AT, 1, 3, "rank 3 did not enter the collective")},
         {"progress": dataclasses.replace(PROGRESS, loss=math.nan, not_finite_since=118)},

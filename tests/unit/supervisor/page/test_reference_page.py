@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from ddpjob_supervisor.gang.messages import End, Incident
-from ddpjob_supervisor.gang.states import Phase, Stall
+from ddpjob_supervisor.gang.states import Delay, Phase, Stall
 from ddpjob_supervisor.page.document import Document, Gang, Memory, document
 from ddpjob_supervisor.page.metrics import Metrics
 from ddpjob_supervisor.page.progress import Progress
@@ -27,6 +27,7 @@ FULL = Gang(
     progress=Progress(3, 1, 10, 0.5, 1.0, 0.1, 5.0),
     checkpoint={"step": 2, "time": "2026-11-21T12:00:00.000Z"},
     stall=Stall(1.0, 1, 1, "it is stopped"),
+    delay=Delay(1.0, 300.0, "no step seen for 5 min"),
     stragglers=[Straggler(1, 1, 1.8)],
     memory=Memory(1, 2),
     coordinator="10.0.0.7:29502",
