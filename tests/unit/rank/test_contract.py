@@ -1,7 +1,7 @@
 """The trainer's side of the contract; the operator's is held to the same file."""
 
-import json
 import ast
+import json
 import re
 from pathlib import Path
 
