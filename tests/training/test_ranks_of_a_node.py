@@ -145,6 +145,35 @@ def test_a_request_reaches_every_process(launch: Launcher, request_: signal.Sign
     assert launched.end()[0] == 205
 
 
+@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGHUP])
+def test_a_signal_of_a_terminal_tells_every_process_to_stop_even_if_it_comes_twice(
+    launch: Launcher, number: signal.Signals
+) -> None:
+    launched = launch(f"signal.signal({int(signal.SIGINT)}, lambda *_: sys.exit(205))\n{WAIT}")
+    launched.lines(2)
+    launched.process.send_signal(number)
+    if number is signal.SIGHUP:
+        launched.process.send_signal(number)
+    assert launched.end() == (205, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_a_signal_for_a_script_ends_neither_the_supervisor_nor_what_its_ranks_come_from(
+    launch: Launcher, number: signal.Signals
+) -> None:
+    handler = f"signal.signal({int(signal.SIGINT)}, lambda *_: sys.exit(205))"
+    launched = launch(f"assert signal.getsignal({int(number)}) is signal.SIG_DFL\n{handler}\n{WAIT}")
+    launched.lines(2)
+    for process in psutil.Process(launched.process.pid).children():
+        if "zygote" in " ".join(process.cmdline()):
+            process.send_signal(number)
+    launched.process.send_signal(number)
+    whose = f"warning: ddpjob-supervise does not pass {number.name} on to the ranks; send it to the process of a rank"
+    assert launched.lines(1) == [whose]
+    launched.process.send_signal(signal.SIGTERM)
+    assert launched.end() == (205, "")
+
+
 def test_a_second_request_ends_those_that_do_not_heed_any(launch: Launcher) -> None:
     launched = launch(f"signal.signal(signal.SIGINT, lambda *_: say('heard'))\n{WAIT}")
     launched.lines(2)

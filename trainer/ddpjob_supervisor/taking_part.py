@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+from ddpjob_rank.console import warn
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.failure.failure_report import report_path, write_final_status
 from ddpjob_rank.running.program import Program
@@ -32,7 +33,12 @@ from .preflight.running import preflight
 from .watch.heartbeats import Heartbeats
 from .watch.learned_limits import kind_of_start
 
-REQUESTS = (signal.SIGTERM, signal.SIGINT)
+REQUESTS = {signal.SIGTERM: signal.SIGTERM, signal.SIGINT: signal.SIGINT, signal.SIGQUIT: signal.SIGINT}
+"""Signals that tell this node to stop, and what its ranks get for each."""
+
+OTHERS = (signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that schedulers send to scripts."""
+
 PR_SET_CHILD_SUBREAPER = 36
 
 NAME_SECONDS = 300.0
@@ -149,8 +155,23 @@ async def _lead(settings: Settings, service: CoordinatorService, follower: Follo
 def _listen_to_signals(follower: Follower, strays: Strays) -> None:
     """Passes signals to the ranks, and adopts the processes that ranks leave behind, even if this is not PID 1."""
     loop = asyncio.get_running_loop()
-    for number in REQUESTS:
-        loop.add_signal_handler(number, follower.request, number)
+    for number, passed_on in REQUESTS.items():
+        loop.add_signal_handler(number, follower.request, passed_on)
+    for other in OTHERS:
+        if signal.getsignal(other) is signal.SIG_DFL:
+            loop.add_signal_handler(other, _say_whose, other)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # Under nohup it is ignored, and stays so.
+        loop.add_signal_handler(signal.SIGHUP, _stop_once, follower)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         loop.add_signal_handler(signal.SIGCHLD, loop.call_later, REAPING_SECONDS, strays.reap)
+
+
+def _stop_once(follower: Follower) -> None:
+    # A closing terminal may send SIGHUP several times, and a second request would kill the ranks.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
+    follower.request(signal.SIGTERM)
+
+
+def _say_whose(number: signal.Signals) -> None:
+    warn(f"ddpjob-supervise does not pass {number.name} on to the ranks; send it to the process of a rank")

@@ -45,11 +45,17 @@ TRIAL_SECONDS, LOOK_SECONDS = 10.0, 0.01
 REQUESTS = frozenset({signal.SIGINT, signal.SIGTERM})
 """Signals that request a stop."""
 
+UNHEEDED = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that would end the zygote, and with it all ranks, if they are sent to all processes of a container."""
+
 
 def main() -> None:
     """Imports modules and serves requests until the supervisor is gone; in a forked child, runs the program."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     die_with(int(sys.argv[2]))
+    for number in UNHEEDED:
+        if signal.getsignal(number) is signal.SIG_DFL:  # Under nohup SIGHUP is ignored, and stays so.
+            signal.signal(number, _go_on)
     sys.path.insert(0, sys.argv[3])
     with uncollected():  # Objects that the collector does not visit also stay in memory shared with the children.
         for name in sys.argv[4:]:
@@ -59,6 +65,10 @@ def main() -> None:
         os._exit(0)
     _settle(request)
     become(program_of(request["program"]))
+
+
+def _go_on(*_: object) -> None:
+    """Handles a signal that is not for the zygote."""
 
 
 def _import(name: str, connection: socket.socket) -> None:
@@ -174,6 +184,9 @@ def _forked(request: Request, connection: socket.socket) -> bool:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in UNHEEDED:
+        if signal.getsignal(number) is _go_on:
+            signal.signal(number, signal.SIG_DFL)
     os.setsid()
     die_with(zygote)
     connection.close()
