@@ -11,6 +11,12 @@ OOM_CONTROL = "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"
 EVENTS = "low 0\nhigh 0\nmax 7\noom 1\noom_kill 3\noom_group_kill 0\n"
 
 
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
 @pytest.mark.parametrize(
     ("files", "kills"),
     [
@@ -21,6 +27,7 @@ EVENTS = "low 0\nhigh 0\nmax 7\noom 1\noom_kill 3\noom_group_kill 0\n"
         ({"proc/self/cgroup": V1, "sys/fs/cgroup/memory/pod/trainer/memory.oom_control": OOM_CONTROL}, 2),
         ({"proc/self/cgroup": V1, "sys/fs/cgroup/memory/memory.oom_control": OOM_CONTROL}, 2),
         ({"proc/self/cgroup": V2, "sys/fs/cgroup/pod/trainer/memory.events": "low 0\n"}, 0),
+        ({"proc/self/cgroup": "0::/pod/trainer/own/part\n", "sys/fs/cgroup/pod/trainer/memory.events": EVENTS}, 3),
     ],
     ids=[
         "no cgroups",
@@ -30,13 +37,38 @@ EVENTS = "low 0\nhigh 0\nmax 7\noom 1\noom_kill 3\noom_group_kill 0\n"
         "v1",
         "v1 in a container that knows its name outside",
         "a kernel that does not count kills",
+        "v2 in a cgroup of one's own in a container",
     ],
 )
 def test_kills_are_read_from_the_own_cgroup(tmp_path: Path, files: dict[str, str], kills: int) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    write(tmp_path, files)
     assert memory.kills(tmp_path) == kills
+
+
+@pytest.mark.parametrize(
+    ("files", "together"),
+    [
+        ({}, False),
+        ({"proc/self/cgroup": V2}, False),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.oom.group": "1\n"}, True),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.oom.group": "0\n"}, False),
+        (
+            {
+                "proc/self/cgroup": "0::/own\n",
+                "sys/fs/cgroup/own/memory.oom.group": "0\n",
+                "sys/fs/cgroup/memory.oom.group": "1\n",
+            },
+            True,
+        ),
+        ({"proc/self/cgroup": V1, "sys/fs/cgroup/memory/memory.oom_control": OOM_CONTROL}, False),
+    ],
+    ids=["no cgroups", "no such file", "a kubelet's default", "singleProcessOOMKill", "from above", "v1"],
+)
+def test_whether_all_are_killed_together_is_read_from_version_2(
+    tmp_path: Path, files: dict[str, str], *, together: bool
+) -> None:
+    write(tmp_path, files)
+    assert memory.kills_together(tmp_path) is together
 
 
 @pytest.mark.parametrize(

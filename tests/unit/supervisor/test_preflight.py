@@ -115,6 +115,7 @@ def broken(number: int) -> Directory:
             None,
             "50 GiB left, and two checkpoints take 60",
         ),
+        (Facts(killed_together=True), {"DDPJOB_IN_PLACE_RESTARTS": "3"}, "ok", None, "the kernel kills all of them"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -131,11 +132,20 @@ def test_what_is_amiss_on_a_machine_is_said_with_what_to_do(
     ("facts", "env"),
     [
         (Facts(), {}),
+        (Facts(killed_together=True), {"DDPJOB_IN_PLACE_RESTARTS": "0"}),
+        (Facts(killed_together=True), {"DDPJOB_IN_PLACE_RESTARTS": "3", "NODE_RANK": "1"}),
         (Facts(SHM, 1024, ROOM, 10 * GIB), {"WORLD_SIZE": "64"}),
         (Facts(SHM, 1024, Directory("/c", free=MIB), MIB // 4), {}),
         (Facts(SHM, 1024, Directory("/c", free=MIB)), {"NODE_RANK": "3"}),
     ],
-    ids=["nothing to be seen", "plenty", "small checkpoints", "a node that writes none has no room for them"],
+    ids=[
+        "nothing to be seen",
+        "killed together, but never restarted in place",
+        "killed together, and another node says so",
+        "plenty",
+        "small checkpoints",
+        "a node that writes none has no room for them",
+    ],
 )
 def test_nothing_is_said_of_a_machine_that_will_do(facts: Facts, env: dict[str, str]) -> None:
     assert check_machine(env, facts) == []

@@ -5,23 +5,32 @@ an error, can only be found out from inside. (https://docs.kernel.org/admin-guid
 cgroup-v1/memory before it.)
 """
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 CAUSE = "OutOfMemory"
+MOUNTS = {"memory": "sys/fs/cgroup/memory", "": "sys/fs/cgroup"}
+"""Where the hierarchies of versions 1 and 2 are, by the name that /proc has for them."""
+
 LOST_A_PROCESS = ("killed by signal: Killed", "exited unexpectedly", "terminated abruptly")
 """Phrases in errors of PyTorch's DataLoader and Python's process pools that mean that a process was killed."""
 
 
 def kills(root: Path = Path("/")) -> int:
     """How many processes of this cgroup were killed for lack of memory so far; 0 if the kernel does not count."""
-    for file in _counters(root):
-        try:
-            lines = file.read_text(encoding="utf-8").splitlines()
-        except OSError:
-            continue
-        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+    # Not memory.events.local: a program may have put its processes into cgroups below its container's.
+    for text in _read(root, {"memory": "memory.oom_control", "": "memory.events"}):
+        return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill ")), 0)
     return 0
+
+
+def kills_together(root: Path = Path("/")) -> bool:
+    """Whether the kernel kills all processes of this container, not just one, for lack of memory.
+
+    Only version 2 can; then a kubelet asks for it, unless its configuration has `singleProcessOOMKill: true`.
+    """
+    return any(text.strip() == "1" for text in _read(root, {"": "memory.oom.group"}))
 
 
 def lost_a_process(error: BaseException) -> bool:
@@ -29,16 +38,19 @@ def lost_a_process(error: BaseException) -> bool:
     return any(phrase in str(error) for phrase in LOST_A_PROCESS)
 
 
-def _counters(root: Path) -> Iterator[Path]:
-    """Files that may hold the count. In a container, the path in /proc is often not where its cgroup is mounted."""
+def _read(root: Path, names: Mapping[str, str]) -> Iterator[str]:
+    """The files of this process's memory cgroup and of those above it, the nearest first, by hierarchy.
+
+    In a container, the path in /proc is often not where its cgroup is mounted.
+    """
     try:
         memberships = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return
-    places = {"memory": ("sys/fs/cgroup/memory", "memory.oom_control"), "": ("sys/fs/cgroup", "memory.events")}
     for membership in memberships:
         _, controllers, path = membership.split(":", 2)
-        if controllers in places:
-            mount, name = places[controllers]
-            yield root / mount / path.lstrip("/") / name
-            yield root / mount / name
+        if controllers in names:
+            mount, group = root / MOUNTS[controllers], Path(path.lstrip("/"))
+            for place in dict.fromkeys((group, *group.parents)):
+                with contextlib.suppress(OSError):
+                    yield (mount / place / names[controllers]).read_text(encoding="utf-8")

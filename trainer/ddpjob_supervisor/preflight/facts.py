@@ -1,4 +1,4 @@
-"""Inspects this machine: shared memory, the limit on open files, and the checkpoint directory."""
+"""Inspects this machine: shared memory, the limit on open files, the checkpoint directory, and the cgroup."""
 
 import os
 import resource
@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from ddpjob_rank.environment import Env
+from ddpjob_rank.machine import memory
 from ddpjob_rank.manifests.manifest import checkpoints_in, read_manifest
 from ddpjob_rank.manifests.unusable import UnusableError
 
@@ -43,6 +44,8 @@ class Facts:
     checkpoints: Directory | None = None
     newest_checkpoint: int | None = None
     """Size, in bytes, of the newest checkpoint that `ddpjob-train` has written there."""
+    killed_together: bool = False
+    """Whether the kernel kills all processes of the container if one runs out of memory."""
 
 
 def inspect_machine(env: Mapping[str, str]) -> Facts:
@@ -53,6 +56,7 @@ def inspect_machine(env: Mapping[str, str]) -> Facts:
         open_files=_open_files(),
         checkpoints=directory(Path(checkpoints), make=True) if checkpoints else None,
         newest_checkpoint=_newest(Path(checkpoints)) if checkpoints else None,
+        killed_together=memory.kills_together(),
     )
 
 

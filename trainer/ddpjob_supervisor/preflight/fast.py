@@ -27,10 +27,13 @@ in up to two groups."""
 
 def check_machine(env: Mapping[str, str], facts: Facts) -> list[Finding]:
     """The findings about this machine; none if all is well."""
+    leads = _number(env, Env.NODE_RANK, 0) == 0
     return [
         *_shared_memory(facts.shared_memory),
         *_open_files(facts.open_files, _number(env, Env.WORLD_SIZE)),
-        *_checkpoints(facts.checkpoints, facts.newest_checkpoint, leads=_number(env, Env.NODE_RANK, 0) == 0),
+        *_checkpoints(facts.checkpoints, facts.newest_checkpoint, leads=leads),
+        # Said once: the Kubernetes nodes of a cluster have the same setting.
+        *_memory(together=facts.killed_together and leads and _number(env, Env.IN_PLACE_RESTARTS, 0) > 0),
     ]
 
 
@@ -79,6 +82,15 @@ def _checkpoints(seen: Directory | None, newest: int | None, *, leads: bool) -> 
         sizes = "two checkpoints take" if newest else "checkpoints may take"
         message = f"{seen.path} has {_size(seen.free)} left, and {sizes} {_size(needed)}: make room, or keep fewer"
         yield Finding("checkpoints", Level.WARN, message)
+
+
+def _memory(*, together: bool) -> Iterator[Finding]:
+    if together:
+        message = (
+            "if one process of a container runs out of memory, the kernel kills all of them (memory.oom.group):"
+            " the pod is replaced, and no rank is restarted in place"
+        )
+        yield Finding("memory", Level.OK, message)
 
 
 def _number(env: Mapping[str, str], name: str, default: int = 1) -> int:
