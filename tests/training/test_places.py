@@ -240,7 +240,8 @@ def test_a_second_node_with_the_same_number_is_turned_away(shell: Type, script: 
     assert "node 1 has already joined: each node needs a number of its own" in second.said
     second_first = shell(*SUPERVISE, *script, **node_of(2, 0, port))
     assert second_first.end() == 1, second_first.said
-    assert f"cannot listen on port {port + 2} for the other supervisors" in second_first.said
+    taken = f"cannot listen on port {port + 2} for the other supervisors: it is taken by process "
+    assert taken in second_first.said
     script[1].write_text("0")
     assert [node.end() for node in nodes] == [0, 0], "".join(node.said for node in nodes)
 

@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+from ddpjob_rank.machine.port_holder import holder_of
+
 One = TypeVar("One")
 
 SILENT = 256
@@ -43,6 +45,12 @@ def listen_on(address: str | None, port: int, backlog: int | None = None) -> soc
     dual = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual else socket.AF_INET
     return socket.create_server(("", port), family=family, backlog=backlog, dualstack_ipv6=dual)
+
+
+def why_not(error: OSError, port: int) -> str:
+    """Why nothing can listen on a port, from an error of `listen_on`."""
+    taken = error.errno == errno.EADDRINUSE
+    return f"it is taken by {holder_of(port)}" if taken else error.strerror or str(error)
 
 
 def free_port(address: str | None) -> int:

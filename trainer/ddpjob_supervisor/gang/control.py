@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from ddpjob_rank.errors import PortTakenError
 
-from ddpjob_supervisor.listening import SILENT, Door, Places, listen_on
+from ddpjob_supervisor.listening import SILENT, Door, Places, listen_on, why_not
 
 from .coordinator_service import CoordinatorService
 from .link import NOT_DIRECT, LinkLostError, TcpLink, accepted, not_direct
@@ -48,8 +48,8 @@ async def control_port(
         of_the_job, by_hand = "DDPJOB_CONTROL_PORT (spec.network.controlPort)", "MASTER_PORT, beside which it is"
         other = of_the_job if settings.in_a_job else by_hand
         raise PortTakenError(
-            f"cannot listen on port {settings.control_port} for the other supervisors: {error.strerror};"
-            f" set another {other}"
+            f"cannot listen on port {settings.control_port} for the other supervisors:"
+            f" {why_not(error, settings.control_port)}; set another {other}"
         ) from error
     door = Door(listening, listener.serve, silent=SILENT + settings.nodes, pushed_out=listener.pushed_out)
     try:

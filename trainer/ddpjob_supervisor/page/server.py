@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
 
-from ddpjob_supervisor.listening import listen_on
+from ddpjob_supervisor.listening import listen_on, why_not
 from ddpjob_supervisor.watch.threads import in_thread
 
 from .document import Document
@@ -39,7 +39,8 @@ class Page:
         try:
             listener = listen_on(self._listen, self._wanted)
         except OSError as error:
-            _go_without(f"{error.strerror}; {Env.STATUS_PORT} (spec.network.statusPort) names another port")
+            cannot = f"cannot listen on port {self._wanted}: {why_not(error, self._wanted)}"
+            _go_without(f"{cannot}; set another {Env.STATUS_PORT} (spec.network.statusPort)")
         else:
             self.port = listener.getsockname()[1]
             self._serving = asyncio.create_task(self._serve(listener))
