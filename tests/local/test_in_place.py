@@ -239,3 +239,33 @@ def test_a_ddpjob_run_that_takes_a_job_up_hears_it_and_counts_nothing_twice(here
     assert (status["restarts"], status["bookkeeping"]["incarnations"]["default"]) == (2, 1), here.evidence()
     assert {one.pid for one in here.trainers("heard").values()} == {one.pid for one in supervisors.values()}
     stop(second)
+
+
+ASLEEP = """
+import os, time
+
+def waits():
+    time.sleep(3600)
+
+def works():
+    time.sleep(3600)
+
+works() if os.environ["RANK"] == "1" else waits()
+"""
+
+
+def test_what_the_ranks_of_a_run_are_doing_is_seen_at_any_moment(here: Here) -> None:
+    (here.directory / "asleep.py").write_text(ASLEEP)
+    supervise = (str(BIN / "ddpjob-supervise"), "--start-method", "cold", "asleep.py")
+    file = here.job("asleep", *supervise, nodes=2, procsPerNode=2, backend="Gloo")
+    assert here.says("status", "asleep", "--stacks")[0] == 2, "there is no such run"
+    run = here.start("run", file)
+    wanted = (
+        "ranks 0,2,3: is at waits (asleep.py:5)\n    waits (asleep.py:5)\n    asleep.py:10\n"
+        "rank 1: is at works (asleep.py:8)\n    works (asleep.py:8)\n    asleep.py:10\n"
+    )
+    here.wait("all ranks in their places", lambda: here.says("status", "asleep", "--stacks") == (0, wanted))
+    run.send_signal(signal.SIGINT)
+    run.wait(patience(60))
+    code, output = here.says("status", "asleep", "--stacks")
+    assert (code, output) == (2, "error: asleep is not running, so it has no stacks\n")

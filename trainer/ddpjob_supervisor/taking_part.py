@@ -105,7 +105,8 @@ def _kind_of_start(settings: Settings, program: Program, starter: Starter) -> st
 async def _open_page(
     stack: AsyncExitStack, settings: Settings, status: Status, service: CoordinatorService | None
 ) -> None:
-    page = await stack.enter_async_context(Page(settings.status_port, settings.listen, status.document))
+    look = None if service is None else status.stacks
+    page = await stack.enter_async_context(Page(settings.status_port, settings.listen, status.document, look))
     watching = asyncio.create_task(status.watch_memory())
     stack.callback(watching.cancel)
     if service is not None:

@@ -259,6 +259,9 @@ def _status(command: argparse.ArgumentParser) -> None:
     shown.add_argument(
         "-w", "--watch", action="store_true", help="print a line for each job, and another one whenever it changes"
     )
+    shown.add_argument(
+        "--stacks", action="store_true", help="look now what each rank is doing, and print their Python stacks"
+    )
     command.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")
     _either(command)
 

@@ -21,7 +21,7 @@ from .remove import remove
 from .report import report
 from .run import run
 from .screen import drop_output
-from .status import status, watch
+from .status import stacks, status, watch
 from .stop import stop
 from .target import on_cluster, run_directory
 from .validate import validate
@@ -100,6 +100,8 @@ def _call(arguments: argparse.Namespace) -> int | Rest:
 def _status(arguments: argparse.Namespace, runs: Path) -> int:
     if arguments.watch:
         watch(runs, arguments.name)
+    if arguments.stacks:
+        return stacks(runs, arguments.name)
     return status(runs, arguments.name, arguments.output)
 
 

@@ -13,6 +13,7 @@ from ddpjob_operator.local import (
     RunDirectory,
     find_run,
     known_runs,
+    look,
     spec_for_this_machine,
     status_page,
 )
@@ -22,6 +23,7 @@ from .describe import Around, describe
 from .invocation import itself
 from .last_loss import logged_last
 from .phrases import about_a_file, age, file_path
+from .rank_stacks import print_stacks
 from .screen import Screen
 from .table import COLUMNS, Growing, Row, row, tabulate
 
@@ -54,6 +56,16 @@ def status(runs: Path, name: str | None, output: str | None = None) -> int:
     if not at_rest and run.lock.holder() is None:
         go_on = f"{itself()} run --resume {job.metadata.name}"
         print(f"\nNo ddpjob run is in charge of this job, so this may be out of date. Go on with: {go_on}")
+    return 0
+
+
+def stacks(runs: Path, name: str | None) -> int:
+    """Prints what each rank of a run is doing now; without a name, of the only run.
+
+    Raises:
+        BadInputError: there is no such run, or it does not run.
+    """
+    print_stacks(Screen(), look(find_run(runs, name)))
     return 0
 
 

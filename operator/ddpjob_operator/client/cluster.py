@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.client import HTTPException
 from typing import Any
 
 import urllib3
 from kubernetes.client.api_client import ApiClient
 from kubernetes.client.exceptions import ApiException
 
+from . import port_forward
 from .errors import UnreachableError, refusal
 
 Document = dict[str, Any]
@@ -26,6 +28,8 @@ METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
+LARGEST_BYTES = 8 << 20
+"""How much of a pod's answer is read."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,35 @@ class Cluster:
         with self._answer("GET", path, (CONNECT_SECONDS, silence_seconds), query) as response:
             yield from response
 
+    def ask_pod(self, name: str, port: int, path: str) -> Document:
+        """The JSON that a pod answers on one of its ports to a request from the pod itself.
+
+        The request goes through the API server and the kubelet, so no NetworkPolicy is in its way. It takes the right
+        to forward ports (`pods/portforward`).
+
+        Raises:
+            UnreachableError: there is no answer.
+            RefusedError: the API server or the pod refuses the request.
+        """
+        import websocket  # noqa: PLC0415  Hardly any command needs it.
+        from kubernetes.stream.ws_client import create_websocket, get_websocket_url  # noqa: PLC0415
+
+        resource = f"/api/v1/namespaces/{self.namespace}/pods/{name}/portforward"
+        _, url, headers, *_ = self.api.param_serialize("GET", resource, auth_settings=["BearerToken"])
+        try:
+            url = get_websocket_url(url, [("ports", str(port))])  # type: ignore[no-untyped-call]
+            with closing(create_websocket(self.api.configuration, url, headers)) as tunnel:  # type: ignore[no-untyped-call]
+                tunnel.settimeout(ANSWER_SECONDS)
+                response = port_forward.get(tunnel, path)
+                data = response.read(LARGEST_BYTES)
+        except websocket.WebSocketBadStatusException as error:
+            raise refusal(error.status_code, _status(error.resp_body or b""), str(self)) from None
+        except (websocket.WebSocketException, HTTPException, OSError) as error:
+            raise UnreachableError(f"pod {name} gives no answer: {error or type(error).__name__}") from None
+        if response.status != HTTPStatus.OK:
+            raise UnreachableError(f"pod {name} gives no answer: {data.decode(errors='replace').strip()}")
+        return _document(data)
+
     def __str__(self) -> str:
         return f"the cluster of context {self.context}"
 
@@ -103,6 +136,18 @@ class Cluster:
     def _unreachable(self, error: Exception) -> str:
         reason = getattr(error, "reason", None) or str(error).rpartition(": ")[2] or type(error).__name__
         return f"cannot reach {self} at {self.api.configuration.host}: {reason}. Is it the right one? Does it run?"
+
+
+def _document(data: bytes) -> Document:
+    """The JSON object in a pod's answer.
+
+    Raises:
+        UnreachableError: it is none.
+    """
+    answer = _status(data)
+    if not answer:
+        raise UnreachableError("the pod's answer cannot be read: its image has another version of DDPJob")
+    return answer
 
 
 def _status(data: bytes) -> Document:

@@ -11,11 +11,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from ddpjob_operator.api import BadInputError, DDPJob
-from ddpjob_operator.api.contract import API_VERSION, KIND, TRAINER_CONTAINER, Label
+from ddpjob_operator.api.contract import API_VERSION, DEFAULT_STATUS_PORT, KIND, TRAINER_CONTAINER, Label
 
 from .cluster import Cluster, Document, Query
 from .errors import ClusterError, ExistsError, NoNamespaceError, RefusedError
-from .pods import INSTALL_CONTAINER, JobPod, of_job, owner_of
+from .pods import INSTALL_CONTAINER, JobPod, of_job, owner_of, present
 from .watch import watch
 
 PLURAL = "ddpjobs"
@@ -195,6 +195,20 @@ class Jobs:
         """The pods of a job, now and after every change."""
         for found in watch(self.cluster, self._core("pods"), _of(job)):
             yield of_job(found.values(), job)
+
+    def look(self, job: Document) -> Document:
+        """What each rank of a job is doing now, as rank 0's supervisor reports it.
+
+        Raises:
+            BadInputError: rank 0 does not run.
+            UnreachableError: there is no answer; the image may have no supervisor, or an older one.
+            RefusedError: the user may not forward ports to pods.
+        """
+        name, status = job["metadata"]["name"], as_job(job).status
+        first = next((pod for pod in present(self.pods(job), status) if pod.node == 0 and pod.runs), None)
+        if first is None:
+            raise BadInputError(f"rank 0 of {name} is not running, so there are no stacks")
+        return self.cluster.ask_pod(first.name, status.network.status_port or DEFAULT_STATUS_PORT, "/stacks")
 
     def events(self, job: Document) -> list[Document]:
         """Kubernetes' events about a job, the oldest first; they are usually kept for an hour."""

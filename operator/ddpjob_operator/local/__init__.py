@@ -3,6 +3,7 @@
 from .files import Lock
 from .lifecycle import end_ranks, open_job, remove_run, status_page, stop_job
 from .local_spec import differences, spec_for_this_machine
+from .look import look
 from .machine import choose_backend, visible_gpus
 from .registry import find_run, find_runs, known_runs, names_in_use, register, registered, unregister
 from .run_directory import RUNS, RunDirectory
@@ -21,6 +22,7 @@ __all__ = [
     "find_run",
     "find_runs",
     "known_runs",
+    "look",
     "names_in_use",
     "open_job",
     "register",

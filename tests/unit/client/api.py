@@ -25,6 +25,9 @@ class Scripted(Cluster):
     def call(self, method: str, path: str, body: Document | None = None, query: Query | None = None) -> Document:
         return self._next(method, path, body, query)
 
+    def ask_pod(self, name: str, port: int, path: str) -> Document:
+        return self._next(name, port, path)
+
     def metadata(self, path: str, query: Query) -> list[Document]:
         return self._next("GET", path, None, query)
 

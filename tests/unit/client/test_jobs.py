@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.ownership import JobRef, name_of_pod
-from ddpjob_operator.client import ClusterError, ExistsError, RefusedError, as_job
+from ddpjob_operator.client import ClusterError, ExistsError, JobPod, Jobs, RefusedError, as_job
 
 from .api import A_POD, JOBS, PODS, a_job, a_list, jobs_of, refused
 
@@ -258,3 +258,23 @@ def test_a_job_of_a_newer_version_is_no_traceback() -> None:
         ClusterError, match=r"^digits has fields that this version of ddpjob does not know: spec\.color\. Update"
     ):
         as_job(newer)
+
+
+STATUS = {"status": {"nodes": 2, "network": {"statusPort": 4001}, "bookkeeping": {"incarnations": {"default": 1}}}}
+TRAINS = {"spec": {"template": {"spec": {"containers": [{"name": "trainer"}]}}}}
+
+
+def test_rank_0_is_asked_what_all_ranks_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Jobs, "pods", lambda *_: [replace(A_POD, name="digits-1", node=1), A_POD])
+    jobs, asked = jobs_of({"ranks": []})
+    assert jobs.look(a_job() | TRAINS | STATUS) == {"ranks": []}
+    assert asked == [("digits-0", 4001, "/stacks")]
+
+
+@pytest.mark.parametrize("pods", [[], [replace(A_POD, ended=True)], [replace(A_POD, node=1)]])
+def test_where_rank_0_does_not_run_nobody_is_asked(pods: list[JobPod], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Jobs, "pods", lambda *_: pods)
+    jobs, asked = jobs_of()
+    with pytest.raises(BadInputError, match="rank 0 of digits is not running"):
+        jobs.look(a_job() | TRAINS | STATUS)
+    assert asked == []

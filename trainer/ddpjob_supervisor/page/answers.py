@@ -5,12 +5,13 @@ import contextlib
 import json
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from ddpjob_supervisor.gang.addresses import is_loopback
 from ddpjob_supervisor.listening import Places, unmapped_address
 from ddpjob_supervisor.web import FairServer
 
@@ -28,7 +29,12 @@ LINE_BYTES = 2048
 """Limit of the request line, and of each header."""
 
 METHODS = ("GET", "HEAD")
-PATHS = ("/status", "/metrics", "/healthz")
+PATHS = ("/status", "/metrics", "/healthz", "/stacks")
+LOOK_SECONDS = 1.0
+"""The ranks are not interrupted more often than this, however many clients ask for their stacks."""
+
+Look = Callable[[], Awaitable[Document]]
+"""Returns a document of what each rank is doing now."""
 
 _WAIT = re.compile(r'(?:^|,)\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:$|[,;])', re.IGNORECASE)
 
@@ -36,8 +42,11 @@ _WAIT = re.compile(r'(?:^|,)\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:$|[,;])', re.IGNORE
 class Answers:
     """Answers requests from the current document."""
 
-    def __init__(self, read: Callable[[], Document]) -> None:
+    def __init__(self, read: Callable[[], Document], look: Look | None = None) -> None:
+        """`look` is None if this is not rank 0's supervisor, which alone reaches all ranks."""
         self._read = read
+        self._ask_ranks = look
+        self._looked, self._stacks = -LOOK_SECONDS, ""
         self._metrics = Metrics()
         self._mark = ""
         """The mark of the last document."""
@@ -82,6 +91,8 @@ class Answers:
             case "/metrics":
                 content = self._metrics.exposition(self._document())
                 return web.Response(body=content, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+            case "/stacks":
+                return await self._answer_stacks(request)
             case _:
                 return web.Response(text="ok\n")
 
@@ -93,6 +104,20 @@ class Answers:
         content = json.dumps(document, separators=(",", ":"), allow_nan=False)
         headers = {"ETag": f'"{document["mark"]}"', "Cache-Control": "no-store"}
         return web.Response(text=f"{content}\n", content_type="application/json", headers=headers)
+
+    async def _answer_stacks(self, request: web.BaseRequest) -> web.Response:
+        """What each rank is doing, but only for callers on this machine: stacks show the program."""
+        peer, own = (
+            unmapped_address(str((request.get_extra_info(end) or ("",))[0])) for end in ("peername", "sockname")
+        )
+        if peer != own and not is_loopback(peer):
+            return _refusal(HTTPStatus.FORBIDDEN, "stacks are shown only to callers on this machine or in this pod")
+        if self._ask_ranks is None:
+            return _refusal(HTTPStatus.NOT_FOUND, "only rank 0's supervisor shows stacks")
+        now = asyncio.get_running_loop().time()
+        if now >= self._looked + LOOK_SECONDS:
+            self._looked, self._stacks = now, json.dumps(await self._ask_ranks(), separators=(",", ":"))
+        return web.Response(text=f"{self._stacks}\n", content_type="application/json")
 
     async def _wait_for_news(self, host: str, seconds: float) -> None:
         """Waits until the document's mark changes, for at most `seconds`, or until `host` has too many clients."""

@@ -14,6 +14,7 @@ from ddpjob_rank.recording.json_lines import in_json
 from ddpjob_supervisor.gang.messages import Incident
 from ddpjob_supervisor.gang.states import Delay, Phase, Stall
 from ddpjob_supervisor.watch.beat import BeatDocument, finite
+from ddpjob_supervisor.watch.blame import Observation, place_of
 
 from .progress import Progress
 from .stragglers import Straggler
@@ -94,6 +95,15 @@ def document(gang: Gang) -> Document:
     if gang.procs_per_node * (gang.nodes if gang.coordinator is None else 1) <= PROCESSES:
         content["ranks"] = [_rank(beat) for beat in sorted(gang.beats, key=lambda beat: beat["rank"])]
     return content
+
+
+def in_groups(observations: Mapping[int, Observation], world_size: int) -> list[Document]:
+    """What ranks are doing: ranks with the same stack together, with the innermost frame first."""
+    groups: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for rank in range(world_size):
+        observation = observations.get(rank, Observation(rank))
+        groups.setdefault((place_of(observation), observation.stack), []).append(rank)
+    return [{"ranks": ranks, "does": does, "stack": list(stack)} for (does, stack), ranks in groups.items()]
 
 
 def _of_all(gang: Gang) -> Document:

@@ -1,4 +1,4 @@
-"""The status port of a supervisor: GET /status, /metrics and /healthz, and nothing else.
+"""The status port of a supervisor: GET /status, /metrics, /healthz and /stacks, and nothing else.
 
 Training does not depend on it: if the port is taken, training goes on without the page. The HTTP server is imported
 when the page starts, in a thread, so that neither the zygote nor the gang waits for the import.
@@ -18,19 +18,25 @@ from ddpjob_supervisor.watch.threads import in_thread
 from .document import Document
 
 if TYPE_CHECKING:
-    from .answers import Answers
+    from .answers import Answers, Look
 
 
 class Page:
     """Serves the status page; `read` returns the current document."""
 
-    def __init__(self, port: int, listen: str | None, read: Callable[[], Document]) -> None:
-        """A page on a port of the address `listen`, or of all addresses if that is None; port 0 takes a free port."""
+    def __init__(
+        self, port: int, listen: str | None, read: Callable[[], Document], look: "Look | None" = None
+    ) -> None:
+        """A page on a port of the address `listen`, or of all addresses if that is None; port 0 takes a free port.
+
+        `look`: see `Answers`.
+        """
         self.port: int | None = None
         """The port on which the page listens; None: it does not listen."""
         self._wanted = port
         self._listen = listen
         self._read = read
+        self._look = look
         self._answers: Answers | None = None
         self._serving: asyncio.Task[None] | None = None
 
@@ -60,7 +66,7 @@ class Page:
 
     async def _serve(self, listener: socket.socket) -> None:
         try:
-            answers = (await in_thread(_import_answers))(self._read)
+            answers = (await in_thread(_import_answers))(self._read, self._look)
             answers.listen(listener)
         except Exception as error:  # noqa: BLE001  A broken library must not end the training.
             listener.close()

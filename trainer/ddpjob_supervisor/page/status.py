@@ -18,7 +18,7 @@ from ddpjob_supervisor.watch.procfs import proportional_set_size
 from ddpjob_supervisor.watch.threads import in_thread
 
 from .curve import Curve
-from .document import PROCESSES, Document, Gang, Memory, document
+from .document import PROCESSES, Document, Gang, Memory, document, fingerprint, in_groups
 from .progress import GangProgress
 from .starting_over import Beginnings, Interval
 from .stragglers import Comparison
@@ -74,6 +74,15 @@ class Status:
     def document(self) -> Document:
         """The present document of GET /status."""
         return document(self._of_this_node() if self._service is None else self._of_all(self._service))
+
+    async def stacks(self) -> Document:
+        """The document of GET /stacks, which only the coordinator's supervisor has."""
+        assert self._service is not None, "the caller has seen to it"
+        coordinator = self._service.coordinator
+        head = {"job": fingerprint(self._settings.uid), "attempt": coordinator.attempt, "phase": coordinator.phase}
+        observations = await self._service.look()
+        world = self._settings.nodes * self._settings.processes if coordinator.phase is Phase.RUNNING else 0
+        return head | {"ranks": in_groups(observations, world)}
 
     def _of_all(self, service: CoordinatorService) -> Gang:
         coordinator, settings = service.coordinator, self._settings

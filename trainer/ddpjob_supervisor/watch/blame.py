@@ -102,7 +102,7 @@ def whereabouts(
     """Where the ranks are, in a sentence; ranks at the same place are named together. Arguments as of `blame`."""
     places: dict[str, list[int]] = {}
     for rank in range(world_size):
-        places.setdefault(_place(observations.get(rank, Observation(rank))), []).append(rank)
+        places.setdefault(place_of(observations.get(rank, Observation(rank))), []).append(rank)
     shown = [
         f"{named(ranks[0])} {place}{f' (and {len(ranks) - 1} more)' if ranks[1:] else ''}"
         for place, ranks in list(places.items())[:SHOWN]
@@ -110,7 +110,7 @@ def whereabouts(
     return ", ".join(shown) + (", …" if len(places) > SHOWN else "")
 
 
-def _place(process: Observation) -> str:
+def place_of(process: Observation) -> str:
     """What a process is doing, as the rest of a sentence that begins with its name."""
     own = f" at {process.where.partition(', in ')[0]}" if process.where else ""
     if process.state is None:

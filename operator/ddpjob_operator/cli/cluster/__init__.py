@@ -18,7 +18,7 @@ from .change import resume, scale, suspend
 from .cluster_version import version
 from .delete import delete
 from .job_logs import logs
-from .job_status import status, watch
+from .job_status import stacks, status, watch
 from .submit import submit
 
 __all__ = ["call", "location_of_job"]
@@ -85,6 +85,8 @@ def _not_nodes(namespace: str | None) -> str:
 def _status(cluster: Cluster, given: argparse.Namespace) -> int:
     if given.watch:
         return watch(Jobs(cluster), given.name, everywhere=given.all_namespaces)
+    if given.stacks:
+        return stacks(Jobs(cluster), given.name)
     return status(Jobs(cluster), given.name, given.output, everywhere=given.all_namespaces)
 
 

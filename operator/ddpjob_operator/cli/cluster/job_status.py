@@ -9,6 +9,7 @@ from ddpjob_operator.api import BadInputError, ConditionType, DDPJob
 from ddpjob_operator.cli.describe import Around, describe
 from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.phrases import age
+from ddpjob_operator.cli.rank_stacks import print_stacks
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.status import WIDE
 from ddpjob_operator.cli.table import COLUMNS, Growing, Row, row, tabulate
@@ -45,6 +46,18 @@ def status(jobs: Jobs, name: str | None, output: str | None = None, *, everywher
     if not job.status.message:
         screen.print(f"\n{unnoticed(job)}")
     _tell_events(screen, jobs, document, "" if wide else job.status.message)
+    return 0
+
+
+def stacks(jobs: Jobs, name: str | None) -> int:
+    """Prints what each rank of a job is doing now; without a name, of the only job.
+
+    Raises:
+        BadInputError: there is no such job, or it does not run.
+        ClusterError: the cluster failed to do its part, or the user may not forward ports to pods.
+    """
+    document = jobs.only() if name is None else jobs.get(name)
+    print_stacks(Screen(), jobs.look(document))
     return 0
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from ddpjob_supervisor.gang.states import Delay, Phase, Stall
-from ddpjob_supervisor.page.document import Gang, Memory, document, mark
+from ddpjob_supervisor.page.document import Gang, Memory, document, in_groups, mark
 from ddpjob_supervisor.page.stragglers import Straggler
+from ddpjob_supervisor.watch.blame import Observation
 from msgspec import structs
 
 from .gangs import AT, AT_AS_TEXT, BEAT, GANG, KILLED, PROGRESS
@@ -250,3 +251,13 @@ def test_a_document_of_64_processes_costs_little() -> None:
     print(f"document of 64 processes: {milliseconds:.2f} ms of CPU, {len(content)} bytes")
     assert milliseconds < 50
     assert len(content) < 64 * 1024
+
+
+def test_ranks_with_the_same_stack_are_shown_together() -> None:
+    waits = {"state": "S", "where": "f (a.py:2)", "communicates": True, "collective": "gloo:barrier"}
+    found = {rank: Observation(rank, **waits, stack=("wait (x.py:1)", "f (a.py:2)")) for rank in (0, 2)}
+    assert in_groups(found | {3: Observation(3, "S", where="a.py:9", stack=("a.py:9",))}, 4) == [
+        {"ranks": [0, 2], "does": "waits in gloo:barrier at f (a.py:2)", "stack": ["wait (x.py:1)", "f (a.py:2)"]},
+        {"ranks": [1], "does": "is out of reach", "stack": []},
+        {"ranks": [3], "does": "is at a.py:9", "stack": ["a.py:9"]},
+    ]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 
 import aiohttp
 import pytest
@@ -36,9 +37,13 @@ def _many_files() -> Iterator[None]:
 class Served:
     """A page whose gang is at an attempt, and a client."""
 
-    def __init__(self) -> None:
-        self.attempt, self.reads = 1, 0
-        self.page = Page(0, ADDRESS, self.read)
+    def __init__(self, *, leads: bool = True) -> None:
+        self.attempt, self.reads, self.looks = 1, 0, 0
+        self.page = Page(0, ADDRESS, self.read, self.look if leads else None)
+
+    async def look(self) -> dict[str, Any]:
+        self.looks += 1
+        return {"attempt": self.attempt, "ranks": []}
 
     def read(self) -> dict[str, Any]:
         self.reads += 1
@@ -55,11 +60,11 @@ class Served:
 Asking = Callable[[Served, aiohttp.ClientSession], Awaitable[None]]
 
 
-def serve(asking: Asking) -> None:
+def serve(asking: Asking, *, leads: bool = True) -> None:
     """Asks a page that is being served."""
 
     async def all_of_it() -> None:
-        served = Served()
+        served = Served(leads=leads)
         connector = aiohttp.TCPConnector(limit=0)
         async with (
             served.page,
@@ -233,7 +238,7 @@ def test_there_is_nothing_else(method: str, path: str) -> None:
         async with client.request(method, served.url(path)) as answer:
             assert (answer.status, await answer.text()) == (
                 404,
-                "not found: the paths are /status, /metrics, /healthz\n",
+                "not found: the paths are /status, /metrics, /healthz, /stacks\n",
             )
 
     serve(asking)
@@ -417,3 +422,48 @@ asyncio.run(serve())
     (line,) = done.stderr.splitlines()
     assert line.startswith("warning: training goes on without a status page: ")
     assert line.endswith("; it needs aiohttp and prometheus-client")
+
+
+def test_stacks_are_of_now_but_the_ranks_are_not_asked_again_and_again() -> None:
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        for _ in range(3):
+            async with client.get(served.url("/stacks")) as answer:
+                assert (answer.status, await answer.json()) == (200, {"attempt": 1, "ranks": []})
+        assert served.looks == 1
+        served.page._answers._looked -= answers.LOOK_SECONDS  # type: ignore[union-attr]
+        await client.get(served.url("/stacks"))
+        assert served.looks == 2
+
+    serve(asking)
+
+
+def test_a_supervisor_that_does_not_lead_has_no_stacks() -> None:
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        async with client.get(served.url("/stacks")) as answer:
+            assert (answer.status, await answer.text()) == (404, "only rank 0's supervisor shows stacks\n")
+
+    serve(asking, leads=False)
+
+
+@pytest.mark.parametrize(
+    ("peer", "own", "status"),
+    [
+        ("127.0.0.1", "127.0.0.1", 200),
+        ("127.0.0.1", "127.0.0.9", 200),
+        ("::1", "::1", 200),
+        ("10.0.0.1", "10.0.0.1", 200),
+        ("::ffff:10.0.0.1", "10.0.0.1", 200),
+        ("10.0.0.2", "10.0.0.1", 403),
+        ("", "10.0.0.1", 403),
+    ],
+)
+def test_stacks_are_shown_to_nobody_on_another_machine(peer: str, own: str, status: int) -> None:
+    async def look() -> dict[str, Any]:
+        return {}
+
+    async def asking() -> int:
+        asked = mock.Mock(path="/stacks", method="GET")
+        asked.get_extra_info = {"peername": (peer, 1), "sockname": (own, 29501)}.get
+        return (await answers.Answers(dict, look)._answer(asked)).status
+
+    assert asyncio.run(asking()) == status

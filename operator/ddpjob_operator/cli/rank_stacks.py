@@ -1,0 +1,37 @@
+"""Prints what the ranks of a job are doing, from what rank 0's supervisor has found out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.words import intervals
+
+from .screen import Screen
+
+WIDTH = 80
+
+
+def print_stacks(screen: Screen, document: Any) -> None:
+    """Prints each different stack once, with its ranks; the innermost call comes first.
+
+    Raises:
+        BadInputError: the document has another form.
+    """
+    try:
+        lines = [*_lines(document)]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise BadInputError("the supervisor's answer cannot be read: it is of another version of DDPJob") from None
+    for line in lines:
+        screen.print(line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…")
+
+
+def _lines(document: Mapping[str, Any]) -> list[str]:
+    groups = document["ranks"]
+    if not groups:
+        return [f"attempt {document['attempt']}: no rank runs; the gang's phase is {document['phase']}"]
+    lines = []
+    for group in groups:
+        ranks = [int(rank) for rank in group["ranks"]]
+        lines.append(f"{'ranks' if ranks[1:] else 'rank'} {intervals(ranks)}: {group['does']}")
+        lines += [f"    {frame}" for frame in group["stack"]]
+    return lines

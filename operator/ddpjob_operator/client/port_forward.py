@@ -1,0 +1,52 @@
+"""One HTTP request through a port that the API server forwards to a pod, by the protocol v4.channel.k8s.io."""
+
+import io
+from http.client import HTTPResponse
+from typing import Any
+
+CLOSED = 8
+"""The opcode of the frame that ends a websocket (RFC 6455)."""
+
+
+def get(tunnel: Any, path: str) -> HTTPResponse:
+    """The pod's response, whose body is still to be read; `tunnel` is the websocket of one forwarded port.
+
+    Raises:
+        OSError: the kubelet cannot connect to the port.
+        HTTPException: the pod sends no response.
+    """
+    tunnel.send_binary(b"\0" + f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+    response = HTTPResponse(_Forwarded(tunnel))  # type: ignore[arg-type]
+    response.begin()
+    return response
+
+
+class _Forwarded(io.RawIOBase):
+    """What the pod sends: frames of channel 0. Channel 1 carries the kubelet's error."""
+
+    def __init__(self, tunnel: Any) -> None:
+        self._tunnel = tunnel
+        self._begun: set[int] = set()
+        self._rest = b""
+
+    def makefile(self, _: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            opcode, frame = self._tunnel.recv_data()
+            if opcode == CLOSED:
+                return 0
+            channel = frame[0]
+            if channel not in self._begun:
+                self._begun.add(channel)  # The first frame of a channel has the number of its port.
+            elif channel:
+                raise OSError(frame[1:].decode(errors="replace"))
+            else:
+                self._rest = frame[1:]
+        part, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)

@@ -1,0 +1,40 @@
+"""How `ddpjob status --stacks` prints what ranks are doing."""
+
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.cli.rank_stacks import print_stacks
+from ddpjob_operator.cli.screen import Screen
+
+HEAD = {"job": "ab", "attempt": 2, "phase": "Running"}
+GROUPS = [
+    {"ranks": [0, 2, 3, 4], "does": "waits in gloo:all_reduce at hang.py:11", "stack": ["all_reduce (c10d.py:9)"]},
+    {"ranks": [1], "does": "is at \x1b[2J", "stack": [f"{'f' * 90} (a.py:3)", "hang.py:9"]},
+]
+
+
+def printed(document: Any, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    print_stacks(Screen(), document)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_each_stack_is_printed_once_with_its_ranks_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(HEAD | {"ranks": GROUPS}, capsys) == [
+        "ranks 0,2-4: waits in gloo:all_reduce at hang.py:11",
+        "    all_reduce (c10d.py:9)",
+        "rank 1: is at \\x1b[2J",
+        f"    {'f' * 75}…",
+        "    hang.py:9",
+    ]
+
+
+def test_where_no_rank_runs_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    gathers = HEAD | {"phase": "Gathering", "ranks": []}
+    assert printed(gathers, capsys) == ["attempt 2: no rank runs; the gang's phase is Gathering"]
+
+
+@pytest.mark.parametrize("document", [None, [], {}, {"ranks": [3]}, {"ranks": [{"ranks": ["x"]}]}])
+def test_an_answer_of_another_form_is_one_line(document: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(BadInputError, match="another version of DDPJob"):
+        printed(document, capsys)

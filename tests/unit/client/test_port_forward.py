@@ -1,0 +1,103 @@
+"""A request to a pod's own port, by the protocol in which the API server forwards ports (v4.channel.k8s.io)."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+from ddpjob_operator.client import Cluster, RefusedError, UnreachableError
+from kubernetes.client.api_client import ApiClient
+from kubernetes.client.configuration import Configuration
+
+PATH = "/api/v1/namespaces/team/pods/digits-0/portforward"
+PORT = 29501
+NAME = PORT.to_bytes(2, "little")
+FORBIDDEN = {"kind": "Status", "reason": "Forbidden", "message": "pods is forbidden: you may not", "code": 403}
+
+
+def answer(status: str, body: str) -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+
+
+class Server:
+    """Forwards to a pod that gives one answer; an error that the kubelet reports instead comes in `error`."""
+
+    def __init__(self, said: bytes = b"", error: str = "", refusal: Any = None) -> None:
+        self.said, self.error, self.refusal = said, error, refusal
+        self.asked = b""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        assert (request.path, request.query["ports"]) == (PATH, str(PORT))
+        assert request.headers["authorization"] == "Bearer mine"
+        if self.refusal is not None:
+            return web.json_response(self.refusal, status=self.refusal["code"])
+        socket = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
+        await socket.prepare(request)
+        for channel in (b"\0", b"\1"):
+            await socket.send_bytes(channel + NAME)
+        if self.error:
+            await socket.send_bytes(b"\1" + self.error.encode())
+        else:
+            self.asked = (await socket.receive_bytes())[1:]
+            for begin in range(0, len(self.said), 1000):
+                await socket.send_bytes(b"\0" + self.said[begin : begin + 1000])
+        await socket.close()
+        return socket
+
+
+@contextmanager
+def serving(server: Server) -> Iterator[Cluster]:
+    """A cluster whose API server is `server`."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def start() -> tuple[web.ServerRunner, int]:
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return runner, runner.addresses[0][1]
+
+    app = web.Application()
+    app.router.add_get(PATH, server.handle)
+    runner, port = asyncio.run_coroutine_threadsafe(start(), loop).result()
+    try:
+        configuration = Configuration(host=f"http://127.0.0.1:{port}")
+        configuration.api_key["authorization"] = "Bearer mine"
+        yield Cluster(ApiClient(configuration), "here", "team")
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def test_a_pod_is_asked_at_its_own_port_and_its_answer_is_read_whole() -> None:
+    document = {"ranks": [{"ranks": [0], "does": "is at a.py:1", "stack": ["a.py:1"] * 1000}]}
+    server = Server(answer("200 OK", json.dumps(document)))
+    with serving(server) as cluster:
+        assert cluster.ask_pod("digits-0", PORT, "/stacks") == document
+    assert server.asked.startswith(b"GET /stacks HTTP/1.0\r\nHost: localhost\r\n")
+
+
+def test_who_may_not_forward_ports_is_told_so() -> None:
+    with serving(Server(refusal=FORBIDDEN)) as cluster, pytest.raises(RefusedError, match="you may not"):
+        cluster.ask_pod("digits-0", PORT, "/stacks")
+
+
+@pytest.mark.parametrize(
+    ("server", "why"),
+    [
+        (Server(answer("404 Not Found", "not found: the paths are /status")), "not found: the paths are /status"),
+        (Server(error="connection refused"), "pod digits-0 gives no answer"),
+        (Server(answer("200 OK", "[1]")), "another version of DDPJob"),
+    ],
+    ids=["of an older image", "nothing listens", "no object"],
+)
+def test_an_answer_that_is_none_is_one_line(server: Server, why: str) -> None:
+    with serving(server) as cluster, pytest.raises(UnreachableError, match=why):
+        cluster.ask_pod("digits-0", PORT, "/stacks")
