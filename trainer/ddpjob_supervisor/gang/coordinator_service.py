@@ -83,6 +83,8 @@ class CoordinatorService:
         self._start = start
         self._stalls = Stalls(settings.stall_timeout, None, settings.first_step_timeout)
         self._kept = self._stalls.learned
+        self._stepped = 0
+        """The last attempt that has finished a step."""
         self._asking: asyncio.Task[dict[int, Observation]] | None = None
         """Asks all ranks what they are doing."""
         self._telling: asyncio.Task[None] | None = None
@@ -160,8 +162,13 @@ class CoordinatorService:
             self._act()
 
     def _pass_on(self, node: int, attempt: int) -> None:
-        if attempt == self.coordinator.attempt:
-            self.on_beats(attempt, self.coordinator.members[node].beats)
+        if attempt != self.coordinator.attempt:
+            return
+        self.on_beats(attempt, self.coordinator.members[node].beats)
+        if self.coordinator.current.progressed and attempt > self._stepped:
+            self._stepped = attempt
+            self._stalls.look(time.monotonic(), self.beats())  # The attempt may end before the next regular look.
+            self._keep(self._stalls.learned)
 
     def _refusal(self, hello: Hello) -> Refused | None:
         if self.coordinator.is_outdated(hello):

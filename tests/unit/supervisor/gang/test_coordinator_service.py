@@ -17,6 +17,7 @@ from ddpjob_supervisor.gang.messages import (
     Beats,
     Examine,
     Examined,
+    Failed,
     Hello,
     History,
     Look,
@@ -274,6 +275,21 @@ def test_how_long_the_first_step_took_is_kept_for_later_pods(tmp_path: Path, mon
         while not (tmp_path / "stalls" / "patience.json").exists():  # noqa: ASYNC110  (no event reports a file)
             await asyncio.sleep(0.01)
         looking.cancel()
+
+    lead(scene)
+    assert asyncio.run(learned_limits.recall("u", "")).first_step == 1.0
+
+
+def test_also_if_the_attempt_ends_before_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DDPJOB_CHECKPOINT_DIR", str(tmp_path))
+
+    async def scene(_: CoordinatorService, member: LocalLink, told: Told) -> None:
+        await told.until(Start)
+        member.send(Failed(1, "Application"))
+        await told.until(Stop)
+        member.send(Beats(1, (BEAT,)))
+        while not (tmp_path / "stalls" / "patience.json").exists():  # noqa: ASYNC110  (no event reports a file)
+            await asyncio.sleep(0.01)
 
     lead(scene)
     assert asyncio.run(learned_limits.recall("u", "")).first_step == 1.0
