@@ -18,7 +18,7 @@ from ddpjob_supervisor.main import main
 OTHER_AT_LEAST = 10.0
 """Instead of 600: how long the first step, an evaluation, a save and the end may take."""
 
-limits.TIMES_TRAINING, limits.OTHER_AT_LEAST = 2.0, OTHER_AT_LEAST
+limits.TIMES_TRAINING, limits.STARTING_TIMES_THE_FIRST_STEP, limits.OTHER_AT_LEAST = 2.0, 1.0, OTHER_AT_LEAST
 node_attempt.COLLECTIVE = Program(
     module=True,
     name="tests.training.faults.collective",
