@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ddpjob_operator.api import ConditionType, DDPJobStatus, State
-from ddpjob_operator.api.words import duration
+from ddpjob_operator.api.words import counted, duration
 from ddpjob_operator.text import one_line, visible
 
 from .describe import how_far, pace
@@ -51,7 +51,8 @@ def _table(progress: LoggedProgress, height: int) -> Iterator[RenderableType]:
     if len(shown) > max(height // 2 - 3, 2 * ends + 1):
         shown.sort(key=lambda item: (_step(item[1]), item[1].number("samples_per_second") or 0.0, -item[0]))
         between = len(shown) - 2 * ends
-        yield Text(f"{len(shown)} ranks: the slowest {ends}, {between} between, the fastest {ends}", style="dim")
+        every = counted(len(shown), "rank")
+        yield Text(f"{every}: the slowest {ends}, {between} between, the fastest {ends}", style="dim")
         shown = [*shown[:ends], *shown[-ends:]]
     else:
         between = 0

@@ -60,6 +60,12 @@ TABLE: Table = {
         "Starting",
         "2 of 4 pods running; rank 2 and 1 more: starting on Kubernetes node node-2",
     ),
+    "which may be a machine": (
+        four.runs(0, 1).placed(2, 3).allows(host="machine"),
+        "",
+        "Starting",
+        "2 of 4 pods running; rank 2 and 1 more: starting on machine node-2",
+    ),
     "or waits for a volume": (
         two.created().runs(0).placed(1).waits(1, "waiting for its volumes and network"),
         "",

@@ -126,7 +126,7 @@ def _topology(view: View, pod: Pod) -> str:
 def _silent(view: View, pod: Pod) -> Waiting:
     """What a pod is probably waiting for, if neither the scheduler nor its kubelet reports it."""
     if pod.node_name is not None:
-        return Waiting(f"starting on Kubernetes node {pod.node_name}")
+        return Waiting(f"starting on {view.snapshot.settings.host} {pod.node_name}")
     scheduler = view.spec.template["spec"].get("schedulerName", DEFAULT_SCHEDULER)
     if scheduler == DEFAULT_SCHEDULER:
         return Waiting("waiting to be scheduled")
