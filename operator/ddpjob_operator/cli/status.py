@@ -38,8 +38,8 @@ def status(runs: Path, name: str | None, output: str | None = None) -> int:
         BadInputError: there is no such run, or `wide` is asked for of several.
     """
     as_json = output == "json"
-    if name is None and len(known_runs(runs)) != 1:
-        if output == "wide":
+    if name is None and len(known := known_runs(runs)) != 1:
+        if output == "wide" and known:
             raise BadInputError(WIDE)
         return _list(runs, as_json=as_json)
     run = find_run(runs, name)

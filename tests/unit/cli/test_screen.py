@@ -51,21 +51,21 @@ def run(runs: Path, name: str) -> None:
 
 def one_here(runs: Path) -> None:
     run(runs, "digits")
-    status_here(runs, None, as_json=False)
+    status_here(runs, None)
 
 
 def all_here(runs: Path) -> None:
     run(runs, "digits")
     run(runs, "images")
-    status_here(runs, None, as_json=False)
+    status_here(runs, None)
 
 
 def one_there(_: Path) -> None:
-    status_there(jobs_of(DOCUMENT, a_list(EVENT))[0], "digits", as_json=False, everywhere=False)
+    status_there(jobs_of(DOCUMENT, a_list(EVENT))[0], "digits", everywhere=False)
 
 
 def all_there(_: Path) -> None:
-    status_there(jobs_of(a_list(DOCUMENT))[0], None, as_json=False, everywhere=True)
+    status_there(jobs_of(a_list(DOCUMENT))[0], None, everywhere=True)
 
 
 def submission(directory: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.cli import status as here
+from ddpjob_operator.cli.cluster.job_status import status as status_there
 from ddpjob_operator.cli.cluster.job_status import watch
 from ddpjob_operator.cli.ls import ls
 from ddpjob_operator.cli.main import main
@@ -123,6 +124,17 @@ def test_a_run_that_is_suspended_is_as_old_as_before(
     assert dict(zip(header, [*cells[:2], "", "", *cells[2:]], strict=True))["AGE"] == "60m"
     here.status(runs, "digits")
     assert ["Age:", "60m"] in rows(capsys.readouterr().out)
+
+
+def test_several_jobs_are_not_shown_in_full(tmp_path: Path) -> None:
+    for name in ("digits", "letters"):
+        run = RunDirectory(tmp_path / "runs" / name)
+        run.create()
+        write(run, "Running")
+    with pytest.raises(BadInputError, match="add its name"):
+        here.status(tmp_path / "runs", None, "wide")
+    with pytest.raises(BadInputError, match="add its name"):
+        status_there(jobs_of()[0], None, "wide", everywhere=False)
 
 
 def test_all_runs_are_listed_as_json_too(
