@@ -3,6 +3,7 @@
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ddpjob_rank.errors import ConfigError, TrainerError
@@ -90,6 +91,19 @@ def test_a_message_of_many_lines_is_told_in_one_with_what_to_do(
     assert str(known).startswith(what)
     assert advice in str(known)
     assert "\n" not in str(known)
+
+
+def test_an_empty_checkpoint_is_told_as_a_file_that_is_not_whole() -> None:
+    torch: dict[str, Any] = {}
+    exec(
+        compile("def load():\n raise EOFError", "/lib/python3.11/site-packages/torch/serialization.py", "exec"), torch
+    )
+    with pytest.raises(EOFError) as caught:
+        torch["load"]()
+    known = traps.known_mistake(caught.value)
+    assert str(known).startswith("EOFError, in ")
+    assert f": {traps.NOT_WHOLE}" in str(known)
+    assert traps.known_mistake(EOFError()) is None
 
 
 NO_ROOM = """\

@@ -26,6 +26,15 @@ DATA_SET = "torch/utils/data/_utils/fetch.py"
 """The file of PyTorch in which a DataLoader reads samples from a data set."""
 
 
+CHECKPOINT = "torch/serialization.py"
+"""The file of PyTorch that reads what torch.save has written."""
+
+NOT_WHOLE = (
+    "the file is not whole: its writer was ended or had no room, or another rank still writes it. Write it under"
+    " another name, on rank 0 only, then rename it (os.replace); remove this one, or load an older one"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Trap:
     """A common mistake."""
@@ -142,10 +151,10 @@ TRAPS = (
     Trap(
         RuntimeError,
         re.compile(r"(?P<what>PytorchStreamReader failed reading zip archive: [^.\n]{1,99})"),
-        "the file is not whole: its writer was ended or had no room, or another rank still writes it. Write it under"
-        " another name, on rank 0 only, then rename it (os.replace); remove this one, or load an older one",
+        NOT_WHOLE,
         for_certain=False,
     ),
+    Trap(EOFError, re.compile(re.escape(CHECKPOINT)), NOT_WHOLE, for_certain=False),
     Trap(
         NameError,
         re.compile(r"name 'basestring' is not defined"),
@@ -276,7 +285,8 @@ def _how_to_have(modules: Sequence[str]) -> str:
 
 
 def _what(error: BaseException, found: re.Match[str]) -> str:
-    return (found.groupdict().get("what") or last_line(error)).strip().rstrip(".:")
+    what = found.groupdict().get("what") or last_line(error) or type(error).__name__
+    return what.strip().rstrip(".:")
 
 
 def place_of(error: BaseException) -> str:

@@ -91,7 +91,8 @@ def _note(print_it: Callable[[threading.ExceptHookArgs], object], args: threadin
 
 def _exceptions_told() -> Iterator[dict[str, Any]]:
     """The exception that the main thread is handling, and the last one that ended another thread."""
-    handled: Any = sys._current_exceptions().get(threading.main_thread().ident or 0)  # noqa: SLF001  (a public debugging aid)
+    main = threading.main_thread().ident or 0
+    handled: Any = sys._current_exceptions().get(main)  # noqa: SLF001  (documented, in spite of its name)
     error = handled[1] if isinstance(handled, tuple) else handled  # Before Python 3.12 it is a tuple.
     if isinstance(error, Exception):
         yield {"raised": _described(error)}
