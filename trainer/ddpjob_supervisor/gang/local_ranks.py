@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.failure.failure_report import known_failure, last_line
@@ -175,8 +176,9 @@ class LocalRanks:
         The first time, a rank that would end by the signal without cleaning up is interrupted instead, as by Ctrl-C.
         """
         again = bool(self._requests)
-        if again and self._ranks:
-            asyncio.get_running_loop().call_later(HEEDING_SECONDS, self.stop)
+        if self._ranks:
+            later, act = (HEEDING_SECONDS, self.stop) if again else (self._last_moment, self._name_unheeding)
+            asyncio.get_running_loop().call_later(later, act)
         self._requests.append(number)
         self.unwanted.set()
         self._send_all(number, gently=not again)
@@ -202,8 +204,22 @@ class LocalRanks:
         """
         self._note(local, rank, signal.SIGINT)
         rank.interrupt()
-        later = max(self._grace - LAST_SECONDS, self._grace / 2)
-        asyncio.get_running_loop().call_later(later, self._send, local, rank, signal.SIGTERM)
+        asyncio.get_running_loop().call_later(self._last_moment, self._send, local, rank, signal.SIGTERM)
+
+    @property
+    def _last_moment(self) -> float:
+        """How long after the first request ranks that still run are told, or named, for the last time."""
+        return max(self._grace - LAST_SECONDS, self._grace / 2)
+
+    def _name_unheeding(self) -> None:
+        """Logs which ranks still run although they were told to stop: nobody else says why it takes so long."""
+        ranks = ", ".join(str(self._specs[local].rank) for local in self.pids)
+        if ranks and not self._stopped:
+            left = self._grace - self._last_moment
+            warn(
+                f"rank {ranks}: still running {self._last_moment:.0f} s after the request to stop, and is killed in"
+                f" {left:.0f} s: a handler of SIGTERM has to save and end the program"
+            )
 
     def _send(self, local: int, rank: Rank, number: signal.Signals) -> None:
         self._note(local, rank, number)

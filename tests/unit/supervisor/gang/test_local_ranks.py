@@ -162,6 +162,28 @@ def test_a_rank_that_knows_of_no_signals_is_interrupted_and_only_in_the_end_told
     assert play.failures == []
 
 
+@pytest.mark.parametrize("heeds", [True, False])
+def test_who_still_runs_shortly_before_it_is_killed_is_named(
+    play: Play, capsys: pytest.CaptureFixture[str], *, heeds: bool
+) -> None:
+    async def told() -> None:
+        play.local._grace = 0.02
+        running = asyncio.ensure_future(play.local.run(PROGRAM, rank_specs({}, 4, 2, play.directory)))
+        while not play.local.pids:  # noqa: ASYNC110  (nothing tells that all have started)
+            await asyncio.sleep(0)
+        first, second = play.starter.started
+        play.local.send_signal(TERM)
+        first.ended.set_result(0)
+        if heeds:
+            second.ended.set_result(0)
+        await asyncio.sleep(0.1)
+        second.kill()
+        await running
+
+    asyncio.run(told())
+    assert ("warning: rank 5: still running " in capsys.readouterr().err) is not heeds
+
+
 def test_one_that_is_told_a_second_time_gets_that_signal(play: Play) -> None:
     def told_twice(ranks: list[Puppet]) -> None:
         ranks[0].only_interruptible = True
