@@ -72,7 +72,7 @@ TRUNCATED = (
             pickle.UnpicklingError(WEIGHTS_ONLY),
             ConfigError,
             "Unsupported global: GLOBAL numpy._core.multiarray._reconstruct was not an allowed global by default: ",
-            "weights_only=False",
+            "weights_only to False",
         ),
         (
             RuntimeError(TRUNCATED),

@@ -145,8 +145,8 @@ TRAPS = (
     Trap(
         UnpicklingError,
         re.compile(r"WeightsUnpickler error: (?P<what>Unsupported (?:global|class|operand)(?:[^.\n]|\.\S){1,200})"),
-        "the file holds more than tensors and plain values: if you trust it, load it by"
-        " torch.load(..., weights_only=False); or save only state_dicts, numbers and texts",
+        "the file holds more than tensors and plain values: if you trust it, set"
+        " weights_only to False in torch.load; or save only state_dicts, numbers and texts",
     ),
     Trap(
         RuntimeError,
