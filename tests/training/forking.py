@@ -134,13 +134,13 @@ class _Zygote:
         return self.returncode
 
 
-def fork_zygote(connection: socket.socket, preloaded: Sequence[str], directory: str) -> _Zygote:
+def fork_zygote(connection: socket.socket, preload: zygote_process.Preload) -> _Zygote:
     """Stands for `zygote_process.start`."""
     supervisor = os.getpid()
     if pid := os.fork():
         return _Zygote(pid)
     try:
-        _become_zygote(connection, supervisor, [directory, *preloaded])
+        _become_zygote(connection, supervisor, zygote_process.words_of(preload))
     finally:
         os._exit(1)
 
@@ -155,6 +155,7 @@ def _become_zygote(connection: socket.socket, supervisor: int, words: Sequence[s
     os.setsid()
     for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         _close_unless_inherited(descriptor, connection.fileno())
+    os.environ.pop("OMP_NUM_THREADS", None)  # The template has imported PyTorch without it: ranks have to tell it.
     del sys.path[0]  # As -P has none for the working directory.
     sys.argv = ["zygote", str(connection.fileno()), str(supervisor), *words]
     zygote.main()

@@ -9,6 +9,7 @@ from ddpjob_rank.running.program import program_of
 from ddpjob_supervisor.gang.settings import read_settings
 from ddpjob_supervisor.node.cold import Cold
 from ddpjob_supervisor.node.warm import Warm
+from ddpjob_supervisor.node.zygote_process import Preload
 from ddpjob_supervisor.taking_part import take_part
 
 NODE = {
@@ -23,7 +24,7 @@ NODE = {
 
 def supervise(method: str, script: str) -> NoReturn:
     """Is the supervisor, in an environment with NODE, and runs a script in ranks that are started warm or cold."""
-    starter = Warm(preloaded=["json"]) if method == "warm" else Cold()
+    starter = Warm(Preload(["json"])) if method == "warm" else Cold()
     sys.exit(asyncio.run(take_part(read_settings(os.environ), program_of([script]), starter, os.environ)))
 
 

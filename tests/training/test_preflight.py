@@ -19,6 +19,7 @@ from ddpjob_preflight.plan import Outcome
 from ddpjob_rank.world import World
 from ddpjob_supervisor.node.cold import Cold
 from ddpjob_supervisor.node.warm import Warm
+from ddpjob_supervisor.node.zygote_process import Preload
 from ddpjob_supervisor.preflight.findings import Finding, Level
 from ddpjob_supervisor.preflight.running import preflight
 
@@ -237,7 +238,7 @@ def looked_at(env: dict[str, str], starter: Cold | Warm, host_name: str | None =
 @pytest.mark.parametrize(
     "starter",
     [
-        pytest.param(lambda: Warm(["torch"]), id="warm"),
+        pytest.param(lambda: Warm(Preload(["torch"])), id="warm"),
         pytest.param(Cold, id="cold", marks=pytest.mark.full("test_ranks_of_a_node.py has programs started cold")),
     ],
 )
@@ -256,5 +257,5 @@ def test_a_node_that_will_do_is_through_before_its_zygote_is_warm(
     (tmp_path / "endless.py").write_text("import time; time.sleep(3600)")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     env = {"DDPJOB_BACKEND": "gloo", "DDPJOB_CHECKPOINT_DIR": str(tmp_path)}
-    found = looked_at(env, Warm(["endless"]), "localhost")
+    found = looked_at(env, Warm(Preload(["endless"])), "localhost")
     assert not [finding for finding in found if finding.level is Level.FAIL], found

@@ -13,6 +13,7 @@ from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.node.cold import Cold
 from ddpjob_supervisor.node.ranks import Launch
 from ddpjob_supervisor.node.warm import Warm
+from ddpjob_supervisor.node.zygote_process import Preload
 from ddpjob_supervisor.watch.beat import Beat
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
 from torch import Tensor
@@ -36,7 +37,7 @@ def told(directory: Path, programs: Sequence[str], method: str) -> list[Beat | N
     heartbeats = Heartbeats(directory, len(programs))
 
     async def run() -> list[int]:
-        async with Warm(["torch"]) if method == "warm" else Cold() as starter:
+        async with Warm(Preload(["torch"])) if method == "warm" else Cold() as starter:
             ranks = [await starter.start(launch(local_rank)) for local_rank in range(len(programs))]
             return [await asyncio.wait_for(rank.ended, patience(DEADLINE_SECONDS)) for rank in ranks]
 

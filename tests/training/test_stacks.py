@@ -15,6 +15,7 @@ from ddpjob_supervisor.node.cold import Cold
 from ddpjob_supervisor.node.ranks import Launch, Rank
 from ddpjob_supervisor.node.starters import Starter
 from ddpjob_supervisor.node.warm import Warm
+from ddpjob_supervisor.node.zygote_process import Preload
 from ddpjob_supervisor.watch.blame import Observation, blame
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
 from ddpjob_supervisor.watch.procfs import Process
@@ -161,7 +162,7 @@ def runner() -> Iterator[asyncio.Runner]:
 
 @pytest.fixture(scope="module")
 def warm(runner: asyncio.Runner) -> Iterator[Warm]:
-    starter = Warm(preloaded=["torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo"])
+    starter = Warm(Preload(["torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo"]))
     runner.run(starter.__aenter__())
     yield starter
     runner.run(starter.__aexit__())

@@ -22,6 +22,7 @@ from ddpjob_supervisor.node.cold import Cold
 from ddpjob_supervisor.node.ranks import Launch, StartError
 from ddpjob_supervisor.node.starters import Starter
 from ddpjob_supervisor.node.warm import Warm
+from ddpjob_supervisor.node.zygote_process import Preload
 
 from tests.support.waiting import patience
 
@@ -73,14 +74,14 @@ class Scene:
             await asyncio.sleep(0.01)
 
 
-@pytest.fixture(params=[lambda: Warm(["json"]), Cold], ids=["warm", "cold"])
+@pytest.fixture(params=[lambda: Warm(Preload(["json"])), Cold], ids=["warm", "cold"])
 def scene(tmp_path: Path, request: pytest.FixtureRequest) -> Scene:
     return Scene(tmp_path, request.param())
 
 
 @pytest.fixture
 def warm(tmp_path: Path) -> Scene:
-    return Scene(tmp_path, Warm(["json"]))
+    return Scene(tmp_path, Warm(Preload(["json"])))
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def importing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """With a zygote that never has done with its imports."""
     (tmp_path / "endless.py").write_text(WAIT)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    return Scene(tmp_path, Warm(["endless"]))
+    return Scene(tmp_path, Warm(Preload(["endless"])))
 
 
 def test_a_rank_that_is_killed_just_after_its_start_ends(scene: Scene) -> None:
@@ -139,7 +140,7 @@ def test_whoever_asks_for_the_end_waits_for_no_imports(importing: Scene, request
 
 
 def test_what_a_zygote_cannot_import_is_the_users_mistake(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, Warm(["json", "nosuchmodule"]))
+    scene = Scene(tmp_path, Warm(Preload(["json", "nosuchmodule"])))
 
     async def imported() -> None:
         message = "cannot import nosuchmodule, which is imported before the ranks are forked: No module named"
@@ -151,7 +152,9 @@ def test_what_a_zygote_cannot_import_is_the_users_mistake(tmp_path: Path) -> Non
     scene.play(imported)
 
 
-@pytest.mark.parametrize("starter", [lambda place: Warm(["own"], place), lambda _: Cold()], ids=["warm", "cold"])
+@pytest.mark.parametrize(
+    "starter", [lambda place: Warm(Preload(["own"], place)), lambda _: Cold()], ids=["warm", "cold"]
+)
 def test_a_rank_imports_from_where_its_program_is_and_not_from_where_it_works(
     starter: Callable[[str], Starter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

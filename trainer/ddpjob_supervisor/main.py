@@ -6,24 +6,27 @@ It starts the zygote first, because the zygote's imports take longest.
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from ddpjob_rank.console import complain
+from ddpjob_rank.console import complain, say
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError, TrainerError
 from ddpjob_rank.failure.failure_report import clear, report_of, report_path, write_report
+from ddpjob_rank.machine.cores import threads_of_each
 from ddpjob_rank.machine.storage import check_temporary
-from ddpjob_rank.parsing import Parser, unpack_variables
+from ddpjob_rank.parsing import DIGITS, Parser, unpack_variables
 from ddpjob_rank.places.flags import PROOF
 from ddpjob_rank.running.program import Program, program_of
+from ddpjob_rank.running.script.script_environment import Variables
+from ddpjob_rank.running.script.script_reader import variables_of
 from ddpjob_rank.stopping import leave_at_once
 
 from . import output
-from .node.zygote_process import PRELOADED, TRAINER_PRELOADED, start_zygote
+from .node.zygote_process import PRELOADED, TRAINER_PRELOADED, Preload, start_zygote
 
-START_METHODS = ("warm", "cold")
+WARM, COLD = START_METHODS = ("warm", "cold")
 
 
 def main() -> NoReturn:
@@ -36,7 +39,7 @@ def main() -> NoReturn:
         program.check()
         if flags.secret_file is not None:
             os.environ[Env.SECRET_FILE] = str(flags.secret_file)
-        if flags.preload and flags.start_method == "cold":
+        if flags.preload and flags.start_method == COLD:
             raise ConfigError(
                 "--preload needs --start-method warm: a rank that is started cold imports everything by itself"
             )
@@ -49,15 +52,16 @@ def main() -> NoReturn:
 
 def supervise(
     program: Program,
-    start_method: str = "warm",
+    start_method: str | None = None,
     max_restarts: int | None = None,
     preload: Sequence[str] = (),
     joining_seconds: float | None = None,
 ) -> int:
     """Runs a program once for each process of this node, and returns the exit code for all.
 
-    `preload` names modules, besides PyTorch, that are imported before the ranks are forked. `joining_seconds` is
-    how long to wait for the other nodes if no operator starts them.
+    `start_method` is one of START_METHODS; None: warm, unless the program sets a variable that PyTorch reads at its
+    import to a value that only the running program knows. `preload` names modules, besides PyTorch, that are imported
+    before the ranks are forked. `joining_seconds` is how long to wait for the other nodes if no operator starts them.
 
     Raises:
         ConfigError: The environment does not describe a node of a gang, or the coordinator does not accept this node.
@@ -65,8 +69,8 @@ def supervise(
         TrainerError: The control port is in use, this node is not fit for training, or other nodes are lost.
     """
     check_temporary()
-    preloaded = (*PRELOADED, *(TRAINER_PRELOADED if program.is_trainer else ()), *preload)
-    zygote = None if start_method == "cold" else start_zygote(preloaded, program.directory)
+    wanted = None if start_method == COLD else _preload(program, preload, start_method)
+    zygote = None if wanted is None else start_zygote(wanted)
     output.print_in_threads()
     try:
         # Imported here, while the zygote imports: these imports take a tenth of the zygote's time.
@@ -75,7 +79,7 @@ def supervise(
         from .node.starters import Cold, Warm  # noqa: PLC0415
         from .taking_part import settings_of, take_part  # noqa: PLC0415
 
-        starter = Cold() if zygote is None else Warm(preloaded, program.directory, zygote)
+        starter = Cold() if wanted is None else Warm(wanted, zygote)
         settings = settings_of(os.environ, max_restarts, joining_seconds)
         return asyncio.run(take_part(settings, program, starter, os.environ))
     finally:
@@ -83,6 +87,31 @@ def supervise(
             zygote.kill()
             zygote.wait()
         output.finish()
+
+
+def _preload(program: Program, modules: Sequence[str], start_method: str | None) -> Preload | None:
+    """What to import before the ranks are forked; None: each rank has to import it itself."""
+    preloaded = (*PRELOADED, *(TRAINER_PRELOADED if program.is_trainer else ()), *modules)
+    processes = os.environ.get(Env.NPROC_PER_NODE) or os.environ.get(Env.LOCAL_WORLD_SIZE) or "1"
+    threads = threads_of_each(max(1, int(processes[:DIGITS]))) if processes.isascii() and processes.isdecimal() else 1
+    if program.is_trainer:  # It imports PyTorch before the task.
+        return Preload(preloaded, program.directory, threads)
+    found = variables_of(program, {"OMP_NUM_THREADS": str(threads), **os.environ}, others=bool(modules))
+    if found.unclear and start_method != WARM:
+        _say_why_cold(found, os.environ)
+        return None
+    return Preload(preloaded, program.directory, threads, found.values)
+
+
+def _say_why_cold(found: Variables, env: Mapping[str, str]) -> None:
+    if env.get(Env.NODE_RANK, "0") != "0":
+        return  # The log of the first node says it for all.
+    variable, place = next(iter(found.unclear.items()))
+    say(
+        f"start method: cold, because {place} computes {variable}, and PyTorch reads it at its import: each rank"
+        f" imports PyTorch itself, which takes longer. To start ranks warm, set {variable} to a constant there, or in"
+        " your shell or with --env"
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -95,8 +124,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--start-method",
         choices=START_METHODS,
-        default="warm",
-        help="warm: fork ranks from a process that has imported torch; cold: start each as a process of its own",
+        help="warm: fork ranks from a process that has imported torch; cold: start each as a process of its own"
+        " (default: warm, unless the script computes a variable that torch reads at its import)",
     )
     parser.add_argument(
         "--max-restarts",

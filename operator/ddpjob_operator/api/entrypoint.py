@@ -5,7 +5,7 @@ A dry run prints exactly what the command would run, because both get the job fr
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
@@ -43,6 +43,12 @@ def script(path: str, arguments: Sequence[str] = ()) -> Entrypoint:
 def module(name: str, arguments: Sequence[str] = ()) -> Entrypoint:
     """A Python module under the supervisor."""
     return Entrypoint((SUPERVISE, "-m", name), tuple(arguments), _name_of_module(name))
+
+
+def started(entrypoint: Entrypoint, method: str | None) -> Entrypoint:
+    """The entrypoint of a script or module whose ranks are started `warm` or `cold`; None: the supervisor decides."""
+    supervise, *program = entrypoint.command
+    return replace(entrypoint, command=(supervise, "--start-method", method, *program)) if method else entrypoint
 
 
 def command(words: Sequence[str]) -> Entrypoint:

@@ -169,6 +169,12 @@ def _how(command: argparse._ActionsContainer) -> None:
     command.add_argument(
         "--max-restarts", type=_whole, metavar="N", help="restarts before the job fails (default: 6)"
     )
+    command.add_argument(
+        "--start-method",
+        choices=["warm", "cold"],
+        help="warm: fork ranks from a process that has imported torch; cold: start each as a process of its own"
+        " (default: warm, unless the script computes a variable that torch reads at its import)",
+    )
 
 
 def _submit(command: argparse.ArgumentParser) -> None:

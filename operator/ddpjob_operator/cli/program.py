@@ -19,13 +19,23 @@ from typing import Any
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import SUPERVISE
-from ddpjob_operator.api.entrypoint import Entrypoint, Options, command, document_of, module, script
+from ddpjob_operator.api.entrypoint import Entrypoint, Options, command, document_of, module, script, started
 from ddpjob_operator.api.launchers import Size
 
 from .invocation import itself
 from .mistakes import PROGRAMS
 
-OPTIONS = ("module", "nodes", "procs_per_node", "name", "env", "max_restarts", "checkpoint", "program")
+OPTIONS = (
+    "module",
+    "nodes",
+    "procs_per_node",
+    "name",
+    "env",
+    "max_restarts",
+    "start_method",
+    "checkpoint",
+    "program",
+)
 """Arguments that are refused with a YAML file, because the file has the values itself."""
 
 YAML = frozenset({".yaml", ".yml", ".json"})
@@ -133,15 +143,17 @@ def entrypoint(arguments: argparse.Namespace) -> Entrypoint:
     words: list[str] = arguments.program or []
     if arguments.module is not None:
         _check_module(arguments.module)
-        return module(arguments.module, words)
+        return started(module(arguments.module, words), arguments.start_method)
     if arguments.target is not None:
         _check_script(arguments.target, words, arguments.command)
-        return script(arguments.target, words)
+        return started(script(arguments.target, words), arguments.start_method)
     _check_quotes(words, arguments.command)
     if words[0].startswith("-"):
         raise BadInputError(f"{words[0]} comes after --, where a command begins; options go before --")
     if words[0].endswith(".py"):
         raise BadInputError(f"{words[0]} is a script; run it with: {_call(arguments.command, words)}")
+    if arguments.start_method:
+        raise BadInputError("--start-method is for scripts and modules; a command starts its processes itself")
     return command(words)
 
 

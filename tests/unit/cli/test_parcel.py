@@ -35,6 +35,7 @@ COMMANDS = {
     "src/train.py --source .": ["ddpjob-supervise", "src/train.py"],
     "src/train.py --source src": ["ddpjob-supervise", "train.py"],
     "-m model --source src": ["ddpjob-supervise", "-m", "model"],
+    "src/train.py --source . --start-method cold": ["ddpjob-supervise", "--start-method", "cold", "src/train.py"],
     "-m only.in.the.image": ["ddpjob-supervise", "-m", "only.in.the.image"],
     "--source src -- torchrun train.py": ["torchrun"],
 }

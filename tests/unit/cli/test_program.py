@@ -293,6 +293,12 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("init train.py -o package", "package exists already; remove it, or choose another with --output"),
         ("init train.py -o nowhere/x.yaml", "cannot write nowhere/x.yaml: No such file or directory; choose another"),
         ("validate package", "cannot read package: Is a directory"),
+        (
+            "run --start-method cold -- bash train.sh",
+            "--start-method is for scripts and modules; a command starts its processes itself",
+        ),
+        ("run train.py --start-method hot", "argument --start-method: invalid choice: 'hot' (choose from"),
+        ("run job.yaml --start-method cold", "--start-method is for scripts; job.yaml says what to run"),
         ("run job.yaml --nodes 2", "--nodes is for scripts; job.yaml says what to run: edit it instead"),
         ("run job.yaml -- --lr 1", "-- is for scripts; job.yaml says what to run: edit it instead"),
         ("run --resume train", "no runs under ddpjob-runs; start one with: ddpjob run"),
@@ -340,6 +346,11 @@ def test_a_python_without_torch_is_named(
         ("train.py -- -n 3", ["ddpjob-supervise", "train.py", "-n", "3"]),
         ("trainer", ["ddpjob-supervise", "trainer"]),
         ("-m package.train -- x", ["ddpjob-supervise", "-m", "package.train", "x"]),
+        ("--start-method cold trainer", ["ddpjob-supervise", "--start-method", "cold", "trainer"]),
+        (
+            "--start-method warm -m package.train -- x",
+            ["ddpjob-supervise", "--start-method", "warm", "-m", "package.train", "x"],
+        ),
         ("-- torchrun train.py -- x", ["torchrun", "train.py", "--", "x"]),
     ],
 )

@@ -35,7 +35,7 @@ def test_a_module_that_opens_a_gpu_when_it_is_imported_is_refused(
     ours, theirs = socket.socketpair()
     ours.settimeout(patience(20))
     call = [sys.executable, "-c", ZYGOTE, str(device), str(theirs.fileno()), str(os.getpid())]
-    with subprocess.Popen([*call, str(tmp_path), "asks"], pass_fds=[theirs.fileno()]):
+    with subprocess.Popen([*call, str(tmp_path), "{}", "asks"], pass_fds=[theirs.fileno()]):
         theirs.close()
         with ours:
             told = json.loads(ours.makefile().readline())

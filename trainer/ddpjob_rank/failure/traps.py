@@ -20,6 +20,7 @@ from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError, TrainerError
 
 from .failure_report import last_line
+from .hidden_modules import hidden_module
 from .whose import is_of_a_library, is_ours
 
 DATA_SET = "torch/utils/data/_utils/fetch.py"
@@ -182,7 +183,9 @@ PACKAGES = {
 
 
 def known_mistake(error: BaseException) -> TrainerError | None:
-    """The error in one line, with its place and advice, if it is one of TRAPS or a missing module; None otherwise."""
+    """The error in one line, with its place and advice, if it is one of TRAPS or of a module; None otherwise."""
+    if hidden := hidden_module(error, sys.path[0]):
+        return hidden
     if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:
         # A name with a dot is that of a missing part of an installed package.
         return _not_there(error, error.name)

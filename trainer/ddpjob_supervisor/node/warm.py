@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import signal
-from collections.abc import Sequence
 from typing import Any, Self
 
 from ddpjob_rank.errors import ConfigError, TrainerError
@@ -15,7 +14,7 @@ from ddpjob_supervisor.watch.threads import in_thread
 
 from . import open_files
 from .ranks import Launch, Rank, StartError, exit_code
-from .zygote_process import PRELOADED, ZygoteProcess, start_zygote
+from .zygote_process import Preload, ZygoteProcess, start_zygote
 
 LINE_BYTES = 1 << 20
 
@@ -23,15 +22,9 @@ LINE_BYTES = 1 << 20
 class Warm:
     """Starts ranks by requests to a zygote. The zygote imports immediately, and the first rank waits for that."""
 
-    def __init__(
-        self, preloaded: Sequence[str] = PRELOADED, directory: str = "", zygote: ZygoteProcess | None = None
-    ) -> None:
-        """`directory` is where the program's imports are first looked for; by default the working directory.
-
-        `zygote` is a zygote that was already started with the same modules and directory.
-        """
-        self._preloaded = preloaded
-        self._directory = directory
+    def __init__(self, preload: Preload, zygote: ZygoteProcess | None = None) -> None:
+        """`zygote` is a zygote that was already started with the same `preload`."""
+        self._preload = preload
         self._started = zygote
         self._zygote: _Zygote | None = None
         self._replacing = asyncio.Lock()
@@ -77,7 +70,7 @@ class Warm:
     async def _living(self) -> "_Zygote":
         async with self._replacing:  # The ranks of a node start concurrently, but must all come from one zygote.
             if self._zygote is None or self._zygote.ended:
-                process, self._started = self._started or start_zygote(self._preloaded, self._directory), None
+                process, self._started = self._started or start_zygote(self._preload), None
                 self._zygote = await _Zygote.of(process)
             return self._zygote
 

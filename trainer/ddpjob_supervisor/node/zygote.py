@@ -17,16 +17,19 @@ import selectors
 import signal
 import socket
 import sys
+import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ddpjob_rank.exit_codes import ExitCode
+from ddpjob_rank.failure.hidden_modules import hidden_module
 from ddpjob_rank.importing import uncollected
 from ddpjob_rank.machine.parent_death import die_with
 from ddpjob_rank.running.program import program_of
 from ddpjob_rank.running.rank import become
+from ddpjob_rank.running.script.late_variables import watch
 
 Request = dict[str, Any]
 
@@ -38,6 +41,8 @@ CUDA = "/dev/nvidia-uvm"
 
 OURS = frozenset({"torch", "ddpjob_trainer"})
 """Packages with modules that are imported without --preload."""
+
+THREADS = "OMP_NUM_THREADS"
 
 TRIAL_SECONDS, LOOK_SECONDS = 10.0, 0.01
 """How long a trial child may compute, though a moment is normal, and how often to check whether it has ended."""
@@ -57,14 +62,21 @@ def main() -> None:
         if signal.getsignal(number) is signal.SIG_DFL:  # Under nohup SIGHUP is ignored, and stays so.
             signal.signal(number, _go_on)
     sys.path.insert(0, sys.argv[3])
+    set_by_program: dict[str, str] = json.loads(sys.argv[4])
+    # Set here rather than by the supervisor: Python and the dynamic linker would read theirs when the process starts.
+    os.environ.update(set_by_program)
+    seen = dict(os.environ)
     with uncollected():  # Objects that the collector does not visit also stay in memory shared with the children.
-        for name in sys.argv[4:]:
+        for name in sys.argv[5:]:
             _import(name, connection)
     request = _serve(connection)
     if request is None:
         os._exit(0)
-    _settle(request)
-    become(program_of(request["program"]))
+    _settle(request, seen, set_by_program)
+    program = program_of(request["program"])
+    if "torch" in sys.modules and not program.is_trainer:
+        watch(program, seen)
+    become(program)
 
 
 def _go_on(*_: object) -> None:
@@ -75,7 +87,11 @@ def _import(name: str, connection: socket.socket) -> None:
     torch, threads, asked = sys.modules.get("torch"), _threads(), _has_opened(CUDA)
     try:
         importlib.import_module(name)
-    except ImportError as error:
+    except (Exception, SystemExit) as error:
+        if hidden := hidden_module(error, sys.path[0], own_code=False):
+            _refuse(connection, str(hidden))
+        if not isinstance(error, ImportError):
+            raise
         _refuse(connection, f"cannot import {name}, which is imported before the ranks are forked: {error}")
     if torch is not None and _threads() > threads and not _a_child_computes(torch):
         _refuse(
@@ -132,17 +148,22 @@ def _a_child_computes(torch: Any) -> bool:
     return True
 
 
-def _settle(request: Request) -> None:
-    """Gives a forked child what a new process would have of its own: environment, cores, random seeds, threads."""
+def _settle(request: Request, seen: Mapping[str, str], set_by_program: Mapping[str, str]) -> None:
+    """Gives a forked child what a new process would have of its own: environment, cores, random seeds, threads.
+
+    `seen` is the environment in which the modules were imported.
+    """
     os.environ.clear()
     os.environ.update(request["env"])
+    tempfile.tempdir = None  # It was chosen when torch._dynamo was imported; TMPDIR may differ now.
     if request["cores"]:
         os.sched_setaffinity(0, request["cores"])
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
-    # OpenMP read OMP_NUM_THREADS in the zygote, before the rank's value was set, so PyTorch has to be told.
-    if (threads := request["env"].get("OMP_NUM_THREADS")) and "torch" in sys.modules:
+    # OpenMP read OMP_NUM_THREADS in the zygote. If the rank has another value, PyTorch has to be told.
+    threads = request["env"].get(THREADS)
+    if "torch" in sys.modules and threads not in {None, seen.get(THREADS)} and THREADS not in set_by_program:
         sys.modules["torch"].set_num_threads(int(threads))
 
 

@@ -1,12 +1,13 @@
 """Starts the zygote. This module has as few imports as possible, so that the zygote can be started first."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 PRELOADED = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
 """Modules that every rank imports by its first step; DistributedDataParallel's constructor needs torch._dynamo."""
@@ -20,6 +21,19 @@ TRAINER_PRELOADED = (
 """Modules that a rank of `ddpjob-train` imports in addition."""
 
 ZYGOTE = f"{__package__}.zygote"
+
+
+@dataclass(frozen=True, slots=True)
+class Preload:
+    """What a zygote imports, and in which environment."""
+
+    modules: Sequence[str] = PRELOADED
+    directory: str = ""
+    """Where modules are looked for first, as the program would; empty: in the working directory."""
+    threads: int | None = None
+    """OMP_NUM_THREADS, unless the environment of the supervisor has it."""
+    set_by_program: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the program sets before it imports PyTorch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +57,16 @@ class ZygoteProcess:
         self.process.wait()
 
 
-def start_zygote(preloaded: Sequence[str], directory: str) -> ZygoteProcess:
-    """Starts a zygote that imports the modules `preloaded`, and reads requests from its end of a connection.
-
-    The zygote looks for the modules where the program would: in `directory` first.
-    """
+def start_zygote(preload: Preload) -> ZygoteProcess:
+    """Starts a zygote, which reads requests from its end of a connection."""
     ours, theirs = socket.socketpair()
     with theirs:
-        return ZygoteProcess(start(theirs, preloaded, directory), ours)
+        return ZygoteProcess(start(theirs, preload), ours)
 
 
-def start(connection: socket.socket, preloaded: Sequence[str], directory: str) -> subprocess.Popen[bytes]:
+def start(connection: socket.socket, preload: Preload) -> subprocess.Popen[bytes]:
     """Starts only the process, which inherits the socket `connection`."""
+    threads = {} if preload.threads is None else {"OMP_NUM_THREADS": str(preload.threads)}
     return subprocess.Popen(
         [
             sys.executable,
@@ -63,9 +75,14 @@ def start(connection: socket.socket, preloaded: Sequence[str], directory: str) -
             ZYGOTE,
             str(connection.fileno()),
             str(os.getpid()),
-            directory,
-            *preloaded,
+            *words_of(preload),
         ],
+        env={**threads, **os.environ},
         pass_fds=[connection.fileno()],
         start_new_session=True,
     )
+
+
+def words_of(preload: Preload) -> list[str]:
+    """The arguments of a zygote that say what to import."""
+    return [preload.directory, json.dumps(dict(preload.set_by_program)), *preload.modules]

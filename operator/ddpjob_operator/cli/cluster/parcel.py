@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.api.contract import SUPERVISE
-from ddpjob_operator.api.entrypoint import Entrypoint, Options, document_of, module
+from ddpjob_operator.api.entrypoint import Entrypoint, Options, document_of, module, started
 from ddpjob_operator.api.launchers import Size, launcher_of
 from ddpjob_operator.api.secrecy import SECRET_NAME
 from ddpjob_operator.api.words import counted
@@ -93,13 +92,16 @@ def _entrypoint(given: argparse.Namespace) -> Entrypoint:
     """
     words: Sequence[str] = given.program or ()
     if given.module is not None:
-        return module(given.module, words)  # Not checked here: the module may exist only in the image.
+        # Not checked here: the module may exist only in the image.
+        return started(module(given.module, words), given.start_method)
     found = program.entrypoint(given)
     if given.target is None:
         _check_travels(words, given.source)
         return found
     path = Path(given.target)
-    return replace(found, command=(SUPERVISE, path.name if given.source is None else within(path, given.source)))
+    return replace(
+        found, command=(*found.command[:-1], path.name if given.source is None else within(path, given.source))
+    )
 
 
 def _check_travels(words: Sequence[str], source: Path | None) -> None:

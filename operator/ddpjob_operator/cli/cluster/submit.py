@@ -29,7 +29,7 @@ from .pod_logs import FOLLOWED, PodLogs
 
 POLL_SECONDS = 0.2
 OF_A_PROGRAM = (
-    *("module", "env", "max_restarts", "nodes", "gpus_per_node", "procs_per_node", "name"),
+    *("module", "env", "max_restarts", "start_method", "nodes", "gpus_per_node", "procs_per_node", "name"),
     *(
         "source",
         "include",

@@ -1,0 +1,1 @@
+"""Which variables a training script sets before PyTorch reads them, by the script's text and while it runs."""

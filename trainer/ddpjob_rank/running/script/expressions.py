@@ -1,0 +1,143 @@
+"""Evaluates expressions of a script as far as its text shows their values, and applies them to the environment."""
+
+import ast
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .script_environment import UNKNOWN, Environment, Place
+
+Names = dict[str, Any]
+
+
+class Method(str):
+    """A function that reads or changes the environment, by its name as a method of `os.environ`."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of the script or of a module beside it."""
+
+    body: Sequence[ast.stmt]
+    names: Names
+    file: str
+
+
+ENVIRON = object()
+"""`os.environ`."""
+
+OS: Names = {"environ": ENVIRON, "getenv": Method("get"), "putenv": Method("putenv"), "unsetenv": Method("pop")}
+"""What the module `os` has, as far as it matters."""
+
+BUILT_IN: Names = {"str": Method("str"), "dict": Method("dict")}
+
+
+class Values(ast.NodeVisitor):
+    """Visiting an expression returns its value, UNKNOWN if the text does not show it."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self.names: Names = {}
+        self.file = ""
+        self.sure = True
+        """Whether Python certainly comes to this line, if it came to the one before."""
+
+    @abstractmethod
+    def call(self, function: Function) -> None:
+        """Follows the statements of a function."""
+
+    def set_variable(self, name: Any, value: Any, node: ast.expr | ast.stmt) -> None:
+        """Sets a variable of the environment."""
+        self.environment.set(name, value, Place(self.file, node.lineno), sure=self.sure)
+
+    def update(self, values: Any, node: ast.expr | ast.stmt) -> None:
+        """Sets all variables of a dict, if the text shows it."""
+        for name, value in values.items() if isinstance(values, dict) else ():
+            self.set_variable(name, value, node)
+
+    def remove_variable(self, name: Any, node: ast.expr | ast.stmt) -> None:
+        """Removes a variable of the environment."""
+        self.environment.remove(name, Place(self.file, node.lineno))
+
+    def generic_visit(self, node: ast.AST) -> Any:  # noqa: ARG002  (that of ast.NodeVisitor)
+        """Leaves out what has no method here."""
+        return UNKNOWN
+
+    def visit_Constant(self, node: ast.Constant) -> Any:
+        return node.value
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        return self.names.get(node.id, BUILT_IN.get(node.id, UNKNOWN))
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        owner = self.visit(node.value)
+        if owner is ENVIRON:
+            return Method(node.attr)
+        return owner.get(node.attr, UNKNOWN) if isinstance(owner, dict) else UNKNOWN
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        key = self.visit(node.slice)
+        return self.environment.get(key) if self.visit(node.value) is ENVIRON else UNKNOWN
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> Any:
+        texts = [self.visit(part) for part in node.values]
+        return "".join(texts) if all(isinstance(text, str) for text in texts) else UNKNOWN
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> Any:
+        value = self.visit(node.value)
+        plain = node.conversion < 0 and node.format_spec is None
+        return str(value) if plain and isinstance(value, str | int) else UNKNOWN
+
+    def visit_Dict(self, node: ast.Dict) -> Any:
+        pairs = [
+            (self.visit(key), self.visit(value)) for key, value in zip(node.keys, node.values, strict=True) if key
+        ]
+        return {key: value for key, value in pairs if isinstance(key, str)}
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        value = self.visit(node.operand)
+        return not value if isinstance(node.op, ast.Not) and value is not UNKNOWN else UNKNOWN
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        left, right = self.visit(node.left), self.visit(node.comparators[-1])
+        if len(node.ops) > 1:
+            return UNKNOWN
+        within = isinstance(node.ops[0], ast.In | ast.NotIn)
+        if within and right is ENVIRON:
+            left, right, within = self.environment.get(left), None, False
+        if within or left is UNKNOWN or right is UNKNOWN:
+            return UNKNOWN
+        match node.ops[0]:
+            case ast.Eq() | ast.Is() | ast.NotIn():
+                return left == right
+            case ast.NotEq() | ast.IsNot() | ast.In():
+                return left != right
+        return UNKNOWN
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        function = self.visit(node.func)
+        given = [self.visit(argument) for argument in node.args]
+        named = {keyword.arg or "": self.visit(keyword.value) for keyword in node.keywords}
+        match function, given:
+            case Function(), _:
+                self.call(function)
+            case Method("get"), [name, *default]:
+                current = self.environment.get(name)
+                return current if current is not None else [*default, named.get("default")][0]
+            case Method("setdefault"), [name, value]:
+                if self.environment.get(name) is None or self.environment.get(name) is UNKNOWN:
+                    self.set_variable(name, value, node)
+            case Method("putenv"), [name, value]:
+                self.set_variable(name, value, node)
+            case Method("pop"), [name, *_]:
+                self.remove_variable(name, node)
+            case Method("update"), _:
+                self.update({**(given[0] if given and isinstance(given[0], dict) else {}), **named}, node)
+            case Method("dict"), []:
+                return named
+            case Method("str"), [str() | int() as value]:
+                return str(value)
+        return UNKNOWN

@@ -1,0 +1,78 @@
+"""Warns while a forked rank runs that it sets a variable too late for PyTorch, unless its script's text shows it."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ddpjob_rank.console import warn
+from ddpjob_rank.failure.whose import is_of_a_library, is_ours
+from ddpjob_rank.running.program import Program
+
+from .read_at_import import DYNAMO, reader_of
+from .script_environment import Place
+from .script_reader import variables_of
+
+
+def watch(program: Program, seen: Mapping[str, str]) -> None:
+    """Warns once if this process sets a variable that PyTorch has read already, to another value than in `seen`.
+
+    `seen` is the environment in which PyTorch was imported. A variable that the script sets after its own import of
+    PyTorch does not count: it would have no effect in plain Python either.
+    """
+    # load_dotenv(), os.environ.update() and os.putenv() all raise the event os.putenv.
+    sys.addaudithook(_Watch(program, seen))
+
+
+class _Watch:
+    def __init__(self, program: Program, seen: Mapping[str, str]) -> None:
+        # The script may change its working directory.
+        self._program = program if program.module else replace(program, name=str(Path(program.name).resolve()))
+        self._seen = dict(seen)
+        self._process = os.getpid()
+        self._ended = False
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "os.putenv" and not self._ended and os.getpid() == self._process:
+            with suppress(Exception):  # An error would reach the script.
+                self._check(*map(os.fsdecode, arguments))
+
+    def _check(self, name: str, value: str) -> None:
+        if (reader := reader_of(name)) is None or self._seen.get(name) == value:
+            return
+        frames = [frame for frame in _stack() if not is_ours(frame.f_code.co_filename)]
+        own = [frame for frame in frames if not is_of_a_library(frame.f_code.co_filename)]
+        by_torch = frames[0].f_globals.get("__name__", "").startswith("torch.")
+        if not own or by_torch or not self._is_before(own, reader):
+            return
+        self._ended = True
+        place = Place(own[0].f_code.co_filename, own[0].f_lineno)
+        warn(
+            f"{place} sets {name} too late: PyTorch reads it at its import, and this rank was forked from a process"
+            f" that had imported PyTorch. Set {name} in your shell or with --env, or use --start-method cold"
+        )
+
+    def _is_before(self, own: list[FrameType], reader: str) -> bool:
+        """Whether the script has not come to its own import of PyTorch yet. `own` are the frames of its code."""
+        if reader == DYNAMO:
+            return True
+        found = variables_of(self._program, {})
+        names = sys.modules["__main__"].__dict__
+        main = next((frame.f_lineno for frame in reversed(own) if frame.f_globals is names), None)
+        if found.imported is None or main is None:
+            return main is not None
+        file, line = Path(found.imported.file).resolve(), found.imported.line
+        beside = (frame.f_lineno for frame in own if Path(frame.f_code.co_filename).resolve() == file)
+        return main < found.main_line or (main == found.main_line and next(beside, line) < line)
+
+
+def _stack() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(3)  # noqa: SLF001  (past this module's frames)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith("<frozen"):
+            yield frame
+        frame = frame.f_back

@@ -1,0 +1,261 @@
+"""Finds in the text of a training script which environment variables it sets before it imports PyTorch.
+
+Nothing is executed. Statements are followed in the order in which Python would run them, into the functions of the
+script and the modules beside it. What this does not understand, such as `load_dotenv()`, it leaves out:
+`late_variables` reports that while the script runs.
+"""
+
+import ast
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import resolve_name
+from pathlib import Path
+from typing import Any
+
+from ddpjob_rank.running.program import Program
+
+from .expressions import ENVIRON, OS, Function, Names, Values
+from .read_at_import import DYNAMO
+from .script_environment import UNKNOWN, Environment, Place, Variables
+
+IMPORT_TORCH = frozenset(
+    {
+        *("torch", "torchvision", "torchaudio", "torchmetrics", "lightning", "pytorch_lightning", "lightning_fabric"),
+        *("accelerate", "timm", "deepspeed", "fastai", "ignite"),
+    }
+)
+"""Packages that import PyTorch. After another one that does, a variable counts although PyTorch has read it."""
+
+IMPORT_DYNAMO = (DYNAMO, "torch._inductor")
+
+FILE_BYTES, ALL_BYTES = 256 << 10, 512 << 10
+"""The largest file, and the most text altogether, that is parsed. It takes half a second."""
+
+STATEMENTS, CALLS = 20_000, 10
+"""How many statements are followed, and how deep a chain of calls and imports."""
+
+
+def variables_of(program: Program, env: Mapping[str, str], *, others: bool = False) -> Variables:
+    """The variables that a program sets before PyTorch reads them. `env` is the environment in which its ranks start.
+
+    With `others`, also the values of variables that PyTorch does not read at its import. What cannot be understood is
+    left out, and never raises an error.
+    """
+    environment = Environment(env, others=others)
+    # A program may contain anything: even Python's parser raises RecursionError and MemoryError.
+    with suppress(Exception), warnings.catch_warnings(action="ignore"):
+        _Reader(program, env, environment).read()
+    return environment.variables
+
+
+class _EnoughError(Exception):
+    """Everything that matters has been read, or as much as is worth the time."""
+
+
+class _Reader(Values):
+    """Follows a program's statements."""
+
+    def __init__(self, program: Program, env: Mapping[str, str], environment: Environment) -> None:
+        super().__init__(environment)
+        self._program = program
+        self._paths = [program.directory, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
+        self._modules: dict[str, tuple[Names, Sequence[str]]] = {}
+        """The names of each local module, and where its submodules are."""
+        self._statements, self._bytes, self._depth = STATEMENTS, ALL_BYTES, 0
+        self._main_line = 0
+
+    def read(self) -> None:
+        """Follows the program up to the import of PyTorch.
+
+        Raises:
+            Exception: There is enough, or something that cannot be understood.
+        """
+        file, package = self._program.name, ""
+        if self._program.module:
+            if file.partition(".")[0] in IMPORT_TORCH:
+                return
+            self._paths += sys.path
+            file, package = self._file_of(self._program.name)
+        self.names = {"__name__": "__main__", "__package__": package}
+        with self._within(file):
+            for statement in self._parsed(file):
+                self._main_line = statement.lineno
+                self._follow([statement])
+
+    def _file_of(self, module: str) -> tuple[str, str]:
+        """The file that `python -m` would run, and its package, whose own files are followed first."""
+        package = module.rpartition(".")[0]
+        if package:
+            self._module(package)
+        spec = self._spec(module)
+        if spec and spec.submodule_search_locations:
+            self._module(module)
+            return self._file_of(f"{module}.__main__")
+        return str(spec and spec.origin), package
+
+    def call(self, function: Function) -> None:
+        with self._within(function.file, {**function.names}):
+            self._follow(function.body)
+
+    @contextmanager
+    def _within(self, file: str, names: Names | None = None) -> Iterator[None]:
+        if self._depth == CALLS:
+            raise _EnoughError
+        before = self.file, self.names
+        self.file, self.names = file, self.names if names is None else names
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.file, self.names = before
+
+    def _follow(self, body: Iterable[ast.stmt]) -> None:
+        for statement in body:
+            self._statements -= 1
+            if not self._statements:
+                raise _EnoughError
+            self.visit(statement)
+            if isinstance(statement, ast.Return | ast.Raise):
+                return
+
+    def _follow_perhaps(self, *bodies: Iterable[ast.stmt]) -> None:
+        before, self.sure = self.sure, False
+        for body in bodies:
+            self._follow(body)
+        self.sure = before
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            module, first = self._import(alias.name, node), alias.name.partition(".")[0]
+            self.names[alias.asname or first] = module if alias.asname else self._import(first, node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        name = resolve_name("." * node.level + (node.module or ""), self.names.get("__package__"))
+        module = self._import(name, node)
+        known: Names = module if isinstance(module, dict) else {}
+        for alias in node.names:
+            if alias.name == "*":
+                self.names.update(known)
+            elif alias.name in known or known is not module:
+                self.names[alias.asname or alias.name] = known.get(alias.name, UNKNOWN)
+            else:
+                self.names[alias.asname or alias.name] = self._import(f"{name}.{alias.name}", node)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        value = self.visit(node.value)
+        for target in node.targets:
+            self._assign(target, value)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value:
+            self._assign(node.target, self.visit(node.value))
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        value = self.visit(node.value)
+        if self.visit(node.target) is ENVIRON:
+            self.update(value, node)
+        else:
+            self._assign(node.target, UNKNOWN)
+
+    def visit_Delete(self, node: ast.Delete) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Subscript) and self.visit(target.value) is ENVIRON:
+                self.remove_variable(self.visit(target.slice), node)
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        self.visit(node.value)
+
+    def visit_If(self, node: ast.If) -> None:
+        test = self.visit(node.test)
+        if test is UNKNOWN:
+            self._follow_perhaps(node.body, node.orelse)
+        else:
+            self._follow(node.body if test else node.orelse)
+
+    def visit_For(self, node: ast.For) -> None:
+        self.visit(node.iter)
+        self._assign(node.target, UNKNOWN)
+        self._follow_perhaps(node.body)
+
+    def visit_While(self, node: ast.While) -> None:
+        self._follow_perhaps(node.body)
+
+    def visit_Try(self, node: ast.Try) -> None:
+        self._follow(node.body)
+        self._follow_perhaps(*(handler.body for handler in node.handlers))
+        self._follow([*node.orelse, *node.finalbody])
+
+    def visit_With(self, node: ast.With) -> None:
+        for item in node.items:
+            self.visit(item.context_expr)
+        self._follow(node.body)
+
+    def visit_Match(self, node: ast.Match) -> None:
+        self._follow_perhaps(*(case.body for case in node.cases))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.names[node.name] = Function(node.body, self.names, self.file)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        with self._within(self.file, {**self.names}):
+            self._follow(node.body)
+
+    def _assign(self, target: ast.expr, value: Any) -> None:
+        match target:
+            case ast.Name(name):
+                self.names[name] = value if self.sure else UNKNOWN
+            case ast.Subscript(of, key) if self.visit(of) is ENVIRON:
+                self.set_variable(self.visit(key), value, target)
+            case ast.Tuple(parts):
+                for part in parts:
+                    self._assign(part, UNKNOWN)
+
+    def _import(self, name: str, node: ast.stmt) -> Any:
+        """Follows a local module, and returns its names."""
+        first = name.partition(".")[0]
+        if first in IMPORT_TORCH:
+            if self.sure:
+                self.environment.import_torch(Place(self.file, node.lineno), self._main_line)
+            if self.sure and name.startswith(IMPORT_DYNAMO):
+                raise _EnoughError
+            return UNKNOWN
+        if first in sys.stdlib_module_names:
+            return OS if name == "os" else UNKNOWN
+        return self._module(name)
+
+    def _module(self, name: str) -> Any:
+        """The names of a local module, which is followed when it is imported first; UNKNOWN: it is not local."""
+        if name in self._modules:
+            return self._modules[name][0]
+        package, _, last = name.rpartition(".")
+        if package and self._module(package) is UNKNOWN:
+            return UNKNOWN
+        spec = self._spec(name)
+        if spec is None:
+            return UNKNOWN
+        inside = spec.submodule_search_locations
+        names: Names = {"__name__": name, "__package__": package if inside is None else name}
+        self._modules[name] = names, [*(inside or [])]
+        if package:
+            self._modules[package][0][last] = names
+        if str(spec.origin).endswith(".py"):
+            with self._within(str(spec.origin), names):
+                self._follow(self._parsed(self.file))
+        return names
+
+    def _spec(self, name: str) -> ModuleSpec | None:
+        package = name.rpartition(".")[0]
+        return PathFinder.find_spec(name, [*self._modules[package][1]] if package else self._paths)
+
+    def _parsed(self, name: str) -> list[ast.stmt]:
+        file = Path(name)
+        size = file.stat().st_size if file.is_file() else ALL_BYTES
+        if size > min(FILE_BYTES, self._bytes):
+            return []
+        self._bytes -= size
+        with suppress(SyntaxError, ValueError):
+            return ast.parse(file.read_bytes()).body
+        return []
