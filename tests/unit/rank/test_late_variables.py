@@ -17,7 +17,7 @@ program.run()
 """
 
 FILES = {
-    "torch/__init__.py": "import os\nos.environ['OMP_PROC_BIND'] = 'true'\n",
+    "torch/__init__.py": "import os\nos.environ['TORCHDYNAMO_VERBOSE'] = '1'\n",
     "uses.py": "import torch\n",
     "dotenv.py": "import os\ndef load(name='OMP_NUM_THREADS'):\n    os.environ.update({name: '3'})\n",
 }
@@ -27,13 +27,13 @@ TOO_LATE = {
     "by a loop": "import os\nfor name in ['OMP_NUM_THREADS']: os.environ[name] = '3'\nimport torch\n",
     "by putenv": "import os\ndef put(name): os.putenv(name, '3')\nput('OMP_NUM_THREADS')\nimport torch\n",
     "in main()": "import dotenv\ndef main():\n    dotenv.load()\n    import torch\nmain()\n",
-    "after os.chdir": "import dotenv, os\nos.chdir('/')\ndotenv.load()\nimport torch\n",
     "without an import of PyTorch": "import dotenv\ndotenv.load()\n",
     "for Dynamo": "import dotenv, torch\ndotenv.load('TORCHDYNAMO_VERBOSE')\n",
 }
 
 IN_TIME = {
     "after the import": "import dotenv, torch\ndotenv.load()\n",
+    "after os.chdir": "import dotenv, os, torch\nos.chdir('/')\ndotenv.load()\n",
     "after an import by a module": "import dotenv, uses\ndotenv.load()\n",
     "in main()": "import dotenv\ndef main():\n    import torch\n    dotenv.load()\nmain()\n",
     "the value that PyTorch has seen": "import os\nos.environ['MKL_NUM_THREADS'] = '2'\nimport torch\n",

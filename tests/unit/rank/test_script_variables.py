@@ -157,7 +157,7 @@ def test_a_module_is_read_as_python_would_run_it(tmp_path: Path, monkeypatch: py
 
 
 def test_where_pytorch_is_imported_is_known(tmp_path: Path) -> None:
-    found = read(tmp_path, "import os\nif True:\n  import uses\n", uses="\nimport torch\n")
+    found = read(tmp_path, "import os\nif True:\n  import uses\nimport torch\n", uses="\nimport torch\n")
     assert (found.main_line, found.imported and Path(found.imported.file).name) == (2, "uses.py")
     assert found.imported is not None
     assert found.imported.line == 2
@@ -173,6 +173,7 @@ STRANGE = {
     "long": f"import os\nx = '{'x' * 300_000}'\n",
     "a call of itself": "def f(): f(); f()\nf()\n",
     "calls of calls": "".join(f"def f{n}():\n  f{n + 1}()\n  f{n + 1}()\n" for n in range(30)) + "f0()\n",
+    "many calls": "def f9(): 0\n" + "".join(f"def f{n}():\n" + f"  f{n + 1}()\n" * 9 for n in range(2, 9)) + "f2()\n",
     "an import of itself": "import train\n",
     "a wrong relative import": "from ... import x\n",
     "an escape": "import os\nx = '\\d'\nos.environ['OMP_NUM_THREADS']\n",

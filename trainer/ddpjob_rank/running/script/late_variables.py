@@ -46,7 +46,7 @@ class _Watch:
             return
         frames = [frame for frame in _stack() if not is_ours(frame.f_code.co_filename)]
         own = [frame for frame in frames if not is_of_a_library(frame.f_code.co_filename)]
-        by_torch = frames[0].f_globals.get("__name__", "").startswith("torch.")
+        by_torch = frames[0].f_globals.get("__name__", "").partition(".")[0] == "torch"
         if not own or by_torch or not self._is_before(own, reader):
             return
         self._ended = True
