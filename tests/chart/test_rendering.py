@@ -276,6 +276,7 @@ def test_the_operator_understands_the_flags() -> None:
         "resyncSeconds=60",
         "clockSettlingSeconds=7",
         "drainProtectionSeconds=0",
+        "avoidBrokenNodesSeconds=7",
         "fullnameOverride=ours",
     )
     deployment = named(render(*values))["Deployment", "ours"]
@@ -289,7 +290,7 @@ def test_the_operator_understands_the_flags() -> None:
     assert options.settings.inherited_keys == ("example.com/owner", "app.kubernetes.io/part-of")
     assert options.settings.trainer_image == "registry.example.com/trainer:1"
     assert (options.resync_seconds, options.clock_settling_seconds) == (60, 7)
-    assert options.settings.drain_protection_seconds == 0
+    assert (options.settings.drain_protection_seconds, options.settings.avoid_broken_nodes_seconds) == (0, 7)
 
 
 @pytest.mark.parametrize(

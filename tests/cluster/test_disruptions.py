@@ -129,7 +129,7 @@ def test_preemption_by_a_pod_of_higher_priority(fake: Plant, team: Team, urgent:
 
 
 def test_a_lost_node_is_named_and_kept_away_from(fake: Plant, team: Team) -> None:
-    job = a_job(annotations=FOR_LONG)
+    job = a_job(nodes=4, annotations=FOR_LONG)
     job["spec"]["template"]["spec"]["tolerations"] = QUICKLY
     team.apply(job)
     team.wait("Running")
@@ -150,7 +150,7 @@ def test_a_lost_node_is_named_and_kept_away_from(fake: Plant, team: Team) -> Non
     ]
     assert all(node in json.dumps(one) for one in preferred)
     now = {pod["spec"]["nodeName"] for pod in team.pods() if pod["metadata"]["labels"][Label.INCARNATION] == "3"}
-    assert node not in now, "it is back, and there are others"
+    assert node not in now, "it is back and empty, but there are others"
 
 
 @pytest.mark.parametrize("flags", [(), ("--force-delete-lost-pods",)], ids=["stays", "forced"])

@@ -30,6 +30,8 @@ class RealPod:
     """The PodGroup that it names."""
     selector: dict[str, str]
     """Which nodes it may run on."""
+    ruled_out: frozenset[str]
+    """Names of nodes that it may not run on."""
     created_at: datetime
     node: str | None = None
     scheduled_at: datetime | None = None
@@ -122,5 +124,14 @@ def made_of(manifest: Manifest, uid: str, now: datetime, start: int) -> RealPod:
         reserve=first == [RESERVE_CONTAINER],
         group=manifest["spec"].get("schedulingGroup", {}).get("podGroupName"),
         selector=manifest["spec"].get("nodeSelector", {}),
+        ruled_out=_ruled_out(manifest["spec"].get("affinity", {}).get("nodeAffinity", {})),
         created_at=now,
     )
+
+
+def _ruled_out(affinity: Manifest) -> frozenset[str]:
+    """The nodes that a required node affinity excludes by name."""
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+    fields = [field for term in terms for field in term["matchFields"]]
+    assert all((field["key"], field["operator"]) == ("metadata.name", "NotIn") for field in fields)
+    return frozenset(name for field in fields for name in field["values"])

@@ -270,11 +270,12 @@ def _state_of(pod: RealPod, world: World) -> str:
     lost = world.lost.get(pod.node or "")
     made = pod.uid.rpartition("-")[2]
     going = f"{pod.gone_by} {pod.stop_by} {pod.sandbox_lost}"
-    return f"{pod.incarnation} {made} {pod.running} {pod.node is None} {lost} {going} {ended}"
+    where = pod.node if world.machines else pod.node is None
+    return f"{pod.incarnation} {made} {pod.running} {where} {pod.waiting} {lost} {going} {ended}"
 
 
-def _exit(code: int, reason: str = "Error") -> Callable[[World, RealPod], None]:
-    return lambda world, pod: world.end(pod, code, reason)
+def _exit(code: int, reason: str = "Error", message: str = "") -> Callable[[World, RealPod], None]:
+    return lambda world, pod: world.end(pod, code, reason, message)
 
 
 def _change_queue(change: Callable[[Kueue], Kueue]) -> Change:
@@ -298,16 +299,18 @@ EDITS: dict[str, Change] = {
 """What people and a queue do to a job."""
 
 FAIL_ON_ERROR = {"exitCodes": among(1), "action": "Fail"}
-SANDBOX_LOST = "sandbox lost"
+SANDBOX_LOST, DEVICE_FAILED = "sandbox lost", "device failed"
+REPORT = json.dumps({"version": 2, "cause": "DeviceFailed"})
 FAULTS: dict[str, Callable[[RealPod], Callable[[World, RealPod], None] | None]] = {
     "exit 1": lambda pod: _exit(1) if pod.running and not pod.dead else None,
     "deleted by hand": lambda pod: None if pod.deleting else World.delete,
     "node lost": lambda pod: (lambda world, pod: world.lose(str(pod.node))) if pod.node and pod.live else None,
     SANDBOX_LOST: lambda pod: World.lose_sandbox if pod.running and not pod.dead and not pod.told else None,
+    DEVICE_FAILED: lambda pod: _exit(1, message=REPORT) if pod.running and not pod.dead and not pod.told else None,
 }
 """What goes wrong with a pod, where it can."""
-ANY = tuple(name for name in FAULTS if name != SANDBOX_LOST)
-"""The others: what a lost sandbox leads to, none of them changes, and all of them together take long."""
+ANY = tuple(name for name in FAULTS if name not in {SANDBOX_LOST, DEVICE_FAILED})
+"""The others: what these two lead to, none of them changes, and all of them together take long."""
 
 
 def _is_over(world: World, pod: RealPod) -> bool:
@@ -345,7 +348,7 @@ def _world_key(world: World) -> Any:
     pods = frozenset(
         (
             *(pod.uid, pod.running, pod.node, pod.dead, pod.gone_by, pod.stop_by, pod.sandbox_lost),
-            *(pod.exit and pod.exit.code, pod.done),
+            *(pod.exit and pod.exit.code, pod.done, pod.waiting),
         )
         for pod in world.pods.values()
     )

@@ -22,6 +22,7 @@ from .search import (
     DELETE_ALL,
     DELETE_GROUP,
     DELETE_PLACE,
+    DEVICE_FAILED,
     EVICT,
     NO_ERROR,
     SANDBOX_LOST,
@@ -67,6 +68,9 @@ CASES: dict[str, Case] = {
     ),
     "one pod, suspended twice": Case(1, (SUSPEND,), 2, {WELL}),
     "one pod, to be deleted in its time": Case(1, ("exit 1",), 1, {WELL}, {"ttlSecondsAfterFinished": 60}),
+    "one pod on the only node, which breaks twice": Case(
+        1, (DEVICE_FAILED,), 2, {WELL}, there={"machines": ("node-0",)}
+    ),
     "two pods, one fault": Case(2, ANY, 1, {WELL}),
     "two pods, one error too many": Case(
         2, ("exit 1",), 2, {WELL, "MaxRestartsExceeded"}, {"restart": {"maxRestarts": 1}}
@@ -92,6 +96,9 @@ CASES: dict[str, Case] = {
 DEEP: dict[str, Case] = {
     "one pod, three faults": Case(1, (*ANY, SUSPEND), 3, {WELL}),
     "two pods, two faults": Case(2, ANY, 2, {WELL}),
+    "two pods on the only nodes, one of which breaks": Case(
+        2, (DEVICE_FAILED,), 1, {WELL}, there={"machines": ("node-0", "node-1")}
+    ),
     "three pods, a lost node": Case(3, ("node lost",), 1, {WELL}),
     "three pods, one deleted by hand": Case(3, ("deleted by hand",), 1, {WELL}),
     "three pods, suspended": Case(3, (SUSPEND,), 1, {WELL}),

@@ -40,6 +40,7 @@ from ddpjob_operator.engine import (
     StopPod,
     SupervisorReport,
     Tell,
+    Waiting,
     decide,
     parse_report,
     with_read_error,
@@ -100,6 +101,8 @@ class World:
     """Other jobs ahead in the line for nodes."""
     lost: dict[str, str] = field(default_factory=dict)
     """Nodes that are gone, and what the cluster says of each: nothing before it has noticed."""
+    machines: tuple[str, ...] = ()
+    """All nodes that there are, for a pod each; empty: one for each pod that ever comes."""
     settings: Settings = field(default_factory=Settings)
     reads_nodes: bool = True
     """Whether the operator may."""
@@ -192,10 +195,22 @@ class World:
             self.version += 1
 
     def place(self, pod: RealPod) -> None:
-        """The scheduler finds a node, one that is alive and has nothing else to run, unless the pod's group waits."""
+        """The scheduler finds a node that is alive and has nothing else to run, if there is one.
+
+        None is placed while its group waits.
+        """
         placed = self.groups.placed_with(pod, self.live) if pod.node is None else []
         for one in placed:
-            one.node, one.scheduled_at, one.waiting = f"node-of-{one.uid}", self.now, None
+            one.node = self._node_for(one)
+            one.scheduled_at = self.now if one.node else None
+            one.waiting = None if one.node else Waiting("Unschedulable")
+
+    def _node_for(self, pod: RealPod) -> str | None:
+        """One that nothing of the job holds, if there is one that the pod may run on."""
+        if not self.machines:
+            return f"node-of-{pod.uid}"
+        held = {other.node for other in self.live} | pod.ruled_out
+        return next((name for name in self.machines if name not in held), None)
 
     def start(self, pod: RealPod) -> None:
         """A trainer starts, unless there is none, or no node for it."""

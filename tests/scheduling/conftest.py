@@ -12,6 +12,8 @@ from tests.support.jobs import Team
 from tests.support.kueue import CLUSTER_QUEUE, QUEUE, create_cluster_queue, of_kueue, workloads
 from tests.support.operators import Operator, an_operator
 
+SHORTLY = "--avoid-broken-nodes-seconds=5"
+
 
 @pytest.fixture(scope="session")
 def grouping() -> Iterator[Plant]:
@@ -25,7 +27,7 @@ def grouping() -> Iterator[Plant]:
 @pytest.fixture(scope="session")
 def operator(grouping: Plant) -> Iterator[Operator]:
     """It looks after all namespaces."""
-    with an_operator(grouping, "--no-leader-elect", forked=True) as operator:
+    with an_operator(grouping, "--no-leader-elect", SHORTLY, forked=True) as operator:
         yield operator
 
 
@@ -53,7 +55,7 @@ def queueing() -> Iterator[Plant]:
 @pytest.fixture(scope="session")
 def queue_operator(queueing: Plant) -> Iterator[Operator]:
     """It looks after all namespaces."""
-    with an_operator(queueing, "--no-leader-elect", forked=True) as operator:
+    with an_operator(queueing, "--no-leader-elect", SHORTLY, forked=True) as operator:
         yield operator
 
 

@@ -105,6 +105,8 @@ class Reason(StrEnum):
     GAVE_WAY = "GaveWay"
     """Some pods could not be scheduled, and neither could those of a job ahead in line: the gang gives back the
     Kubernetes nodes that it holds, and tries again later."""
+    AVOIDANCE_LIFTED = "AvoidanceLifted"
+    """Some pods found no other Kubernetes node than broken ones: pods may be placed on these again."""
     GANG_INCOMPLETE = "GangIncomplete"
     """Some pods could not be scheduled within scheduleTimeoutSeconds, or did not start to run: the gang gives up all
     its pods, and tries again."""
@@ -235,6 +237,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.GROWN: NOTHING_TO_DO,
     Reason.GAVE_WAY: "Nothing: the gang tries again when the job is first in line, or after a while. To start "
     "sooner, free Kubernetes nodes, or ask for fewer nodes.",
+    Reason.AVOIDANCE_LIFTED: "Nothing, if the Kubernetes nodes that the message names have been repaired. To keep "
+    "pods off them, cordon them, and free or add others.",
     Reason.GANG_INCOMPLETE: "Free Kubernetes nodes, or ask for fewer nodes. Otherwise the job keeps trying, "
     "until startDeadlineSeconds if that is set.",
     Reason.SUSPENDED: NOTHING_TO_DO,

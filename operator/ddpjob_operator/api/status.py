@@ -305,6 +305,13 @@ class AvoidedNodeName(_Said):
     """The Kubernetes node's name."""
     until: Time
     """When pods may be placed on it again."""
+    pod: Annotated[str, Field(max_length=63)] = ""
+    """The last of the job's pods that could not be used there."""
+    cause: Annotated[Cause | str, _Open(Cause)] | None = None
+    """Why it could not. Not set if the pod only did not start to run."""
+    required: bool = False
+    """Whether no pod may be placed on it: a device failed there, or a pod was lost there although the job already
+    avoided it. If not set, other Kubernetes nodes are only preferred."""
 
 
 class Progress(_Said):
@@ -515,7 +522,7 @@ class DDPJobStatus(_Said):
     avoided_node_names: Annotated[
         tuple[AvoidedNodeName, ...], Field(max_length=MAX_AVOIDED, json_schema_extra=_by("nodeName"))
     ] = ()
-    """Kubernetes nodes that were lost lately: pods are placed elsewhere if possible."""
+    """Kubernetes nodes that were lost lately, or are broken: pods are placed elsewhere if possible."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=24, json_schema_extra=_by("type"))] = ()
     """What is true of the job, and since when."""
     bookkeeping: Bookkeeping = Bookkeeping()

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from rich.text import Text
 
-from ddpjob_operator.api import ConditionType, DDPJob, DDPJobStatus, Incident, RestartAction
+from ddpjob_operator.api import AvoidedNodeName, ConditionType, DDPJob, DDPJobStatus, Incident, RestartAction
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted, duration, restarts
 from ddpjob_operator.engine import called, deadline, expiry, present_budget, start_deadline
@@ -169,15 +169,19 @@ def _left(job: DDPJob, now: datetime) -> dict[str, object]:
         free = max(0, restart.max_disruptions - used.disruptions)
         left += f" and {free} of {counted(restart.max_disruptions, 'disruption')}"
     deadlines = ", ".join(_deadlines(job, now))
-    avoided = [
-        f"{node.node_name} for {_until(node.until, now)}" for node in status.avoided_node_names if node.until > now
-    ]
+    avoided = [_avoided(node, now) for node in status.avoided_node_names if node.until > now]
     return {
         "Restarts": restarts(status.restarts, status.disruptions),
         "Budget": f"{left} left within {duration(restart.window_seconds)} of healthy running",
         **({"Deadline": deadlines} if deadlines else {}),
         **({"Avoids": ", ".join(avoided)} if avoided and not status.finished else {}),
     }
+
+
+def _avoided(node: AvoidedNodeName, now: datetime) -> str:
+    """A Kubernetes node that the job avoids: for how long, whether that is only a preference, and why."""
+    strictness, why = "" if node.required else " if possible", f" ({node.cause})" if node.cause else ""
+    return f"{node.node_name} for {_until(node.until, now)}{strictness}{why}"
 
 
 def _deadlines(job: DDPJob, now: datetime) -> Iterator[str]:

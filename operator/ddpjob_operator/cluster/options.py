@@ -83,6 +83,7 @@ def parse(arguments: list[str] | None = None) -> OperatorOptions:
             inherited_keys=tuple(dict.fromkeys(given.inherited_keys)),
             force_delete_lost_pods=given.force_delete_lost_pods,
             drain_protection_seconds=given.drain_protection_seconds,
+            avoid_broken_nodes_seconds=given.avoid_broken_nodes_seconds,
         ),
     )
 
@@ -219,6 +220,14 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         default=Settings().drain_protection_seconds,
         metavar="SECONDS",
         help="for how long after its last checkpoint a job may delay drains, if it asks for that; 0: not at all",
+    )
+    parser.add_argument(
+        "--avoid-broken-nodes-seconds",
+        type=_at_most_a_week,
+        default=Settings().avoid_broken_nodes_seconds,
+        metavar="SECONDS",
+        help="for how long pods wait for another Kubernetes node before they may be placed on a broken one; 0: they "
+        "only prefer others",
     )
     return parser
 

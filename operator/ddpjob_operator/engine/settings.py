@@ -32,6 +32,9 @@ class Settings:
     there, which endangers whatever must not be used twice, such as a volume that only one node may mount."""
     drain_protection_seconds: int = 3600
     """For how long after a job has saved, or has begun to run, evictions of its pods may be refused; 0: never."""
+    avoid_broken_nodes_seconds: int = 60
+    """For how long pods wait for another Kubernetes node before they may be placed on one that is known to be broken;
+    0: they do not wait, but only prefer others."""
     host: str = "Kubernetes node"
     """What messages call the machine that a node's pod runs on."""
     noun: str = "pod"

@@ -171,8 +171,15 @@ SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
         (
             "nodes that are avoided",
             {},
-            {"avoidedNodeNames": [{"nodeName": "a", "until": moment(-9)}, {"nodeName": "b", "until": moment(3000)}]},
-            "Avoids: b for 50m",
+            {
+                "avoidedNodeNames": [
+                    {"nodeName": "a", "until": moment(-9)},
+                    {"nodeName": "b", "until": moment(3000), "cause": "NodeLost"},
+                    {"nodeName": "c", "until": moment(90), "cause": "DeviceFailed", "required": True},
+                    {"nodeName": "d", "until": moment(9)},
+                ]
+            },
+            "Avoids: b for 50m if possible (NodeLost), c for 1m30s (DeviceFailed), d for 9s if possible",
         ),
         (
             "who failed first, and the others",

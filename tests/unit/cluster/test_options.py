@@ -15,6 +15,7 @@ MISTAKES = {
     "--resync-seconds=0": "'0' is not a time: a whole number of seconds, at least 1",
     "--resync-seconds=5m": "'5m' is not a time: a whole number of seconds, at least 1",
     "--drain-protection-seconds=604801": "'604801' is not a time: a whole number of seconds from 0 to 604800",
+    "--avoid-broken-nodes-seconds=604801": "'604801' is not a time: a whole number of seconds from 0 to 604800",
     "--drain-protection-seconds=1h": "'1h' is not a time: a whole number of seconds from 0 to 604800",
     "--clock-settling-seconds=0": "'0' is not a time: a whole number of seconds, at least 1",
 }

@@ -24,6 +24,7 @@ half = a_job(nodes=2, scheduleTimeoutSeconds=60).decided().placed(0)
 elastic = a_job(nodes=3, elastic={"minNodes": 2, "shrinkAfterSeconds": 60}, restart={"backoffSeconds": 0})
 lost = two.running().node_dies(1).decided().gone_but(1)
 with_ttl = a_job(nodes=2, ttlSecondsAfterFinished=60).running().succeeds(0, 1).settled()
+avoiding = two.running().reports(1, cause="DeviceFailed").decided().ready_again().created().placed(0)
 stuck = a_job(nodes=2, scheduleTimeoutSeconds=10).created().runs(0).placed(1).waits(1, "ContainerCreating")
 
 WAITS: dict[str, tuple[str, Moment]] = {
@@ -60,6 +61,7 @@ WAITS: dict[str, tuple[str, Moment]] = {
     ),
     "the next attempt starts though a pod was lost": ("between_attempts", lost.after(15)),
     "an elastic gang goes on with fewer nodes": ("resized", elastic.created().placed(0, 1).after(60)),
+    "a gang stops avoiding broken nodes": ("lifted", avoiding.after(60)),
     "a gang does not find all of its nodes (scheduleTimeoutSeconds)": ("given_back", half.after(120)),
     "a gang does not run on its nodes": ("given_back", stuck.after(100)),
     "a gang gives way to another": ("yields_to_gang_ahead", half.waits(1, "Unschedulable").behind().after(15)),

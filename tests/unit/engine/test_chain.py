@@ -20,6 +20,8 @@ far = a_job(nodes=2, restart=never_over).running().hears(progress=FAR).settled()
 again = far.hears(attempt=2, incidents=[IN_PLACE], progress=FAR).settled()
 lost = two.reports(0, code=204, cause="PeerLost", message="lost").after(11).decided().overdue(1)
 half = a_job(nodes=2, scheduleTimeoutSeconds=60).decided().placed(0)
+broken = a_job(nodes=2, scheduleTimeoutSeconds=60).running().placed(0, 1).reports(1, cause="DeviceFailed").decided()
+avoiding = broken.ready_again().decided().placed(0).waits(1, "Unschedulable")
 
 BOTH_SPEAK: dict[str, tuple[str, str, Moment]] = {
     "a job that has ended and expired is deleted, not ended once more": (
@@ -75,8 +77,12 @@ BOTH_SPEAK: dict[str, tuple[str, str, Moment]] = {
         two.fails(1).decided().asks(nodes=3),
     ),
     "as long as a pod of the last attempt runs, the next one has not been given its time": (
-        *("between_attempts", "given_back"),
-        half.after(200).comes_late(1, incarnation=0),
+        *("between_attempts", "lifted"),
+        avoiding.after(200).comes_late(0, incarnation=1),
+    ),
+    "a gang that may have held nodes for too long only because it avoids others gives that up": (
+        *("lifted", "given_back"),
+        avoiding.after(200),
     ),
     "a gang that has held nodes for too long says so, also if another one waits for them": (
         *("given_back", "yields_to_gang_ahead"),

@@ -9,7 +9,8 @@ import psutil
 import pytest
 from ddpjob_operator.api import Backend, PodSecurity
 from ddpjob_operator.api.contract import CONTRACT_VARIABLES
-from ddpjob_operator.engine import CreatePod, Manifest, Settings
+from ddpjob_operator.engine import CreatePod, Manifest, Placement, Settings
+from ddpjob_operator.engine.manifests.children import build_pod
 
 from tests.support.variables import variables_of
 from tests.support.waiting import patience
@@ -524,6 +525,59 @@ def test_and_keeps_the_wishes_of_its_template() -> None:
     own = {"nodeAffinity": {PREFERRED: [ON_FAST], REQUIRED: {"nodeSelectorTerms": []}}, "podAntiAffinity": {}}
     made = after_losing(1, affinity=own)["spec"]["affinity"]
     assert made == {**own, "nodeAffinity": {**own["nodeAffinity"], PREFERRED: [ON_FAST, elsewhere("node-1")]}}
+
+
+@pytest.mark.parametrize(("weights", "copies"), [([24], 1), ([25], 2), ([50, 50], 5), ([100] * 20, 40)])
+def test_the_wish_for_other_nodes_outweighs_those_of_the_template(weights: list[int], copies: int) -> None:
+    wishes = [{**ON_FAST, "weight": weight} for weight in weights]
+    made = after_losing(1, affinity={"nodeAffinity": {PREFERRED: wishes}})["spec"]["affinity"]["nodeAffinity"]
+    assert made == {PREFERRED: [*wishes, *[elsewhere("node-1")] * copies]}
+
+
+def test_the_spread_is_weaker_while_nodes_are_avoided_unless_the_template_has_its_own() -> None:
+    assert [after_losing(*ranks)["spec"]["topologySpreadConstraints"][0]["maxSkew"] for ranks in ((), (1,))] == [
+        1,
+        15,
+    ]
+    own = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+    assert after_losing(1, topologySpreadConstraints=own)["spec"]["topologySpreadConstraints"] == own
+
+
+def after_a_broken_gpu(placement: Placement | None = None, **pod: Any) -> Manifest:
+    """Rank 0's pod after a device of rank 1's node has failed."""
+    template = {"spec": {**pod, "containers": [{"name": "trainer", "image": "trainer:1"}]}}
+    moment = a_job(nodes=3, template=template, restart={"backoffSeconds": 0}).running()
+    job = moment.reports(1, cause="DeviceFailed").decided().snapshot.job
+    return build_pod(job, 0, placement=placement)
+
+
+FAST, NONE = {"matchExpressions": ON_FAST["preference"]["matchExpressions"]}, {}
+BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-5"]}]}
+NOT_1 = elsewhere("node-1")["preference"]["matchFields"]
+
+
+@pytest.mark.parametrize(
+    ("own", "made"),
+    [
+        (None, [{"matchFields": NOT_1}]),
+        ([FAST, BY_NAME], [{**FAST, "matchFields": NOT_1}, {"matchFields": [*BY_NAME["matchFields"], *NOT_1]}]),
+        ([NONE], [NONE]),
+    ],
+    ids=["nothing", "either of two terms", "a term that no node matches"],
+)
+def test_a_broken_node_is_ruled_out_beside_what_the_template_requires(
+    own: list[Manifest] | None, made: list[Manifest]
+) -> None:
+    required = {} if own is None else {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": own}}}}
+    affinity = after_a_broken_gpu(**required)["spec"]["affinity"]["nodeAffinity"]
+    assert affinity == {REQUIRED: {"nodeSelectorTerms": made}, PREFERRED: [elsewhere("node-1")]}
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"placement": Placement(topology=True)}, {"nodeName": "node-1"}], ids=["by Kueue", "by the template"]
+)
+def test_a_broken_node_is_not_ruled_out_for_a_pod_whose_node_is_chosen_beforehand(chosen: dict[str, Any]) -> None:
+    assert after_a_broken_gpu(**chosen)["spec"]["affinity"]["nodeAffinity"].keys() == {PREFERRED}
 
 
 def a_reserve(**pod: Any) -> tuple[Manifest, Manifest]:

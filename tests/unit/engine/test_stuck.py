@@ -17,6 +17,7 @@ permitted = lost_node.allows(force_delete_lost_pods=True)
 hour = timedelta(hours=1)
 
 LOST = "NodeLost: Taint manager: deleting due to NoExecute taint"
+RUNS_THERE = "2 nodes running; rank 1 could only be placed on a Kubernetes node that is avoided: node-1 (NodeLost)"
 TABLE: Table = {
     "the survivors of a lost node end soon, and so does, for the API, its own pod": (
         two.running().node_dies(1),
@@ -67,7 +68,7 @@ TABLE: Table = {
         lost_node.after(15).settled().runs(0, 1),
         "",
         "Running",
-        "2 nodes running",
+        RUNS_THERE,
     ),
     "nor of its end": (
         lost_node.after(15).running().succeeds(0, 1),
@@ -79,13 +80,13 @@ TABLE: Table = {
         lost_node.after(15).running().after(600).gone(),
         "",
         "Running",
-        "2 nodes running",
+        RUNS_THERE,
     ),
     "when it comes back, failed, nothing happens either": (
         lost_node.after(15).running().former_fails(1, code=137),
         "",
         "Running",
-        "2 nodes running",
+        RUNS_THERE,
     ),
     "a job may fail although it is stuck": (
         a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0, message="boom").decided().overdue(1),

@@ -23,6 +23,7 @@ from ddpjob_operator.engine.owned import DISRUPTION_BUDGET, NETWORK_POLICY, SECR
 from ddpjob_operator.engine.settings import Settings
 from ddpjob_operator.engine.snapshot import Manifest, Placement
 
+from .affinity import avoid, keep_together, spread
 from .env import master_env, trainer_env
 from .init_containers import WAIT_CONTAINER, reserve_container, wait_container
 from .kueue_workload import place
@@ -139,10 +140,12 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
     # Hostname and subdomain make the pod's name in DNS, by which ranks find rank 0.
     pod["hostname"] = pod_name(job, node, incarnation)
     pod["subdomain"] = service_name(job)
-    pod.setdefault("topologySpreadConstraints", _spread(job))
+    pod.setdefault("topologySpreadConstraints", spread(job))
     pod.setdefault("tolerations", []).extend(_tolerations(pod))
-    _avoid(pod, job)
-    _keep_together(pod, job)
+    # Kueue chooses the Kubernetes nodes of a topology itself, whatever the pod demands; a template can name the node.
+    chosen = "nodeName" in pod or (placement is not None and placement.topology)
+    avoid(pod, job, strictly=not chosen)
+    keep_together(pod, job)
     if not {"serviceAccountName", "serviceAccount"} & set(pod):  # A template that names an account wants a token.
         pod.setdefault("automountServiceAccountToken", False)
     trainer = next(container for container in pod["containers"] if container["name"] == TRAINER_CONTAINER)
@@ -192,37 +195,6 @@ def _give_images(pod: Manifest, image: str | None) -> None:
     for container in (*pod.get("initContainers", ()), *pod["containers"]):
         if image and not container.get("image"):
             container["image"] = image
-
-
-def _avoid(pod: Manifest, job: DDPJob) -> None:
-    """Prefers Kubernetes nodes that were not lost lately, in addition to what the template prefers."""
-    if not job.status.avoided_node_names:
-        return
-    # Each name needs its own field selector, because a selector takes only one value. All selectors must match.
-    elsewhere = [
-        {"key": "metadata.name", "operator": "NotIn", "values": [avoided.node_name]}
-        for avoided in job.status.avoided_node_names
-    ]
-    affinity = pod.setdefault("affinity", {}).setdefault("nodeAffinity", {})
-    preferred = affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
-    preferred.append({"weight": 100, "preference": {"matchFields": elsewhere}})
-
-
-def _keep_together(pod: Manifest, job: DDPJob) -> None:
-    """Places the pods of a job close to each other, beside the template's own affinity.
-
-    The first pod may go anywhere: a pod that matches its own affinity term does not wait for others to be placed.
-    """
-    topology = job.spec.topology
-    if topology is None or topology.key is None:
-        return
-    term = {"topologyKey": topology.key, "labelSelector": {"matchLabels": {Label.JOB_UID: job.metadata.uid}}}
-    affinity = pod.setdefault("affinity", {}).setdefault("podAffinity", {})
-    if topology.required:
-        affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", []).append(term)
-    else:
-        wished = affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
-        wished.append({"weight": 100, "podAffinityTerm": term})
 
 
 def _marks(own: Manifest, labels: Manifest, inherited: InheritedMetadata) -> Manifest:
@@ -313,16 +285,4 @@ def _tolerations(pod: Manifest) -> list[Manifest]:
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SILENT_SECONDS}
         for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
         if key not in own and None not in own
-    ]
-
-
-def _spread(job: DDPJob) -> list[Manifest]:
-    """Spreads the pods over as many Kubernetes nodes as possible, as a preference, not a requirement."""
-    return [
-        {
-            "maxSkew": 1,
-            "topologyKey": "kubernetes.io/hostname",
-            "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": {Label.JOB_UID: job.metadata.uid}},
-        }
     ]

@@ -7,6 +7,7 @@ knows when time alone will change its answer.
 from .end import deadlines_due, ending, finished, finished_due, past_deadlines, succeeded
 from .in_place import restarted_in_place
 from .incident import corrected, incident, incident_due
+from .lifting import lifted, lifting_due
 from .overwriting import overwriting
 from .queue import queued
 from .size import give_back_due, given_back, resize_due, resized
@@ -42,6 +43,11 @@ CHAIN: tuple[Policy, ...] = (
     Policy(corrected, "Ended pods' reports are read before the size changes, because later they are not.", ends_due),
     Policy(resized, "A new size applies at once, even while pods of the last attempt are still running.", resize_due),
     Policy(between_attempts, "While pods of the last attempt run, nothing is created.", between_due),
+    Policy(
+        lifted,
+        "A gang that lacks nodes only because it avoids some does not give back the others because of that.",
+        lifting_due,
+    ),
     Policy(
         given_back,
         "A gang that cannot start gives its nodes back, even if no other gang waits for them.",

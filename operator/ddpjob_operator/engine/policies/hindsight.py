@@ -1,8 +1,6 @@
 """What becomes known of an incident only after it was answered: the other pods' last reports, and their silence."""
 
-from datetime import timedelta
-
-from ddpjob_operator.api import AvoidedNodeName, Cause, ConditionType, Incident
+from ddpjob_operator.api import Cause, ConditionType, Incident
 from ddpjob_operator.api.status import MAX_AVOIDED
 from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.incidents.evidence import facts_of, lost_with_its_node, reported_attempt
@@ -12,8 +10,7 @@ from ddpjob_operator.engine.manifests.names import pod_name
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import View
 
-AVOIDED_FOR = timedelta(hours=1)
-"""How long pods avoid a Kubernetes node that was lost."""
+from .avoidance import Useless, avoiding
 
 
 def amended_last_incident(view: View) -> Entry | None:
@@ -28,21 +25,13 @@ def hindsight(view: View, entry: Entry | None) -> StatusChanges:
     A pod that was lost with its Kubernetes node reports nothing and becomes overdue. Being overdue explains why
     another rank lost a peer, and nothing else, because a pod that hangs while it stops becomes overdue as well.
     """
-    fields: StatusChanges = {}
-    silent = tuple(pod.node_name for pod in view.overdue if pod.node_name)
+    useless: list[Useless] = [(pod, Cause.NODE_LOST) for pod in view.overdue]
+    if entry is not None and entry.facts.cause == Cause.DEVICE_FAILED:
+        useless += ((pod, entry.facts.cause) for pod in view.snapshot.pods if pod.name == entry.facts.pod)
     # Adds only as many as there is room for. Otherwise, after the loss of a rack, each look would displace the nodes
     # that the previous look had added.
-    if avoided := avoiding(view, silent, at_most=MAX_AVOIDED - len(view.avoided)):
-        fields["avoided_node_names"] = avoided
+    fields = avoiding(view, useless, at_most=MAX_AVOIDED - len(view.avoided))
     return fields if entry is None else {**fields, **entry.recorded}
-
-
-def avoiding(view: View, names: tuple[str, ...], *, at_most: int = MAX_AVOIDED) -> tuple[AvoidedNodeName, ...]:
-    """The Kubernetes nodes to avoid, with the first `at_most` new ones, the newest last; empty if none is new."""
-    known = {avoided.node_name for avoided in view.avoided}
-    new = [name for name in dict.fromkeys(names) if name not in known][:at_most]
-    added = (AvoidedNodeName(node_name=name, until=view.now + AVOIDED_FOR) for name in new)
-    return (*view.avoided, *added)[-MAX_AVOIDED:] if new else ()
 
 
 def _reported_since(view: View, known: Incident) -> list[Facts]:

@@ -26,8 +26,9 @@ from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.supervision import MEMBER_LOST_AFTER, lost_at, members_lost
 from ddpjob_operator.engine.view import View, after
 
+from .avoidance import avoiding
 from .end import fail
-from .hindsight import amended_last_incident, avoiding, hindsight
+from .hindsight import amended_last_incident, hindsight
 from .in_place import lost_alone, lost_together, replaced, waits_in_vain
 from .steps import ANNOUNCED, attempt_after, restarting, short_grace, start_again, wait_after
 from .verdict import Times, Verdict
@@ -179,10 +180,9 @@ def _is_in_trouble(view: View, pod: Pod) -> bool:
 
 def _avoiding(view: View, incident: Facts) -> StatusChanges:
     first = view.current.get(incident.node)
-    useless = incident.cause in {Cause.NODE_LOST, Cause.DEVICE_FAILED} or (first is not None and was_rejected(first))
-    lost = (incident.node_name,) if useless and incident.node_name else ()
-    avoided = avoiding(view, lost)
-    return {"avoided_node_names": avoided} if avoided else {}
+    if first is None or not (incident.cause in {Cause.NODE_LOST, Cause.DEVICE_FAILED} or was_rejected(first)):
+        return {}
+    return avoiding(view, [(first, incident.cause)])
 
 
 def _grace(view: View, incident: Facts) -> int | None:

@@ -9,6 +9,7 @@ from ddpjob_operator.engine.owned import VOLCANO
 from ddpjob_operator.engine.snapshot import Pod, Waiting
 from ddpjob_operator.engine.view import View
 
+from .avoidance import ruled_out
 from .steps import GAVE_BACK, default_image
 
 NO_IMAGE = (
@@ -85,7 +86,7 @@ def _waiting_for(view: View) -> str:
     """Why the scheduler has not placed the gang or, once a pod is placed, which node is waiting and why."""
     group = view.pod_group
     if group is not None and group.waiting is not None and not view.placed:
-        return f"no room for the gang yet: {group.waiting}{_lacking(view, group.waiting)}"
+        return f"no room for the gang yet: {group.waiting}{_lacking(view, group.waiting)}{_broken(view)}"
     waiting = [pod for pod in view.current_unsteady.values() if not pod.running and pod.active]
     if not waiting:
         return ""
@@ -96,7 +97,8 @@ def _waiting_for(view: View) -> str:
     )
     more = f" and {alike} more" if alike else ""
     what = first.waiting or _silent(view, first)
-    return f"{view.called} {first.node}{more}: {what}{_volumes(view, first)}{_topology(view, first)}"
+    hints = f"{_volumes(view, first)}{_topology(view, first)}{'' if first.node_name else _broken(view)}"
+    return f"{view.called} {first.node}{more}: {what}{hints}"
 
 
 def _lacking(view: View, said: Waiting) -> str:
@@ -121,6 +123,12 @@ def _topology(view: View, pod: Pod) -> str:
     return (
         f" (check that Kubernetes nodes have the label {topology.required}, which spec.scheduling.topology requires)"
     )
+
+
+def _broken(view: View) -> str:
+    """The Kubernetes nodes that are ruled out for pods without a place, because they are broken."""
+    broken = ruled_out(view)
+    return f" (ruled out as broken: {broken})" if broken else ""
 
 
 def _silent(view: View, pod: Pod) -> Waiting:

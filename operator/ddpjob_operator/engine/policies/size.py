@@ -15,7 +15,7 @@ from ddpjob_operator.engine.manifests.init_containers import WAITING_FOR_MASTER
 from ddpjob_operator.engine.snapshot import Refusal
 from ddpjob_operator.engine.view import View, after
 
-from .hindsight import avoiding
+from .avoidance import avoiding
 from .obstacles import awaited
 from .steps import budget, delete, give_back, restarting, short_grace, stamped, start_again, wait_after
 from .verdict import Times, Verdict
@@ -90,7 +90,7 @@ def given_back(view: View) -> Verdict | None:
         tries = min(budget(view).streak, MOST_DOUBLINGS)
         verdict = _give_back(view, refusal.message, least=timedelta(seconds=2.0**tries))
         return replace(verdict, message=message, blocked=Obstacle(refusal.reason, message))
-    if view.is_due(_gang_timeout(view)):
+    if view.is_due(gang_timeout(view)):
         said = f"{view.placed} of {counted(view.nodes, 'pod')} could be scheduled"
         return _give_back(view, f"{said} within {view.spec.schedule_timeout_seconds} s (scheduleTimeoutSeconds)")
     if not view.is_due(_stuck_time(view)):
@@ -99,13 +99,10 @@ def given_back(view: View) -> Verdict | None:
     # is to blame.
     waiting = [pod for pod in view.current_unsteady.values() if pod.active and not pod.running]
     blamed = [pod for pod in waiting if pod.waiting is None or pod.waiting.reason != WAITING_FOR_MASTER]
-    avoided = (
-        avoiding(view, tuple(pod.node_name for pod in blamed if pod.node_name)) if len(blamed) < view.nodes else ()
-    )
+    avoided = avoiding(view, [(pod, None) for pod in blamed]) if len(blamed) < view.nodes else {}
     seconds = SLOWER * view.spec.schedule_timeout_seconds
     said = f"{awaited(view)}; not all pods were running within {seconds} s ({SLOWER} times scheduleTimeoutSeconds)"
-    kept_away: StatusChanges = {"avoided_node_names": avoided} if avoided else {}
-    return _give_back(view, said, **kept_away)
+    return _give_back(view, said, **avoided)
 
 
 def _refused_for_good(view: View) -> Refusal | None:
@@ -132,11 +129,11 @@ def _give_back(view: View, why: str, *, least: timedelta = timedelta(0), **chang
 
 def give_back_due(view: View) -> Times:
     """When a gang gives back what it holds."""
-    yield _gang_timeout(view)
+    yield gang_timeout(view)
     yield _stuck_time(view)
 
 
-def _gang_timeout(view: View) -> datetime | None:
+def gang_timeout(view: View) -> datetime | None:
     """When a gang with only some of its pods scheduled gives back what it holds.
 
     A little later than the spec asks for, by an amount that differs from job to job and attempt to attempt: otherwise

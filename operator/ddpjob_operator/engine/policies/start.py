@@ -20,6 +20,7 @@ from ddpjob_operator.engine.supervision import (
 )
 from ddpjob_operator.engine.view import View
 
+from .avoidance import returned
 from .drains import unprotected
 from .obstacles import creation_obstacle, known, no_image, running_message, starts_again, ungrouped
 from .size import lacking, reconcile_reserves
@@ -113,7 +114,7 @@ def under_way(view: View) -> Verdict | None:
         part
         for part in (
             *(message, delay_message(view), training_warning(view)),
-            *(unreachable_message(view), unprotected(view)),
+            *(unreachable_message(view), unprotected(view), returned(view)),
         )
         if part
     )

@@ -49,7 +49,7 @@ HURRY_MARGIN = timedelta(seconds=5)
 clock."""
 
 
-GAVE_BACK = frozenset({Reason.GANG_INCOMPLETE, Reason.GAVE_WAY})
+GAVE_BACK = frozenset({Reason.GANG_INCOMPLETE, Reason.GAVE_WAY, Reason.AVOIDANCE_LIFTED})
 """Reasons for ending an attempt that never came up, so that its pods have nothing to save."""
 
 ANNOUNCED = frozenset({Cause.EVICTED, Cause.PREEMPTED, Cause.POD_DELETED})
