@@ -77,8 +77,14 @@ def facts(team: Team) -> dict[str, Any]:
         for pod in team.pods(name)
         for one in pod["status"]["containerStatuses"]
     }
-    counted = ("state", "attempt", "restarts", "disruptions", "incidents", "bookkeeping")
-    return {"pods": pods} | {name: [team.status(name).get(one) for one in counted] for name in ("digits", "plain")}
+    counted = ("state", "attempt", "restarts", "disruptions", "incidents")
+    jobs = {name: team.status(name) for name in ("digits", "plain")}
+    return {
+        "pods": pods,
+        # The steps in it go on with the training.
+        "bookkeeping": {name: {**status.get("bookkeeping", {}), "steps": None} for name, status in jobs.items()},
+        **{name: [status.get(one) for one in counted] for name, status in jobs.items()},
+    }
 
 
 @pytest.mark.full("tests/cluster/test_replicas.py: a new operator changes nothing; tests/chart/test_release.py")
