@@ -31,7 +31,7 @@ from . import program
 from .detach import Leave, detachable
 from .display import Display
 from .invocation import itself
-from .phrases import INTERRUPTED, exit_code, file_path, how_to_resume, nothing_ran, world, writer
+from .phrases import INTERRUPTED, exit_code, file_path, how_to_resume, world, writer
 from .progress import LoggedProgress
 from .run_logs import RunLogs
 from .screen import Screen, ignoring_closed_output
@@ -332,7 +332,7 @@ def _say_what_came_of_it(
 ) -> None:
     saved = progress.saved.values.get("checkpoint") if progress.saved else None
     checkpoint = file_path(Path(saved)) if saved else None
-    report = None if nothing_ran(job.status) else f"{itself()} report {job.metadata.name}"
+    report = f"{itself()} report {job.metadata.name}" if job.status.attempt else None
     summarise(screen, job, progress, seconds, checkpoint=checkpoint, logs=file_path(directory.logs), report=report)
     if job.status.state is State.SUSPENDED:
         for line in how_to_resume(f"{itself()} run --resume {job.metadata.name}", job.status):

@@ -1,13 +1,16 @@
 """What remains on the screen when a job has ended."""
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cli.progress import LoggedProgress, Report
+from ddpjob_operator.cli.run import _say_what_came_of_it
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import NO_NCCL, NO_TERMINAL, advise, summarise
+from ddpjob_operator.local import RunDirectory
 
 FAILURE = {
     "time": "2026-01-01T00:00:00Z",
@@ -152,3 +155,13 @@ def test_a_script_that_reads_from_a_terminal_is_told_how_to_have_one(message: st
         a_job("Failed", "x", incidents=[{**FAILURE, "message": message}], conditions=failed),
     )
     assert (NO_TERMINAL in said_on.getvalue()) is advised
+
+
+@pytest.mark.parametrize(("attempt", "shown"), [(1, True), (0, False)])
+def test_a_run_that_was_stopped_has_a_report_unless_nothing_was_started(
+    attempt: int, tmp_path: Path, *, shown: bool
+) -> None:
+    said_on = io.StringIO()
+    job = a_job("Suspended", "x", attempt=attempt, incidents=[])
+    _say_what_came_of_it(Screen(file=said_on, width=200), job, LoggedProgress(), RunDirectory(tmp_path), 3.0)
+    assert ("  report     ddpjob report digits\n" in said_on.getvalue()) is shown
