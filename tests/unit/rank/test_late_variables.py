@@ -1,5 +1,6 @@
 """A forked rank says that a variable comes too late for PyTorch, whichever way the script sets it."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,12 +44,13 @@ IN_TIME = {
 }
 
 
-def said_by(directory: Path, script: str) -> str:
+def said_by(directory: Path, script: str, rank: str = "0") -> str:
     for name, text in {**FILES, "train.py": script}.items():
         (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_text(text)
     call = [sys.executable, "-P", "-c", RANK, "train.py"]
-    done = subprocess.run(call, cwd=directory, capture_output=True, text=True, check=False, timeout=60)
+    env = {**os.environ, "RANK": rank}
+    done = subprocess.run(call, cwd=directory, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stderr
 
@@ -60,6 +62,10 @@ def test_a_variable_that_comes_too_late_is_told_once_with_its_line_and_advice(tm
     assert line.startswith("warning: "), said
     assert " too late: PyTorch reads it at its import" in line
     assert line.endswith("with --env, or use --start-method cold")
+
+
+def test_one_rank_says_it_for_all(tmp_path: Path) -> None:
+    assert said_by(tmp_path, TOO_LATE["by a loop"], rank="1") == ""
 
 
 @pytest.mark.parametrize("script", IN_TIME.values(), ids=IN_TIME)

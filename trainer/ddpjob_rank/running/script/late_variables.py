@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 from ddpjob_rank.console import warn
+from ddpjob_rank.environment import Env
 from ddpjob_rank.failure.whose import is_of_a_library, is_ours
 from ddpjob_rank.running.program import Program
 
@@ -22,8 +23,10 @@ def watch(program: Program, seen: Mapping[str, str]) -> None:
     """Warns once if this process sets a variable that PyTorch has read already, to another value than in `seen`.
 
     `seen` is the environment in which PyTorch was imported. A variable that the script sets after its own import of
-    PyTorch does not count: it would have no effect in plain Python either.
+    PyTorch does not count: it would have no effect in plain Python either. Only rank 0 warns, for all.
     """
+    if os.environ.get(Env.RANK, "0") != "0":
+        return
     # load_dotenv(), os.environ.update() and os.putenv() all raise the event os.putenv.
     sys.addaudithook(_Watch(program, seen))
 
