@@ -67,7 +67,12 @@ def with_a_long_past() -> Moment:
     said = {
         "incidents": (failure,) * 10,
         "message": words * 2,
-        "avoided_node_names": tuple(AvoidedNodeName(node_name=f"{number:n<253}", until=START) for number in range(8)),
+        "avoided_node_names": tuple(
+            AvoidedNodeName(
+                node_name=f"{number:n<253}", until=START, pod="p" * 63, cause=Cause.CHECKPOINT_UNUSABLE, required=True
+            )
+            for number in range(8)
+        ),
         "conditions": tuple(one.model_copy(update={"message": words * 2}) for one in status.conditions),
     }
     return moment._with_status(status.model_copy(update=said))

@@ -7,7 +7,7 @@ import pytest
 from ddpjob_operator.api import Cause
 from ddpjob_operator.engine import Event
 
-from .builders import Moment, a_job
+from .builders import Moment, a_job, told
 from .tables import Table, rows, verdict
 from .test_way import NO_ROOM, lacking
 
@@ -24,6 +24,7 @@ def half(moment: Moment) -> Moment:
     return lacking(moment.ready_again().created().placed(0), 1)
 
 
+@told
 def elsewhere(moment: Moment) -> Moment:
     """Rank 1 is placed on another Kubernetes node than ever."""
     return moment._each((1,), lambda pod: replace(pod, node_name="node-7"))

@@ -21,7 +21,7 @@ from .way import GATED, lacking_nodes, yields_at
 def lifted(view: View) -> Verdict | None:
     """If a pod finds no other Kubernetes node than broken ones, the whole gang may be placed on these again.
 
-    Its pods are made anew, at no cost: those that find no node if the others have run and wait for them, else all.
+    Its pods are recreated, at no cost: those that find no node if the others have run and wait for them, else all.
     """
     if not view.is_due(_lifted_at(view)):
         return None
