@@ -15,6 +15,7 @@ TORCHRUNS_OWN = {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"}
 TORCHS_OWN = {"OMP_NUM_THREADS", "CXX"}
 SLURMS_OWN = {"SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"}
 KUBERNETES_OWN = {"KUBERNETES_SERVICE_HOST"}
+PYTHONS_OWN = {"PYTHONPATH"}
 
 
 def test_every_variable_that_the_trainer_reads_is_of_the_contract() -> None:
@@ -26,7 +27,7 @@ def test_no_variable_is_read_by_another_name() -> None:
     read = r'environ(?:\.get\(|\[)"(\w+)"|"(\w+)" (?:not )?in os\.environ|env(?:\.get\(|\[)"(\w+)"'
     sources = "\n".join(path.read_text() for path in SOURCES)
     found = {name for groups in re.findall(read, sources) for name in groups if name}
-    assert found == TORCHRUNS_OWN | TORCHS_OWN | SLURMS_OWN | KUBERNETES_OWN | {"TMPDIR"}
+    assert found == TORCHRUNS_OWN | TORCHS_OWN | SLURMS_OWN | KUBERNETES_OWN | PYTHONS_OWN | {"TMPDIR"}
 
 
 def test_exit_codes_are_the_contracts() -> None:
