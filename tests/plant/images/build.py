@@ -40,6 +40,10 @@ TRAINER = f"docker.io/library/ddpjob-trainer:{version('ddpjob')}"
 """The project's own image, under the full name that a kubelet derives from the chart and from deploy/examples."""
 
 ROOT = Path(__file__).parents[3]
+SOURCES = ("operator", "trainer", "requirements", "pyproject.toml", "deploy/images")
+"""What the project's images are made of."""
+MADE_OF = STORE.parent / "images-made-of"
+"""A digest of the sources of the images that are in the store."""
 NEEDED_GB = 16
 """Free disk space, in GB, to build the trainer's image, with two copies of torch at that time; half stays in use."""
 
@@ -52,7 +56,30 @@ def build_images() -> None:
     """
     STORE.mkdir(parents=True, exist_ok=True)
     with locked(STORE.parent / "images.lock"):
+        sources = _digest_of_sources()
         _build_all()
+        MADE_OF.write_text(sources)
+
+
+def check_images() -> None:
+    """Checks that the project's images are those of this clone as it is now.
+
+    Raises:
+        PlantError: they were built from other files. An operator that does not know a new flag of the chart never
+            becomes ready, and nothing else would say why.
+    """
+    if not MADE_OF.exists() or MADE_OF.read_text() != _digest_of_sources():
+        raise PlantError(f"the images were not built from {ROOT} as it is now: run make plant")
+
+
+def _digest_of_sources() -> str:
+    made_of = hashlib.sha256()
+    for file in sorted(
+        file for name in SOURCES for file in (ROOT / name, *(ROOT / name).rglob("*")) if file.is_file()
+    ):
+        if file.suffix != ".pyc":
+            made_of.update(f"{file.relative_to(ROOT)} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return made_of.hexdigest()
 
 
 def _build_all() -> None:

@@ -10,7 +10,7 @@ from tests.plant import build
 from tests.plant.api import start_api
 from tests.plant.control import POD_GROUP_API, start_control
 from tests.plant.directory import plant_directory
-from tests.plant.images import PYTHON, read_image
+from tests.plant.images import OPERATOR, PYTHON, TRAINER, check_images, read_image
 from tests.plant.machines import Machines
 from tests.plant.processes import Programs
 
@@ -60,6 +60,8 @@ def start_real(
     Raises:
         PlantError: something is missing or did not start; the message has the end of the log that matters.
     """
+    if {OPERATOR, TRAINER} & {*images}:
+        check_images()
     with ExitStack() as stack:
         directory = stack.enter_context(plant_directory(NODES))
         network = stack.enter_context(start_network(Programs(directory / "logs"), nodes))
