@@ -114,7 +114,7 @@ def test_a_stream_is_told_from_a_data_set_with_what_to_do() -> None:
 
 def test_an_order_that_leaves_samples_out_is_an_error() -> None:
     order = Order(10, 2, 0, 1, 0, lambda _: torch.arange(8))
-    with pytest.raises(ConfigError, match="gives 8 numbers, but it has 10 samples"):
+    with pytest.raises(ConfigError, match="returned 8 indices for 10 samples"):
         next(order.batches(1))
 
 
