@@ -1,9 +1,9 @@
 """The local adapter of the engine: it runs pods as processes of this machine."""
 
 from .files import Lock
-from .lifecycle import end_ranks, open_job, remove_run, status_page, stop_job
+from .lifecycle import end_ranks, open_job, remove_run, stop_job
 from .local_spec import differences, spec_for_this_machine
-from .look import look
+from .look import look, status_page
 from .machine import choose_backend, visible_gpus
 from .registry import find_run, find_runs, known_runs, names_in_use, register, registered, unregister
 from .run_directory import RUNS, RunDirectory

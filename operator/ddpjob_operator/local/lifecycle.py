@@ -7,10 +7,9 @@ from pathlib import Path
 from ddpjob_operator.api import BadInputError, DDPJob, DDPJobSpec, DDPJobStatus
 from ddpjob_operator.api.contract import FORMER_VERSION
 from ddpjob_operator.api.rules import FIXED
-from ddpjob_operator.engine import Event, pod_name
+from ddpjob_operator.engine import Event
 
-from .process_spec import address_of
-from .processes import LocalPod, Pods
+from .processes import Pods
 from .run_directory import RunDirectory, new_uid
 from .runner import Runner
 
@@ -157,11 +156,3 @@ def _set_aside(run: RunDirectory, known: DDPJob) -> None:
     run.service_file.unlink(missing_ok=True)
     run.job_file.rename(aside / "job.json")
     run.create()
-
-
-def status_page(run: RunDirectory, job: DDPJob) -> str | None:
-    """The address of the status page of rank 0's supervisor; None if no supervisor runs."""
-    pod = LocalPod(run.pods / pod_name(job, 0, job.status.bookkeeping.incarnations.of(0)))
-    if not job.status.bookkeeping.supervised or not pod.running or pod.lock.holder() is None:
-        return None
-    return f"http://{address_of(pod.manifest)}:{pod.ports.status}/status"

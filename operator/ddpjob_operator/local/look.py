@@ -1,4 +1,4 @@
-"""Asks the supervisor of a run's rank 0 what the ranks are doing."""
+"""Finds the supervisor of a run's rank 0, and asks it what the ranks are doing."""
 
 import json
 from contextlib import closing
@@ -6,12 +6,16 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 
-from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.engine import pod_name
 
+from .process_spec import address_of
 from .processes import LocalPod
 from .run_directory import RunDirectory
 
 ANSWER_SECONDS = 15.0
+QUOTED_BYTES = 400
+"""How much of an answer without stacks is quoted."""
 
 
 def look(run: RunDirectory) -> Any:
@@ -20,9 +24,8 @@ def look(run: RunDirectory) -> Any:
     Raises:
         BadInputError: nothing of the run is running, or its supervisor does not answer.
     """
-    name = run.root.name
-    pods = ((pod, pod.observed()) for pod in map(LocalPod, run.pods.glob("*")) if pod.running)
-    first = next(((seen.address or "", pod.ports.status) for pod, seen in pods if seen.node == 0), None)
+    name, job = run.root.name, run.load()
+    first = None if job is None else _rank_0(run, job)
     if first is None:
         raise BadInputError(f"{name} is not running, so it has no stacks")
     try:
@@ -31,7 +34,22 @@ def look(run: RunDirectory) -> Any:
             response = connection.getresponse()
             answer = response.read()
         if response.status != HTTPStatus.OK:
-            raise ValueError(answer.decode(errors="replace").strip())  # noqa: TRY301
+            raise ValueError(answer[:QUOTED_BYTES].decode(errors="replace").strip())  # noqa: TRY301
         return json.loads(answer)
     except (OSError, HTTPException, ValueError) as error:
-        raise BadInputError(f"the supervisor of {name} shows no stacks: {error or type(error).__name__}") from None
+        raise BadInputError(f"{name} has no supervisor that shows stacks: {error or type(error).__name__}") from None
+
+
+def status_page(run: RunDirectory, job: DDPJob) -> str | None:
+    """The address of the status page of rank 0's supervisor; None if no supervisor runs."""
+    first = _rank_0(run, job) if job.status.bookkeeping.supervised else None
+    return f"http://{first[0]}:{first[1]}/status" if first else None
+
+
+def _rank_0(run: RunDirectory, job: DDPJob) -> tuple[str, int] | None:
+    """The address and the status port of rank 0's present pod; None if it does not run."""
+    pod = LocalPod(run.pods / pod_name(job, 0, job.status.bookkeeping.incarnations.of(0)))
+    # The lock first: a pod that was killed leaves files that may be damaged, and a port that others may use by now.
+    if pod.lock.holder() is None or not pod.running:
+        return None
+    return address_of(pod.manifest), pod.ports.status
