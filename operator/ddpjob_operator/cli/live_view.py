@@ -19,6 +19,7 @@ from .run_logs import Line
 
 HEADINGS = {"epoch": "epoch", "step": "step", "loss": "loss", "samples_per_second": "samples/s", "eta_seconds": "ETA"}
 """Column headings by field of a progress line. Other fields of a program are columns under their own names."""
+OWN = {"rank", *HEADINGS.values()}
 AT_EACH_END = 3
 """How many of the slowest ranks, and of the fastest, are shown if there is no room for all."""
 LOW = 16
@@ -60,7 +61,8 @@ def _table(progress: LoggedProgress, height: int) -> Iterator[RenderableType]:
     columns = HEADINGS | {key: key for key in fields if key not in HEADINGS}
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("rank", *columns.values()):
-        table.add_column(heading, justify="right", no_wrap=True)
+        # rich narrows the columns that may wrap first; the program's own do not, because they contain no spaces.
+        table.add_column(heading, justify="right", no_wrap=heading in OWN)
     for index, (rank, report) in enumerate(shown):
         if between and index == ends:
             table.add_row("…")

@@ -72,6 +72,14 @@ def test_a_rank_more_or_less_is_no_reason_to_leave_any_out(height: int, *, fits:
     assert any("between" in line for line in lines) is not fits
 
 
+def test_a_long_value_of_a_program_takes_no_room_from_what_every_program_reports() -> None:
+    long = "x" * random.randint(80, 200)
+    lines = shown(logged(f"progress step=5/100 loss=0.25 file={long} note={long}"), running())
+    assert re.fullmatch(r"rank +epoch +step +loss +samples/s +ETA +file +note", lines[0])
+    assert re.fullmatch(r" +0 +5/100 +0\.25 +x+… +x+…", lines[1])
+    assert len(lines) == 4
+
+
 def test_however_many_ranks_have_a_progress_bar_there_is_room_for_the_job() -> None:
     lines = shown(logged("progress step=1/2"), running(), *(f"bar {number}" for number in range(40)))
     assert lines[4:6] == ["[rank 0] bar 4", "… and 35 more"]
