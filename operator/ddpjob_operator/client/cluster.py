@@ -30,6 +30,8 @@ CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 LARGEST_BYTES = 8 << 20
 """How much of a pod's answer is read."""
+QUOTED_BYTES = 400
+"""How much of a pod's error page is quoted."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,9 @@ class Cluster:
         except (websocket.WebSocketException, HTTPException, OSError) as error:
             raise UnreachableError(f"pod {name} gives no answer: {error or type(error).__name__}") from None
         if response.status != HTTPStatus.OK:
-            raise UnreachableError(f"pod {name} gives no answer: {data.decode(errors='replace').strip()}")
+            raise UnreachableError(
+                f"pod {name} gives no answer: {data[:QUOTED_BYTES].decode(errors='replace').strip()}"
+            )
         return _document(data)
 
     def __str__(self) -> str:

@@ -56,7 +56,9 @@ def refusal(code: int, answer: dict[str, Any], where: str) -> ClusterError:
     if code == HTTPStatus.UNAUTHORIZED:
         message = f"{where} rejects your credentials ({reason}): those in the kubeconfig are wrong or have expired"
     elif code == HTTPStatus.FORBIDDEN and " cannot " in reason:
-        message = f"{where} does not allow it: {reason}. Ask for the ClusterRole ddpjob-edit, or ddpjob-view to look"
+        # The roles of DDPJob do not include the right to forward ports, which reaches all pods of a namespace.
+        role = "edit" if "pods/portforward" in reason else "ddpjob-edit, or ddpjob-view to look"
+        message = f"{where} does not allow it: {reason}. Ask for the ClusterRole {role}"
     elif code == HTTPStatus.TOO_MANY_REQUESTS or code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return UnreachableError(f"{where} cannot answer now: {reason}")
     else:

@@ -40,6 +40,8 @@ class _Forwarded(io.RawIOBase):
             opcode, frame = self._tunnel.recv_data()
             if opcode == CLOSED:
                 return 0
+            if not frame:
+                continue
             channel = frame[0]
             if channel not in self._begun:
                 self._begun.add(channel)  # The first frame of a channel has the number of its port.

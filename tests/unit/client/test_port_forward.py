@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ from kubernetes.client.configuration import Configuration
 PATH = "/api/v1/namespaces/team/pods/digits-0/portforward"
 PORT = 29501
 NAME = PORT.to_bytes(2, "little")
-FORBIDDEN = {"kind": "Status", "reason": "Forbidden", "message": "pods is forbidden: you may not", "code": 403}
+MAY_NOT = 'pods "digits-0" is forbidden: User "jane" cannot get resource "pods/portforward" in API group ""'
+FORBIDDEN = {"kind": "Status", "reason": "Forbidden", "message": MAY_NOT, "code": 403}
 
 
 def answer(status: str, body: str) -> bytes:
@@ -39,6 +41,7 @@ class Server:
         await socket.prepare(request)
         for channel in (b"\0", b"\1"):
             await socket.send_bytes(channel + NAME)
+        await socket.send_bytes(b"")
         if self.error:
             await socket.send_bytes(b"\1" + self.error.encode())
         else:
@@ -84,8 +87,9 @@ def test_a_pod_is_asked_at_its_own_port_and_its_answer_is_read_whole() -> None:
     assert server.asked.startswith(b"GET /stacks HTTP/1.0\r\nHost: localhost\r\n")
 
 
-def test_who_may_not_forward_ports_is_told_so() -> None:
-    with serving(Server(refusal=FORBIDDEN)) as cluster, pytest.raises(RefusedError, match="you may not"):
+def test_who_may_not_forward_ports_is_told_which_role_may() -> None:
+    why = f"{re.escape(MAY_NOT)}. Ask for the ClusterRole edit$"
+    with serving(Server(refusal=FORBIDDEN)) as cluster, pytest.raises(RefusedError, match=why):
         cluster.ask_pod("digits-0", PORT, "/stacks")
 
 
@@ -93,11 +97,13 @@ def test_who_may_not_forward_ports_is_told_so() -> None:
     ("server", "why"),
     [
         (Server(answer("404 Not Found", "not found: the paths are /status")), "not found: the paths are /status"),
+        (Server(answer("404 Not Found", "<html>" * 1000)), "gives no answer: <html>"),
         (Server(error="connection refused"), "pod digits-0 gives no answer"),
         (Server(answer("200 OK", "[1]")), "another version of DDPJob"),
     ],
-    ids=["of an older image", "nothing listens", "no object"],
+    ids=["of an older image", "of another program", "nothing listens", "no object"],
 )
 def test_an_answer_that_is_none_is_one_line(server: Server, why: str) -> None:
-    with serving(server) as cluster, pytest.raises(UnreachableError, match=why):
+    with serving(server) as cluster, pytest.raises(UnreachableError, match=why) as error:
         cluster.ask_pod("digits-0", PORT, "/stacks")
+    assert len(str(error.value)) < 500
