@@ -5,6 +5,7 @@ from typing import Any
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.words import intervals
+from ddpjob_operator.text import one_line
 
 from .screen import Screen
 
@@ -21,7 +22,7 @@ def print_stacks(screen: Screen, document: Any) -> None:
         lines = [*_lines(document)]
     except (AttributeError, KeyError, TypeError, ValueError):
         raise BadInputError("the supervisor's answer cannot be read: it is of another version of DDPJob") from None
-    for line in lines:
+    for line in map(one_line, lines):
         screen.print(line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…")
 
 

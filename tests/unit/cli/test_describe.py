@@ -333,11 +333,13 @@ def test_on_a_cluster_an_event_does_not_repeat_the_message(wide: bool, capsys: p
         {"type": "Normal", "reason": reason, "message": message, "lastTimestamp": moment(-30)}
         for reason, message in (("Created", "1 node created"), ("Running", "1 node running"))
     ]
+    events.append({"reason": "Wordless", "lastTimestamp": moment(-30)})
     jobs, _ = jobs_of({"metadata": metadata, "spec": spec, "status": status}, a_list(*events))
     assert status_there(jobs, "digits", "wide" if wide else None, everywhere=False) == 0
     said = capsys.readouterr().out
     assert said.count("1 node running") == (3 if wide else 1)
     assert "Created: 1 node created\n" in said
+    assert re.search(r"^ +\d+d +Wordless$", said, re.MULTILINE), "Kubernetes leaves out texts that are empty"
     assert "Logs:         ddpjob logs digits -n team\n" in said
     assert re.search(r"Status page:  kubectl port-forward -n team pod/digits-0-\w{5} 29501\n", said)
 

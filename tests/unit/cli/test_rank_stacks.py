@@ -10,7 +10,7 @@ from ddpjob_operator.cli.screen import Screen
 HEAD = {"job": "ab", "attempt": 2, "phase": "Running"}
 GROUPS = [
     {"ranks": [0, 2, 3, 4], "does": "waits in gloo:all_reduce at hang.py:11", "stack": ["all_reduce (c10d.py:9)"]},
-    {"ranks": [1], "does": "is at \x1b[2J", "stack": [f"{'f' * 90} (a.py:3)", "hang.py:9"]},
+    {"ranks": [1], "does": "is at \x1b[2J\nrank 9", "stack": [f"{'f' * 90} (a.py:3)", "hang.py:9"]},
 ]
 
 
@@ -23,7 +23,7 @@ def test_each_stack_is_printed_once_with_its_ranks_in_80_columns(capsys: pytest.
     assert printed(HEAD | {"ranks": GROUPS}, capsys) == [
         "ranks 0,2-4: waits in gloo:all_reduce at hang.py:11",
         "    all_reduce (c10d.py:9)",
-        "rank 1: is at \\x1b[2J",
+        "rank 1: is at \\x1b[2J\\nrank 9",
         f"    {'f' * 75}…",
         "    hang.py:9",
     ]

@@ -63,6 +63,12 @@ TABLE: Table = {
         LIFTED.replace("60 s", "5 s"),
     ),
     "and goes back to it": (back, "", "Running", f"2 nodes running; {BACK}"),
+    "on this machine it is no Kubernetes node": (
+        back.allows(host="machine"),
+        "",
+        "Running",
+        f"2 nodes running; {BACK.replace('Kubernetes node', 'machine')}",
+    ),
     "nobody goes back who finds another one": (
         elsewhere(broken.ready_again().created()).running().after(600),
         "",

@@ -142,8 +142,10 @@ def _tell_events(screen: Screen, jobs: Jobs, document: Document, told: str) -> N
         screen.print("Events:")
     for event in events:
         since = age(datetime.fromisoformat(when(event)))
-        message = "" if event["message"] in told else f": {event['message']}"
-        screen.print(one_line(f"  {event['type']:<9}{since:<6}{event['reason']}{message}"))
+        # Kubernetes leaves out each of these texts that is empty.
+        kind, reason, said = (event.get(text, "") for text in ("type", "reason", "message"))
+        message = "" if said in told else f": {said}"
+        screen.print(one_line(f"  {kind:<9}{since:<6}{reason}{message}"))
 
 
 def _made(document: Document) -> datetime:

@@ -47,9 +47,8 @@ def returned(view: View) -> str:
     if not back:
         return ""
     (pod, avoided), more = back[0], f" and {len(back) - 1} more" if back[1:] else ""
-    return (
-        f"{view.called} {pod.node}{more} could only be placed on a Kubernetes node that is avoided: {_named(avoided)}"
-    )
+    host = view.snapshot.settings.host
+    return f"{view.called} {pod.node}{more} could only be placed on a {host} that is avoided: {_named(avoided)}"
 
 
 def ruled_out(view: View) -> str:
