@@ -17,10 +17,11 @@ NUMBER = re.compile(r"([0-9]{1,15}(?:\.[0-9]+)?)(?:/([0-9]{1,15}(?:\.[0-9]+)?))?
 """`120` or `120/450`; neither infinity nor NaN matches."""
 LOSS = re.compile(
     r"""(?<![a-z])loss["']?(?: is)?\s{0,3}[:=]?\s{0,3}["']?(?:tensor\()?"""
-    r"([-+]?(?:[0-9]{1,15}+(?:\.[0-9]{0,15}+)?(?:e[-+]?[0-9]{1,3}+)?|nan|inf))\b",
+    r"([-+]?(?>[0-9]{1,15}+(?:\.[0-9]{1,30}+)?(?:e[-+]?[0-9]{1,3}+)?|nan|inf))(?!\w|,[0-9]{3})",
     re.IGNORECASE,
 )
-"""A loss as programs print it: `loss 0.12`, `Train Loss: 0.12`, `'loss': 0.12`, `loss=tensor(0.12)`."""
+"""A loss as programs print it: `loss 0.12`, `Train Loss: 0.12`, `'loss': 0.12`, `loss=tensor(0.12)`. The number is
+read whole or not at all: no `1` is left of `1,234.5`, nor of `1.2K`."""
 LOOKED_AT = 1000
 """Characters at the beginning of a line in which a loss is looked for."""
 QUOTED = 80
