@@ -8,6 +8,7 @@ from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.resources import EVERYWHERE
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.decision import InLine
+from ddpjob_operator.engine.manifests.affinity import REQUIRED
 from ddpjob_operator.engine.snapshot import Ahead, Pod
 from ddpjob_operator.engine.view import View, after
 
@@ -23,8 +24,6 @@ as long before it retries the pods that are to get the freed nodes."""
 UNSCHEDULABLE, GATED = "Unschedulable", "SchedulingGated"
 """Why a pod has no Kubernetes node: the scheduler has tried and found none, or a scheduling gate keeps it from
 trying."""
-
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def yields_to_gang_ahead(view: View) -> Verdict | None:
