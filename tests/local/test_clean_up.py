@@ -5,6 +5,8 @@ import signal
 
 import pytest
 
+from tests.support.waiting import patience
+
 from .here import Here
 
 SAVES = """
@@ -46,7 +48,7 @@ def test_a_script_that_is_stopped_cleans_up_and_goes_on_from_what_it_has_kept(he
     else:
         code, output = here.ddpjob("stop", "train")
         assert code == 0, output
-    output, _ = run.communicate(timeout=60)
+    output, _ = run.communicate(timeout=patience(60))
     assert run.returncode == 130, output
     for rank in range(2):
         log = here.log("train", rank)

@@ -7,6 +7,7 @@ import pytest
 from tests.plant import PlantError, build
 from tests.plant.binaries import Binary
 from tests.plant.needs import demand
+from tests.support.waiting import patience
 
 
 def test_a_second_build_has_nothing_to_do() -> None:
@@ -14,7 +15,7 @@ def test_a_second_build_has_nothing_to_do() -> None:
     assert not build.missing(), "run make plant"
     build_again = "from tests.plant import build; build.build()"
     command = [sys.executable, "-c", build_again]
-    again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    again = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=True)
     assert again.stdout == ""
 
 

@@ -14,6 +14,7 @@ from ddpjob_trainer.model.parallel import prepare_model
 from ddpjob_trainer.options import ComputingConfig
 from torch import Tensor, nn
 
+from tests.support.waiting import patience
 from tests.training.resuming import different, train_twice
 from tests.training.runs import Runs
 from tests.training.states import state
@@ -126,7 +127,11 @@ def test_what_is_to_be_deterministic_is_set_before_anything_is_computed_and_the_
     *, asked: bool, first: str, exactness: str
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SETS.format(asked=asked)], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", SETS.format(asked=asked)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=patience(120),
     )
     settings, described, *refused = done.stdout.splitlines()
     assert settings == first

@@ -9,6 +9,7 @@ from ddpjob_rank.world import World
 from ddpjob_trainer.group import collectives
 from ddpjob_trainer.group.shared_file import SharedFile
 
+from tests.support.waiting import patience
 from tests.training.forking import FORKS
 
 CONTENT = os.urandom(3500)
@@ -42,7 +43,7 @@ def received(directory: Path, content: bytes = CONTENT, *, hidden: bool = False)
     ]
     for rank in ranks:
         rank.start()
-    answers = sorted(told.get(timeout=60) for _ in ranks)
+    answers = sorted(told.get(timeout=patience(60)) for _ in ranks)
     for rank in ranks:
         rank.join()
     files = [file for *_, file in answers]
