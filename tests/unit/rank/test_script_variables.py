@@ -10,14 +10,14 @@ from ddpjob_rank.running.script.read_at_import import reader_of
 from ddpjob_rank.running.script.script_environment import Variables
 from ddpjob_rank.running.script.script_reader import variables_of
 
-SHELL = {"MKL_NUM_THREADS": "7"}
+SHELL = {"MKL_NUM_THREADS": "7", "SHELL_HAS": "it"}
 """The environment before the script's first line."""
 
 
 def read(directory: Path, script: str, *, others: bool = False, **modules: str) -> Variables:
     for name, text in {"train": script, **modules}.items():
         file = directory / f"{name}.py"
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     return variables_of(Program(module=False, name=str(directory / "train.py")), SHELL, others=others)
 
@@ -52,6 +52,14 @@ SHOWN = {
     "in a function of one": "from settings import begin\nbegin()",
     "with a constant of one": 'import os, settings\nos.environ["OMP_NUM_THREADS"] = settings.THREADS',
     "in a package": "import package.first",
+    "in directories": "from above.below.third import *",
+    "after a relative import that fails": (
+        "try:\n    from .settings import THREADS\nexcept ImportError:\n    THREADS = '4'\nimport settings"
+    ),
+    "after a function returned": "def first():\n    if input(): return\nfirst()\nimport settings",
+    "by what a function returns": (
+        'import os\ndef begin(): os.environ["OMP_NUM_THREADS"] = "3"\ndef first(): return begin()\nfirst()'
+    ),
     "after other packages": 'import os, numpy\nfrom pathlib import Path\nos.environ["OMP_NUM_THREADS"] = "3"',
 }
 
@@ -59,6 +67,7 @@ MODULES = {
     "settings": 'import os\nTHREADS = "3"\ndef begin():\n    os.environ["OMP_NUM_THREADS"] = THREADS\nbegin()',
     "package/__init__": "",
     "package/first": "from .second import *",
+    "above/below/third": 'import os\nos.environ["OMP_NUM_THREADS"] = "3"',
     "package/second": 'import os\nos.environ["OMP_NUM_THREADS"] = "3"',
 }
 
@@ -76,6 +85,24 @@ UNSHOWN = {
     "perhaps": 'import os, sys\nif len(sys.argv) > 1: os.environ["OMP_NUM_THREADS"] = "3"',
     "in a loop": 'import os\nfor n in "12": os.environ["OMP_NUM_THREADS"] = "3"',
     "of an argument": 'import os\ndef begin(n): os.environ["OMP_NUM_THREADS"] = n\nbegin(input())',
+    "of an argument with a known name": (
+        'import os\nn = "3"\ndef begin(n): os.environ["OMP_NUM_THREADS"] = n\nbegin(input())'
+    ),
+    "of a context": 'import os\nn = "3"\nwith open(n) as n: os.environ["OMP_NUM_THREADS"] = n',
+    "of a list": 'import os\nn = "3"\n[*n] = input()\nos.environ["OMP_NUM_THREADS"] = n',
+    "of a walrus": 'import os\nn = "3"\n(n := input())\nos.environ["OMP_NUM_THREADS"] = n',
+    "by a text that doubles": (
+        'import os\nx = "3"\n' + 'x = f"{x}{x}"\n' * 15 + 'if x: os.environ["OMP_NUM_THREADS"] = "3"'
+    ),
+    "perhaps before a default": (
+        'import os\nif input(): os.environ["OMP_NUM_THREADS"] = "2"\nos.environ.setdefault("OMP_NUM_THREADS", "3")'
+    ),
+    "perhaps after a return": (
+        'import os\ndef begin():\n  if input(): return\n  os.environ["OMP_NUM_THREADS"] = "3"\nbegin()'
+    ),
+    "perhaps after an exception": (
+        'import os\ntry:\n  import horovod\n  os.environ["OMP_NUM_THREADS"] = "3"\nexcept ImportError: 0'
+    ),
     "in a handler": 'import os\ntry: 0\nexcept OSError: os.environ["OMP_NUM_THREADS"] = "3"',
     "of the shell": 'import os\nos.environ["OMP_NUM_THREADS"] = "3" + os.environ["MKL_NUM_THREADS"]',
 }
@@ -132,6 +159,7 @@ def test_with_modules_of_the_users_all_constants_count(tmp_path: Path) -> None:
     script = 'import os\nos.environ["HF_HOME"] = "/data"\nos.environ["HF_HUB_CACHE"] = input()\nimport torch\n'
     assert read(tmp_path, script, others=True).values == {"HF_HOME": "/data"}
     assert read(tmp_path, script, others=True).unclear == {}
+    assert read(tmp_path, "import os\nos.environ.setdefault('SHELL_HAS', 'no')", others=True).values == {}
 
 
 @pytest.mark.parametrize("value", ["\\0", "\\ud800", "x" * 20_000], ids=["null", "half", "long"])

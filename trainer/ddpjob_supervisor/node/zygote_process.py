@@ -85,4 +85,4 @@ def start(connection: socket.socket, preload: Preload) -> subprocess.Popen[bytes
 
 def words_of(preload: Preload) -> list[str]:
     """The arguments of a zygote that say what to import."""
-    return [preload.directory, json.dumps(dict(preload.set_by_program)), *preload.modules]
+    return [preload.directory, json.dumps(dict(preload.set_by_program), ensure_ascii=False), *preload.modules]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .script_environment import UNKNOWN, Environment, Place
+from .script_environment import ROOM, UNKNOWN, Environment, Place
 
 Names = dict[str, Any]
 
@@ -24,6 +24,7 @@ class Function:
     body: Sequence[ast.stmt]
     names: Names
     file: str
+    parameters: Sequence[str] = ()
 
 
 ENVIRON = object()
@@ -44,6 +45,15 @@ class Values(ast.NodeVisitor):
         self.file = ""
         self.sure = True
         """Whether Python certainly comes to this line, if it came to the one before."""
+        self.left = False
+        """Whether Python may have returned from this function before this line."""
+        self.raised = False
+        """Whether an earlier line of this `try` may have raised an exception that a handler catches."""
+
+    @property
+    def certain(self) -> bool:
+        """Whether Python certainly comes to this line."""
+        return self.sure and not self.left and not self.raised
 
     @abstractmethod
     def call(self, function: Function) -> None:
@@ -51,7 +61,7 @@ class Values(ast.NodeVisitor):
 
     def set_variable(self, name: Any, value: Any, node: ast.expr | ast.stmt) -> None:
         """Sets a variable of the environment."""
-        self.environment.set(name, value, Place(self.file, node.lineno), sure=self.sure)
+        self.environment.set(name, value, Place(self.file, node.lineno), sure=self.certain)
 
     def update(self, values: Any, node: ast.expr | ast.stmt) -> None:
         """Sets all variables of a dict, if the text shows it."""
@@ -84,7 +94,8 @@ class Values(ast.NodeVisitor):
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> Any:
         texts = [self.visit(part) for part in node.values]
-        return "".join(texts) if all(isinstance(text, str) for text in texts) else UNKNOWN
+        known = all(isinstance(text, str) for text in texts) and sum(map(len, texts)) <= ROOM
+        return "".join(texts) if known else UNKNOWN
 
     def visit_FormattedValue(self, node: ast.FormattedValue) -> Any:
         value = self.visit(node.value)
@@ -128,7 +139,7 @@ class Values(ast.NodeVisitor):
                 current = self.environment.get(name)
                 return current if current is not None else [*default, named.get("default")][0]
             case Method("setdefault"), [name, value]:
-                if self.environment.get(name) is None or self.environment.get(name) is UNKNOWN:
+                if not self.environment.has(name):
                     self.set_variable(name, value, node)
             case Method("putenv"), [name, value]:
                 self.set_variable(name, value, node)

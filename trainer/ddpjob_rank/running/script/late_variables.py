@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,7 +16,7 @@ from ddpjob_rank.failure.whose import is_of_a_library, is_ours
 from ddpjob_rank.running.program import Program
 
 from .read_at_import import DYNAMO, reader_of
-from .script_environment import Place
+from .script_environment import Place, Variables
 from .script_reader import variables_of
 
 
@@ -59,11 +60,15 @@ class _Watch:
             f" that had imported PyTorch. Set {name} in your shell or with --env, or use --start-method cold"
         )
 
+    @cached_property
+    def _found(self) -> Variables:
+        return variables_of(self._program, {})
+
     def _is_before(self, own: list[FrameType], reader: str) -> bool:
         """Whether the script has not come to its own import of PyTorch yet. `own` are the frames of its code."""
         if reader == DYNAMO:
             return True
-        found = variables_of(self._program, {})
+        found = self._found
         names = sys.modules["__main__"].__dict__
         main = next((frame.f_lineno for frame in reversed(own) if frame.f_globals is names), None)
         if found.imported is None or main is None:

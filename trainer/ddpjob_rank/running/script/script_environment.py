@@ -60,6 +60,10 @@ class Environment:
             return UNKNOWN
         return self.variables.values.get(name, self._env.get(name))
 
+    def has(self, name: Any) -> bool:
+        """Whether a variable is set at this line, or may be."""
+        return any(name in known for known in (self.variables.values, self.variables.unclear, self._env))
+
     def set(self, name: Any, value: Any, place: Place, *, sure: bool) -> None:
         """Sets a variable. `sure`: whether the script certainly does so."""
         if not self._counts(name) or value == self.get(name):

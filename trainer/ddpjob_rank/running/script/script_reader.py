@@ -98,8 +98,10 @@ class _Reader(Values):
         return str(spec and spec.origin), package
 
     def call(self, function: Function) -> None:
-        with self._within(function.file, {**function.names}):
+        before = self.left
+        with self._within(function.file, {**function.names, **dict.fromkeys(function.parameters, UNKNOWN)}):
             self._follow(function.body)
+        self.left = before
 
     @contextmanager
     def _within(self, file: str, names: Names | None = None) -> Iterator[None]:
@@ -133,7 +135,10 @@ class _Reader(Values):
             self.names[alias.asname or first] = module if alias.asname else self._import(first, node)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        name = resolve_name("." * node.level + (node.module or ""), self.names.get("__package__"))
+        try:
+            name = resolve_name("." * node.level + (node.module or ""), self.names.get("__package__"))
+        except ImportError:  # A script may try this first, and the same import without a dot after it.
+            return
         module = self._import(name, node)
         known: Names = module if isinstance(module, dict) else {}
         for alias in node.names:
@@ -165,6 +170,16 @@ class _Reader(Values):
             if isinstance(target, ast.Subscript) and self.visit(target.value) is ENVIRON:
                 self.remove_variable(self.visit(target.slice), node)
 
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> Any:
+        value = self.visit(node.value)
+        self._assign(node.target, value)
+        return value
+
+    def visit_Return(self, node: ast.Return) -> None:
+        if node.value:
+            self.visit(node.value)
+        self.left = True
+
     def visit_Expr(self, node: ast.Expr) -> None:
         self.visit(node.value)
 
@@ -184,20 +199,27 @@ class _Reader(Values):
         self._follow_perhaps(node.body)
 
     def visit_Try(self, node: ast.Try) -> None:
-        self._follow(node.body)
+        before = self.raised
+        for statement in node.body:
+            self._follow([statement])
+            self.raised = self.raised or bool(node.handlers)
+        self.raised = before
         self._follow_perhaps(*(handler.body for handler in node.handlers))
         self._follow([*node.orelse, *node.finalbody])
 
     def visit_With(self, node: ast.With) -> None:
         for item in node.items:
             self.visit(item.context_expr)
+            if item.optional_vars:
+                self._assign(item.optional_vars, UNKNOWN)
         self._follow(node.body)
 
     def visit_Match(self, node: ast.Match) -> None:
         self._follow_perhaps(*(case.body for case in node.cases))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self.names[node.name] = Function(node.body, self.names, self.file)
+        parameters = [part.arg for part in ast.walk(node.args) if isinstance(part, ast.arg)]
+        self.names[node.name] = Function(node.body, self.names, self.file, parameters)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         with self._within(self.file, {**self.names}):
@@ -206,10 +228,12 @@ class _Reader(Values):
     def _assign(self, target: ast.expr, value: Any) -> None:
         match target:
             case ast.Name(name):
-                self.names[name] = value if self.sure else UNKNOWN
+                self.names[name] = value if self.certain else UNKNOWN
             case ast.Subscript(of, key) if self.visit(of) is ENVIRON:
                 self.set_variable(self.visit(key), value, target)
-            case ast.Tuple(parts):
+            case ast.Starred(value=inner):
+                self._assign(inner, UNKNOWN)
+            case ast.Tuple(parts) | ast.List(parts):
                 for part in parts:
                     self._assign(part, UNKNOWN)
 
@@ -247,8 +271,9 @@ class _Reader(Values):
         return names
 
     def _spec(self, name: str) -> ModuleSpec | None:
-        package = name.rpartition(".")[0]
-        return PathFinder.find_spec(name, [*self._modules[package][1]] if package else self._paths)
+        package, _, last = name.rpartition(".")
+        # Without the package's name: a directory without __init__.py would be looked for in sys.modules.
+        return PathFinder.find_spec(last, [*self._modules[package][1]] if package else self._paths)
 
     def _parsed(self, name: str) -> list[ast.stmt]:
         file = Path(name)
