@@ -36,7 +36,8 @@ class Unwaited(io.TextIOBase):
         """Those that are not printed yet. The first one stays here while it is printed."""
         self._dropped = 0
         self._behind = False
-        """Whether the last flush has waited in vain."""
+        """Whether a flush has waited in vain, and not all is printed since."""
+        self.patience = PATIENCE_SECONDS
         self._changed = threading.Condition()
         threading.Thread(target=self._print_all, name="output", daemon=True).start()
 
@@ -55,8 +56,9 @@ class Unwaited(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Waits a moment until all is printed, unless the last wait was in vain."""
-        self.drain(0.0 if self._behind else PATIENCE_SECONDS)
+        """Waits a moment until all is printed, unless that was in vain and it still waits."""
+        if not self._behind:
+            self.drain(self.patience)
 
     def drain(self, seconds: float) -> None:
         """Waits until all is printed, but not longer than `seconds`."""
@@ -74,6 +76,7 @@ class Unwaited(io.TextIOBase):
                     missing = counted(self._dropped, "line")
                     self._lines.append(f"warning: {missing} missing here: nobody read this log in time\n".encode())
                     self._dropped = 0
+                self._behind = self._behind and bool(self._lines)
                 self._changed.notify_all()
 
     def _print(self, line: bytes) -> None:
@@ -94,8 +97,9 @@ def print_in_threads() -> None:
 
 
 def finish() -> None:
-    """Gives the last lines a moment to be printed."""
+    """Gives the last lines a moment to be printed, also those that are written after this call: why the run ends."""
     deadline = time.monotonic() + LAST_SECONDS
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, Unwaited):
+            stream.patience = LAST_SECONDS
             stream.drain(max(0.0, deadline - time.monotonic()))

@@ -2,12 +2,15 @@
 
 import io
 import os
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
 import pytest
+from ddpjob_rank.console import complain
 from ddpjob_supervisor import output
 from ddpjob_supervisor.output import Unwaited
 
@@ -74,8 +77,10 @@ def test_a_pipe_that_nobody_reads_holds_up_nobody_and_what_is_missing_is_said(
     expected = "line 0\nline 1\nline 2\nwarning: 47 lines missing here: nobody read this log in time\n"
     assert pipe.read(len(expected)) == expected
     wait_for("all to be printed", lambda: not pipe.out._lines)
-    print("again", file=pipe.out, flush=True)
-    assert pipe.read(6) == "again\n"
+    os.set_blocking(pipe.reader, False)
+    for _ in range(100):
+        print("again", file=pipe.out, flush=True)
+        assert os.read(pipe.reader, 100) == b"again\n"
 
 
 def test_the_last_lines_get_a_moment_and_not_more(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +93,22 @@ def test_the_last_lines_get_a_moment_and_not_more(pipe: Pipe, monkeypatch: pytes
     begun = time.monotonic()
     output.finish()
     assert 0.2 <= time.monotonic() - begun < patience(2.0)
+
+
+def test_what_is_printed_after_that_gets_the_same_moment(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "LAST_SECONDS", patience(5.0))
+    monkeypatch.setattr("sys.stdout", pipe.stream)
+    monkeypatch.setattr("sys.stderr", pipe.stream)
+    output.print_in_threads()
+    output.finish()
+    filled = pipe.fill()
+    reading = threading.Timer(3 * output.PATIENCE_SECONDS, pipe.read, [filled])
+    reading.start()
+    complain("why it ends")
+    assert isinstance(sys.stderr, Unwaited)
+    assert not sys.stderr._lines
+    reading.join()
+    assert pipe.read(19) == "error: why it ends\n"
 
 
 def test_lines_that_nobody_can_read_any_more_are_dropped(pipe: Pipe) -> None:
