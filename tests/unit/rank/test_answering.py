@@ -5,7 +5,7 @@ import sys
 import threading
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from ddpjob_rank.running import answering
@@ -89,3 +89,32 @@ def test_the_exception_that_ended_a_thread_is_printed_and_told(monkeypatch: pyte
     thread.join()
     assert [args.exc_type for args in printed] == [IndexError]
     assert [*_exceptions_told()] == [{"fallen": "its thread feed has ended with IndexError: pop from empty list"}]
+
+
+def test_a_thread_that_leaves_has_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answering, "_fallen", [])
+    monkeypatch.setattr(threading, "excepthook", partial(answering._note, lambda _: None))
+    thread = threading.Thread(target=sys.exit)
+    thread.start()
+    thread.join()
+    assert [*_exceptions_told()] == []
+
+
+def test_an_exception_that_cannot_say_what_it_is_is_told_by_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mute(Exception):  # noqa: N818
+        def __str__(self) -> str:
+            raise KeyError
+
+    def fail() -> NoReturn:
+        raise Mute
+
+    monkeypatch.setattr(answering, "_fallen", [])
+    printed: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", partial(answering._note, printed.append))
+    thread = threading.Thread(target=fail, name="feed")
+    thread.start()
+    thread.join()
+    assert len(printed) == 1
+    assert [told["fallen"].partition(" (")[0] for told in _exceptions_told()] == [
+        "its thread feed has ended with Mute"
+    ]

@@ -84,7 +84,7 @@ def _answer(asked: int, stack: int, told: Path) -> None:
 
 
 def _note(print_it: Callable[[threading.ExceptHookArgs], object], args: threading.ExceptHookArgs) -> None:
-    if args.exc_value is not None and args.thread is not None:
+    if isinstance(args.exc_value, Exception) and args.thread is not None:  # SystemExit is no failure.
         _fallen[:] = [f"its thread {args.thread.name} has ended with {_described(args.exc_value)}"]
     print_it(args)
 
@@ -100,8 +100,10 @@ def _exceptions_told() -> Iterator[dict[str, Any]]:
 
 
 def _described(error: BaseException) -> str:
-    place = f" ({found})" if (found := place_of(error)) else ""
-    return f"{type(error).__name__}: {last_line(error)[:MESSAGE_CHARACTERS]}{place}"
+    place, said = f" ({found})" if (found := place_of(error)) else "", ""
+    with contextlib.suppress(Exception):  # The program may have written __str__.
+        said = f": {last_line(error)[:MESSAGE_CHARACTERS]}"
+    return f"{type(error).__name__}{said}{place}"
 
 
 def _collectives_told() -> Iterator[dict[str, Any]]:
