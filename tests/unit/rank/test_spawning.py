@@ -50,8 +50,9 @@ def raised_by(script: Path, text: str, error: Exception) -> ConfigError | None:
         (CALLS_MAIN, 5),
         (GUARD, None),
         (f"{CALLS_MAIN.removesuffix('main()')}{GUARD.format('main()')}", None),
+        ("import multiprocessing\nif multiprocessing.parent_process() is None:\n    {}", None),
     ],
-    ids=["at the top", "in a function", "guarded", "a function, guarded"],
+    ids=["at the top", "in a function", "guarded", "a function, guarded", "otherwise guarded"],
 )
 def test_a_script_that_spawns_whenever_it_is_imported_is_told_where(
     tmp_path: Path, error: Exception, text: str, line: int | None
@@ -67,6 +68,12 @@ def test_a_script_that_spawns_whenever_it_is_imported_is_told_where(
 )
 def test_a_process_that_ended_otherwise_is_no_such_mistake(tmp_path: Path, said: str) -> None:
     assert raised_by(tmp_path / "train.py", "{}", ProcessExitedException(said)) is None
+
+
+def test_a_forked_process_that_exits_with_1_has_not_imported_the_script(tmp_path: Path) -> None:
+    text = "def start(start_method):\n    {}\n\n\nstart('%s')"
+    assert raised_by(tmp_path / "train.py", text % "spawn", EXITED)
+    assert raised_by(tmp_path / "train.py", text % "fork", EXITED) is None
 
 
 def test_ranks_that_each_spawn_processes_on_the_same_port_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

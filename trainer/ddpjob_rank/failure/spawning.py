@@ -19,10 +19,14 @@ BOOTSTRAPPING = "current process has finished its bootstrapping phase"
 """Part of multiprocessing's message in a process that spawns another one while it is itself being spawned."""
 
 
+GUARDS = frozenset({"__name__", "parent_process", "current_process"})
+"""Names by which a script tells its first process from those that import it."""
+
+
 def spawning_mistake(error: BaseException) -> ConfigError | None:
     """The error in one line, if a program spawned processes in a way that cannot work; None for another error."""
     kind = type(error).__name__
-    if BOOTSTRAPPING in str(error) or (kind == EXITED and str(error).endswith("exit code 1")):
+    if BOOTSTRAPPING in str(error) or (kind == EXITED and _spawned_and_failed(error)):
         return _unguarded(error)
     if kind == RAISED and int(os.environ.get(Env.LOCAL_WORLD_SIZE, "1")) > 1 and (found := TAKEN.search(str(error))):
         return ConfigError(
@@ -31,6 +35,13 @@ def spawning_mistake(error: BaseException) -> ConfigError | None:
             " (--procs-per-node 1)"
         )
     return None
+
+
+def _spawned_and_failed(error: BaseException) -> bool:
+    """Whether a process ended as after an exception, and had imported the script: a forked one does not."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    forked = any(frame.f_locals.get("start_method") == "fork" for frame in frames)
+    return str(error).endswith("exit code 1") and not forked
 
 
 def _unguarded(error: BaseException) -> ConfigError | None:
@@ -59,6 +70,6 @@ def _is_unguarded(file: str, line: int) -> bool:
         return False
     found = next((node for node in body if node.lineno <= line <= (node.end_lineno or node.lineno)), None)
     guarded = isinstance(found, ast.If) and any(
-        isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(found.test)
+        {getattr(node, "id", None), getattr(node, "attr", None)} & GUARDS for node in ast.walk(found.test)
     )
     return found is not None and not guarded
