@@ -123,3 +123,20 @@ def test_the_report_has_the_type_of_the_programs_error_and_not_of_ours(
     assert said["exception"] == "RuntimeError"
     assert said["message"].startswith("unable to allocate shared memory: DataLoader workers pass")
     assert f"error: {said['message']}"[:100] in capsys.readouterr().err
+
+
+class MuteError(RuntimeError):
+    """An error of a program that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise KeyError("text")
+
+
+def test_an_error_whose_own_text_fails_is_reported_nevertheless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = tmp_path / "report"
+    monkeypatch.setenv("DDPJOB_TERMINATION_LOG", str(report))
+    rank._report("", MuteError, MuteError(), None)
+    said = json.loads(report.read_text())
+    assert (said["exception"], said["message"]) == ("MuteError", "'text'")
