@@ -100,7 +100,7 @@ def test_a_thread_that_leaves_has_not_failed(monkeypatch: pytest.MonkeyPatch) ->
     assert [*_exceptions_told()] == []
 
 
-def test_an_exception_that_cannot_say_what_it_is_is_told_by_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_that_cannot_say_what_it_is_is_told_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
     class Mute(Exception):  # noqa: N818
         def __str__(self) -> str:
             raise KeyError
@@ -116,5 +116,5 @@ def test_an_exception_that_cannot_say_what_it_is_is_told_by_its_type(monkeypatch
     thread.join()
     assert len(printed) == 1
     assert [told["fallen"].partition(" (")[0] for told in _exceptions_told()] == [
-        "its thread feed has ended with Mute"
+        "its thread feed has ended with Mute: <exception str() failed>"
     ]

@@ -139,4 +139,4 @@ def test_an_error_whose_own_text_fails_is_reported_nevertheless(
     monkeypatch.setenv("DDPJOB_TERMINATION_LOG", str(report))
     rank._report("", MuteError, MuteError(), None)
     said = json.loads(report.read_text())
-    assert (said["exception"], said["message"]) == ("MuteError", "'text'")
+    assert (said["exception"], said["message"]) == ("MuteError", "<exception str() failed>")

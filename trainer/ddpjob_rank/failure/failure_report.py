@@ -112,7 +112,10 @@ def last_line(error: BaseException) -> str:
     For an error of NCCL or CUDA it is NCCL's explanation or CUDA's own message, because the lines after that are
     advice and C++ frames. If a GPU has no memory left, it says how much was asked for and how much was free.
     """
-    text = without_frames(str(error))
+    try:
+        text = without_frames(str(error))
+    except Exception:  # noqa: BLE001  (the program may have written __str__)
+        return "<exception str() failed>"  # As Python's traceback has it.
     of_nccl = nccl_error(text) if isinstance(error, RuntimeError) else None
     known = (of_nccl.sentence if of_nccl else None) or out_of_memory(text) or cuda_error(text)
     return known or next(reversed(lines_of(text)), "")

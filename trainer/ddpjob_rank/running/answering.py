@@ -100,10 +100,8 @@ def _exceptions_told() -> Iterator[dict[str, Any]]:
 
 
 def _described(error: BaseException) -> str:
-    place, said = f" ({found})" if (found := place_of(error)) else "", ""
-    with contextlib.suppress(Exception):  # The program may have written __str__.
-        said = f": {last_line(error)[:MESSAGE_CHARACTERS]}"
-    return f"{type(error).__name__}{said}{place}"
+    place = f" ({found})" if (found := place_of(error)) else ""
+    return f"{type(error).__name__}: {last_line(error)[:MESSAGE_CHARACTERS]}{place}"
 
 
 def _collectives_told() -> Iterator[dict[str, Any]]:

@@ -141,9 +141,8 @@ def _report(port: str, kind: type[BaseException], error: BaseException, trace: T
         explained = (
             spawning_mistake(error) or known_failure(error) or taken_port(error, port) or traps.known_mistake(error)
         )
-    except Exception as failed:  # noqa: BLE001  (the error may have a __str__ of the program's own, which fails)
-        _leave_report(failed, named=error)
-        return
+    except Exception:  # noqa: BLE001  (the error may have a __str__ of the program's own, which fails)
+        explained = None
     if explained:
         complain(str(explained))
     # TrainerError itself only adds an explanation: the program has raised the other error.
