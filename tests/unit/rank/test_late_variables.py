@@ -38,6 +38,9 @@ IN_TIME = {
     "after an import by a module": "import dotenv, uses\ndotenv.load()\n",
     "in main()": "import dotenv\ndef main():\n    import torch\n    dotenv.load()\nmain()\n",
     "the value that PyTorch has seen": "import os\nos.environ['MKL_NUM_THREADS'] = '2'\nimport torch\n",
+    "after a relative import that fails": (
+        "import dotenv\ntry:\n  from .x import y\nexcept ImportError: 0\nimport torch\ndotenv.load()\n"
+    ),
     "read later": "import dotenv\ndotenv.load('CUDA_VISIBLE_DEVICES')\nimport torch\n",
     "by PyTorch itself": "import torch\n",
     "in a child": "import dotenv, os\nif not os.fork():\n    dotenv.load()\n    os._exit(0)\nos.wait()\n",

@@ -1,10 +1,13 @@
 """The zygote's imports take longest, and so they begin before the supervisor's own, with the ranks' environment."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
+from ddpjob_rank.running.script.script_environment import ROOM
+from ddpjob_supervisor.node.zygote_process import Preload, words_of
 
 LATER = ("asyncio", "msgspec", "ddpjob_supervisor.gang", "ddpjob_supervisor.taking_part")
 
@@ -44,3 +47,9 @@ def test_the_zygote_is_started_before_the_supervisor_imports_its_own_parts(begin
         check=False,
     )
     assert done.stdout == f"imported before it: []\ntold it: {list(TOLD.values())}\n", done.stderr
+
+
+@pytest.mark.parametrize("character", ["\U0001f600", '"', "\1", "\udc80"], ids=ascii)
+def test_what_a_script_sets_fits_into_one_argument_of_a_process(character: str) -> None:
+    words = words_of(Preload(set_by_program={"A": (ROOM - 1) * character}))
+    assert max(len(os.fsencode(word)) for word in words) < 128 << 10  # MAX_ARG_STRLEN, see execve(2)
