@@ -39,6 +39,14 @@ Weights only load failed. This file can still be loaded, to do so you have two o
 global by default. Please use `torch.serialization.add_safe_globals([numpy._core.multiarray._reconstruct])`.
 
 Check the documentation of torch.load to learn more about types accepted by default with weights_only https://py"""
+NO_CHECKPOINT = """\
+Weights only load failed. In PyTorch 2.6, we changed the default value of the `weights_only` argument in `torch.load`.
+Please file an issue with the following so that we can make `weights_only=True` compatible with your use case: \
+WeightsUnpickler error:\x20
+
+Unsupported operand 118
+
+Check the documentation of torch.load to learn more about types accepted by default with weights_only https://py"""
 TRUNCATED = (
     "PytorchStreamReader failed reading zip archive: failed finding central directory. This is an internal miniz"
     " error. If you are seeing this error, there is a high likelihood that your checkpoint file is corrupted."
@@ -74,6 +82,7 @@ TRUNCATED = (
             "Unsupported global: GLOBAL numpy._core.multiarray._reconstruct was not an allowed global by default: ",
             "weights_only to False",
         ),
+        (pickle.UnpicklingError(NO_CHECKPOINT), ConfigError, "Unsupported operand 118: ", "a pointer of Git LFS"),
         (
             RuntimeError(TRUNCATED),
             TrainerError,
@@ -81,7 +90,7 @@ TRUNCATED = (
             "the file is not whole",
         ),
     ],
-    ids=["unused", "twice", "other model", "other sizes", "no model", "weights only", "truncated"],
+    ids=["unused", "twice", "other model", "other sizes", "no model", "weights only", "no checkpoint", "truncated"],
 )
 def test_a_message_of_many_lines_is_told_in_one_with_what_to_do(
     error: Exception, kind: type[TrainerError], what: str, advice: str

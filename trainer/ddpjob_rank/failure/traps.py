@@ -145,9 +145,15 @@ TRAPS = (
     ),
     Trap(
         UnpicklingError,
-        re.compile(r"WeightsUnpickler error: (?P<what>Unsupported (?:global|class|operand)(?:[^.\n]|\.\S){1,200})"),
+        re.compile(r"WeightsUnpickler error: (?P<what>Unsupported (?:global|class)(?:[^.\n]|\.\S){1,200})"),
         "the file holds more than tensors and plain values: if you trust it, set"
         " weights_only to False in torch.load; or save only state_dicts, numbers and texts",
+    ),
+    Trap(
+        UnpicklingError,
+        re.compile(r"WeightsUnpickler error:\s{1,9}(?P<what>Unsupported operand \d{1,3})"),
+        "torch.save writes no such file by default: it may be damaged, or a text, such as a pointer of Git LFS. If it"
+        " has another pickle_protocol than 2 and you trust it, set weights_only to False in torch.load",
     ),
     Trap(
         RuntimeError,
