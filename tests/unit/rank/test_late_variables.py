@@ -38,6 +38,7 @@ IN_TIME = {
     "after an import by a module": "import dotenv, uses\ndotenv.load()\n",
     "in main()": "import dotenv\ndef main():\n    import torch\n    dotenv.load()\nmain()\n",
     "the value that PyTorch has seen": "import os\nos.environ['MKL_NUM_THREADS'] = '2'\nimport torch\n",
+    "after an import that the text does not show": "import dotenv\nexec('import torch')\ndotenv.load()\n",
     "after a relative import that fails": (
         "import dotenv\ntry:\n  from .x import y\nexcept ImportError: 0\nimport torch\ndotenv.load()\n"
     ),

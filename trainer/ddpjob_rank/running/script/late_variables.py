@@ -72,7 +72,7 @@ class _Watch:
         names = sys.modules["__main__"].__dict__
         main = next((frame.f_lineno for frame in reversed(own) if frame.f_globals is names), None)
         if found.imported is None or main is None:
-            return main is not None
+            return main is not None and "torch" not in names
         file, line = Path(found.imported.file).resolve(), found.imported.line
         beside = (frame.f_lineno for frame in own if Path(frame.f_code.co_filename).resolve() == file)
         return main < found.main_line or (main == found.main_line and next(beside, line) < line)
