@@ -204,6 +204,7 @@ STRANGE = {
     "many calls": "def f9(): 0\n" + "".join(f"def f{n}():\n" + f"  f{n + 1}()\n" * 9 for n in range(2, 9)) + "f2()\n",
     "an import of itself": "import train\n",
     "a wrong relative import": "from ... import x\n",
+    "calls of a long line": f"def f(): g({'0, ' * 10_000})\n" + "f()\n" * 5000,
     "an escape": "import os\nx = '\\d'\nos.environ['OMP_NUM_THREADS']\n",
     "wrong calls": "import os\nos.environ.get()\nos.environ.setdefault(1, 2)\nos.environ[None] = 1\ndict(1)\nstr()\n",
 }

@@ -35,8 +35,8 @@ IMPORT_DYNAMO = (DYNAMO, "torch._inductor")
 FILE_BYTES, ALL_BYTES = 256 << 10, 512 << 10
 """The largest file, and the most text altogether, that is parsed. It takes half a second."""
 
-STATEMENTS, CALLS = 20_000, 10
-"""How many statements are followed, and how deep a chain of calls and imports."""
+NODES, CALLS = 100_000, 10
+"""How many statements and expressions are followed, and how deep a chain of calls and imports."""
 
 
 def variables_of(program: Program, env: Mapping[str, str], *, others: bool = False) -> Variables:
@@ -65,7 +65,7 @@ class _Reader(Values):
         self._paths = [program.directory, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
         self._modules: dict[str, tuple[Names, Sequence[str]]] = {}
         """The names of each local module, and where its submodules are."""
-        self._statements, self._bytes, self._depth = STATEMENTS, ALL_BYTES, 0
+        self._nodes, self._bytes, self._depth = NODES, ALL_BYTES, 0
         self._main_line = 0
 
     def read(self) -> None:
@@ -97,6 +97,12 @@ class _Reader(Values):
             return self._file_of(f"{module}.__main__")
         return str(spec and spec.origin), package
 
+    def visit(self, node: ast.AST) -> Any:
+        self._nodes -= 1
+        if not self._nodes:
+            raise _EnoughError
+        return super().visit(node)
+
     def call(self, function: Function) -> None:
         before = self.left
         with self._within(function.file, {**function.names, **dict.fromkeys(function.parameters, UNKNOWN)}):
@@ -116,9 +122,6 @@ class _Reader(Values):
 
     def _follow(self, body: Iterable[ast.stmt]) -> None:
         for statement in body:
-            self._statements -= 1
-            if not self._statements:
-                raise _EnoughError
             self.visit(statement)
             if isinstance(statement, ast.Return | ast.Raise):
                 return
