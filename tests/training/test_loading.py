@@ -118,7 +118,7 @@ def test_too_little_shared_memory_is_told_with_what_to_do(runs: Runs) -> None:
     assert code == [1], run.story()
     told = run.errors().splitlines()[-1]
     assert "workers pass their batches through /dev/shm, which is too small here" in told, run.errors()
-    assert told.startswith("error: RuntimeError: unable to allocate shared memory"), run.errors()
+    assert told.startswith("error: unable to allocate shared memory"), run.errors()
 
 
 def test_an_evaluation_has_workers_too(runs: Runs) -> None:
