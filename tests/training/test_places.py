@@ -1,5 +1,6 @@
 """Runs without an operator: nodes in shells, processes that meet in a file or at a port, and what may be wrong."""
 
+import codecs
 import os
 import re
 import shutil
@@ -170,6 +171,7 @@ def test_on_one_machine_another_user_takes_no_place_in_a_gang(
 
 
 def be_another() -> None:
+    codecs.lookup("ascii")  # Who is another user may not read this Python, if it is in somebody's home.
     os.setgroups([])
     os.setgid(ANOTHER)
     os.setuid(ANOTHER)
