@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -28,22 +28,26 @@ def watch(program: Program, seen: Mapping[str, str]) -> None:
     """
     if os.environ.get(Env.RANK, "0") != "0":
         return
-    # load_dotenv(), os.environ.update() and os.putenv() all raise the event os.putenv.
-    sys.addaudithook(_Watch(program, seen))
+    # os.environ calls it too, so this sees load_dotenv() and os.environ.update(). An audit hook would see that too, but
+    # cost 0.4 us at each event that Python audits, such as a call of id().
+    os.putenv = _Watch(program, seen, os.putenv)
 
 
 class _Watch:
-    def __init__(self, program: Program, seen: Mapping[str, str]) -> None:
+    """Takes the place of `os.putenv` until it has warned."""
+
+    def __init__(self, program: Program, seen: Mapping[str, str], put: Callable[[Any, Any], None]) -> None:
         # The script may change its working directory.
         self._program = program if program.module else replace(program, name=str(Path(program.name).resolve()))
         self._seen = dict(seen)
+        self._put = put
         self._process = os.getpid()
-        self._ended = False
 
-    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "os.putenv" and not self._ended and os.getpid() == self._process:
+    def __call__(self, name: Any, value: Any, /) -> None:
+        if os.getpid() == self._process:
             with suppress(Exception):  # An error would reach the script.
-                self._check(*map(os.fsdecode, arguments))
+                self._check(os.fsdecode(name), os.fsdecode(value))
+        self._put(name, value)
 
     def _check(self, name: str, value: str) -> None:
         if (reader := reader_of(name)) is None or self._seen.get(name) == value:
@@ -53,7 +57,8 @@ class _Watch:
         by_torch = frames[0].f_globals.get("__name__", "").partition(".")[0] == "torch"
         if not own or by_torch or not self._is_before(own, reader):
             return
-        self._ended = True
+        if os.putenv is self:
+            os.putenv = self._put
         place = Place(own[0].f_code.co_filename, own[0].f_lineno)
         warn(
             f"{place} sets {name} too late: PyTorch reads it at its import, and this rank was forked from a process"
