@@ -28,8 +28,8 @@ def watch(program: Program, seen: Mapping[str, str]) -> None:
     """
     if os.environ.get(Env.RANK, "0") != "0":
         return
-    # os.environ calls it too, so this sees load_dotenv() and os.environ.update(). An audit hook would see that too, but
-    # cost 0.4 us at each event that Python audits, such as a call of id().
+    # os.environ calls it, too, so load_dotenv() and os.environ.update() are seen. An audit hook would do as well, but
+    # it costs 0.4 us at each event that Python audits, such as a call of id().
     os.putenv = _Watch(program, seen, os.putenv)
 
 
