@@ -1,10 +1,9 @@
 """The last loss of a job: what its program reports or, failing that, what its log shows."""
 
-import os
 from contextlib import suppress
 
 from ddpjob_operator.api import DDPJobStatus
-from ddpjob_operator.local import RunDirectory
+from ddpjob_operator.local import RunDirectory, tail
 
 from .progress import LoggedProgress
 
@@ -44,8 +43,7 @@ def logged_last(run: RunDirectory) -> LoggedProgress:
     log = run.logs_of(gangs[-1]) / "node-0.log" if gangs else None
     if log is None or not log.is_file():
         return logged
-    with suppress(OSError), log.open("rb") as content:
-        content.seek(-min(TAIL, os.fstat(content.fileno()).st_size), os.SEEK_END)
-        for line in content.read(TAIL).decode(errors="replace").splitlines():
+    with suppress(OSError):
+        for line in tail(log, TAIL).splitlines():
             logged.hear(0, line)
     return logged

@@ -1,6 +1,6 @@
 """The local adapter of the engine: it runs pods as processes of this machine."""
 
-from .files import Lock
+from .files import Lock, tail
 from .lifecycle import end_ranks, open_job, remove_run, stop_job
 from .local_spec import differences, spec_for_this_machine
 from .look import look, status_page
@@ -31,6 +31,7 @@ __all__ = [
     "spec_for_this_machine",
     "status_page",
     "stop_job",
+    "tail",
     "unregister",
     "visible_gpus",
 ]

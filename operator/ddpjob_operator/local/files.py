@@ -181,3 +181,14 @@ class Lock:
 
     def _opened(self) -> IO[str]:
         return open(_open_regular(self._path, os.O_RDONLY), encoding="utf-8", errors="replace")
+
+
+def tail(file: Path, size: int, start: int = 0) -> str:
+    """The last `size` bytes of a file as text, without any that are before `start`."""
+    try:
+        with file.open("rb") as content:
+            content.seek(0, os.SEEK_END)
+            content.seek(max(start, content.tell() - size))
+            return content.read().decode(errors="replace").strip()
+    except FileNotFoundError:
+        return ""

@@ -21,7 +21,7 @@ from ddpjob_operator.api.contract import Env, Label
 from ddpjob_operator.engine import DeletePod, Exit, Manifest, Pod
 
 from . import container
-from .files import Lock, read_json, write_json
+from .files import Lock, read_json, tail, write_json
 from .machine import processes_of
 from .process_spec import TERMINATION_LOG, Machine, Ports, address_of, translate
 from .run_directory import RunDirectory
@@ -131,10 +131,10 @@ class LocalPod:
 
         If the disk was `full`, the end of the log is missing like the message: then this is what Python prints.
         """
-        message = _tail(self.directory / TERMINATION_LOG, MESSAGE_BYTES)
+        message = tail(self.directory / TERMINATION_LOG, MESSAGE_BYTES)
         if failed and full and not message:
             return f"OSError: {OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.directory))}"
-        return message or (_tail(self.log, LOG_TAIL_BYTES, self._process["logStart"]) if failed else "")
+        return message or (tail(self.log, LOG_TAIL_BYTES, self._process["logStart"]) if failed else "")
 
     @property
     def _process(self) -> dict[str, Any]:
@@ -301,14 +301,3 @@ class Pods:
 def _in_background(what: Callable[..., None], *arguments: object) -> None:
     """Calls `what` in a thread, so that it can wait for an event of a pod without polling."""
     threading.Thread(target=what, args=arguments, daemon=True).start()
-
-
-def _tail(file: Path, size: int, start: int = 0) -> str:
-    """The last `size` bytes of a file as text, without any that are before `start`."""
-    try:
-        with file.open("rb") as content:
-            content.seek(0, os.SEEK_END)
-            content.seek(max(start, content.tell() - size))
-            return content.read().decode(errors="replace").strip()
-    except FileNotFoundError:
-        return ""

@@ -24,9 +24,10 @@ def full_storage(error: BaseException) -> StorageError | StorageFullError | None
     """The error that says that storage is full, or was for a moment; None if `error` does not mean that."""
     if isinstance(error, OSError) and error.errno in FULL:
         return _full(error.errno, error.filename)
-    if (named := NAMED.search(str(error))) and (number := int(named["rust"] or named["hdf5"])) in FULL:
+    text = str(error)
+    if (named := NAMED.search(text)) and (number := int(named["rust"] or named["hdf5"])) in FULL:
         return _full(number, None)
-    if isinstance(error, RuntimeError) and NOT_WRITTEN.search(str(error)) and (path := _saved_to(error)):
+    if isinstance(error, RuntimeError) and NOT_WRITTEN.search(text) and (path := _saved_to(error)):
         return _probe(path)
     return None
 

@@ -3,21 +3,18 @@
 import ast
 import os
 import traceback
-from collections.abc import Iterator
-from pathlib import Path
 
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
 
+from .own_code import own_frames, statements_of
 from .taken_port import TAKEN
-from .whose import is_of_a_library, is_ours
 
 EXITED, RAISED = "ProcessExitedException", "ProcessRaisedException"
 """Types by which `torch.multiprocessing.spawn` reports the failure of a process, by name: torch is not imported."""
 
 BOOTSTRAPPING = "current process has finished its bootstrapping phase"
 """Part of multiprocessing's message in a process that spawns another one while it is itself being spawned."""
-
 
 GUARDS = frozenset({"__name__", "parent_process", "current_process"})
 """Names by which a script tells its first process from those that import it."""
@@ -46,7 +43,7 @@ def _spawned_and_failed(error: BaseException) -> bool:
 
 def _unguarded(error: BaseException) -> ConfigError | None:
     """The error of a program that spawns processes each time it is imported; None if it does not."""
-    frame = next(_own(error), None)
+    frame = next(iter(own_frames(error)), None)
     if frame is None or frame.lineno is None or not _is_unguarded(frame.filename, frame.lineno):
         return None
     return ConfigError(
@@ -56,19 +53,11 @@ def _unguarded(error: BaseException) -> ConfigError | None:
     )
 
 
-def _own(error: BaseException) -> Iterator[traceback.FrameSummary]:
-    """The frames of the program's own code, the outermost first."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return (frame for frame in frames if not is_ours(frame.filename) and not is_of_a_library(frame.filename))
-
-
 def _is_unguarded(file: str, line: int) -> bool:
     """Whether a line of a script also runs if the script is not the main module."""
-    try:
-        body = ast.parse(Path(file).read_bytes()).body
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    found = next((node for node in body if node.lineno <= line <= (node.end_lineno or node.lineno)), None)
+    found = next(
+        (node for node in statements_of(file) if node.lineno <= line <= (node.end_lineno or node.lineno)), None
+    )
     guarded = isinstance(found, ast.If) and any(
         {getattr(node, "id", None), getattr(node, "attr", None)} & GUARDS for node in ast.walk(found.test)
     )

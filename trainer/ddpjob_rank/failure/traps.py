@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from pickle import UnpicklingError
 from types import FrameType, MethodType
 from typing import Any
@@ -21,7 +20,7 @@ from ddpjob_rank.errors import ConfigError, TrainerError
 
 from .failure_report import last_line
 from .hidden_modules import hidden_module
-from .whose import is_of_a_library, is_ours
+from .own_code import place_of, statements_of
 
 DATA_SET = "torch/utils/data/_utils/fetch.py"
 """The file of PyTorch in which a DataLoader reads samples from a data set."""
@@ -257,17 +256,7 @@ def _is_there(module: str) -> bool:
 
 def _imports_from(file: str, line: int) -> Iterator[tuple[str, int]]:
     """The modules that a file imports from `line` on, up to the first other statement; each with its line number."""
-    try:
-        body = ast.parse(Path(file).read_bytes()).body
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-        RecursionError,
-        MemoryError,
-    ):  # An expression nested too deeply raises one of the last two.
-        return
-    for statement in body:
+    for statement in statements_of(file):
         match statement:
             case ast.stmt(lineno=number) if number < line:
                 continue
@@ -296,10 +285,3 @@ def _how_to_have(modules: Sequence[str]) -> str:
 def _what(error: BaseException, found: re.Match[str]) -> str:
     what = found.groupdict().get("what") or last_line(error) or type(error).__name__
     return what.strip().rstrip(".:")
-
-
-def place_of(error: BaseException) -> str:
-    """File and line of the innermost frame in the program's own code; empty if there is none."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not is_ours(frame.filename) and not is_of_a_library(frame.filename)]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""

@@ -26,7 +26,7 @@ from typing import Any
 
 from ddpjob_rank.environment import Env
 from ddpjob_rank.failure.failure_report import last_line
-from ddpjob_rank.failure.traps import place_of
+from ddpjob_rank.failure.own_code import place_of
 
 SIGNAL = signal.SIGRTMIN + 9 if sys.platform == "linux" else None
 """A real-time signal that no training program is known to use: schedulers use SIGUSR1 and SIGUSR2."""
