@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.cluster.kube.api_client import ApiClient
-from ddpjob_operator.cluster.kube.rights import RIGHTS, missing_everywhere, missing_for_lease, missing_in
+from ddpjob_operator.cluster.kube.rights import (
+    FEATURE_RIGHTS,
+    RIGHTS,
+    missing_everywhere,
+    missing_for_lease,
+    missing_in,
+    missing_of,
+)
+from ddpjob_operator.engine import Feature
 
 Rule = tuple[str, set[str], set[str]]
 """Resource, names (none: all) and verbs."""
@@ -18,8 +26,9 @@ class Granting(ApiClient):
         self._rules, self._webhook = rules, webhook
         self.asked = 0
 
-    async def rules(self, _: str) -> tuple[list[dict[str, Any]], bool]:
-        """As RBAC tells."""
+    async def rules(self, namespace: str) -> tuple[list[dict[str, Any]], bool]:
+        """As RBAC tells, of one namespace."""
+        assert namespace
         self.asked += 1
         rules = [
             {"verbs": [*verbs], "apiGroups": ["*"], "resources": [resource], "resourceNames": [*names]}
@@ -86,6 +95,14 @@ def test_rights_in_all_namespaces_are_asked_for_one_by_one() -> None:
     api = Granting(EVERY)
     assert asyncio.run(missing_everywhere(api, selecting=False)) == []
     assert api.asked == sum(map(len, RIGHTS.values()))
+
+
+def test_the_rights_of_a_feature_take_one_request_in_a_namespace_and_one_each_in_all() -> None:
+    api, rights = Granting(EVERY), FEATURE_RIGHTS[Feature.POD_GROUPS]
+    assert asyncio.run(missing_of(api, rights, "team")) == []
+    assert api.asked == 1
+    assert asyncio.run(missing_of(api, rights, None)) == []
+    assert api.asked == 1 + sum(map(len, rights.values()))
 
 
 def test_a_selector_takes_the_right_to_watch_namespaces() -> None:
