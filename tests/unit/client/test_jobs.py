@@ -128,6 +128,12 @@ def test_jobs_come_by_namespace_and_name_each_as_a_whole_document() -> None:
     assert asked[0][1] == "/apis/ddpjob.dev/v1alpha2/ddpjobs"
 
 
+def test_jobs_of_one_namespace_take_no_right_to_list_those_of_others() -> None:
+    jobs, asked = jobs_of(a_list(a_job()))
+    assert [job["metadata"]["name"] for job in jobs.all()] == ["digits"]
+    assert asked == [("GET", JOBS, None, None)]
+
+
 def test_the_only_job_is_meant_where_none_is_named() -> None:
     assert jobs_of(a_list(a_job()))[0].only()["metadata"]["name"] == "digits"
     with pytest.raises(BadInputError, match=r"^which job of .*\? a, b$"):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from ddpjob_operator.client import Cluster, RefusedError, UnreachableError
+from ddpjob_operator.client import cluster as cluster_module
 from kubernetes.client.api_client import ApiClient
 from kubernetes.client.configuration import Configuration
 
@@ -26,10 +27,10 @@ def answer(status: str, body: str) -> bytes:
 
 
 class Server:
-    """Forwards to a pod that gives one answer; an error that the kubelet reports instead comes in `error`."""
+    """Forwards to a pod that gives one answer after `seconds`; `error` is what the kubelet reports instead."""
 
-    def __init__(self, said: bytes = b"", error: str = "", refusal: Any = None) -> None:
-        self.said, self.error, self.refusal = said, error, refusal
+    def __init__(self, said: bytes = b"", error: str = "", refusal: Any = None, seconds: float = 0.0) -> None:
+        self.said, self.error, self.refusal, self.seconds = said, error, refusal, seconds
         self.asked = b""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -46,6 +47,7 @@ class Server:
             await socket.send_bytes(b"\1" + self.error.encode())
         else:
             self.asked = (await socket.receive_bytes())[1:]
+            await asyncio.sleep(self.seconds)
             for begin in range(0, len(self.said), 1000):
                 await socket.send_bytes(b"\0" + self.said[begin : begin + 1000])
         await socket.close()
@@ -90,6 +92,15 @@ def test_a_pod_is_asked_at_its_own_port_and_its_answer_is_read_whole() -> None:
 def test_who_may_not_forward_ports_is_told_which_role_may() -> None:
     why = f"{re.escape(MAY_NOT)}. Ask for the ClusterRole edit$"
     with serving(Server(refusal=FORBIDDEN)) as cluster, pytest.raises(RefusedError, match=why):
+        cluster.ask_pod("digits-0", PORT, "/stacks")
+
+
+def test_a_pod_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "ANSWER_SECONDS", 0.05)
+    with (
+        serving(Server(answer("200 OK", "{}"), seconds=0.5)) as cluster,
+        pytest.raises(UnreachableError, match="timed out"),
+    ):
         cluster.ask_pod("digits-0", PORT, "/stacks")
 
 
