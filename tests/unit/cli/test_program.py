@@ -285,6 +285,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("logs digits -p --attempt 1", "argument --attempt: not allowed with argument -p/--previous"),
         ("delete", "the following arguments are required: NAME; see: ddpjob delete --help"),
         ("delete ddp digits", "kubectl takes a kind and a name, ddpjob only the job's name: ddpjob delete digits"),
+        ("delete digits --wait=perhaps", "argument --wait: invalid choice: 'perhaps' (choose from"),
         ("delete digits --all", "--all; leave it out: name each of them"),
         ("rm -rf digits", "-rf; leave it out: nothing here needs it"),
         ("stop nothing", "no runs under ddpjob-runs; start one with: ddpjob run FILE"),

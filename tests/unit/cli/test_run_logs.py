@@ -4,6 +4,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from ddpjob_operator.cli.phrases import writer
 from ddpjob_operator.cli.run_logs import RunLogs, shown_last
 from ddpjob_operator.local import RunDirectory
 
@@ -147,3 +148,8 @@ def test_a_line_is_of_the_attempt_in_place_that_began_before_it(tmp_path: Path) 
     with log.open("a") as more:
         more.write("attempt 2 begins\nc\nattempt 5 begins\n")
     assert [line.attempt for line in run_logs.lines()] == [4, 4, 5]
+
+
+@pytest.mark.parametrize(("processes", "noun"), [(None, "rank"), (1, "rank"), (2, "node"), (3, "node")])
+def test_a_log_is_that_of_a_node_where_several_ranks_write_it(processes: int | None, noun: str) -> None:
+    assert writer(processes) == noun

@@ -64,3 +64,24 @@ def test_the_shortest_time_that_a_process_was_given_counts(
         stop._receive()
     assert timers == seconds
     assert signals == [signal.SIGTERM] * len(timers)
+
+
+V1 = {
+    "/proc/self/cgroup": ["7:cpu,cpuacct:/other", "4:memory:/a/b", "0::/c"],
+    "/sys/fs/cgroup/memory/a/b/memory.oom_control": ["oom_kill_disable 0", "under_oom 1", "oom_kill 3"],
+}
+V2 = {
+    "/proc/self/cgroup": ["0::/a/b"],
+    "/sys/fs/cgroup/a/b/memory.events": ["low 1", "high 2", "max 4", "oom 5", "oom_kill 6", "oom_group_kill 7"],
+}
+OLD = {**V1, "/sys/fs/cgroup/memory/a/b/memory.oom_control": ["oom_kill_disable 0", "under_oom 1"]}
+
+
+@pytest.mark.parametrize(
+    ("files", "kills"), [(V1, 3), (V2, 6), (OLD, 0), ({}, 0)], ids=["v1", "v2", "an old kernel", "no cgroups"]
+)
+def test_what_the_kernel_has_killed_for_memory_is_counted_in_either_version_of_cgroups(
+    files: dict[str, list[str]], kills: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container, "_lines", lambda file: files.get(file, []))
+    assert container._kills_for_memory() == kills

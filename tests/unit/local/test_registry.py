@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.local.registry import find_run, known_runs, names_in_use, register, registered
+from ddpjob_operator.local.registry import find_run, known_runs, names_in_use, register, registered, unregister
 from ddpjob_operator.local.run_directory import RunDirectory
 
 
@@ -51,6 +51,12 @@ def test_a_run_that_was_removed_is_forgotten(tmp_path: Path) -> None:
     assert names_in_use(tmp_path / "a") == frozenset()
     with pytest.raises(BadInputError, match="no runs under"):
         find_run(tmp_path / "a", "train")
+
+
+def test_a_run_is_forgotten_also_before_its_directory_is_gone(tmp_path: Path) -> None:
+    train, other = run(tmp_path / "a", "train"), run(tmp_path / "a", "other")
+    unregister(train)
+    assert [*registered()] == [other]
 
 
 def test_where_nothing_can_be_registered_a_run_is_found_in_its_directory(
