@@ -69,6 +69,12 @@ def test_the_loss_is_shown_by_step_in_training_and_in_evaluation(run: Run) -> No
     assert axes.lines[1].get_marker() == "o", "one point makes no line"
 
 
+@pytest.mark.parametrize(("event", "label"), [("progress", "training"), ("evaluated", "evaluation")])
+def test_of_a_loss_that_nobody_told_there_is_no_curve(event: str, label: str, run: Run) -> None:
+    axes: Any = figures.loss(run(line(event, 1, 10, loss=2.0)), [])
+    assert curves(axes) == {label: [(10, 2.0)]}
+
+
 def test_the_loss_is_marked_where_training_went_on_also_at_its_very_beginning(run: Run) -> None:
     incidents = [incident(1, resumed=0), incident(2), incident(3, resumed=7)]
     axes: Any = figures.loss(run(line("progress", 1, 10, loss=2.0)), incidents)

@@ -132,3 +132,9 @@ def test_a_short_word_or_a_number_is_masked_where_its_name_says_so_alone(text: s
     mask = Mask()
     assert mask.value("max_tokens", text) == "•••"
     assert mask.script(f"x {text}") == f"x {text}"
+
+
+def test_a_number_is_masked_in_what_the_user_has_set_however_deep_and_not_in_what_was_measured() -> None:
+    mask, told = Mask(), {"tokens": 31337, "also": {"token": [1, 2], "batch": 8}}
+    assert mask._field("options", told) == {"tokens": "•••", "also": {"token": ["•••", "•••"], "batch": "8"}}
+    assert mask._field("metrics", told) == told

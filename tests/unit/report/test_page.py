@@ -154,6 +154,26 @@ def test_a_value_that_is_secret_in_one_place_is_shown_in_no_other(tmp_path: Path
     assert [one for one in shown if one not in page] == []
 
 
+@pytest.mark.parametrize(
+    ("resumed", "said"), [(100, ""), (99, "1 step"), (80, "20 steps")], ids=["none", "one", "some"]
+)
+def test_how_many_steps_were_trained_again_is_told(resumed: int, said: str, tmp_path: Path) -> None:
+    ran = line("started", 1, 0), line("progress", 1, 100, at=100)
+    write(tmp_path / "progress.jsonl", *ran, line("started", 2, resumed, at=200), line("progress", 2, 120, at=300))
+    page = render(find(tmp_path), ZERO)
+    assert ("<dt>Trained again</dt>" in page) == bool(said)
+    assert not said or f"<dt>Trained again</dt><dd>{said} after interruptions</dd>" in page
+
+
+def test_each_figure_of_a_page_is_drawn(tmp_path: Path) -> None:
+    told = {"samples_per_second": 8.0, "metrics": {"accuracy": 0.5}}
+    lines = (line("progress", 1, step, at=step, loss=1.0, **told) for step in (1, 2, 3))
+    write(tmp_path / "progress.jsonl", line("started", 1, 0), *lines)
+    page = render(find(tmp_path), ZERO)
+    assert [heading for heading in ("Loss", "accuracy", "Throughput") if f"<figcaption>{heading} " not in page] == []
+    assert page.count("<svg") == page.count("<figcaption>") == 3
+
+
 def test_of_a_program_whose_steps_are_counted_anew_no_step_is_said_to_be_lost(tmp_path: Path) -> None:
     write(
         tmp_path / "progress.jsonl",
