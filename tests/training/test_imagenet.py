@@ -326,6 +326,8 @@ def test_a_mistake_in_the_files_is_one_clear_error(tmp_path: Path, kind: str, me
         ({"7.cls": b"0"}, "0.tar is broken at sample 7: has no image, but .cls"),
         ({"7.jpg": b""}, "0.tar is broken at sample 7: has no class: neither a .cls of digits nor a .json"),
         ({"7.jpg": b"", "7.json": b'{"label": "cat"}'}, "sample 7: has no class"),
+        ({"7.jpg": b"", "7.json": b"{"}, "sample 7: has no class"),
+        ({"7.jpg": b"", "7.json": b"[0]"}, "sample 7: has no class"),
         ({"7.jpg": b"", "7.cls": b"9" * 30}, "sample 7: has no class"),
         ({"7.jpg": b"no image", "7.json": b'{"label": 0}'}, "the image 7 in "),
         ({}, "0.tar is broken at sample 00046"),

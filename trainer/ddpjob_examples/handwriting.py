@@ -18,6 +18,8 @@ CLASSES = 10
 HELD_OUT_EVERY = 5
 """One in five digits of each class is held out."""
 MNIST_MEAN, MNIST_DEVIATION = 0.1307, 0.3081
+UNREADABLE = (RuntimeError, OSError, ValueError, AssertionError)
+"""What torchvision raises if files are missing or hold something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def _mnist(config: TrainConfig) -> Handwriting:
     try:
         with _one_at_a_time(config):
             parts = [MNIST(str(config.data_dir), train=train, download=config.download) for train in (True, False)]
-    except (RuntimeError, OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise ConfigError(_missing(config.data_dir, error)) from error
     train, test = (_normalised(part.data, part.targets) for part in parts)
     return Handwriting(train, test, side=28)
@@ -100,5 +102,5 @@ def _missing(directory: Path, error: Exception) -> str:
     return (
         f"--data-dir {directory} has no readable MNIST: {directory}/MNIST/raw must hold train-images-idx3-ubyte,"
         " train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte; --download fetches them"
-        f" ({str(error).splitlines()[0]})"
+        f" ({(str(error) or 'they hold something else').splitlines()[0]})"
     )
