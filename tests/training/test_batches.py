@@ -129,3 +129,9 @@ def test_a_batch_is_made_while_the_one_before_it_is_used() -> None:
 
     seen = [(inputs["inputs"].item(), target[0].item(), len(made)) for inputs, target in prefetch_one(pairs(), CPU)]
     assert seen == [(0, 0, 2), (1, 1, 3), (2, 2, 3)]
+
+
+def test_a_data_set_has_at_least_one_sample() -> None:
+    assert [sample_count(TensorDataset(torch.zeros(count, 1))) for count in (1, 2)] == [1, 2]
+    with pytest.raises(ConfigError, match=r"^TensorDataset is empty: a task's data must have samples$"):
+        sample_count(TensorDataset(torch.zeros(0, 1)))

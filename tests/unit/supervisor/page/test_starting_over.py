@@ -1,5 +1,6 @@
 """What a supervisor that no operator started says of an attempt that starts over."""
 
+import pytest
 from ddpjob_supervisor.page.progress import Progress
 from ddpjob_supervisor.page.starting_over import Beginnings, Interval
 
@@ -44,6 +45,24 @@ def test_what_a_rank_told_as_it_failed_counts_too() -> None:
     assert beginnings.note(Progress(90, attempt=1, first=1), None) == ""
     said = beginnings.note(Progress(1, attempt=2, first=1), None, told=120)
     assert "step 120 had finished before. That loses 120 steps" in said
+
+
+@pytest.mark.parametrize(
+    ("since", "last", "time"),
+    [(0.0, 900.0, " (about 1802 s)"), (0.0, 0.0, ""), (5.0, 4.0, ""), (None, 900.0, ""), (0.0, None, "")],
+    ids=[
+        "known",
+        "no time has passed",
+        "the clock was set back",
+        "nobody knows since when",
+        "nobody knows until when",
+    ],
+)
+def test_the_time_that_is_lost_is_told_if_it_is_known(since: float | None, last: float | None, time: str) -> None:
+    beginnings = Beginnings(Interval())
+    assert beginnings.note(Progress(500, attempt=1, first=50, since=since, last_step_time=last), None) == ""
+    said = beginnings.note(Progress(1, attempt=2, first=1), None, told=901)
+    assert f"That loses 901 steps{time}, and" in said
 
 
 def test_numbers_that_begin_again_in_each_epoch_say_nothing() -> None:

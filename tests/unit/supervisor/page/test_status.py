@@ -1,6 +1,7 @@
 """What a supervisor puts together for its page."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -32,3 +33,13 @@ def test_what_a_page_does_not_show_is_not_gathered_for_it(nodes: int, beats: int
         return len(Status(settings, nothing, service, nothing, nothing)._of_all(service).beats)
 
     assert asyncio.run(gathered()) == beats
+
+
+@pytest.mark.parametrize(("running", "phase"), [(True, "Running"), (False, "Gathering")])
+def test_the_page_of_another_node_lists_the_processes_of_this_node(*, running: bool, phase: str) -> None:
+    settings, nothing = Settings(uid="u", node=1, nodes=2, processes=2), cast("Any", None)
+    follower: Any = SimpleNamespace(attempt=3, running=running, beats=lambda: [{"rank": 2}, {"rank": 3}])
+    rendezvous: Any = SimpleNamespace(where=lambda: SimpleNamespace(address="job-0:29502"))
+    said = Status(settings, follower, None, rendezvous, nothing).document()
+    assert [(one["rank"], one["node"]) for one in said["ranks"]] == [(2, 1), (3, 1)]
+    assert (said["attempt"], said["phase"], said["coordinator"]) == (3, phase, "job-0:29502")
