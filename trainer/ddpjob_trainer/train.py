@@ -163,6 +163,8 @@ def equip(resumed: Resumed) -> "TrainingLoop":
     shares = shares_of(feed.batch_size, parts)
     if saver and resumed.saved:
         saver.restore(learner, resumed.saved, position.step, device)
+    if saver:
+        saver.check(learner)
     resumed.recorder.begin(position.step, facts(config, world, device, total_steps=steps, epochs=resumed.epochs))
     if world.leads and position.step >= steps:
         say(f"complete: all {steps} steps have been trained before")

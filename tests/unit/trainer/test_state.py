@@ -1,13 +1,18 @@
 """The state of a run, and what is left of the file that it came from."""
 
 import gc
+import re
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from ddpjob_rank.errors import ConfigError
 from ddpjob_trainer.checkpoint import state
 from ddpjob_trainer.model.learner import Learner
 from torch import nn
@@ -56,3 +61,30 @@ def test_whoever_goes_on_keeps_nothing_of_the_file_which_may_be_removed_at_any_t
 
 def mapped() -> str:
     return Path("/proc/self/maps").read_text()
+
+
+class Cosine(StepLR):
+    """A schedule of a user, which notes more than numbers."""
+
+    noted: object = None
+
+
+def test_values_of_numpy_and_dates_in_a_state_come_back_as_they_were(tmp_path: Path) -> None:
+    noted = {"rates": np.arange(3.0), "best": np.float32(0.5), "since": datetime(2026, 11, 29, tzinfo=UTC)}
+    schedules = [Cosine(SGD([torch.zeros(1)], lr=0.1), 1) for _ in range(2)]
+    saved, learner = (replace(a_learner(AdamW), scheduler=schedule) for schedule in schedules)
+    schedules[0].noted = noted
+    with (tmp_path / "state.pt").open("wb") as sink:
+        state.encode(state.shared(saved) | {"position": (1, 1, 8)}, sink)
+    state.load(learner, state.decode(tmp_path / "state.pt"))
+    assert repr(schedules[1].noted) == repr(noted)
+
+
+def test_an_object_of_a_users_class_in_a_state_is_refused_with_its_place() -> None:
+    learner = a_learner(AdamW)
+    learner.optimizer.param_groups[0]["mode"] = Cosine
+    where = re.escape(
+        "the optimizer's state_dict() cannot be saved: ['param_groups'][0]['mode'] is of type builtins.type. "
+    )
+    with pytest.raises(ConfigError, match=where):
+        state.shared(learner)

@@ -170,6 +170,14 @@ class Saver:
                 " optimizer and position are kept, random generators are reseeded"
             )
 
+    def check(self, learner: Learner) -> None:
+        """Checks before the first step that the learner's state can be saved.
+
+        Raises:
+            ConfigError: It cannot.
+        """
+        state.shared(learner)
+
     def wish(self) -> Wish:
         """SAVE if the interval in seconds has passed. Only rank 0 wishes this, so that a single clock decides."""
         every = self._every_seconds()

@@ -18,24 +18,40 @@ from ddpjob_trainer import random_state
 from ddpjob_trainer.model.learner import Learner
 
 from .content import Sink
+from .plain_values import NotPlainError, plain, restored
 
 StateDict = dict[str, Any]
 RATES = ("lr", "initial_lr")
 """The keys of an optimizer's groups that a schedule sets."""
+
+PLAIN = (
+    "A checkpoint holds tensors, numbers, strings, numpy arrays, dates, paths, and lists, dicts and sets of them. An "
+    "object of another class could be restored only by code from the checkpoint: have state_dict() return such values"
+)
 
 Where = tuple[int, int, int]
 """Step, epoch and samples of a position."""
 
 
 def shared(learner: Learner) -> StateDict:
-    """The state that is the same on all ranks. Its tensors are not copies: training keeps changing them."""
-    return {
+    """The state that is the same on all ranks, in its plain form. Its tensors are not copies: training changes them.
+
+    Raises:
+        ConfigError: The state has a value that could not be read back without running code from the checkpoint.
+    """
+    state = {
         "model": learner.model.state_dict(),
         "optimizer": learner.optimizer.state_dict(),
         "scheduler": learner.scheduler.state_dict() if learner.scheduler else None,
         "scaler": learner.scaler.state_dict() if learner.scaler else None,
         "average": _average(learner.average) if learner.average else None,
     }
+    try:
+        form: StateDict = plain(state)
+    except NotPlainError as error:
+        part = error.keys.pop()
+        raise ConfigError(f"the {part}'s state_dict() cannot be saved: {error}. {PLAIN}") from error
+    return form
 
 
 def of_rank(learner: Learner) -> StateDict:
@@ -65,7 +81,7 @@ def encode(state: StateDict, file: Sink) -> None:
 
 def decode(file: Path) -> StateDict:
     """Decodes a state without running code from it (weights_only). Its tensors are read from the file when used."""
-    state: StateDict = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
+    state: StateDict = restored(torch.load(file, map_location="cpu", mmap=True, weights_only=True))
     return state
 
 
@@ -81,8 +97,7 @@ def check_loadable(file: Path) -> None:
         decode(file)
     except pickle.UnpicklingError as error:
         raise ConfigError(
-            "the state of the model, the optimizer or the scheduler cannot be saved: it holds something "
-            f"other than tensors, numbers, strings, and lists and dicts of them ({first_lines(error)})"
+            f"the state of the model, the optimizer or the scheduler cannot be saved ({first_lines(error)}). {PLAIN}"
         ) from error
 
 
