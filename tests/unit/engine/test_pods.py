@@ -208,6 +208,21 @@ def test_whether_a_pod_may_talk_to_the_api_when_the_template_says(pod: Manifest,
     assert a_pod(pod=pod)["spec"].get("automountServiceAccountToken") is token
 
 
+NAME_SERVERS: dict[str, tuple[Manifest, str | None]] = {
+    "nothing": ({}, None),
+    "its node's network": ({"hostNetwork": True}, "ClusterFirstWithHostNet"),
+    "its node's network and name server": ({"hostNetwork": True, "dnsPolicy": "Default"}, "Default"),
+    "no network of its node": ({"hostNetwork": False}, None),
+}
+
+
+@pytest.mark.parametrize(("pod", "policy"), NAME_SERVERS.values(), ids=NAME_SERVERS)
+def test_a_pod_finds_rank_0_by_the_clusters_name_server_when_the_template_says(
+    pod: Manifest, policy: str | None
+) -> None:
+    assert a_pod(pod=pod)["spec"].get("dnsPolicy") == policy
+
+
 def limited(memory: str) -> Manifest:
     return {"resources": {"limits": {"memory": memory}}}
 

@@ -5,6 +5,7 @@ Debian, for example, it is 127.0.1.1, which no other machine can reach.
 """
 
 import os
+import socket
 from collections.abc import Iterable
 
 from ddpjob_rank.world import World
@@ -22,7 +23,15 @@ def local_address(world: World) -> str:
 
 
 def choose_interface(own: str, others: Iterable[str]) -> str:
-    """Makes gloo use the interface with the address `own`, and returns its name; empty if gloo should choose.
+    """Makes gloo use the interface of `interface_towards`, and returns its name."""
+    name = interface_towards(own, others)
+    if name:
+        os.environ[VARIABLE] = name
+    return name
+
+
+def interface_towards(own: str, others: Iterable[str]) -> str:
+    """The interface with the address `own`; empty if gloo should choose.
 
     On the master's machine the route to the master may use the loopback interface. Then the interface is the one on
     the route to the first address in `others` that is on another machine, if there is such an address.
@@ -30,8 +39,19 @@ def choose_interface(own: str, others: Iterable[str]) -> str:
     if own and is_loopback(own):
         elsewhere = next((other for other in others if other and not is_loopback(other)), None)
         own = address_towards(elsewhere, 1) or "" if elsewhere else ""
-    name = interface_of(own) if own and not is_loopback(own) else None
-    if name is None:
-        return ""
-    os.environ[VARIABLE] = name
-    return name
+    return (interface_of(own) if own and not is_loopback(own) else None) or ""
+
+
+def name_leads_out() -> bool:
+    """Whether gloo finds the right interface by itself.
+
+    It takes the first address of this machine's host name that is an address of this machine, otherwise loopback. In
+    a pod on its Kubernetes node's network the host name is that of the node, which often resolves to neither.
+    """
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    # An IPv6 address may carry the name of its interface.
+    addresses = (str(address[0]).partition("%")[0] for *_, address in found)
+    return next((not is_loopback(address) for address in addresses if interface_of(address)), False)

@@ -13,6 +13,8 @@ from pathlib import Path
 from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
 from ddpjob_rank.exit_codes import ExitCode
+from ddpjob_rank.machine import interface
+from ddpjob_rank.machine.network import address_towards
 from ddpjob_rank.running.program import Program
 from msgspec import structs
 
@@ -24,9 +26,11 @@ from ddpjob_supervisor.watch.beat import Beat, BeatFields
 from ddpjob_supervisor.watch.blame import Observation
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
 from ddpjob_supervisor.watch.stacks import collect, collect_from_ras, observe
+from ddpjob_supervisor.watch.threads import in_thread
 
+from .addresses import host_and_port
 from .judging import observation_of
-from .link import answers
+from .link import NAME_SECONDS, answers
 from .local_ranks import APPLICATION, LocalRanks, RankSpec, rank_specs
 from .messages import Beats, End, Examined, Failed, Looked, Message, Start
 from .once import Once
@@ -116,7 +120,8 @@ class NodeAttempt:
         # ddpjob-train waits for rank 0 by itself, after it has loaded its data.
         if not self._node.settings.leads and not self._node.program.is_trainer:
             await self._await_store()
-        specs = [self._with_attempt(local, spec) for local, spec in enumerate(self._specs)]
+        extra = await self._interface()
+        specs = [self._with_attempt(local, spec, extra) for local, spec in enumerate(self._specs)]
         try:
             program = COLLECTIVE if self.start.check else self._node.program
             ends: Sequence[End] = await self.ranks.run(program, specs)
@@ -132,10 +137,25 @@ class NodeAttempt:
                 while not await answers(self._node.rendezvous.master_addr, self.start.port):  # noqa: ASYNC110  (it is on another machine)
                     await asyncio.sleep(STORE_LOOK_SECONDS)
 
-    def _with_attempt(self, local: int, spec: RankSpec) -> RankSpec:
+    async def _interface(self) -> Mapping[str, str]:
+        """The variable with gloo's network interface; empty if the user sets it, or gloo needs no help.
+
+        ddpjob-train chooses the interface in the same way, but by itself.
+        """
+        node, members = self._node, self.start.members
+        if interface.VARIABLE in node.env or node.settings.nodes == 1 or not node.settings.master_addr:
+            return {}
+        hosts = [host_and_port(address)[0] for address in members.values()]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(NAME_SECONDS):
+                name = await in_thread(_interface_for_gloo, node.rendezvous.master_addr, self.start.port, hosts)
+                return {interface.VARIABLE: name} if name else {}
+        return {}
+
+    def _with_attempt(self, local: int, spec: RankSpec, extra: Mapping[str, str]) -> RankSpec:
         """Adds to a spec the variables that differ from attempt to attempt."""
         node, start = self._node, self.start
-        env = {**spec.env, Env.ATTEMPT: str(start.attempt), Env.HEARTBEAT: str(node.heartbeats.path(local))}
+        env = {**spec.env, **extra, Env.ATTEMPT: str(start.attempt), Env.HEARTBEAT: str(node.heartbeats.path(local))}
         if node.settings.master_addr:
             env |= {Env.MASTER_ADDR: node.rendezvous.master_addr, Env.MASTER_PORT: str(start.port)}
         seconds = start.past.mean_time_to_failure
@@ -208,6 +228,11 @@ class NodeAttempt:
         """Records what NCCL's RAS reports. It knows all ranks of the gang, so only node 0 asks it."""
         if self._node.settings.node == 0 and (address := self.ranks.ras_address):
             await collect_from_ras(address, self.start.attempt)
+
+
+def _interface_for_gloo(master: str, port: int, hosts: Sequence[str]) -> str:
+    own = "" if interface.name_leads_out() else address_towards(master, port)
+    return interface.interface_towards(own or "", hosts)
 
 
 def _with_step(end: End, beat: Beat | None) -> End:

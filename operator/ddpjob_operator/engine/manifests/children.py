@@ -140,6 +140,8 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
     # Hostname and subdomain make the pod's name in DNS, by which ranks find rank 0.
     pod["hostname"] = pod_name(job, node, incarnation)
     pod["subdomain"] = service_name(job)
+    if pod.get("hostNetwork"):  # With the default policy such a pod asks its node's name server, not the cluster's.
+        pod.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
     pod.setdefault("topologySpreadConstraints", spread(job))
     pod.setdefault("tolerations", []).extend(_tolerations(pod))
     # Kueue chooses the Kubernetes nodes of a topology itself, whatever the pod demands; a template can name the node.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from ddpjob_rank.machine import interface
 from ddpjob_rank.reporting.heartbeat import EMPTY, SLOTS, Record, encode
 from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.gang import local_ranks, membership, node_attempt
@@ -530,6 +531,42 @@ def test_the_last_steps_are_told_before_the_end(follow: Follow) -> None:
         assert ([beat["step"] for beat in last.beats], then) == ([400], Finished(1))
 
     follow(scene)
+
+
+TWO_MACHINES = {"0": "10.0.0.1:29502", "1": "10.0.0.2:29502"}
+
+
+@pytest.mark.parametrize(
+    ("members", "leads_out", "own", "told"),
+    [
+        pytest.param(TWO_MACHINES, False, None, "eth7", id="its host name leads nowhere"),
+        pytest.param(TWO_MACHINES, True, None, None, id="gloo finds it by itself"),
+        pytest.param(TWO_MACHINES, False, "ib0", "ib0", id="the user has set it"),
+        pytest.param({"0": "127.0.0.1:29502"}, False, None, None, id="one machine"),
+    ],
+)
+def test_ranks_are_told_the_interface_that_leads_to_the_others_where_gloo_would_not_find_it(
+    members: dict[str, str],
+    own: str | None,
+    told: str | None,
+    follow: Follow,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    leads_out: bool,
+) -> None:
+    monkeypatch.setattr(interface, "name_leads_out", lambda: leads_out)
+    monkeypatch.setattr(interface, "interface_towards", lambda own, hosts: own and f"eth{len(hosts) + len(own)}")
+    monkeypatch.setattr(node_attempt, "address_towards", lambda master, port: f"{master}{port}"[-5:])
+    if own:
+        monkeypatch.setenv(interface.VARIABLE, own)
+
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        coordinators_end(follower)
+        follower._handle(Start(1, 4567, members))
+        await ranks_run(follower, 1)
+        assert {launch.env.get(interface.VARIABLE) for launch in sleepers.launches} == {told}
+
+    follow(scene, master_addr="10.0.0.1", nodes=len(members))
 
 
 MOVED = Start(1, 0, {}, order=(0, 2, 1, 3))

@@ -1,0 +1,62 @@
+"""Which network interface gloo is told to use, and when it finds the right one by itself."""
+
+import os
+import socket
+from typing import Any
+
+import pytest
+from ddpjob_rank.machine import interface
+from ddpjob_rank.machine.interface import choose_interface, interface_towards, name_leads_out
+
+INTERFACES = {"127.0.0.1": "lo", "127.0.1.1": "lo", "::1": "lo", "10.0.0.11": "eth0", "fe80::1": "eth0"}
+OF_OTHERS = ("", "127.0.0.1", "10.0.0.12")
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with loopback and eth0, through which it reaches all others."""
+    monkeypatch.setattr(interface, "interface_of", INTERFACES.get)
+    monkeypatch.setattr(interface, "address_towards", lambda host, _: "10.0.0.11" if host == "10.0.0.12" else None)
+    monkeypatch.setenv(interface.VARIABLE, "")  # So that it is restored, whatever a test does to it.
+    monkeypatch.delenv(interface.VARIABLE)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "leads_out"),
+    [
+        pytest.param(["10.0.0.11"], True, id="in a pod: its own address"),
+        pytest.param(["127.0.1.1"], False, id="on Debian: loopback"),
+        pytest.param(["127.0.1.1", "10.0.0.11"], False, id="loopback first"),
+        pytest.param(["192.0.2.7"], False, id="an address that this machine does not have"),
+        pytest.param(["192.0.2.7", "10.0.0.11"], True, id="such an address first: gloo cannot bind to it"),
+        pytest.param(["fe80::1%eth0"], True, id="an address that names its interface"),
+        pytest.param([], False, id="none"),
+    ],
+)
+def test_gloo_finds_its_interface_where_the_host_name_has_an_address_of_this_machine(
+    addresses: list[str], monkeypatch: pytest.MonkeyPatch, *, leads_out: bool
+) -> None:
+    def resolve(*_: Any, **__: Any) -> list[Any]:
+        if not addresses:
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    assert name_leads_out() == leads_out
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "name"),
+    [
+        pytest.param("10.0.0.11", OF_OTHERS, "eth0", id="the interface on the route to the master"),
+        pytest.param("127.0.1.1", OF_OTHERS, "eth0", id="on the master's machine: the one that leads to others"),
+        pytest.param("127.0.0.1", ("127.0.0.1",), "", id="all on one machine"),
+        pytest.param("", OF_OTHERS, "", id="gloo chooses"),
+    ],
+)
+def test_the_interface_is_the_one_that_leads_to_the_other_machines(
+    own: str, others: tuple[str, ...], name: str
+) -> None:
+    assert interface_towards(own, others) == name
+    assert choose_interface(own, others) == name
+    assert os.environ.get(interface.VARIABLE, "") == name
