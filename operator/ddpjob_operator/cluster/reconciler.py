@@ -146,6 +146,8 @@ class _Memory:
         """
         if wanted != self.last_actions:
             self.last_actions, self.without_effect = wanted, False
+        elif self.refusal is not None and self.refusal.reason != Reason.NO_EFFECT:  # This says why they had none.
+            return max(0.0, (self.refusal.retry_at - now).total_seconds())
         elif not self.without_effect:
             self.without_effect = True
             self.note_refusal(Refused(Reason.NO_EFFECT, words), now, situation)

@@ -543,6 +543,32 @@ def test_what_changes_nothing_is_done_again_later_each_time_and_said(caplog: pyt
     assert IN_VAIN._value.get() - said == len(caplog.messages) == len(acts)
 
 
+def test_what_is_refused_each_time_is_refused_and_not_without_effect() -> None:
+    moment, reasons, tries = datetime(2026, 1, 1, tzinfo=UTC), [], []
+    api = Obliging(6)
+    api.now = lambda: moment  # type: ignore[method-assign]
+    store = Store(nobody)
+    store.jobs.update(a_seen_job(5))
+    stored = store.jobs.get(KEY)
+    assert stored
+    reconciler = a_reconciler(api=api, store=store, queue=Marked())
+
+    async def refuse(*_: object) -> None:
+        tries.append(moment)
+        raise Refused("QuotaExceeded", "no")
+
+    reconciler._writer.carry_out = refuse  # type: ignore[method-assign]
+    memory = reconciler._memory(KEY, stored)
+    memory.current = True
+    for _ in range(3):
+        for _ in range(2):  # The second look comes too soon.
+            asyncio.run(reconciler._apply(KEY, stored, memory, Decision(actions=(Delete(NETWORK_POLICY, "x"),))))
+        assert memory.refusal
+        reasons.append(memory.refusal.reason)
+        moment = memory.refusal.retry_at
+    assert (reasons, len(tries)) == (["QuotaExceeded"] * 3, 3)
+
+
 @pytest.mark.parametrize(
     ("status", "service", "remembered"),
     [
