@@ -193,8 +193,8 @@ ADVICE: dict[Reason | Cause, str] = {
     "allows it.",
     Reason.LIMIT_RANGE_VIOLATION: "Suspend the job, ask for amounts that `kubectl describe limitrange` allows, and "
     "resume it.",
-    Reason.RESOURCES_MISSING: "Suspend the job, give the containers that the message names what it says is missing, "
-    "and resume it.",
+    Reason.RESOURCES_MISSING: "Give the containers that the message names what it says is missing: "
+    "`ddpjob submit --replace --cpu 4 --memory 16Gi`, or suspend the job, change its template, and resume it.",
     Reason.POLICY_DENIED: "Read what the policy demands in the message. Labels that it demands belong into "
     "`spec.template.metadata.labels`, from where all objects of the job get them: suspend the job, add them, and "
     "resume it. If a job cannot do what the policy demands, show the message to the cluster's administrator.",

@@ -9,7 +9,7 @@ from itertools import pairwise
 from rich.text import Text
 
 from ddpjob_operator.api import AvoidedNodeName, ConditionType, DDPJob, DDPJobStatus, Incident, RestartAction
-from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.api.reasons import ADVICE, Reason
 from ddpjob_operator.api.words import counted, duration, restarts
 from ddpjob_operator.engine import called, deadline, expiry, present_budget, start_deadline
 from ddpjob_operator.text import one_line
@@ -24,6 +24,9 @@ WARNINGS = (
     *(ConditionType.LOSS_NOT_FINITE, ConditionType.STARTED_OVER),
 )
 """Conditions that say that something is wrong with a job that has not failed."""
+
+NOTHING_NEW = ("Nothing", "Read `ddpjob logs NAME`", "Read the message", "Fix what the message names")
+"""How advice begins that the job's message and the line about its logs make superfluous."""
 
 TENTH, HUNDRED = 0.1, 100.0
 
@@ -55,6 +58,7 @@ def describe(screen: Screen, job: DDPJob, now: datetime, around: Around, *, wide
         **_left(job, now),
         "Age": age(around.made or job.status.start_time, now),
         **_last_incident(job, wide=wide),
+        **({"Advice": advice} if (advice := _advice(job)) else {}),
         **{name: link for name, link in around.links.items() if link is not None},
     }
     for name, value in lines.items():
@@ -219,6 +223,16 @@ def _last_incident(job: DDPJob, *, wide: bool) -> dict[str, object]:
         "Incident": f"{incident.who}{code}{step}{'' if known else why}{more}",
         "Decided": f"{_decision(incident)}{f', but {failed.reason}' if no_more and failed else ''}",
     }
+
+
+def _advice(job: DDPJob) -> str:
+    """What to do about what keeps the job from running, or about its last incident; empty if that adds nothing."""
+    status = job.status
+    blocked = status.condition(ConditionType.BLOCKED) if status.is_true(ConditionType.BLOCKED) else None
+    incident = None if status.is_true(ConditionType.COMPLETE) else status.last_incident
+    word = blocked.reason if blocked else incident.cause if incident else ""
+    advice = next((text for known, text in ADVICE.items() if known == word), "")
+    return "" if advice.startswith(NOTHING_NEW) else advice.replace("`", "").replace("NAME", job.metadata.name)
 
 
 def _incidents(job: DDPJob, now: datetime) -> Iterator[str]:

@@ -44,7 +44,9 @@ def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
     if job.status.state is State.FAILED and incident and incident.cause not in NEVER_RAN:
         command = f"{itself()} logs {job.metadata.name}{flags} --node {incident.node}"
         screen.print(f"Look at its log with: {command}")
-        if job.status.backend is Backend.GLOO and "nccl" in incident.message.lower():
+        # A rank of a supervisor says so itself.
+        unsaid = "DDPJOB_BACKEND" not in incident.message
+        if job.status.backend is Backend.GLOO and "nccl" in incident.message.lower() and unsaid:
             screen.print(NO_NCCL)
         if incident.message in READS_A_TERMINAL:
             screen.print(NO_TERMINAL)

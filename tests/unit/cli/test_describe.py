@@ -216,6 +216,35 @@ def test_of_a_finished_job_it_does_not_tell_how_it_goes_on(name: str) -> None:
     assert [line for line in told({}, status | SUCCEEDED) if line.startswith(name)] == []
 
 
+BLOCKED = {"conditions": [condition("Blocked", "ResourcesMissing")]}
+
+
+@pytest.mark.parametrize(
+    ("cause", "more", "advice"),
+    [
+        pytest.param("OutOfMemory", {}, "Raise the memory limit, or use less: ", id="about the last incident"),
+        pytest.param(
+            "StartedOver", {}, "Stop the job before it replaces its checkpoints: ddpjob suspend digits. ", id="named"
+        ),
+        pytest.param(
+            "OutOfMemory", BLOCKED, "Give the containers that the message names ", id="first about an obstacle"
+        ),
+    ],
+)
+def test_it_says_what_to_do(cause: str, more: dict[str, Any], advice: str) -> None:
+    lines = told({}, {"incidents": [failure(1, cause=cause)], **more})
+    assert next(line for line in lines if line.startswith("Advice")).startswith(f"Advice: {advice}")
+
+
+@pytest.mark.parametrize(
+    ("cause", "more"),
+    [("Application", {}), ("ConfigError", {}), ("Preempted", {}), ("OutOfMemory", SUCCEEDED)],
+    ids=["the log is named anyway", "the message says it", "nothing is to be done", "all is well in the end"],
+)
+def test_advice_that_adds_nothing_is_left_out(cause: str, more: dict[str, Any]) -> None:
+    assert [line for line in told({}, {"incidents": [failure(1, cause=cause)], **more}) if "Advice" in line] == []
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -116,6 +116,7 @@ def test_the_end_shows_how_long_it_took(times: dict[str, str], seconds: float, s
     [
         ("Gloo", "RuntimeError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!", True),
         ("Gloo", "RuntimeError: nccl2 requires at least one CUDA device", True),
+        ("Gloo", "RuntimeError: no GPU for NCCL: init_process_group(os.environ['DDPJOB_BACKEND'])", False),
         ("NCCL", "DistBackendError: NCCL error in: ...", False),
         ("Gloo", "ValueError: no", False),
     ],

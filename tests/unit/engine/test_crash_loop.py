@@ -165,6 +165,7 @@ HOPELESS = {
     "a file that is missing": "FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'",
     "a script that is missing": "python: can't open file '/app/trian.py': [Errno 2] No such file or directory",
     "a file that may not be read": "PermissionError: [Errno 13] Permission denied: '/data/train.bin'",
+    "a terminal that a rank does not have": "EOFError: EOF when reading a line",
     "a backend without its device": "RuntimeError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
     "an argument that is wrong": "ValueError: nccl requires a CUDA device",
 }

@@ -90,12 +90,12 @@ TABLE: Table = {
     ),
     "a pod that its kubelet ended for what it used is one that counts": (
         two.running().evicted_by_kubelet(
-            0, "Container trainer exceeded its local ephemeral storage", disruption=False
+            0, "Container trainer exceeded its local ephemeral storage. ", disruption=False
         ),
         "-1.1/5",
         "Restarting",
         (
-            "Rank 0 failed: StorageExceeded: Container trainer exceeded its local ephemeral storage; "
+            "Rank 0 failed: StorageExceeded: Container trainer exceeded its local ephemeral storage.; "
             "restart 1 of 6 in 0.9 s"
         ),
     ),

@@ -1,7 +1,11 @@
 """Mistakes that PyTorch's own messages do not make plain; the messages are those of PyTorch 2.15."""
 
+import getpass
+import io
 import json
+import os
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +55,9 @@ TRUNCATED = (
     "PytorchStreamReader failed reading zip archive: failed finding central directory. This is an internal miniz"
     " error. If you are seeing this error, there is a high likelihood that your checkpoint file is corrupted."
 )
+NO_GPU = "nccl2 requires at least one CUDA device"
+NO_GPUS = "ProcessGroupNCCL is only supported with GPUs, no GPUs found!"
+NO_MNIST = "Dataset not found or corrupted. You can use download=True to download it"
 
 
 @pytest.mark.parametrize(
@@ -89,8 +96,25 @@ TRUNCATED = (
             "PytorchStreamReader failed reading zip archive: failed finding central directory: ",
             "the file is not whole",
         ),
+        (RuntimeError(NO_GPU), TrainerError, f"{NO_GPU}: ", "init_process_group(os.environ['DDPJOB_BACKEND'])"),
+        (ValueError(NO_GPUS), TrainerError, NO_GPUS.rstrip("!"), "give the job GPUs"),
+        (RuntimeError(NO_MNIST), TrainerError, "Dataset not found or corrupted: ", "let one rank download it"),
+        (RuntimeError("File not found or corrupted."), TrainerError, "File not found or corrupted: ", "(barrier)"),
     ],
-    ids=["unused", "twice", "other model", "other sizes", "no model", "weights only", "no checkpoint", "truncated"],
+    ids=[
+        "unused",
+        "twice",
+        "other model",
+        "other sizes",
+        "no model",
+        "weights only",
+        "no checkpoint",
+        "truncated",
+        "no GPU",
+        "no GPU, in 2.4",
+        "no MNIST",
+        "no file",
+    ],
 )
 def test_a_message_of_many_lines_is_told_in_one_with_what_to_do(
     error: Exception, kind: type[TrainerError], what: str, advice: str
@@ -113,6 +137,50 @@ def test_an_empty_checkpoint_is_told_as_a_file_that_is_not_whole() -> None:
     assert str(known).startswith("EOFError, in ")
     assert f": {traps.NOT_WHOLE}" in str(known)
     assert traps.known_mistake(EOFError()) is None
+
+
+def test_a_password_that_nobody_can_type_fails_the_job_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_terminal(*_: object, **__: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(os, "open", no_terminal)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    with pytest.raises(EOFError) as caught, pytest.warns(getpass.GetPassWarning):
+        getpass.getpass(stream=io.StringIO())
+    known = traps.known_mistake(caught.value)
+    assert isinstance(known, ConfigError)
+    assert "ranks have no terminal: pass it in the variable that the program reads" in str(known)
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        pytest.param(
+            {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "NODE_RANK": "1"}, True, id="another than the first node"
+        ),
+        pytest.param({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "NODE_RANK": "0"}, False, id="the first node"),
+        pytest.param({"NODE_RANK": "1"}, False, id="no cluster"),
+        pytest.param(
+            {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "NODE_RANK": "1", "DDPJOB_RUN_DIR": "/runs"},
+            False,
+            id="a run in a pod, whose nodes share a disk",
+        ),
+    ],
+)
+def test_a_file_that_only_the_first_node_has_is_told_as_that(
+    env: dict[str, str], monkeypatch: pytest.MonkeyPatch, *, told: bool
+) -> None:
+    for name in ("KUBERNETES_SERVICE_HOST", "NODE_RANK", "DDPJOB_RUN_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(FileNotFoundError) as caught:
+        open("data/cifar10/batches.meta")  # noqa: PTH123, SIM115  As programs do.
+    known = traps.known_mistake(caught.value)
+    assert (known is not None) is told
+    if told:
+        assert str(known).startswith("[Errno 2] No such file or directory: 'data/cifar10/batches.meta', in ")
+        assert str(known).endswith(traps.NOT_HERE)
 
 
 NO_ROOM = """\

@@ -25,13 +25,21 @@ from .own_code import place_of, statements_of
 DATA_SET = "torch/utils/data/_utils/fetch.py"
 """The file of PyTorch in which a DataLoader reads samples from a data set."""
 
-
 CHECKPOINT = "torch/serialization.py"
 """The file of PyTorch that reads what torch.save has written."""
+
+GETPASS = "getpass.py"
+"""Python's module that asks for passwords."""
 
 NOT_WHOLE = (
     "the file is not whole: its writer was ended or had no room, or another rank still writes it. Write it under"
     " another name, on rank 0 only, then rename it (os.replace); remove this one, or load an older one"
+)
+
+
+NOT_HERE = (
+    "this node does not have it, and nodes share no disk: if another node made or downloaded it, do so on each node"
+    " (where LOCAL_RANK is 0), or in a volume that all nodes mount (ddpjob submit --volume CLAIM:/PATH)"
 )
 
 
@@ -162,6 +170,28 @@ TRAPS = (
     ),
     Trap(EOFError, re.compile(re.escape(CHECKPOINT)), NOT_WHOLE, for_certain=False),
     Trap(
+        Exception,  # RuntimeError, in some releases ValueError.
+        re.compile(
+            r"nccl2 requires at least one CUDA device|ProcessGroupNCCL is only supported with GPUs, no GPUs found"
+        ),
+        "NCCL needs a GPU for each rank, and this process sees none: give the job GPUs (ddpjob submit"
+        f" --gpus-per-node), or use the backend that fits it: init_process_group(os.environ['{Env.BACKEND}'])",
+        for_certain=False,
+    ),
+    Trap(
+        RuntimeError,
+        re.compile(r"(?P<what>(?:File|Dataset) not found or corrupted)"),
+        "its download broke off, or several ranks write it at the same moment: let one rank download it, and the"
+        " others wait (barrier): rank 0 for a folder that all nodes share, otherwise LOCAL_RANK 0 on each node",
+        for_certain=False,
+    ),
+    Trap(
+        EOFError,
+        re.compile(re.escape(GETPASS)),
+        "the program asks for a password or a key, but ranks have no terminal: pass it in the variable that the"
+        " program reads, on a cluster from a Secret (env of the trainer in the job's template)",
+    ),
+    Trap(
         NameError,
         re.compile(r"name 'basestring' is not defined"),
         "this package is for Python 2; args in DDP examples is the result of argparse's parse_args(), not a package",
@@ -194,12 +224,13 @@ def known_mistake(error: BaseException) -> TrainerError | None:
     if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:
         # A name with a dot is that of a missing part of an installed package.
         return _not_there(error, error.name)
+    if isinstance(error, FileNotFoundError) and _is_of_another_node(error):
+        return TrainerError(f"{error}{_in(error)}: {NOT_HERE}")
     text = f"{error}\n{''.join(traceback.format_tb(error.__traceback__))}"
     for trap in TRAPS:
         if isinstance(error, trap.kind) and (found := trap.says.search(text)):
             kind = ConfigError if trap.for_certain else TrainerError
-            place = f", in {where}" if (where := place_of(error)) else ""
-            return kind(f"{_what(error, found)}{place}: {trap.advice}")
+            return kind(f"{_what(error, found)}{_in(error)}: {trap.advice}")
     return None
 
 
@@ -247,6 +278,19 @@ def _not_there(error: ModuleNotFoundError, name: str) -> ConfigError:
     return ConfigError(f"No module named {names}: {_how_to_have([*modules])}")
 
 
+def _in(error: BaseException) -> str:
+    return f", in {where}" if (where := place_of(error)) else ""
+
+
+def _on_a_cluster() -> bool:
+    return "KUBERNETES_SERVICE_HOST" in os.environ and Env.RUN_DIR not in os.environ
+
+
+def _is_of_another_node(error: FileNotFoundError) -> bool:
+    """Whether another node may have the file: this is not the first node, which often prepares what all need."""
+    return error.filename is not None and _on_a_cluster() and os.environ.get(Env.NODE_RANK, "0") != "0"
+
+
 def _is_there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
@@ -272,7 +316,7 @@ def _imports_from(file: str, line: int) -> Iterator[tuple[str, int]]:
 def _how_to_have(modules: Sequence[str]) -> str:
     packages = [PACKAGES.get(module, module) for module in modules]
     they, are, them, their = ("it", "is", "it", "its") if len(packages) == 1 else ("they", "are", "them", "their")
-    if "KUBERNETES_SERVICE_HOST" in os.environ and Env.RUN_DIR not in os.environ:
+    if _on_a_cluster():
         asked = " ".join(f"--pip {package}" for package in packages)
         return (
             f"the image lacks {them}: install {them} with ddpjob submit {asked} or, if {they} {are} your own,"

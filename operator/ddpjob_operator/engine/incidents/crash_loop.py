@@ -27,8 +27,12 @@ USAGE_ERROR = 2
 IMPORT_SECONDS = 600
 """A usage error shows up within this time, however long the imports before it take."""
 
-NEVER_PASSES = re.compile(r"(Import|ModuleNotFound|Syntax|Indentation|Tab|Name|UnboundLocal|Attribute|Type)Error\b")
-"""Errors in a program's source: trying again never helps, whatever words the message contains."""
+NEVER_PASSES = re.compile(
+    r"(Import|ModuleNotFound|Syntax|Indentation|Tab|Name|UnboundLocal|Attribute|Type)Error\b"
+    r"|EOFError: EOF when reading a line"
+)
+"""Errors in a program's source, or of `input()`, for which ranks have no terminal: trying again never helps, whatever
+words the message contains."""
 
 MAY_PASS = re.compile(
     r"connect|network|socket|ssl|http|url|host|address|resol|unreachable|time[d ]*-?out|tempor|busy|again|"

@@ -379,7 +379,7 @@ def _facts(pod: Pod, attempt: int, time: datetime, cause: Cause, message: str, *
         pod=pod.name,
         node_name=pod.node_name,
         cause=cause,
-        message=text_of(message),
+        message=text_of(message).strip(),  # A kubelet's may end with a space.
         **more,
     )
 
