@@ -594,7 +594,7 @@ TAKEN: dict[str, tuple[dict[str, Any], dict[str, str], Cause, str]] = {
     "rejected because its node runs short, with the reason that evicted pods have": (
         {"reason": "Evicted", "message": f"Pod was rejected: {SHORT}", "exit": Exit(None, "Evicted", SHORT)},
         {},
-        *(Cause.EVICTED, f"Kubernetes node node-1 rejected the pod: Evicted: {SHORT}"),
+        *(Cause.EVICTED, f"Kubernetes node node-1 rejected the pod: Evicted: {SHORT.strip()}"),
     ),
     "never allowed to do what its template asks for": (
         {
