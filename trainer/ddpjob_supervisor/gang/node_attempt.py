@@ -28,7 +28,6 @@ from ddpjob_supervisor.watch.heartbeats import Heartbeats
 from ddpjob_supervisor.watch.stacks import collect, collect_from_ras, observe
 from ddpjob_supervisor.watch.threads import in_thread
 
-from .addresses import host_and_port
 from .judging import observation_of
 from .link import NAME_SECONDS, answers
 from .local_ranks import APPLICATION, LocalRanks, RankSpec, rank_specs
@@ -145,7 +144,8 @@ class NodeAttempt:
         node, members = self._node, self.start.members
         if interface.VARIABLE in node.env or node.settings.nodes == 1 or not node.settings.master_addr:
             return {}
-        hosts = [host_and_port(address)[0] for address in members.values()]
+        # The host of rank 0's own node is empty.
+        hosts = [address.rpartition(":")[0].strip("[]") for address in members.values()]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(NAME_SECONDS):
                 name = await in_thread(_interface_for_gloo, node.rendezvous.master_addr, self.start.port, hosts)

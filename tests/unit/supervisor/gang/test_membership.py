@@ -533,13 +533,13 @@ def test_the_last_steps_are_told_before_the_end(follow: Follow) -> None:
     follow(scene)
 
 
-TWO_MACHINES = {"0": "10.0.0.1:29502", "1": "10.0.0.2:29502"}
+TWO_MACHINES = {"0": ":29502", "1": "[fd00::2]:29502"}
 
 
 @pytest.mark.parametrize(
     ("members", "leads_out", "own", "told"),
     [
-        pytest.param(TWO_MACHINES, False, None, "eth7", id="its host name leads nowhere"),
+        pytest.param(TWO_MACHINES, False, None, "eth5fd00::2", id="its host name leads nowhere"),
         pytest.param(TWO_MACHINES, True, None, None, id="gloo finds it by itself"),
         pytest.param(TWO_MACHINES, False, "ib0", "ib0", id="the user has set it"),
         pytest.param({"0": "127.0.0.1:29502"}, False, None, None, id="one machine"),
@@ -555,7 +555,7 @@ def test_ranks_are_told_the_interface_that_leads_to_the_others_where_gloo_would_
     leads_out: bool,
 ) -> None:
     monkeypatch.setattr(interface, "name_leads_out", lambda: leads_out)
-    monkeypatch.setattr(interface, "interface_towards", lambda own, hosts: own and f"eth{len(hosts) + len(own)}")
+    monkeypatch.setattr(interface, "interface_towards", lambda own, hosts: own and f"eth{len(own)}{hosts[-1]}")
     monkeypatch.setattr(node_attempt, "address_towards", lambda master, port: f"{master}{port}"[-5:])
     if own:
         monkeypatch.setenv(interface.VARIABLE, own)
