@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from tests.plant import Plant
+from tests.plant.images import PYTHON
 from tests.support.jobs import Team
 
 from .faults import pod_of
 from .release import pods_of
-from .work import a_script, logs
+from .work import CODE_MOUNT, LONG, PLAIN_SCRIPT, a_script, a_training, ddpjob, logs, with_script
 
 WHO = [
     "sh",
@@ -69,6 +70,24 @@ def test_the_other_pods_wait_for_the_master_s_port(team: Team) -> None:
     team.kubectl("exec", pod_of(team, 0, "wait")["metadata"]["name"], "--", "touch", "/tmp/listen")
     team.wait("Running", "wait")
     team.kubectl("delete", "ddpjob", "wait")
+
+
+def test_a_script_trains_on_its_nodes_network_beside_a_native_sidecar_and_shows_its_stacks(team: Team) -> None:
+    sidecar = {
+        "name": "sidecar",
+        "image": PYTHON,
+        "restartPolicy": "Always",
+        "command": ["sh", "-c", "trap exit TERM; sleep infinity & wait"],
+    }
+    script = with_script(team, f"{PLAIN_SCRIPT}\nimport time\ntime.sleep(3600)\n")
+    container = {"command": ["ddpjob-supervise", "/code/train.py"], **CODE_MOUNT}
+    team.apply(a_training("net", container, pod={**script, "initContainers": [sidecar], "hostNetwork": True}))
+    done = {f"rank {rank} of 2 is done" for rank in range(2)}
+    team.plant.wait("both to have met", lambda: done <= set(logs(team, "net").splitlines()), LONG)
+    status = team.wait("Running", "net")
+    assert (status["message"], status.get("restarts", 0)) == ("2 nodes running", 0)
+    assert "ranks 0,1: " in (stacks := ddpjob(team, "status", "net", "--stacks"))
+    assert "train.py:" in stacks
 
 
 @pytest.mark.full("tests/cluster/test_life.py")

@@ -263,7 +263,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Cause.DIVERGED: "Look at the samples that the message names, and at the learning rate. The checkpoints are from "
     "before the failure. `ddpjob-train --on-divergence skip` skips such steps; a rule with `action: Restart` makes "
     "the job try again.",
-    Cause.STORAGE_FULL: "Make room on the full volume, or keep fewer checkpoints (`checkpoint.keep`).",
+    Cause.STORAGE_FULL: "Make room on the full volume, or keep fewer checkpoints (`checkpoint.keep`). A path that is "
+    "on no volume, such as `/tmp`, is on the Kubernetes node's own disk: write to a volume.",
     Cause.STORAGE_UNAVAILABLE: "Nothing, if the file server comes back. Otherwise see whether the pod's user may "
     "read what the message names.",
     Cause.CHECKPOINT_UNUSABLE: "Go back to the image that wrote the checkpoints, or name another directory. To "

@@ -53,6 +53,10 @@ OF_CONTAINER = re.compile(
     r"(?:, but (?P<kind>request|limit) is (?P<amount>[^\s,\]]{1,64})|\.  No (?P<missing>request|limit) is specified)"
 )
 """https://github.com/kubernetes/kubernetes/blob/master/plugin/pkg/admission/limitranger/admission.go"""
+OF_RATIO = re.compile(
+    r"(?P<resource>\S{1,317}) max limit to request ratio per Container is [^\s,]{1,64}, but "
+    r"(?:provided ratio is (?P<ratio>\d{1,64}\.\d{6})|no (?:request|limit) is specified or (?:request|limit) is 0)"
+)
 CONTAINER_PATH = re.compile(r"spec\.(initContainers|containers)\[(\d{1,3})\]")
 """How the API server names a field: by its place in the pod, which the user never sees."""
 
@@ -122,8 +126,16 @@ def _meant(message: str, spec: Manifest) -> Iterator[str]:
         yield from [name for name, amount in asked.items() if amount == wanted] or [
             name for name, amount in asked.items() if amount is None
         ]
+    for found in OF_RATIO.finditer(message):
+        yield from (one["name"] for one in containers if _ratio(one, found["resource"]) == found["ratio"])
     for kind, place in CONTAINER_PATH.findall(message):
         yield from (one["name"] for one in spec.get(kind, ())[int(place) : int(place) + 1])
+
+
+def _ratio(container: Manifest, resource: str) -> str | None:
+    """A container's limit by its request, as the API server writes it; None if it lacks one of them."""
+    limit, request = _asked(container, resource, "limit"), _asked(container, resource, "request")
+    return f"{float(limit / request):.6f}" if limit and request else None
 
 
 def _asked(container: Manifest, resource: str, kind: str) -> Fraction | None:

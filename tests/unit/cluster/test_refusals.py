@@ -32,9 +32,14 @@ CONTAINERS = {
     "minimum ephemeral-storage usage per Container is 1Gi.  No request is specified": (
         "trainer, exporter, plain, fetch, wait-for-master"
     ),
+    "cpu max limit to request ratio per Container is 2, but provided ratio is 20.000000": "fetch",
+    "cpu max limit to request ratio per Container is 2, but no request is specified or request is 0": "plain",
+    "memory max limit to request ratio per Container is 2, but no limit is specified or limit is 0": "plain, fetch",
+    # What the LimitRange itself gives, to one of them: nobody knows to which.
+    "cpu max limit to request ratio per Container is 2, but provided ratio is 3.000000": "",
     # Not about one container.
     "maximum cpu usage per Pod is 1, but limit is 8": "",
-    "cpu max limit to request ratio per Container is 2, but provided ratio is 20.000000": "",
+    "cpu max limit to request ratio per Pod is 2, but provided ratio is 20.000000": "",
 }
 
 
@@ -103,6 +108,7 @@ def test_a_server_that_is_busy_has_refused_nothing() -> None:
     "said",
     [
         "minimum " * 2000,
+        f"{'a' * 9000} max limit to request ratio per Container is 1, but provided ratio is {'1' * 9000}",
         f"minimum {'a' * 9000} usage per Container is 1, but request is 1",
         f"exceeded quota: few, requested: {'a=1,' * 9000}, used: a=1, limited: a=1",
         "spec.containers[" * 2000,
