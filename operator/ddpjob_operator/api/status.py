@@ -270,7 +270,10 @@ class Incident(_Said):
     """Whether no step had finished before the incident. If no steps are reported: whether all ranks had run for less
     than a minute, or less than ten minutes if the process ended with exit code 2, a usage error."""
     tied: bool = False
-    """Whether another rank failed in the same way at the same moment, so that it is unknown which failed first."""
+    """Whether another rank failed in the same way at the same moment, so that it is unknown which failed first.
+
+    After a stall that supervisors reported: whether no rank stands out as its cause.
+    """
     action: Annotated[RestartAction | str, _Open(RestartAction)] = RestartAction.RESTART
     """What followed from the incident."""
     rule: Annotated[str, Field(max_length=64)] = ""
@@ -285,8 +288,20 @@ class Incident(_Said):
 
     @property
     def who(self) -> str:
-        """The rank that failed first, in words, as `in_words` gives it."""
-        return in_words(self.node, self.rank)
+        """The rank that failed first, in words, as `in_words` gives it; or all ranks."""
+        of_all = is_of_all_ranks(self.cause, self.exit_code, tied=self.tied)
+        return ALL_RANKS if of_all else in_words(self.node, self.rank)
+
+
+ALL_RANKS = "all ranks"
+
+
+def is_of_all_ranks(cause: Cause | str, exit_code: int | None, *, tied: bool) -> bool:
+    """Whether a gang stalled, and no rank stands out as the cause.
+
+    Only supervisors give a stall an exit code: ranks that do not finish in time have none, and are each a cause.
+    """
+    return tied and cause == Cause.STALLED and exit_code is not None
 
 
 def in_words(node: int, rank: int | None) -> str:

@@ -969,6 +969,16 @@ def test_equal_moments_of_one_kind_are_called_a_tie() -> None:
     assert moment.status.message.startswith("Rank 1 failed, one of several at the same moment: ")
 
 
+def test_a_stall_in_which_no_rank_stands_out_names_none() -> None:
+    stall = {"cause": "Stalled", "exitCode": 203, "message": "not found"}
+    said = {**stall, "node": 0, "rank": 0, "attempt": 1, "tied": True}
+    alone = four.reports(0, code=203, **stall, incident=said)
+    together = alone.reports(1, code=204, cause="PeerLost", message="all ranks failed: Stalled", incident=said)
+    for decided in (alone.after(11).decided(), together.after(11).decided()):
+        assert decided.status.message.startswith("All ranks failed: Stalled: not found; restart 1 of")
+        assert incident(decided).who == "all ranks"
+
+
 def test_a_rack_that_is_lost_is_one_incident_and_a_tie() -> None:
     failure = incident(four.node_dies(1, 2, 3))
     assert (failure.node, failure.cause, failure.consequence_nodes, failure.tied) == (

@@ -16,18 +16,20 @@ WAITS: dict[str, Any] = {
 }
 LOADS = {**WAITS, "where": "load_batch (train.py:42)", "communicates": False, "collective": None}
 OVER = {"state": "X"}
+NOT_FOUND = "the cause was not found: "
 NOBODY = (
-    "no rank makes progress; rank 0: it is in load_batch (train.py:42); rank 1: it has ended;"
+    f"{NOT_FOUND}no rank makes progress; rank 0: it is in load_batch (train.py:42); rank 1: it has ended;"
     " rank 2: it is in load_batch (train.py:42)"
 )
 APART = (
-    "the ranks wait in different collectives; rank 0: it waits in gloo:all_reduce at train (train.py:9);"
+    f"{NOT_FOUND}the ranks wait in different collectives; rank 0: it waits in gloo:all_reduce at train (train.py:9);"
     " rank 1: it waits in gloo:broadcast"
 )
 STUCK = (
     "rank 0 is stopped (state T), rank 1 does not answer (state D: waits for a disk or a device),"
     " rank 2 cannot be asked"
 )
+SAME = f"{NOT_FOUND}all ranks wait in the same collective"
 OTHERWISE = "rank 1 did not enter the collective: "
 
 
@@ -71,7 +73,7 @@ OTHERWISE = "rank 1 did not enter the collective: "
         (
             [{**WAITS, "step": 5000}, {**WAITS, "step": 20, "counted": True}],
             None,
-            "all ranks wait in the same collective (gloo:all_reduce): check the network",
+            f"{SAME} (gloo:all_reduce) at train (train.py:9): check the network",
         ),
         (
             [{**WAITS, "counted": True}, {**LOADS, "step": 4, "counted": True}],
@@ -101,9 +103,19 @@ OTHERWISE = "rank 1 did not enter the collective: "
             APART,
         ),
         (
-            [WAITS, {**WAITS, "collective": "gloo:barrier", "raised": "ValueError: no (a.py:7)", "step": 4}, WAITS],
+            [WAITS, {**WAITS, "collective": "gloo:barrier", "raised": "ValueError: no (a.py:7)"}, WAITS],
             1,
             f"{OTHERWISE}it waits in gloo:barrier at train (train.py:9), while it handles ValueError: no (a.py:7)",
+        ),
+        (
+            [{**WAITS, "raised": "KeyError: 1"}, {**LOADS, "step": 4}],
+            1,
+            f"{OTHERWISE}it has finished step 4, others step 5, and is in load_batch (train.py:42)",
+        ),
+        (
+            [{**WAITS, "raised": "KeyError: 1"}, {**LOADS, "sequences": {"0 gloo": 16}}],
+            1,
+            f"{OTHERWISE}it is in load_batch (train.py:42)",
         ),
         (
             [{**WAITS, "raised": "KeyError: 1"}, {**LOADS, "raised": "KeyError: 1"}],
@@ -118,14 +130,23 @@ OTHERWISE = "rank 1 did not enter the collective: "
             1,
             f"{OTHERWISE}it is in load_batch (train.py:42); its thread feed …",
         ),
-        ([WAITS, WAITS], None, "all ranks wait in the same collective (gloo:all_reduce): check the network"),
+        ([WAITS, WAITS], None, f"{SAME} (gloo:all_reduce) at train (train.py:9): check the network"),
         (
-            [{**WAITS, "collective": None}] * 2,
+            [WAITS, {**WAITS, "where": "evaluate (train.py:30), in all_reduce (distributed_c10d.py:3300)"}],
             None,
-            "all ranks wait in the same collective: check the network",
+            f"{SAME} (gloo:all_reduce) at train (train.py:9), evaluate (train.py:30): check the network",
         ),
-        ([LOADS, LOADS], None, "no rank makes progress; for every rank: it is in load_batch (train.py:42)"),
-        ([{**WAITS, "state": "T"}] * 2, None, "no rank makes progress; for every rank: it is stopped (state T)"),
+        ([{**WAITS, "collective": None, "where": None}] * 2, None, f"{SAME}: check the network"),
+        (
+            [LOADS, LOADS],
+            None,
+            f"{NOT_FOUND}no rank makes progress; for every rank: it is in load_batch (train.py:42)",
+        ),
+        (
+            [{**WAITS, "state": "T"}] * 2,
+            None,
+            f"{NOT_FOUND}no rank makes progress; for every rank: it is stopped (state T)",
+        ),
         ([LOADS], 0, "rank 0 makes no progress: it is in load_batch (train.py:42)"),
     ],
     ids=[
@@ -156,9 +177,12 @@ OTHERWISE = "rank 1 did not enter the collective: "
         "in another collective",
         "in different collectives",
         "it handles an exception",
+        "another trains while it handles an exception",
+        "a collective behind one that trains while it handles an exception",
         "all handle one",
         "a thread has ended",
         "all in one",
+        "all in one, at two places",
         "all in one whose name is not known",
         "all elsewhere",
         "all stopped",
@@ -180,7 +204,8 @@ def test_a_rank_is_named_as_its_gang_names_it() -> None:
     observations[0] = Observation(0, **LOADS)
     _, sentence = blame(observations, 3, lambda rank: f"rank {rank} (node {9 - rank})")
     assert sentence.startswith(
-        "no rank makes progress; rank 0 (node 9): it is in load_batch (train.py:42); rank 1 (node 8)"
+        "the cause was not found: no rank makes progress; rank 0 (node 9): it is in load_batch (train.py:42); "
+        "rank 1 (node 8)"
     )
 
 

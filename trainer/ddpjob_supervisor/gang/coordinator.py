@@ -19,7 +19,6 @@ from .judging import (
     KILLED_SECONDS,
     LONG_SECONDS,
     PEER_LOST,
-    STALLED,
     Ledger,
     Limits,
     first_of,
@@ -32,6 +31,7 @@ from .judging import (
     observation_of,
 )
 from .messages import (
+    STALLED,
     Beats,
     End,
     Examine,
@@ -311,7 +311,8 @@ class Coordinator:
         assert self.current.stall is not None, "the gang has stalled"
         rank = None if node is None else end.rank
         self.current.stall = Stall(self.current.stall.since, node, rank, end.message)
-        self._stop(now, incident_of(self.attempt, node or 0, end, self.members))
+        tied = node is None  # Every rank is as likely to be the cause.
+        self._stop(now, incident_of(self.attempt, node or 0, end, () if tied else self.members, tied=tied))
 
     def tick(self, now: float) -> None:
         """Leaves each state whose time limit has passed; to be called at `next_moment`."""

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from ddpjob_supervisor.gpu.signs import Fact, Meaning
 
-from .judging import PEER_LOST, STALLED
-from .messages import End
+from .judging import PEER_LOST
+from .messages import STALLED, End
 
 DEVICE_FAILED = DeviceFailedError.cause
 

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from ddpjob_supervisor.watch.blame import ENDED, Observation
 
-from .messages import INCIDENTS_KEPT, NAMED, End, Incident, Past
+from .messages import INCIDENTS_KEPT, NAMED, STALLED, End, Incident, Past
 
 PEER_LOST = PeerLostError.cause
-STALLED = "Stalled"
 
 FRUITLESS = 2
 """After this many consecutive attempts without progress there is no further restart in place: new pods may help."""

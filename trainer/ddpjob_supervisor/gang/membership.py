@@ -61,6 +61,8 @@ BEATS_PER_SECOND = 2000
 ATTEMPT_BEGINS = "attempt {} begins"
 """`ddpjob logs` finds the beginning of each attempt in a log by this line, which is a part of the contract."""
 
+ALL_RANKS = "all ranks"
+
 DONE_SECONDS = 60.0
 """How long a node that is done looks for rank 0. A lost pod of rank 0 is usually replaced within this time, unless
 the whole job is done."""
@@ -321,7 +323,8 @@ class Follower:
     def _leave_with(self, incident: Incident) -> None:
         """Exits, so that the operator deals with the incident. Without an operator, logs it: nothing else does."""
         if incident.node != self._settings.node and self._settings.joining_seconds is not None:
-            complain(f"node {incident.node} failed: {incident.end.words}")
+            who = ALL_RANKS if incident.is_of_all_ranks else f"node {incident.node}"
+            complain(f"{who} failed: {incident.end.words}")
         rank = self._ring.first_rank(self._settings.node)
         self._leave(exit_verdict.of_incident(incident, self._settings.node, rank, self._in_words(incident)))
 
@@ -337,7 +340,9 @@ class Follower:
         return self._node.ring() if self._current is None else self._current.ring
 
     def _in_words(self, incident: Incident) -> str:
-        """The rank that failed first, as text."""
+        """The rank that failed first, as text; all ranks, if no rank stands out as the cause of a stall."""
+        if incident.is_of_all_ranks:
+            return ALL_RANKS
         return rank_in_words(incident.end.rank, incident.node, self._settings.processes)
 
     def _fail_with(self, task: asyncio.Task[None]) -> None:

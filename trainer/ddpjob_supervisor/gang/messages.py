@@ -24,6 +24,9 @@ NAMED = 8
 
 INCIDENTS_KEPT = 16
 
+STALLED = "Stalled"
+"""The cause of an end by a stall."""
+
 KIND_OF = re.compile(r"(Error|Failed|Exception)$")
 
 SIGNALS = range(SIGNAL_BASE + 1, SIGNAL_BASE + 65)
@@ -83,6 +86,11 @@ class Incident(_Strict, frozen=True):
     """How many other nodes failed with this one."""
     consequence_nodes: tuple[int, ...] = ()
     """The lowest numbers of these nodes, at most NAMED."""
+
+    @property
+    def is_of_all_ranks(self) -> bool:
+        """Whether the gang has stalled, and no rank stands out as the cause."""
+        return self.tied and self.end.cause == STALLED
 
     def to_document(self) -> dict[str, Any]:
         """The incident as JSON, in the form of the status page and of failure reports."""

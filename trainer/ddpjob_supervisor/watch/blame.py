@@ -93,7 +93,7 @@ def blame(
     if len(living) == 1:
         (alone,) = living
         return alone, f"{named(alone)} makes no progress: {_standing(gang[alone])}"
-    return None, _nobody(gang, named)
+    return None, f"the cause was not found: {_nobody(gang, named)}"
 
 
 def whereabouts(
@@ -204,7 +204,8 @@ def _unknown(gang: Observations) -> Culprits:
 
 
 QUESTIONS: tuple[Callable[[Observations], Culprits], ...] = (
-    *(_held, _ended, _silent, _raised, _late, _behind, _elsewhere, _in_another),
+    # A program may train while it handles an exception: that a rank is late or behind says more.
+    *(_held, _ended, _silent, _late, _behind, _raised, _elsewhere, _in_another),
     _unknown,
 )
 
@@ -214,7 +215,9 @@ def _nobody(gang: Observations, named: Callable[[int], str]) -> str:
     collectives = {process.collective for process in gang.values()}
     if all(process.communicates and process.state not in HELD for process in gang.values()) and len(collectives) == 1:
         name = f" ({gang[0].collective})" if gang[0].collective else ""
-        return f"all ranks wait in the same collective{name}: check the network"
+        places = Counter(process.where.partition(", in ")[0] for process in gang.values() if process.where)
+        at = f" at {', '.join(place for place, _ in places.most_common(SHOWN))}" if places else ""
+        return f"all ranks wait in the same collective{name}{at}: check the network"
     standing = {rank: _standing(process) for rank, process in gang.items()}
     if len(set(standing.values())) == 1:
         return f"no rank makes progress; for every rank: {standing[0]}"

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from ddpjob_operator.api import Cause, Incident
 from ddpjob_operator.api.contract import ExitCode
-from ddpjob_operator.api.status import in_words
+from ddpjob_operator.api.status import ALL_RANKS, in_words, is_of_all_ranks
 from ddpjob_operator.api.words import counted
 
 CONSEQUENCES_NAMED = 8
@@ -97,6 +97,8 @@ def _amended(known: Facts, incident: Facts, later: list[Facts]) -> Facts:
 
 def incident_sentence(incident: Facts, called: str) -> str:
     """An incident in one sentence: which rank failed, why, and how many failed with it. `called`: rank or node."""
+    if is_of_all_ranks(incident.cause, incident.exit_code, tied=incident.tied):
+        return f"{ALL_RANKS.capitalize()} failed: {incident.cause}: {incident.message}"
     others = f" ({counted(incident.consequences, f'more {called}')} failed with it)" if incident.consequences else ""
     tie = ", one of several at the same moment" if incident.tied else ""
     who = in_words(incident.node, incident.rank).capitalize()

@@ -583,9 +583,11 @@ def test_a_stall_names_its_process_and_all_other_nodes_go_with_it() -> None:
     assert gang.coordinator.current.stall is None, "the next attempt has not stalled"
 
 
-def test_nobody_is_a_consequence_of_itself() -> None:
+def test_a_stall_in_which_no_rank_stands_out_is_one_of_all_ranks() -> None:
     gang = trains(3).stalls().blames(None).idle(0).idle(1).idle(2)
-    assert gang.coordinator.past.incidents[0].consequence_nodes == (1, 2)
+    (incident,) = gang.coordinator.past.incidents
+    assert (incident.is_of_all_ranks, incident.consequences, incident.consequence_nodes) == (True, 0, ())
+    assert not trains(3).stalls().blames(0).idle(0).idle(1).idle(2).coordinator.past.incidents[0].is_of_all_ranks
 
 
 WAITING: dict[str, Row] = {

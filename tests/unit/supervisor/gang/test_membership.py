@@ -234,14 +234,20 @@ def test_each_attempt_tells_each_of_its_ranks_what_is_its_own_and_says_why_it_be
         assert beats[0] != beats[1]
         assert all(one.env["DDPJOB_HEARTBEAT"] == beats[int(one.env["LOCAL_RANK"])] for one in sleepers.launches)
 
+        follower._handle(Start(5, 0, {}, Past(incidents=(STALLED_IN_4,))))
+
     follow(scene)
     said = [line for line in capsys.readouterr().out.splitlines() if "begins" in line]
     assert said == [
         "attempt 2 begins in place: rank 1 failed at step 7: Application: killed by SIGKILL",
         "attempt 3 begins",
+        "attempt 5 begins in place: all ranks failed: Stalled: the cause was not found: no rank makes progress",
     ]
 
 
+STALLED_IN_4 = Incident(
+    4, 0, End(0, 203, 1.0, "Stalled", "the cause was not found: no rank makes progress"), tied=True
+)
 KILLED_IN_1 = Incident(1, 0, End(1, 137, 1.0, "Application", "killed by SIGKILL", None, 7))
 
 
