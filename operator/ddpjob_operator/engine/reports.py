@@ -110,6 +110,8 @@ class SupervisorReport:
     stall: Stall | None = None
     delay: str = ""
     """Why the attempt's first step counts as late, in a sentence; empty if it does not."""
+    stopped: str = ""
+    """Which ranks are stopped by a signal or a debugger, in a sentence; empty: none is."""
     stragglers: tuple[ReportedStraggler, ...] = ()
     pod: str = ""
     """The name of the pod that the report was read from."""
@@ -153,7 +155,8 @@ def parse_report(
         progress=_progress(document.get("progress"), clock),
         checkpoint=_checkpoint(document.get("checkpoint"), clock),
         stall=_stall(document.get("stall"), clock),
-        delay=_delay(document.get("firstStepDelay")),
+        delay=_message(document.get("firstStepDelay")),
+        stopped=_message(document.get("stoppedRanks")),
         stragglers=_stragglers(document.get("stragglers")),
         pod=pod,
     )
@@ -296,7 +299,7 @@ def _stall(value: Any, clock: _Clock) -> Stall | None:
     return Stall(clock.time(value.get("since")) or clock.at, node, text_of(value.get("message")))
 
 
-def _delay(value: Any) -> str:
+def _message(value: Any) -> str:
     return text_of(value.get("message")) if isinstance(value, Mapping) else ""
 
 

@@ -142,6 +142,12 @@ def delay_message(view: View) -> str:
     return "" if heard is None or heard.attempt < view.status.attempt or is_silent(view) else heard.delay
 
 
+def stopped_message(view: View) -> str:
+    """Which ranks of a running attempt are stopped by a signal or a debugger, in a sentence; empty if none is."""
+    heard = view.heard
+    return "" if heard is None or heard.attempt < view.status.attempt or is_silent(view) else heard.stopped
+
+
 def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
     """The status with what supervisors report of the gang, and with their silence."""
     if view.status.finished:

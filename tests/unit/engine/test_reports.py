@@ -70,6 +70,7 @@ DOCUMENT: dict[str, Any] = {
     "checkpoint": {"step": 100, "time": "2026-01-01T11:59:59.000Z"},
     "stall": {"since": "2026-01-01T11:59:30.000Z", "node": 1, "rank": 1, "message": "it is stopped (state T)"},
     "firstStepDelay": {"since": "2026-01-01T11:55:00.000Z", "message": "no step seen for 5 min"},
+    "stoppedRanks": {"message": "rank 1 is stopped (SIGSTOP)"},
     "stragglers": [{"node": 1, "rank": 1, "slowdown": 1.81}],
     "ranks": [{"rank": 1}],
     "memory": {"zygotePssBytes": 1},
@@ -113,6 +114,7 @@ def test_a_document_is_read_as_it_is_meant() -> None:
         checkpoint=heard().checkpoint,
         stall=Stall(START - timedelta(seconds=30), 1, "it is stopped (state T)"),
         delay="no step seen for 5 min",
+        stopped="rank 1 is stopped (SIGSTOP)",
         stragglers=(ReportedStraggler(1, 1.8),),
         pod="digits-0",
     )

@@ -16,6 +16,7 @@ gang = two.hears().settled()
 STALL = {"since": "2026-01-01T12:00:00.000Z", "node": 1, "rank": 1, "message": "rank 1 is stopped (state T)"}
 stands = gang.hears("Stalled", stall=STALL)
 late = gang.hears(firstStepDelay={"message": "no step seen for 5 min; rank 0 is at train.py:3"})
+frozen = gang.hears(stoppedRanks={"message": "rank 1 is stopped (SIGSTOP)"})
 later = {"message": "no step seen for 10 min; rank 0 is at train.py:9"}
 answered = {"attempt": 1, "time": "2026-01-01T12:00:00Z", "node": 1, "cause": "Stalled", "message": "no step for 5 s"}
 silent = gang.hears_nothing("10.0.1.0:29501 refuses connections")
@@ -33,6 +34,15 @@ TABLE: Table = {
     # late
     "a gang without a step goes on, and it is said where it is": (late, "", "Running", LATE),
     "also by an operator that was restarted": (late.settled().has_not_heard_yet(), "", "Running", LATE),
+    "a rank that is stopped is named at once": (
+        frozen,
+        *("", "Running", "2 nodes running; rank 1 is stopped (SIGSTOP)"),
+    ),
+    "until it is continued": (frozen.settled().hears(), "", "Running", "2 nodes running"),
+    "nothing is said of it by a supervisor that is silent": (
+        frozen.settled().hears_nothing("10.0.1.0:29501 refuses connections").after(30),
+        *("", "Running", "2 nodes running; 10.0.1.0:29501 refuses connections"),
+    ),
     "until it has finished one": (late.settled().hears(), "", "Running", "2 nodes running"),
     "a supervisor that is silent knows it no longer": (
         late.settled().hears_nothing("refused").after(30),

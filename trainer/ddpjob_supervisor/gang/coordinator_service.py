@@ -15,6 +15,7 @@ from ddpjob_supervisor.listening import free_port
 from ddpjob_supervisor.watch import learned_limits
 from ddpjob_supervisor.watch.blame import Observation, blame, whereabouts
 from ddpjob_supervisor.watch.stalls import Stalls
+from ddpjob_supervisor.watch.stopped import stopped_ranks
 
 from .addresses import address_of
 from .coordinator import Coordinator
@@ -230,6 +231,7 @@ class CoordinatorService:
         if not isinstance(coordinator.state, Running):
             return
         members, beats = coordinator.members.values(), self.beats()
+        self._note_stopped(stopped_ranks(beats, coordinator.current.ring.in_words))
         silent = {"attempt": coordinator.attempt, "activity": STARTING}  # A rank that runs and has reported nothing.
         running = {rank: silent for member in members for rank in member.running}
         stalled = self._stalls.look(now, running | beats)
@@ -240,6 +242,13 @@ class CoordinatorService:
         elif self._is_late:
             self._telling = asyncio.create_task(self._tell_where(self._stalls.waited or 0.0))
         self._keep(self._stalls.learned)
+
+    def _note_stopped(self, message: str) -> None:
+        """Notes which ranks are stopped, and logs it whenever that changes."""
+        current = self.coordinator.current
+        if message and message != current.stopped:
+            warn(f"{message}, and the others wait")
+        current.stopped = message
 
     @property
     def _is_late(self) -> bool:

@@ -26,6 +26,7 @@ from ddpjob_supervisor.watch.beat import Beat, BeatFields
 from ddpjob_supervisor.watch.blame import Observation
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
 from ddpjob_supervisor.watch.stacks import collect, collect_from_ras, observe
+from ddpjob_supervisor.watch.stopped import stopped_state
 from ddpjob_supervisor.watch.threads import in_thread
 
 from .judging import observation_of
@@ -165,7 +166,7 @@ class NodeAttempt:
 
     def beats(self) -> tuple[BeatFields, ...]:
         """The last reports of the ranks, as they are sent."""
-        transports = self.ranks.transports() if self.runs else {}
+        transports, pids = (self.ranks.transports() if self.runs else {}), self.ranks.pids
         return tuple(
             structs.replace(
                 beat,
@@ -173,6 +174,7 @@ class NodeAttempt:
                 attempt=self.start.attempt,
                 transport=transports.get(local),
                 slowed=self._slowed.get(local) if self.runs else None,
+                stopped=stopped_state(pids[local], beat) if local in pids else None,
             ).to_dict()
             for local, (spec, beat) in enumerate(zip(self._specs, self._node.heartbeats.read(), strict=True))
             if beat is not None

@@ -132,6 +132,8 @@ class Attempt:
     stall: Stall | None = None
     delay: Delay | None = None
     """None: the first step has finished, or is not late yet."""
+    stopped: str = ""
+    """Which ranks are stopped by a signal or a debugger, in a sentence; empty: none is."""
     looks: dict[int, tuple[Observation, ...]] = field(default_factory=dict)
     """What the ranks were doing at the last look, by node; only nodes that have answered are in it."""
     ends: dict[int, tuple[End, ...]] = field(default_factory=dict)

@@ -70,6 +70,8 @@ class Gang:
     """The last checkpoint: its `step` and `time`, as in the beats."""
     stall: Stall | None = None
     delay: Delay | None = None
+    stopped: str = ""
+    """Which ranks are stopped by a signal or a debugger, in a sentence; empty: none is."""
     stragglers: Sequence[Straggler] = ()
     memory: Memory = Memory()
     coordinator: str | None = None
@@ -119,6 +121,7 @@ def _of_all(gang: Gang) -> Document:
         "checkpoint": gang.checkpoint and {name: gang.checkpoint[name] for name in ("step", "time")},
         "stall": _stall(gang.stall),
         "firstStepDelay": gang.delay and {"since": rfc3339(gang.delay.since), "message": gang.delay.message},
+        "stoppedRanks": {"message": gang.stopped} if gang.stopped else None,
         "stragglers": [_straggler(straggler) for straggler in gang.stragglers],
     }
 
@@ -145,6 +148,7 @@ def mark(gang: Gang) -> str:
         _of_progress(gang.progress),
         gang.stall and (gang.stall.since, gang.stall.rank, gang.stall.message),
         gang.delay and gang.delay.message,
+        gang.stopped,
         sorted(straggler.rank for straggler in gang.stragglers),
     )
     return hashlib.sha256(json.dumps(matters).encode()).hexdigest()[:16]

@@ -108,6 +108,7 @@ class Status:
             checkpoint=self._progress.checkpoint,
             stall=current.stall,
             delay=current.delay if coordinator.phase is Phase.RUNNING else None,
+            stopped=current.stopped if coordinator.phase is Phase.RUNNING else "",
             stragglers=self._comparison.stragglers,
             memory=self._memory,
             now=time.time(),

@@ -57,6 +57,8 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """How NCCL passes data, such as `P2P, NET/IB`. The supervisor reads this from NCCL's log."""
     slowed: str | None = None
     """Why the driver keeps the clocks of the rank's GPU low. The supervisor asks the driver."""
+    stopped: str | None = None
+    """The state of the process, as in proc(5), if a signal or a debugger has stopped it. The supervisor reads it."""
     first_step: int | None = None
     """The first step that the rank finished in this attempt; None: unknown."""
     begins: str | None = None
@@ -115,6 +117,7 @@ class BeatFields(TypedDict, total=False):
     metrics: dict[str, Number]
     transport: str
     slowed: str
+    stopped: str
 
 
 def finite(number: float | None) -> float | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
+GONE = "X"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +24,13 @@ class Process:
     def of(cls, pid: int) -> "Process":
         """The process with this process ID."""
         stat, wchan = _read(pid, "stat"), _read(pid, "wchan")
-        # The name is in parentheses, and may itself contain parentheses.
-        head, _, rest = stat.rpartition(")")
-        return cls(pid, head.partition("(")[2], rest.split()[0] if rest else "X", "" if wchan == "0" else wchan)
+        name = stat.rpartition(")")[0].partition("(")[2]
+        return cls(pid, name, _after_name(stat)[:1] or GONE, "" if wchan == "0" else wchan)
+
+
+def state_of(pid: int) -> str:
+    """The state of a process: a letter as in proc(5); X if the process is gone."""
+    return _after_name(_read(pid, "stat"))[:1] or GONE
 
 
 def handles(pid: int, number: int) -> bool:
@@ -74,6 +79,11 @@ def proportional_set_size(pid: int, proc: Path = PROC) -> int | None:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
     except (OSError, StopIteration):
         return None
+
+
+def _after_name(stat: str) -> str:
+    """The fields of /proc/PID/stat after the name, which is in parentheses and may itself contain parentheses."""
+    return stat.rpartition(")")[2].lstrip()
 
 
 def _in_mask(pid: int, number: int, *names: str) -> bool:

@@ -14,6 +14,7 @@ from ddpjob_operator.engine.supervision import (
     comes_up,
     delay_message,
     missed,
+    stopped_message,
     supervision_message,
     training_warning,
     unreachable_message,
@@ -113,7 +114,7 @@ def under_way(view: View) -> Verdict | None:
     message = supervision_message(view) or "; ".join(
         part
         for part in (
-            *(message, delay_message(view), training_warning(view)),
+            *(message, stopped_message(view), delay_message(view), training_warning(view)),
             *(unreachable_message(view), unprotected(view), returned(view)),
         )
         if part

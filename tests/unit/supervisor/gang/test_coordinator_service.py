@@ -328,6 +328,26 @@ def test_that_the_first_step_is_late_is_said_less_and_less_often_with_where_the_
     lead(scene)
 
 
+def test_that_a_rank_is_stopped_is_logged_once_and_noted_until_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_service, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(coordinator_service, "STALL_LOOK_SECONDS", 0.0)
+    said: list[str] = []
+    monkeypatch.setattr(coordinator_service, "warn", said.append)
+
+    async def scene(service: CoordinatorService, member: LocalLink, told: Told) -> None:
+        looking = asyncio.create_task(service.look_after())
+        await told.until(Start)
+        for state, message in (("T", "rank 0 is stopped (SIGSTOP)"), (None, "")) * 2:
+            member.send(Beats(1, ({**BEAT, "stopped": state},), running=(0,)))
+            while service.coordinator.current.stopped != message:  # noqa: ASYNC110  (no event reports a look)
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
+        looking.cancel()
+
+    lead(scene)
+    assert said == ["rank 0 is stopped (SIGSTOP), and the others wait"] * 2
+
+
 def test_a_look_ends_without_those_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_service, "ANSWERING_SECONDS", 0.1)
 

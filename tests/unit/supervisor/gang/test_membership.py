@@ -500,6 +500,20 @@ def test_while_ranks_run_a_gpu_that_is_slowed_down_is_told_once_and_shown_with_i
     assert capsys.readouterr().err.count("warning: rank 1: GPU 1 is slowed down: it is too hot\n") == 1
 
 
+def test_a_rank_that_is_stopped_is_reported_so(follow: Follow) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        await first_attempt(follower)
+        for process in range(2):
+            told = encode(1, Record(rank=process, attempt=1, step=7, step_at=0.0), b"")
+            path, slot = follower._node.heartbeats.path(process), SLOTS[1]
+            path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
+        sleepers.processes[1].send_signal(signal.SIGSTOP)
+        while [beat.get("stopped") for beat in follower.beats()] != [None, "T"]:  # noqa: ASYNC110  (nothing tells it)
+            await asyncio.sleep(0.01)
+
+    follow(scene)
+
+
 @pytest.mark.parametrize(
     ("processes", "seconds"), [(1, 0.5), (1000, 0.5), (2000, 1.0), (4000, 2.0), (1_000_000, 2.0)]
 )

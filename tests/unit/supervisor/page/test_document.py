@@ -82,6 +82,7 @@ def test_the_whole_document() -> None:
         "checkpoint": {"step": 100, "time": AT_AS_TEXT},
         "stall": None,
         "firstStepDelay": None,
+        "stoppedRanks": None,
         "stragglers": [{"node": 1, "rank": 3, "slowdown": 1.8, "slowed": "GPU 1 is slowed down: it is too hot"}],
         "ranks": [
             {
@@ -204,6 +205,7 @@ STALL = Stall(AT)
         {"incidents": (KILLED, structs.replace(KILLED, attempt=3))},
         {"delay": Delay(AT, 300.0, "no step seen for 5 min")},
         {"delay": Delay(AT, 600.0, "no step seen for 10 min")},
+        {"stopped": "rank 3 is stopped (SIGSTOP)"},
         {"stall": STALL},
         {"stall": Stall(AT, 1, 3, "rank 3 did not enter the collective")},
         {"progress": dataclasses.replace(PROGRESS, loss=math.nan, not_finite_since=118)},

@@ -28,6 +28,7 @@ FULL = Gang(
     checkpoint={"step": 2, "time": "2026-11-21T12:00:00.000Z"},
     stall=Stall(1.0, 1, 1, "it is stopped"),
     delay=Delay(1.0, 300.0, "no step seen for 5 min"),
+    stopped="rank 1 is stopped (SIGSTOP)",
     stragglers=[Straggler(1, 1, 1.8)],
     memory=Memory(1, 2),
     coordinator="10.0.0.7:29502",
