@@ -201,6 +201,24 @@ def test_the_cause_of_an_exit(ended: Exit, cause: Cause, signal: str | None, mes
     assert failure.exit_code == ended.code
 
 
+SUPERVISED = {"spec": {"containers": [{"name": "trainer", "image": "trainer:1", "command": ["ddpjob-supervise"]}]}}
+OWN = {"cause": "Application", "message": "killed by SIGKILL"}
+KILLED: dict[str, tuple[dict[str, Any], Cause, str]] = {
+    "a supervisor that is killed reports nothing": ({}, Cause.APPLICATION, "its supervisor was killed by SIGKILL"),
+    "a supervisor that crashes": ({"code": 139}, Cause.APPLICATION, "its supervisor was killed by SIGSEGV"),
+    "a rank that is killed is reported": ({"message": json.dumps(OWN)}, Cause.APPLICATION, "killed by SIGKILL"),
+    "the kernel may have killed both": ({"reason": "OOMKilled"}, Cause.OUT_OF_MEMORY, "killed by SIGKILL"),
+    "a supervisor that ends by itself": ({"code": 3}, Cause.APPLICATION, "exit code 3"),
+}
+
+
+@pytest.mark.parametrize(("how", "cause", "message"), KILLED.values(), ids=KILLED)
+def test_a_supervisor_that_is_killed_is_named(how: dict[str, Any], cause: Cause, message: str) -> None:
+    job = a_job(nodes=2, template=SUPERVISED).running()
+    failure = incident(job.fails(1, **{"code": 137, **how}))
+    assert (failure.cause, failure.message) == (cause, message)
+
+
 TORCHRUN = """\
 E0101 12:00:00 9419 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 1
 Traceback (most recent call last):

@@ -270,6 +270,12 @@ def crashes(moment: Moment, message: str) -> Moment:
     return moment.reports(1, code=134, cause="Application", message=message)
 
 
+supervised = a_job(
+    nodes=2,
+    restart={"maxRestarts": 9, "backoffSeconds": 0},
+    template={"spec": {"containers": [{"name": "trainer", "image": "trainer:1", "command": ["ddpjob-supervise"]}]}},
+).running()
+
 NEAR_MISSES: dict[str, Moment] = {
     "once": raises(start, NO_MODULE),
     "another error": raises(once, "ModuleNotFoundError: No module named 'y'"),
@@ -307,6 +313,7 @@ NEAR_MISSES: dict[str, Moment] = {
         crashes(start, NO_REASON).restarted(), NO_REASON
     ),
     "killed": start.fails(1, code=137).restarted().fails(1, code=137),
+    "killed with its supervisor": supervised.fails(1, code=137).restarted().fails(1, code=137),
     "out of memory": raises(raises(start, NO_MODULE, reason="OOMKilled").restarted(), NO_MODULE, reason="OOMKilled"),
     "a preflight that does not pass now": start.reports(1, cause="PreflightFailed", message="slow")
     .restarted()

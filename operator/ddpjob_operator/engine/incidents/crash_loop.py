@@ -133,7 +133,7 @@ def _may_pass(failure: Facts) -> bool:
     if NEVER_PASSES.match(failure.message):
         return False
     unexplained = (f"exit code {failure.exit_code}", f"killed by {failure.signal}")
-    return failure.message in unexplained or MAY_PASS.search(failure.message) is not None
+    return failure.message.endswith(unexplained) or MAY_PASS.search(failure.message) is not None
 
 
 def _began(view: View) -> datetime | None:

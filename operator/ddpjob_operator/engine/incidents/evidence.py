@@ -124,11 +124,12 @@ def facts_of(
     *,
     by_us: bool = False,
     noun: str = "pod",
+    supervised: bool = False,
 ) -> Facts:
     """The facts of a pod that ended badly, cannot start, is being deleted, or vanished.
 
     `problems` are the problems of Kubernetes nodes by name; `by_us` says that this operator deletes the pod; `noun`
-    is what messages call a pod.
+    is what messages call a pod; `supervised` says that the pod's main process is a supervisor.
     """
     by_cluster = _taken_away(pod, problems or {})
     ended, rank = of_its_rank(pod.exit) if pod.exit else (None, None)
@@ -161,6 +162,8 @@ def facts_of(
     if pod.deleting and (cause is Cause.STOPPED or (told_to_stop and not _speaks(ended, report, answers))):
         cause = Cause.STOPPED if by_us else Cause.POD_DELETED
     message = report.message or _described(ended, signal, cause)
+    if supervised and signal and report.cause is None and cause is Cause.APPLICATION:
+        message = f"its supervisor was {message}"  # A supervisor reports how its ranks end.
     message = peer_lost_words(message) if cause is Cause.PEER_LOST else message
     return _facts(pod, attempt, time, cause, message, **how)
 

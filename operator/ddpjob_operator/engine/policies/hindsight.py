@@ -39,7 +39,8 @@ def _reported_since(view: View, known: Incident) -> list[Facts]:
     attempt, now = known.attempt, view.now
     present = (pod for node, pod in view.current_unsteady.items() if node not in view.finished)
     pods = _gang_of(view, known) if was_answered(view) else tuple(present)
-    later = [facts_of(pod, attempt, now, by_us=True) for pod in pods if pod.failed]
+    supervised = view.spec.supervisor is not None
+    later = [facts_of(pod, attempt, now, by_us=True, supervised=supervised) for pod in pods if pod.failed]
     if known.cause is Cause.PEER_LOST:
         later += [lost_with_its_node(pod, attempt, now) for pod in view.overdue if pod in pods]
     return later

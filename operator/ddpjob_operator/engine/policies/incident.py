@@ -118,7 +118,11 @@ def _failures(view: View) -> list[Facts]:
     # Failures of pods that are still active must be sorted after those of ended pods. `now` alone does not ensure
     # that, because it may be earlier than the recorded end of a pod.
     later = max([now, *ends])
-    found = [facts_of(pod, attempt, later if pod.active else now, problems, noun=noun) for pod in troubled]
+    supervised = view.spec.supervisor is not None
+    found = [
+        facts_of(pod, attempt, later if pod.active else now, problems, noun=noun, supervised=supervised)
+        for pod in troubled
+    ]
     if view.is_due(_finish_timeout(view)):
         seconds = view.spec.finish_timeout_seconds
         found += [stalled(pod, attempt, now, seconds) for pod in view.current.values() if pod.active]

@@ -73,7 +73,8 @@ def _forestalled(view: View) -> StatusChanges:
     failed = [pod for pod in view.current.values() if pod.failed and pod.node not in view.finished]
     # When in doubt, a pod is assumed to have ended because it was told to: suspension must cost nothing.
     by_itself = [pod for pod in failed if pod.exit and not pod.was_told_before(pod.exit.finished_at)]
-    failures = [facts_of(pod, attempt, view.now, view.snapshot.kubernetes_node_problems) for pod in by_itself]
+    problems, supervised = view.snapshot.kubernetes_node_problems, view.spec.supervisor is not None
+    failures = [facts_of(pod, attempt, view.now, problems, supervised=supervised) for pod in by_itself]
     first = first_of(failures) if failures else None
     if first is None or first.cause in {Cause.STOPPED, Cause.PEER_LOST}:
         return {}
