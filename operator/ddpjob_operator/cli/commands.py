@@ -1,6 +1,8 @@
 """Runs the command that the parsed arguments name."""
 
 import argparse
+import contextlib
+import errno
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -34,6 +36,9 @@ FAILED = 1
 """Exit code if a command failed for at least one of several names; as in kubectl, the other names are processed."""
 
 
+NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of a disk to which the output goes. They name no file."""
+
 HERE_ALONE = frozenset({"run", "init", "validate", "report", "ls", "stop", "rm", "completion"})
 """Commands that only work on this machine."""
 
@@ -43,6 +48,7 @@ def call(arguments: argparse.Namespace) -> int:
     try:
         results = [_answer(partial(_call, single)) for single in each(arguments)]
         codes = [result if isinstance(result, int) else _answer(result) for result in results]
+        sys.stdout.flush()
         return codes[0] if len(codes) == 1 else FAILED * any(codes)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -50,6 +56,13 @@ def call(arguments: argparse.Namespace) -> int:
         # The reader closed the pipe, as `head` does.
         drop_output()
         return UNREAD
+    except OSError as error:
+        if error.errno not in NOT_WRITTEN or error.filename is not None:
+            raise
+        drop_output()
+        with contextlib.suppress(OSError):
+            print(f"error: cannot write: {error.strerror}", file=sys.stderr, flush=True)
+        return FAILED
 
 
 def _check_working_directory() -> None:

@@ -1,0 +1,33 @@
+"""A command whose output goes to a disk that is full says so in one line."""
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from ddpjob_operator.cli.arguments import parse
+from ddpjob_operator.cli.commands import call
+
+FULL = Path("/dev/full")
+
+pytestmark = pytest.mark.skipif(not FULL.exists(), reason="only Linux has /dev/full")
+
+
+@pytest.mark.parametrize("buffering", [1, -1], ids=["by line", "as a whole"])
+@pytest.mark.parametrize("words", ["completion bash", "ls", "ls -o json", "version --client"])
+def test_what_cannot_be_written_is_an_error_in_one_line(
+    words: str, buffering: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with FULL.open("w", buffering) as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert call(parse(words.split())) == 1
+    assert capsys.readouterr().err == "error: cannot write: No space left on device\n"
+
+
+def test_that_nobody_can_be_told_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FULL.open("w", 1) as full, io.TextIOWrapper(FULL.open("wb", 0), write_through=True) as told:
+        monkeypatch.setattr(sys, "stdout", full)
+        monkeypatch.setattr(sys, "stderr", told)
+        assert call(parse(["completion", "bash"])) == 1
