@@ -9,8 +9,6 @@ from ddpjob_operator.text import one_line
 
 from .screen import Screen
 
-WIDTH = 80
-
 
 def print_stacks(screen: Screen, document: Any) -> None:
     """Prints each different stack once, with its ranks; the innermost call comes first.
@@ -22,8 +20,10 @@ def print_stacks(screen: Screen, document: Any) -> None:
         lines = [*_lines(document)]
     except (AttributeError, KeyError, TypeError, ValueError):
         raise BadInputError("the supervisor's answer cannot be read: it is of another version of DDPJob") from None
+    # A file, or the next program, gets each line whole.
+    width = screen.width if screen.is_terminal else None
     for line in map(one_line, lines):
-        screen.print(line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…")
+        screen.print(line if width is None or len(line) <= width else f"{line[: width - 1]}…")
 
 
 def _lines(document: Mapping[str, Any]) -> list[str]:

@@ -43,6 +43,8 @@ REFUSED: dict[str, tuple[str, list[Any], int, str]] = {
     "nodes for a namespace that one may not use": ("submit train.py -n 2", [FORBIDDEN], 1, f"{REFUSES}{HINT}"),
     "the server finds it wrong": ("submit train.py", [refused(422)], 2, "the API server refuses train: no"),
     "the name is taken": ("submit train.py", [refused(409, "AlreadyExists")], 2, "train exists already in"),
+    "stacks of all namespaces": ("status -A --stacks", [], 2, "-A --stacks: --stacks means one job; give its"),
+    "a name in all namespaces": ("status -A digits", [], 2, "-A digits: a name means one job; give its namespace"),
     "no such job": ("delete -n team digits", [GONE, a_list()], 2, "no DDPJob digits in namespace team"),
     "it has ended": ("resume -n team digits", [SUCCEEDED], 2, "digits has succeeded for good"),
     "no right to submit": ("submit train.py", [FORBIDDEN], 1, REFUSES),

@@ -14,17 +14,24 @@ GROUPS = [
 ]
 
 
-def printed(document: Any, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    print_stacks(Screen(), document)
+def printed(document: Any, capsys: pytest.CaptureFixture[str], **options: Any) -> list[str]:
+    print_stacks(Screen(**options), document)
     return capsys.readouterr().out.splitlines()
 
 
-def test_each_stack_is_printed_once_with_its_ranks_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(HEAD | {"ranks": GROUPS}, capsys) == [
+@pytest.mark.parametrize(
+    ("options", "long"),
+    [({"force_terminal": True, "width": 80}, f"{'f' * 75}…"), ({}, f"{'f' * 90} (a.py:3)")],
+    ids=["on a terminal of 80 columns", "into a pipe"],
+)
+def test_each_stack_is_printed_once_with_its_ranks(
+    options: dict[str, Any], long: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert printed(HEAD | {"ranks": GROUPS}, capsys, **options) == [
         "ranks 0,2-4: waits in gloo:all_reduce at hang.py:11",
         "    all_reduce (c10d.py:9)",
         "rank 1: is at \\x1b[2J\\nrank 9",
-        f"    {'f' * 75}…",
+        f"    {long}",
         "    hang.py:9",
     ]
 

@@ -83,6 +83,9 @@ def _not_nodes(namespace: str | None) -> str:
 
 
 def _status(cluster: Cluster, given: argparse.Namespace) -> int:
+    if given.all_namespaces and (given.stacks or given.name):
+        what = "a name" if given.name else "--stacks"
+        raise BadInputError(f"-A {given.name or what}: {what} means one job; give its namespace: -n NAMESPACE")
     if given.watch:
         return watch(Jobs(cluster), given.name, everywhere=given.all_namespaces)
     if given.stacks:
