@@ -151,6 +151,7 @@ def test_a_wrong_call_gets_one_clear_line(directory: Path, words: list[str], sai
 
 def test_a_supervisor_whose_output_nobody_reads_restarts_its_ranks_answers_and_stops(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(KILLED_ONCE)
+    (tmp_path / "queue.py").write_text("raise SystemExit('it is not the standard library')\n")
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     with contextlib.suppress(BlockingIOError):

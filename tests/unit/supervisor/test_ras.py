@@ -5,6 +5,7 @@ Its answer is what NCCL 2.26 printed in a public report. With a real library thi
 
 import asyncio
 import socket
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -93,6 +94,18 @@ def test_who_does_not_speak_its_protocol_is_not_heard(server: Speaks, monkeypatc
 def test_where_nobody_listens_nothing_is_said() -> None:
     assert asyncio.run(ras.ask(ras.settings({})[ras.ADDRESS])) == ""
     assert asyncio.run(ras.ask("no address")) == ""
+
+
+def test_a_name_server_that_does_not_answer_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers.wait(10) and [])
+    monkeypatch.setattr(ras, "SECONDS", 0.1)
+    began = time.monotonic()
+    try:
+        assert asyncio.run(ras.ask("a-name:28028")) == ""
+        assert time.monotonic() - began < 5
+    finally:
+        answers.set()
 
 
 def test_of_an_answer_that_does_not_end_counts_what_has_come(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,11 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 
 from ddpjob_rank.console import printable
+
+from .threads import in_thread
 
 ADDRESS, ENABLE = "NCCL_RAS_ADDR", "NCCL_RAS_ENABLE"
 
@@ -58,7 +60,10 @@ async def ask(address: str) -> str:
     answer = bytearray()
     with contextlib.suppress(OSError, ValueError, TimeoutError):
         async with asyncio.timeout(SECONDS):
-            while not await _asked(host.strip("[]"), int(port), answer):
+            # Not the loop's own look-up: at its end asyncio waits for a name server that does not answer.
+            look = partial(socket.getaddrinfo, host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+            place = (await in_thread(look))[0][-1]
+            while not await _asked(str(place[0]), int(place[1]), answer):
                 pass
     text = answer.removeprefix(OK).decode(errors="replace").strip()
     return "\n".join(map(printable, text.split("\n")))
