@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from ddpjob_operator.api.contract import Env, Label
+from ddpjob_operator.api.contract import Env, ExitCode, Label
 from ddpjob_operator.engine import DeletePod, Exit, Manifest, Pod
 
 from . import container
@@ -29,6 +30,10 @@ from .run_directory import RunDirectory
 MESSAGE_BYTES = 4096
 LOG_TAIL_BYTES = 2048
 DEFAULT_GRACE_SECONDS = 30
+
+BY_AN_ERROR = frozenset({ExitCode.APPLICATION_ERROR, ExitCode.BAD_INPUT})
+"""The exit codes of Python and of our ranks after an exception, such as that a disk is full."""
+WHOLE_TRACEBACK = re.compile(r"^Traceback .{0,80}\n(?: .*\n)+\S.*\Z", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -122,19 +127,23 @@ class LocalPod:
         return Exit(
             code=ended["code"],
             reason=ended["reason"],
-            message=ended["message"] or self._last_words(failed=ended["code"] != 0, full=ended.get("full", False)),
+            message=ended["message"] or self._last_words(ended["code"], full=ended.get("full", False)),
             finished_at=datetime.fromtimestamp(ended["finishedAt"], UTC),
         )
 
-    def _last_words(self, *, failed: bool, full: bool) -> str:
+    def _last_words(self, code: int, *, full: bool) -> str:
         """The termination message; after a failure without one, the end of the log, as with FallbackToLogsOnError.
 
-        If the disk was `full`, the end of the log is missing like the message: then this is what Python prints.
+        If the disk was `full`, the end of the log may be missing like the message: then this is what Python prints.
+        An exit code of the program's own has another reason, and so has a traceback that is there as a whole.
         """
         message = tail(self.directory / TERMINATION_LOG, MESSAGE_BYTES)
-        if failed and full and not message:
+        if message or code == 0:
+            return message
+        log = tail(self.log, LOG_TAIL_BYTES, self._process["logStart"])
+        if full and code in BY_AN_ERROR and not WHOLE_TRACEBACK.search(log):
             return f"OSError: {OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.directory))}"
-        return message or (tail(self.log, LOG_TAIL_BYTES, self._process["logStart"]) if failed else "")
+        return log
 
     @property
     def _process(self) -> dict[str, Any]:

@@ -84,24 +84,42 @@ def test_each_pod_of_a_node_ends_with_its_own_last_words_though_all_of_an_attemp
     assert len((tmp_path / "node-1.log").read_text().splitlines()) == 3
 
 
+RAISED = "Traceback (most recent call last):\n  File x\n    y\nValueError: no\n"
+
+
 @pytest.mark.parametrize(
-    ("code", "full", "report", "said"),
+    ("code", "full", "report", "log", "said"),
     [
-        (1, True, "", "OSError: [Errno 28] No space left on device: "),
-        (1, True, '{"cause": "ConfigError"}', '{"cause": "ConfigError"}'),
-        (1, False, "", "["),
-        (0, True, "", ""),
+        (1, True, "", "[", "OSError: [Errno 28] No space left on device: "),
+        (2, True, "", "Traceback (most recent call last):\n  File", "OSError: [Errno 28] No space left on device: "),
+        (1, True, '{"cause": "ConfigError"}', "[", '{"cause": "ConfigError"}'),
+        (1, True, "", f"a\n{RAISED}", f"a\n{RAISED}".strip()),
+        (1, True, "", f"{RAISED}b", "OSError: [Errno 28] No space left on device: "),
+        (3, True, "", "[", "["),
+        (137, True, "", "[", "["),
+        (1, False, "", "[", "["),
+        (0, True, "", "[", ""),
     ],
-    ids=["its report is missing", "it had room for its report", "there was room", "it had not failed"],
+    ids=[
+        "its report is missing",
+        "its traceback is cut off",
+        "it had room for its report",
+        "it had room for its traceback",
+        "another traceback is in its log",
+        "it has ended with a code of its own",
+        "it was killed",
+        "there was room",
+        "it had not failed",
+    ],
 )
-def test_where_the_disk_was_full_the_end_of_the_log_tells_nothing(
-    tmp_path: Path, code: int, report: str, said: str, *, full: bool
+def test_where_the_disk_was_full_the_end_of_the_log_may_be_missing(
+    tmp_path: Path, code: int, report: str, log: str, said: str, *, full: bool
 ) -> None:
     pod = tmp_path / "pods" / "digits-0-a"
     pod.mkdir(parents=True)
     labels = {Label.NODE: "0", Label.INCARNATION: "1"}
     write_json(pod / "pod.json", {"metadata": {"name": pod.name, "uid": "1", "labels": labels}})
-    (tmp_path / "node-0.log").write_text("[")
+    (tmp_path / "node-0.log").write_text(log)
     write_json(pod / "process.json", {"log": str(tmp_path / "node-0.log"), "logStart": 0})
     (pod / "termination.log").write_text(report)
     ended = {"code": code, "reason": "Error", "message": "", "finishedAt": 0, **({"full": True} if full else {})}
