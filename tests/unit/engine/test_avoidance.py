@@ -63,6 +63,13 @@ TABLE: Table = {
         LIFTED.replace("60 s", "5 s"),
     ),
     "and goes back to it": (back, "", "Running", f"2 nodes running; {BACK}"),
+    "which is said for as long as the node is avoided": (
+        back.after(3599 - 60),
+        "",
+        "Running",
+        f"2 nodes running; {BACK}",
+    ),
+    "and no longer": (back.after(3600), "", "Running", "2 nodes running"),
     "on this machine it is no Kubernetes node": (
         back.allows(host="machine"),
         "",
@@ -186,6 +193,11 @@ def test_a_device_that_a_rank_reports_only_later_counts_as_well() -> None:
     assert avoided(lost) == {}
     report = json.dumps({"version": 2, "cause": "DeviceFailed", "message": "Xid 79"})
     assert avoided(lost.former_fails(1, message=report).decided()) == {"node-1": (Cause.DEVICE_FAILED, True)}
+
+
+def test_the_message_is_changed_when_the_node_is_no_longer_avoided() -> None:
+    (avoided,) = back.status.avoided_node_names
+    assert back.decision.wake_at == avoided.until
 
 
 @pytest.mark.parametrize("moment", [waits.after(60), alone.after(60)], ids=["all", "alone"])

@@ -92,6 +92,7 @@ ONLY_SAYS = {
     "reported": "says that a supervisor is silent",
     "derived": "says how many pods run",
     "queue_told": "tries again what was refused",
+    "under_way": "says that pods are on a node that is avoided",
     "located": "tries again what was refused",
 }
 """Policies and steps whose answer changes with time, but that do nothing then that cannot be undone."""

@@ -4,6 +4,7 @@ Read CHAIN as the table of contents. Each policy looks at the whole present stat
 knows when time alone will change its answer.
 """
 
+from .avoidance import returned_due
 from .end import deadlines_due, ending, finished, finished_due, past_deadlines, succeeded
 from .in_place import restarted_in_place
 from .incident import corrected, incident, incident_due
@@ -55,5 +56,5 @@ CHAIN: tuple[Policy, ...] = (
     ),
     Policy(yields_to_gang_ahead, "A gang that gives way to another one is not completed first.", yielding_due),
     Policy(children, "An attempt is under way only once everything that belongs to it exists.", children_due),
-    Policy(under_way, "Nothing else is left to decide."),
+    Policy(under_way, "Nothing else is left to decide.", returned_due),
 )

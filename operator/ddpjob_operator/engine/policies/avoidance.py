@@ -10,6 +10,8 @@ from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import View
 
+from .verdict import Times
+
 AVOIDED_FOR = timedelta(hours=1)
 """How long pods avoid a Kubernetes node."""
 
@@ -41,9 +43,7 @@ def avoiding(view: View, pods: Iterable[Useless], *, at_most: int = MAX_AVOIDED)
 
 def returned(view: View) -> str:
     """Which pods run on an avoided Kubernetes node because the scheduler chose no other; empty if none does."""
-    known = {avoided.node_name: avoided for avoided in view.status.avoided_node_names}
-    placed = ((pod, known.get(pod.node_name or "")) for pod in view.current.values()) if known else ()
-    back = [(pod, avoided) for pod, avoided in placed if avoided is not None and _came_later(pod, avoided)]
+    back = _went_back(view)
     if not back:
         return ""
     (pod, avoided), more = back[0], f" and {len(back) - 1} more" if back[1:] else ""
@@ -51,10 +51,22 @@ def returned(view: View) -> str:
     return f"{view.called} {pod.node}{more} could only be placed on a {host} that is avoided: {_named(avoided)}"
 
 
+def returned_due(view: View) -> Times:
+    """When the first of these Kubernetes nodes is no longer avoided."""
+    yield min((avoided.until for _, avoided in _went_back(view)), default=None)
+
+
 def ruled_out(view: View) -> str:
     """The Kubernetes nodes on which no pod may be placed, because they are broken; empty if there are none."""
     # Those that have been avoided for an hour still count, because pods that were created before demand others.
     return ", ".join(_named(avoided) for avoided in view.status.avoided_node_names if avoided.required)
+
+
+def _went_back(view: View) -> list[tuple[Pod, AvoidedNodeName]]:
+    """The pods that run on a Kubernetes node that was avoided when they were created, and still is."""
+    known = {avoided.node_name: avoided for avoided in view.avoided}
+    placed = ((pod, known.get(pod.node_name or "")) for pod in view.current.values()) if known else ()
+    return [(pod, avoided) for pod, avoided in placed if avoided is not None and _came_later(pod, avoided)]
 
 
 def _named(avoided: AvoidedNodeName) -> str:
