@@ -75,6 +75,8 @@ def test_a_script_that_computes_a_variable_starts_cold_unless_it_must_not(tmp_pa
     said, printed = done.stdout.splitlines()
     assert said.startswith("start method: cold, because train.py:3 computes OMP_NUM_THREADS, and PyTorch reads it")
     assert printed == f"{ {'OMP_NUM_THREADS': '3', 'TORCH_LOGS': None} } False []"
+    done = supervise(tmp_path, script, "--preload", "json")
+    assert "which takes longer, and --preload json has no effect. To start ranks warm" in done.stdout
     done = supervise(tmp_path, script, "--start-method", "warm", OMP_NUM_THREADS="4,2")
     assert done.stdout == f"{ {'OMP_NUM_THREADS': '4,2', 'TORCH_LOGS': None} } True []\n"
     assert done.stderr.startswith("warning: train.py:3 sets OMP_NUM_THREADS too late: ")

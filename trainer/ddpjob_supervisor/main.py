@@ -98,19 +98,20 @@ def _preload(program: Program, modules: Sequence[str], start_method: str | None)
         return Preload(preloaded, program.directory, threads)
     found = variables_of(program, {"OMP_NUM_THREADS": str(threads), **os.environ}, others=bool(modules))
     if found.unclear and start_method != WARM:
-        _say_why_cold(found, os.environ)
+        _say_why_cold(found, os.environ, modules)
         return None
     return Preload(preloaded, program.directory, threads, found.values)
 
 
-def _say_why_cold(found: Variables, env: Mapping[str, str]) -> None:
+def _say_why_cold(found: Variables, env: Mapping[str, str], modules: Sequence[str]) -> None:
     if env.get(Env.NODE_RANK, "0") != "0":
         return  # The log of the first node says it for all.
     variable, place = next(iter(found.unclear.items()))
+    preload = f", and --preload {modules[0]} has no effect" if modules else ""
     say(
         f"start method: cold, because {place} computes {variable}, and PyTorch reads it at its import: each rank"
-        f" imports PyTorch itself, which takes longer. To start ranks warm, set {variable} to a constant there, or in"
-        " your shell or with --env"
+        f" imports PyTorch itself, which takes longer{preload}. To start ranks warm, set {variable} to a constant"
+        " there, or in your shell or with --env"
     )
 
 

@@ -39,6 +39,16 @@ SHOWN = {
         'import os\nif os.environ.get("OMP_NUM_THREADS") is None:\n    os.environ["OMP_NUM_THREADS"] = "3"'
     ),
     "in a function": 'import os\ndef begin():\n    os.environ["OMP_NUM_THREADS"] = "3"\nbegin()',
+    "in a function that uses a global": (
+        'import os\nn = "2"\ndef begin():\n  global n\n  n = "3"\n  os.environ["OMP_NUM_THREADS"] = n\nbegin()'
+    ),
+    "in a function that is defined again": (
+        'import os\ndef begin(): os.environ["OMP_NUM_THREADS"] = "2"\n'
+        'def begin(): os.environ["OMP_NUM_THREADS"] = "3"\nbegin()'
+    ),
+    "in a function that may be another one afterwards": (
+        'import os\ndef begin(): os.environ["OMP_NUM_THREADS"] = "3"\nbegin()\nif input():\n  def begin(): 0'
+    ),
     "in main()": (
         'import os\ndef main():\n    os.environ["OMP_NUM_THREADS"] = "3"\n    import torch\n'
         'if __name__ == "__main__":\n    main()'
@@ -102,6 +112,31 @@ UNSHOWN = {
     ),
     "perhaps after an exception": (
         'import os\ntry:\n  import horovod\n  os.environ["OMP_NUM_THREADS"] = "3"\nexcept ImportError: 0'
+    ),
+    "of a global that a function sets": (
+        'import os\nn = "3"\ndef begin():\n  global n\n  n = "4"\nbegin()\nos.environ["OMP_NUM_THREADS"] = n'
+    ),
+    "of a global that a function inside another one sets": (
+        'import os\nn = "3"\ndef begin():\n  def first():\n    global n\n    n = "4"\n  first()\nbegin()\n'
+        'os.environ["OMP_NUM_THREADS"] = n'
+    ),
+    "of a name around a function that sets it": (
+        'import os\ndef begin():\n  n = "3"\n  def first():\n    nonlocal n\n    n = "4"\n  first()\n'
+        '  os.environ["OMP_NUM_THREADS"] = n\nbegin()'
+    ),
+    "by one of two functions": (
+        'import os\nif input():\n  def begin(): os.environ["OMP_NUM_THREADS"] = "3"\nelse:\n  def begin(): 0\nbegin()'
+    ),
+    "by the other of two functions": (
+        'import os\nif input():\n  def begin(): 0\nelse:\n  def begin(): os.environ["OMP_NUM_THREADS"] = "3"\nbegin()'
+    ),
+    "by the first of three functions": (
+        'import os\ndef begin(): os.environ["OMP_NUM_THREADS"] = "3"\n'
+        "if input():\n  def begin(): 0\nif input():\n  def begin(): 0\nbegin()"
+    ),
+    "by a function in place of an imported one": (
+        "import os\ntry:\n  from numpy import begin\nexcept ImportError:\n"
+        '  def begin(): os.environ["OMP_NUM_THREADS"] = "3"\nbegin()'
     ),
     "in a handler": 'import os\ntry: 0\nexcept OSError: os.environ["OMP_NUM_THREADS"] = "3"',
     "of the shell": 'import os\nos.environ["OMP_NUM_THREADS"] = "3" + os.environ["MKL_NUM_THREADS"]',

@@ -1,13 +1,17 @@
 """Programs that spawn processes in a way that cannot work are told what to change."""
 
+import os
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.failure.spawning import spawning_mistake
+from ddpjob_rank.failure.taken_port import taken_port
 
-from .test_taken_port import libuv
+from .test_taken_port import libuv, other
+
+__all__ = ["other"]
 
 
 class ProcessExitedException(Exception):  # noqa: N818  (torch's name)
@@ -83,5 +87,19 @@ def test_ranks_that_each_spawn_processes_on_the_same_port_are_told_so(monkeypatc
     assert told
     assert str(told).startswith("port 1233 is taken, because each rank of this machine spawns processes")
     assert "--procs-per-node 1" in str(told)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    for size in ("1", "01", "", "two", "\u0664"):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", size)
+        assert spawning_mistake(error) is None
+        assert str(taken_port(error, "")).startswith("port 1233 of this machine is taken by another process; ")
+
+
+def test_a_port_that_a_stranger_has_is_not_blamed_on_the_ranks(
+    other: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid, port = other
+    error = ProcessRaisedException(f"-- Process 0 terminated with the following error:\n{libuv(port)}\n")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert spawning_mistake(error), "a process that was started by whoever started this one"
+    monkeypatch.setattr(os, "getppid", lambda: pid + 1)
     assert spawning_mistake(error) is None
+    assert f"port {port} of this machine is taken by process {pid}" in str(taken_port(error, ""))

@@ -6,12 +6,13 @@ import traceback
 
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.machine.port_holder import is_held_by_kin
 
 from .own_code import own_frames, statements_of
-from .taken_port import TAKEN
+from .taken_port import SPAWNED_RAISED, TAKEN
 
-EXITED, RAISED = "ProcessExitedException", "ProcessRaisedException"
-"""Types by which `torch.multiprocessing.spawn` reports the failure of a process, by name: torch is not imported."""
+EXITED = "ProcessExitedException"
+"""The type by which `torch.multiprocessing.spawn` reports that a process has ended: torch is not imported."""
 
 BOOTSTRAPPING = "current process has finished its bootstrapping phase"
 """Part of multiprocessing's message in a process that spawns another one while it is itself being spawned."""
@@ -25,13 +26,20 @@ def spawning_mistake(error: BaseException) -> ConfigError | None:
     kind = type(error).__name__
     if BOOTSTRAPPING in str(error) or (kind == EXITED and _spawned_and_failed(error)):
         return _unguarded(error)
-    if kind == RAISED and int(os.environ.get(Env.LOCAL_WORLD_SIZE, "1")) > 1 and (found := TAKEN.search(str(error))):
+    found = TAKEN.search(str(error)) if kind == SPAWNED_RAISED and _has_siblings() else None
+    if found and is_held_by_kin(port := int(found["port"] or found["bound"])):
         return ConfigError(
-            f"port {found['port'] or found['bound']} is taken, because each rank of this machine spawns processes"
+            f"port {port} is taken, because each rank of this machine spawns processes"
             " that listen on it: a script that spawns its processes itself needs one rank per node"
             " (--procs-per-node 1)"
         )
     return None
+
+
+def _has_siblings() -> bool:
+    """Whether this machine has other ranks; a script may have changed the variable to anything."""
+    size = os.environ.get(Env.LOCAL_WORLD_SIZE, "1")
+    return size.isascii() and size.isdecimal() and size.lstrip("0") not in {"", "1"}
 
 
 def _spawned_and_failed(error: BaseException) -> bool:

@@ -10,13 +10,17 @@ from ddpjob_rank.machine.port_holder import holder_of
 TAKEN = re.compile(r"port: (?P<port>\d+),[^\n]{0,200}EADDRINUSE|failed to bind to \S+:(?P<bound>\d+) \(errno: 98 ")
 """The words of torch's TCPStore about a taken port: first with libuv, then without libuv or before PyTorch 2.4."""
 
+SPAWNED_RAISED = "ProcessRaisedException"
+"""The type of `torch.multiprocessing.spawn` that quotes the traceback of a process: torch is not imported."""
+
 
 def taken_port(error: BaseException, given: str) -> PortTakenError | None:
     """The error in one line, if a port is taken; None for another error. `given` is the MASTER_PORT of the start.
 
     This is not certainly a mistake: the process that has the port may have ended before the next attempt.
     """
-    found = TAKEN.search(str(error)) if isinstance(error, RuntimeError) else None
+    told = isinstance(error, RuntimeError) or type(error).__name__ == SPAWNED_RAISED
+    found = TAKEN.search(str(error)) if told else None
     if found is None:
         return None
     port = found["port"] or found["bound"]

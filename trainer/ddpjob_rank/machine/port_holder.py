@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -13,15 +13,43 @@ TIME_WAIT = "06"
 def holder_of(port: int) -> str:
     """The process that has a TCP port, for messages: `process 4711 (python)`."""
     owners = dict(_sockets(port))
-    for link in PROC.glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):
-            if str(link.readlink()).removeprefix("socket:") in owners:
-                pid = int(link.parts[2])
-                if pid == os.getpid():
-                    return "this process itself"
-                return f"process {pid} ({(PROC / str(pid) / 'comm').read_text(errors='replace').strip()})"
+    pid = _process_with(owners)
+    if pid == os.getpid():
+        return "this process itself"
+    if pid is not None:
+        return f"process {pid} ({_read(pid, 'comm').strip()})"
     user = next(iter(owners.values()), None)
     return "another process" if user in {None, os.geteuid()} else f"a process of user {user}"
+
+
+def is_held_by_kin(port: int) -> bool:
+    """Whether a process that this one's parent has started, or a descendant of it, has the port.
+
+    Also if no process has it any more: then nobody else is known to have had it.
+    """
+    owners = dict(_sockets(port))
+    pid, parent = _process_with(owners), os.getppid()
+    if pid is None:
+        return not owners
+    while pid > 1 and pid != parent:
+        # The name in the second field may contain anything; the fourth is the parent.
+        pid = int((_read(pid, "stat").rpartition(")")[2].split() or ["", "0"])[1])
+    return pid == parent
+
+
+def _process_with(sockets: Collection[str]) -> int | None:
+    """The process that has one of the sockets, if this user may see it."""
+    for link in PROC.glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if str(link.readlink()).removeprefix("socket:") in sockets:
+                return int(link.parts[2])
+    return None
+
+
+def _read(pid: int, name: str) -> str:
+    with contextlib.suppress(OSError):
+        return (PROC / str(pid) / name).read_text(errors="replace")
+    return ""
 
 
 def _sockets(port: int) -> Iterator[tuple[str, int]]:

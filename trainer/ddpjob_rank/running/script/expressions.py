@@ -25,6 +25,8 @@ class Function:
     names: Names
     file: str
     parameters: Sequence[str] = ()
+    others: Sequence["Function"] = ()
+    """The functions that may have this name instead, as the program may not have come to this definition."""
 
 
 ENVIRON = object()

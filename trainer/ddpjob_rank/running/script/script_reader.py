@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import resolve_name
 from pathlib import Path
@@ -67,6 +68,10 @@ class _Reader(Values):
         """The names of each local module, and where its submodules are."""
         self._nodes, self._bytes, self._depth = NODES, ALL_BYTES, 0
         self._main_line = 0
+        self._globals: dict[str, Names] = {}
+        """The names of each file that is followed."""
+        self._outer: Names = {}
+        """The names around the function that is followed."""
 
     def read(self) -> None:
         """Follows the program up to the import of PyTorch.
@@ -80,7 +85,7 @@ class _Reader(Values):
                 return
             self._paths += sys.path
             file, package = self._file_of(self._program.name)
-        self.names = {"__name__": "__main__", "__package__": package}
+        self.names = self._globals[file] = {"__name__": "__main__", "__package__": package}
         with self._within(file):
             for statement in self._parsed(file):
                 self._main_line = statement.lineno
@@ -104,10 +109,14 @@ class _Reader(Values):
         return super().visit(node)
 
     def call(self, function: Function) -> None:
-        before = self.left
-        with self._within(function.file, {**function.names, **dict.fromkeys(function.parameters, UNKNOWN)}):
-            self._follow(function.body)
-        self.left = before
+        before = self.left, self.sure, self._outer
+        self.sure = self.sure and not function.others
+        for one in (function, *function.others):
+            self._outer = one.names
+            with self._within(one.file, {**one.names, **dict.fromkeys(one.parameters, UNKNOWN)}):
+                self._follow(one.body)
+            self.left = before[0]
+        _, self.sure, self._outer = before
 
     @contextmanager
     def _within(self, file: str, names: Names | None = None) -> Iterator[None]:
@@ -222,7 +231,23 @@ class _Reader(Values):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         parameters = [part.arg for part in ast.walk(node.args) if isinstance(part, ast.arg)]
-        self.names[node.name] = Function(node.body, self.names, self.file, parameters)
+        others: tuple[Function, ...] = ()
+        if not self.certain and node.name in self.names:
+            known = self.names[node.name]
+            before = known if isinstance(known, Function) else Function((), {}, self.file)
+            others = (replace(before, others=()), *before.others)[:CALLS]
+        self.names[node.name] = Function(node.body, self.names, self.file, parameters, others)
+
+    def visit_Global(self, node: ast.Global) -> None:
+        # A function may be called at any time, so the value is unknown from its first call on.
+        self._forget(self._globals.get(self.file, {}), node.names)
+
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> None:
+        self._forget(self._outer, node.names)
+
+    def _forget(self, names: Names, which: Iterable[str]) -> None:
+        for name in which:
+            names[name] = self.names[name] = UNKNOWN
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         with self._within(self.file, {**self.names}):
@@ -269,6 +294,7 @@ class _Reader(Values):
         if package:
             self._modules[package][0][last] = names
         if str(spec.origin).endswith(".py"):
+            self._globals[str(spec.origin)] = names
             with self._within(str(spec.origin), names):
                 self._follow(self._parsed(self.file))
         return names
