@@ -266,6 +266,8 @@ class Incident(_Said):
     step: int | None = None
     """The last step that the rank had finished or, if it reports no steps, the last that another rank reported. After
     a disruption: the last step that is known to have finished."""
+    steps_since_restart: int | None = None
+    """How many steps the rank had finished since the last restart, if steps are only counted."""
     at_start: bool = False
     """Whether no step had finished before the incident. If no steps are reported: whether all ranks had run for less
     than a minute, or less than ten minutes if the process ended with exit code 2, a usage error."""

@@ -252,6 +252,7 @@ def _incident(value: Any, clock: _Clock) -> Facts | None:
         signal=signal_name(signal) if signal else None,
         message=words_of(value),
         step=count_of(value.get("step")),
+        steps_since_restart=count_of(value.get("stepsSinceRestart")),
         tied=value.get("tied") is True,
         consequences=max(count_of(value.get("consequences"), MOST_PROCESSES) or 0, len(named)),
         consequence_nodes=named,

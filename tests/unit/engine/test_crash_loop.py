@@ -206,6 +206,78 @@ def test_an_error_that_may_pass_is_tried_again(error: str) -> None:
 USAGE = "usage: train.py [-h] [--lr LR]\ntrain.py: error: unrecognized arguments: --lrr 0.1\n"
 
 
+BAD_BATCH = "IndexError: index 7 is out of range"
+
+
+SAID_OF_BATCH = {"cause": "Application", "message": BAD_BATCH}
+
+
+def counts(moment: Moment, steps: int | None, error: str = BAD_BATCH, **how: object) -> Moment:
+    """Rank 1 raises an error after so many steps of its attempt, which its supervisor has counted."""
+    return moment.after(60).reports(1, **{**SAID_OF_BATCH, "message": error, "stepsSinceRestart": steps, **how})
+
+
+def counts_again(*steps: int | None, moment: Moment = start) -> Moment:
+    for nth in steps[:-1]:
+        moment = counts(moment, nth).restarted()
+    return counts(moment, steps[-1])
+
+
+def rules(action: RestartAction, **limits: int) -> Moment:
+    rules = [{"causes": ["Application"], "action": str(action)}]
+    return a_job(nodes=2, restart={"backoffSeconds": 0, "maxRestarts": 9, "rules": rules, **limits}).running()
+
+
+ALIKE: dict[str, tuple[Moment, str]] = {
+    "three times the same": (counts_again(120, 120, 120), "CrashLoop"),
+    "after none": (counts_again(0, 0, 0), "CrashLoop"),
+    "on any rank": (
+        counts_again(120, 120).restarted().after(60).reports(0, **{**SAID_OF_BATCH, "stepsSinceRestart": 120}),
+        "CrashLoop",
+    ),
+    "twice": (counts_again(120, 120), ""),
+    "after more steps": (counts_again(120, 120, 121), ""),
+    "after fewer steps": (counts_again(120, 120, 119), ""),
+    "after another number in between": (counts_again(120, 7, 120, 120), ""),
+    "in other words": (counts(counts_again(120, 120).restarted(), 120, "IndexError: index 8 is out of range"), ""),
+    "an error that may pass": (
+        counts(counts(counts(start, 5, GONE := "OSError: timed out").restarted(), 5, GONE).restarted(), 5, GONE),
+        "",
+    ),
+    "where steps are not counted": (counts_again(None, None, None), ""),
+    "a disruption in between": (counts(counts_again(120, 120).restarted().vanishes(0).restarted(), 120), ""),
+    "a suspension in between": (
+        counts(counts_again(120, 120).restarted().after(1).suspended().asks(suspend=False).running(), 120),
+        "",
+    ),
+    "by a rule": (counts_again(120, 120, 120, moment=rules(RestartAction.RESTART)), ""),
+    "by a rule, at no cost": (counts_again(120, 120, 120, moment=rules(RestartAction.RESTART_FREE)), ""),
+    "killed": (
+        counts(
+            counts(counts(start, 5, KILL := "killed by SIGKILL").restarted(), 5, KILL).restarted(), 5, KILL, code=137
+        ),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("moment", "reason"), ALIKE.values(), ids=ALIKE)
+def test_the_same_error_after_as_many_counted_steps_is_a_crash_loop_at_the_third_time(
+    moment: Moment, reason: str
+) -> None:
+    ended = moment.settled().gone().settled()
+    failed = ended.status.condition(ConditionType.FAILED)
+    assert (failed.reason if failed else "") == reason
+
+
+def test_an_error_that_comes_after_as_many_steps_is_told_with_their_number() -> None:
+    failed = counts_again(120, 120, 120).settled().gone().settled()
+    why = "the same error after 120 steps of each of the last three attempts"
+    assert failed.status.message == f"Rank 1 failed: Application: {BAD_BATCH}; {why}"
+    assert [incident.steps_since_restart for incident in failed.status.incidents] == [120] * 3
+    assert failed.status.restarts == 2
+
+
 NO_WORD = '{"cause": "Application", "message": "ended with exit code 2"}'
 
 

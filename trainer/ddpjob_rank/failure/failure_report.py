@@ -52,6 +52,8 @@ class Report:
     """The node's number, given only where ranks follow placement."""
     waited: bool = False
     """Whether it waited in a collective until its timeout."""
+    counted_steps: int | None = None
+    """How many steps the attempt had finished, if steps are only counted."""
 
     def to_json(self) -> str:
         """The report as the operator reads it; its bounded fields keep it below 4 KiB."""
@@ -69,6 +71,7 @@ class Report:
                 **({} if self.incident is None else {"incident": self.incident}),
                 **({} if self.node is None else {"node": self.node}),
                 **({"waited": True} if self.waited else {}),
+                **({} if self.counted_steps is None else {"stepsSinceRestart": self.counted_steps}),
             },
             ensure_ascii=False,
         )

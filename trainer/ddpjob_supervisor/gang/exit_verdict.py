@@ -42,7 +42,7 @@ class Verdict:
         if self.failure is not None:
             end, incident = self.failure, None if self.incident is None else self.incident.to_document()
             parts = (end.rank, end.exit_code, end.cause, end.exception, end.message, end.step)
-            write_report(Report(*parts, attempt, incident, node), file)
+            write_report(Report(*parts, attempt, incident, node, counted_steps=end.counted_steps), file)
 
 
 def of_ranks(ends: Sequence[End]) -> Verdict:

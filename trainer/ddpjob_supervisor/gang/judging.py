@@ -71,12 +71,14 @@ class Ledger:
         """Whether this incident and those of the attempts before it are a crash loop, by the operator's rule.
 
         They are if each of the last LOOP attempts ended with an incident, and none of these attempts got further than
-        the first of them. An attempt that ended because a node was lost leaves no incident here, and so interrupts a
-        loop.
+        the first of them or, if steps are only counted, each raised the same error after as many steps. An attempt
+        that ended because a node was lost leaves no incident here, and so interrupts a loop.
         """
         recent = [past for past in (*self.past.incidents, incident) if past.attempt > incident.attempt - LOOP]
         steps = [past.end.step for past in recent if past.end.step is not None]
-        return len(steps) == LOOP and max(steps) == steps[0]
+        alike = {(past.end.counted_steps, past.end.cause, past.end.exception, past.end.message) for past in recent}
+        again = len(recent) == LOOP and len(alike) == 1 and incident.end.counted_steps is not None
+        return (again and is_explained(incident)) or (len(steps) == LOOP and max(steps) == steps[0])
 
     def takes(self, incident: Incident, now: float, *, progressed: bool) -> bool:
         """Whether to answer an incident with a restart in place; if so, counts the restart."""

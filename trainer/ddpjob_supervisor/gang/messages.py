@@ -16,7 +16,7 @@ from ddpjob_rank.moments import rfc3339
 from ddpjob_supervisor.watch.beat import BeatFields
 from ddpjob_supervisor.watch.blame import Observation
 
-PROTOCOL = 8
+PROTOCOL = 9
 """The version of this protocol: raised with every change that an older supervisor could misunderstand."""
 
 NAMED = 8
@@ -62,6 +62,8 @@ class End(_Strict, frozen=True):
     message: str = ""
     exception: str | None = None
     step: int | None = None
+    counted_steps: int | None = None
+    """How many steps it had finished in this attempt, if steps are only counted; then `step` is None."""
     begun: dict[str, int] = {}
     """How many collectives it had begun, by group and backend; known only for a rank that failed in NCCL."""
     waited: str = ""
@@ -106,6 +108,7 @@ class Incident(_Strict, frozen=True):
             "exception": end.exception,
             "message": end.message,
             "step": end.step,
+            "stepsSinceRestart": end.counted_steps,
             "tied": self.tied,
             "consequences": self.consequences,
             "consequenceNodes": list(self.consequence_nodes),

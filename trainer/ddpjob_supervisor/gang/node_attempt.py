@@ -240,8 +240,11 @@ def _interface_for_gloo(master: str, port: int, hosts: Sequence[str]) -> str:
 def _with_step(end: End, beat: Beat | None) -> End:
     """Adds to the end of a failed rank the last step that it reported, unless the end has one.
 
-    Steps that were only counted, for a program that does not report them, are left out.
+    If steps are only counted, adds how many it had finished in this attempt, unless that is unknown.
     """
-    if not end.cause or end.step is not None or beat is None or beat.counted:
+    if not end.cause or end.step is not None or beat is None or beat.step is None:
         return end
-    return structs.replace(end, step=beat.step)
+    if not beat.counted:
+        return structs.replace(end, step=beat.step)
+    before = 0 if beat.anew else None if beat.first_step is None else beat.first_step - 1
+    return end if before is None else structs.replace(end, counted_steps=beat.step - before)

@@ -1,7 +1,7 @@
 """Whether trying again is of any use.
 
 It is of no use if training has repeatedly got no further, or if a rank raises the same error twice before its first
-step.
+step, or repeatedly after as many steps.
 """
 
 import re
@@ -55,6 +55,19 @@ def is_crash_loop(status: DDPJobStatus, incident: Facts, progress: Progress | No
     row = [(incident.time, incident.step), *((older.time, older.step) for older in before)]
     steps = [step for time, step in row if step is not None and (since is None or time > since - RESOLUTION)]
     return len(steps) == LOOP and max(steps) == steps[-1] and not went_further(progress, steps[-1], incident.time)
+
+
+def is_alike_again(status: DDPJobStatus, incident: Facts, judgement: Judgement) -> bool:
+    """Whether a rank has raised the same error after as many steps in each of the last LOOP attempts.
+
+    This is for programs whose steps are only counted: it is unknown whether they got any further. Otherwise as
+    `is_crash_loop`. No if a rule of the user says to try again.
+    """
+    since, before = status.start_time, status.incidents[: LOOP - 1]
+    row = [(incident, judgement), *((Facts.of(older), Judgement.of(older)) for older in before)]
+    same = {(facts.steps_since_restart, facts.cause, facts.message) for facts, _ in row}
+    own = all(_is_raised(*one) and (since is None or one[0].time > since - RESOLUTION) for one in row)
+    return len(row) == LOOP and len(same) == 1 and own and incident.steps_since_restart is not None
 
 
 def got_further(last: Incident, incident: Facts, progress: Progress | None = None) -> bool:
@@ -123,9 +136,14 @@ def _is_of_this_gang(view: View, last: Incident) -> bool:
 
 def _is_raised_at_start(failure: Facts, judgement: Judgement) -> bool:
     """Whether a rank raised an error of its own before its first step, which no rule of the user judged."""
+    return _is_raised(failure, judgement) and failure.at_start and failure.step is None
+
+
+def _is_raised(failure: Facts, judgement: Judgement) -> bool:
+    """Whether a rank raised an error of its own that may recur, and no rule of the user judged it."""
     counted = judgement == Judgement(RestartAction.RESTART, BY_DEFAULT)
     own = failure.cause is Cause.APPLICATION and failure.exit_code is not None
-    return counted and own and failure.at_start and failure.step is None and not _may_pass(failure)
+    return counted and own and not _may_pass(failure)
 
 
 def _may_pass(failure: Facts) -> bool:

@@ -140,6 +140,7 @@ def facts_of(
         known = report.rank if rank is None else rank
         how = {"rank": rank_of(known, pod.node, placed=report.node == pod.node)}
         how |= {"exit_code": ended.code, "signal": signal_name(signal) if signal else None, "step": report.step}
+        how |= {"steps_since_restart": report.steps_since_restart}
     time = (ended.finished_at if ended else None) or now
     first = reported_incident(pod, now)
     if first is not None and first.node == pod.node:
@@ -452,6 +453,7 @@ class _Report:
     rank: Any = None
     node: Any = None
     """The node's number, which a supervisor reports only where ranks follow placement."""
+    steps_since_restart: int | None = None
 
 
 def _read(message: str) -> _Report:
@@ -461,4 +463,5 @@ def _read(message: str) -> _Report:
         return _Report()
     cause = next((cause for cause in CLAIMABLE if cause == report.get("cause")), None)
     step, attempt = count_of(report.get("step")), attempt_of(report.get("attempt"))
-    return _Report(cause, words_of(report), step, attempt, report.get("rank"), report.get("node"))
+    counted = count_of(report.get("stepsSinceRestart"))
+    return _Report(cause, words_of(report), step, attempt, report.get("rank"), report.get("node"), counted)

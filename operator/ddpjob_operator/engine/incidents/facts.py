@@ -46,6 +46,7 @@ class Facts:
     exit_code: int | None = None
     signal: str | None = None
     step: int | None = None
+    steps_since_restart: int | None = None
     at_start: bool = False
     tied: bool = False
     consequences: int = 0

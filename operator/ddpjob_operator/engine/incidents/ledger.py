@@ -14,7 +14,7 @@ from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.supervision import only_rank, progress_of
 from ddpjob_operator.engine.view import View
 
-from .crash_loop import fails_at_start, got_further, is_crash_loop, is_same_again, went_further
+from .crash_loop import fails_at_start, got_further, is_alike_again, is_crash_loop, is_same_again, went_further
 from .facts import TAKEN_AWAY, Facts, incident_sentence
 from .judgement import BY_DEFAULT, Judgement, grounds, judge
 from .price import Price, in_a_row, price_of, refund, too_many_disruptions
@@ -127,15 +127,22 @@ def final(view: View, entry: Entry) -> tuple[str, str] | None:
             Reason.MAX_RESTARTS_EXCEEDED,
             f"{sentence}; no restarts left (maxRestarts: {restart.max_restarts})",
         )
+    why = _why_in_vain(view, entry)
+    return (Reason.CRASH_LOOP, f"{sentence}; {why}") if why else None
+
+
+def _why_in_vain(view: View, entry: Entry) -> str:
+    """Why another restart would not help, if the new incident is part of a crash loop; else empty."""
+    facts, judgement = entry.facts, entry.judgement
     if is_crash_loop(view.status, facts, progress_of(view)):
         furthest = view.status.incidents[1].step  # The first of the three: the present incident is not listed yet.
-        return Reason.CRASH_LOOP, f"{sentence}; three times in a row training got no further than step {furthest}"
-    if is_same_again(view, facts, entry.judgement):
-        return (
-            Reason.CRASH_LOOP,
-            f"{sentence}; the same error twice in a row before the first step: another restart would not help",
-        )
-    return None
+        return f"three times in a row training got no further than step {furthest}"
+    if is_alike_again(view.status, facts, judgement):
+        after = counted(facts.steps_since_restart or 0, "step")
+        return f"the same error after {after} of each of the last three attempts"
+    if is_same_again(view, facts, judgement):
+        return "the same error twice in a row before the first step: another restart would not help"
+    return ""
 
 
 def culprit(status: DDPJobStatus) -> str:

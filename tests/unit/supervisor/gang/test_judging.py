@@ -17,7 +17,7 @@ from ddpjob_supervisor.gang.messages import INCIDENTS_KEPT, NAMED, End, Incident
 from ddpjob_supervisor.watch.blame import Observation
 from msgspec.structs import replace
 
-from .gangs import BEGIN, CONFIG, KILLED, LOST, SAVED, STOPPED, WELL
+from .gangs import BEGIN, CONFIG, KILLED, LOST, RAISED, SAVED, STOPPED, WELL
 
 
 def at(end: End, seconds: float, process: int = 0) -> End:
@@ -213,6 +213,23 @@ ROWS: dict[str, tuple[list[tuple[int, int | None]], bool]] = {
 def test_three_in_a_row_that_get_no_further_may_be_a_crash_loop(title: str) -> None:
     steps, expected = ROWS[title]
     *before, last = [Incident(attempt, 1, replace(KILLED, step=step)) for attempt, step in steps]
+    assert Ledger(Limits(), Past(tuple(before))).gets_no_further(last) is expected
+
+
+COUNTED = replace(RAISED, counted_steps=120)
+ALIKE: dict[str, tuple[list[End], bool]] = {
+    "the same error": ([COUNTED, replace(COUNTED, rank=0), COUNTED], True),
+    "another number of steps": ([COUNTED, COUNTED, replace(COUNTED, counted_steps=121)], False),
+    "another error": ([COUNTED, COUNTED, replace(COUNTED, message="No module named 'x'")], False),
+    "only twice": ([COUNTED, COUNTED], False),
+    "no error of its own": ([replace(KILLED, counted_steps=120)] * 3, False),
+    "steps that nobody has counted": ([RAISED] * 3, False),
+}
+
+
+@pytest.mark.parametrize(("ends", "expected"), ALIKE.values(), ids=ALIKE)
+def test_the_same_error_after_as_many_counted_steps_may_be_a_crash_loop(ends: list[End], *, expected: bool) -> None:
+    *before, last = [Incident(attempt, 1, end) for attempt, end in enumerate(ends, 4)]
     assert Ledger(Limits(), Past(tuple(before))).gets_no_further(last) is expected
 
 

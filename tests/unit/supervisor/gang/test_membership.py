@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import signal
 import threading
@@ -13,7 +14,7 @@ from typing import Any, Self
 
 import pytest
 from ddpjob_rank.machine import interface
-from ddpjob_rank.reporting.heartbeat import EMPTY, SLOTS, Record, encode
+from ddpjob_rank.reporting.heartbeat import COUNTED, COUNTED_ANEW, EMPTY, SLOTS, Record, encode
 from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.gang import local_ranks, membership, node_attempt
 from ddpjob_supervisor.gang.exit_verdict import Membership, Verdict, of_ranks
@@ -587,6 +588,34 @@ def test_ranks_are_told_the_interface_that_leads_to_the_others_where_gloo_would_
         assert {launch.env.get(interface.VARIABLE) for launch in sleepers.launches} == {told}
 
     follow(scene, master_addr="10.0.0.1", nodes=len(members))
+
+
+@pytest.mark.parametrize(
+    ("record", "step", "counted"),
+    [
+        ({}, 400, None),
+        ({"counted": COUNTED_ANEW}, None, 400),
+        ({"counted": COUNTED, "first_step": 301.0}, None, 100),
+        ({"counted": COUNTED}, None, None),
+        ({"step": math.nan, "counted": COUNTED}, None, None),
+    ],
+    ids=["reported", "counted anew", "counted on", "told by a bar", "none"],
+)
+def test_how_far_a_failed_rank_had_got_is_told_with_its_end(
+    follow: Follow, record: dict[str, float], step: int | None, counted: int | None
+) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        coordinator = await first_attempt(follower)
+        told = encode(1, Record(**{"rank": 0, "attempt": 1, "step": 400, "counted": 0, **record}), b"")
+        path, slot = follower._node.heartbeats.path(0), SLOTS[1]
+        path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
+        for rank in sleepers.ranks:
+            rank.ended.set_result(3)
+        while not isinstance(idle := await coordinator.receive(), Idle):
+            pass
+        assert (idle.ends[0].step, idle.ends[0].counted_steps) == (step, counted)
+
+    follow(scene)
 
 
 MOVED = Start(1, 0, {}, order=(0, 2, 1, 3))

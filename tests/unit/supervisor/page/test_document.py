@@ -54,6 +54,7 @@ def test_the_whole_document() -> None:
                 "exception": None,
                 "message": "killed by SIGKILL",
                 "step": 120,
+                "stepsSinceRestart": None,
                 "tied": False,
                 "consequences": 1,
                 "consequenceNodes": [0],
