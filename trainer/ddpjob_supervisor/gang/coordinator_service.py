@@ -334,7 +334,9 @@ class CoordinatorService:
         observations, named = self.coordinator.observations(), self.coordinator.current.ring.in_words
         rank, message = blame(observations, self._settings.nodes * self._settings.processes, named)
         warn(f"stalled: {message}")
-        steps = [observation.step for observation in observations.values() if observation.step is not None]
+        # Counted steps may begin anew in each attempt: as steps they would look like a crash loop.
+        seen = [observation.step for observation in observations.values() if not observation.counted]
+        steps = [step for step in seen if step is not None]
         self.coordinator.blamed(rank, message, min(steps, default=None), self._now())
 
     def _completed(self, message: Message) -> Message:

@@ -29,7 +29,7 @@ from ddpjob_supervisor.gang.messages import (
     Welcome,
 )
 from ddpjob_supervisor.gang.settings import Settings
-from ddpjob_supervisor.gang.states import Phase
+from ddpjob_supervisor.gang.states import Phase, Stopping
 from ddpjob_supervisor.watch import learned_limits
 from ddpjob_supervisor.watch.blame import Observation
 
@@ -89,6 +89,24 @@ def test_a_stalled_attempt_ends_whatever_was_found(state: str | None) -> None:
         assert stall.message
 
     lead(scene)
+
+
+@pytest.mark.parametrize(("counted", "step"), [(False, 31), (True, None)], ids=["reported", "counted"])
+def test_a_stall_has_the_step_that_a_rank_reported_but_none_that_was_only_counted(
+    step: int | None, *, counted: bool
+) -> None:
+    async def all_of_it() -> None:
+        service = CoordinatorService(Settings(uid="u"))
+        service.coordinator.joined(0, Hello("u", 0, 1, 1, 29502, "r"), "", 0.0)
+        service.coordinator.found_stalled(0.0, 1.0)
+        service.coordinator.said(0, Examined(1, (Observation(0, "S", step=31, counted=counted),)), 2.0)
+        service._blame()
+        state = service.coordinator.state
+        assert isinstance(state, Stopping)
+        assert state.verdict is not None
+        assert state.verdict.end.step == step
+
+    asyncio.run(all_of_it())
 
 
 def test_who_stalls_a_gang_is_named_with_the_node_where_ranks_follow_placement() -> None:
