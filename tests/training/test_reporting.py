@@ -168,10 +168,12 @@ def test_our_loop_tells_all_of_itself(runs: Runs, heartbeats: Heartbeats, tmp_pa
         for rank in range(2)
     ]
     seen: list[Beat] = []
+    told: list[float] = []
 
     def over() -> bool:
         seen.extend(beat for beat in heartbeats.read() if beat)
-        if seen and seen[-1].activity == "evaluation":
+        if seen and seen[-1].activity == "evaluation" and seen[-1].epoch == 1:
+            told.append(time.monotonic() - (seen[-1].activity_age or 0.0))
             evaluated.touch()
         return not any(process.is_alive() for run in started for process in run.processes)
 
@@ -179,6 +181,7 @@ def test_our_loop_tells_all_of_itself(runs: Runs, heartbeats: Heartbeats, tmp_pa
     assert [run.end() for run in started] == [[0], [0]], started[0].story()
     assert {"starting", "training", "evaluation"} <= {beat.activity for beat in seen}
     assert {beat.step for beat in seen if beat.activity == "starting"} == {None}
+    assert told[-1] > told[0] + 0.02, "each batch of an evaluation shows that it goes on"
     leader, other = heartbeats.read()
     assert leader
     assert other

@@ -6,16 +6,18 @@
     the first step      10 T or 5 F, at least 600 s   5 F, at least 600 s; doubled by each stall while below 3600 s
     anything else       10 T, at least 600 s          10 L, at least 600 s, at most 3600 s
 
-F is the time that the job's first step has taken at most, in any attempt of the same size, image and start method. At
-the first start it is unknown, and a slow start (data is loaded, kernels are compiled) cannot be told from a hang:
-without T there is no limit then. firstStepTimeoutSeconds, if set, is the limit of each first step. "Anything else" is
-a save, an evaluation, the time after the last step, and any activity to which a program gives a name.
+The time starts again with each step, and in a save, an evaluation or another such activity with each report that it
+goes on. F is the time that the job's first step has taken at most, in any attempt of the same size, image and start
+method. At the first start it is unknown, and a slow start (data is loaded, kernels are compiled) cannot be told from
+a hang: without T there is no limit then. firstStepTimeoutSeconds, if set, is the limit of each first step. "Anything
+else" is a save, an evaluation, the time after the last step, and any activity to which a program gives a name.
 
 Until ten pauses are known, L is 1800 s; for a silent program it is twice the time of the first step, or 10 G if that
 is more. A program is silent if it does not report its evaluations (ddpjob-train reports them): in its first
-evaluation a silent program looks as if it hung. Reports of saves do not count, because they show nothing about
-evaluations. What is learned may be too short: each stall doubles it, so that a program that is only slow is not ended
-again and again. The learned limits and their doublings are kept for the pods of later attempts.
+evaluation a silent program looks as if it hung. If an evaluation is only heard, by `eval()` of the model and by its
+batches, the program counts as silent. Reports of saves do not count, because they show nothing about evaluations.
+What is learned may be too short: each stall doubles it, so that a program that is only slow is not ended again and
+again. The learned limits and their doublings are kept for the pods of later attempts.
 
 No rank may give up waiting for the others before this limit: it would look like the rank at fault. ddpjob-train waits
 for `longest` plus a minute. Any other program has PyTorch's timeout, 600 s with NCCL, unless it sets another.
@@ -107,7 +109,8 @@ class StallLimits:
         if self._timeout is not None:
             other = max(TIMES_TRAINING * self._timeout, OTHER_AT_LEAST, first_step)
             return self._timeout if doing is Activity.TRAINING else other
-        if doing is Activity.TRAINING:
+        only_heard = doing is Activity.EVALUATING and not self._announces
+        if doing is Activity.TRAINING or only_heard:
             return self._learned() if self._announces else self._learned_in_silence()
         if doing is Activity.STARTING:
             doubled = min(max(OTHER_AT_LEAST, first_step) * 2.0**self._doublings, OTHER_AT_MOST)

@@ -328,7 +328,8 @@ class TrainingLoop:
         return result
 
     def _goes_on(self) -> bool:
-        """Whether this rank evaluates one more batch. Reports a save that has become durable meanwhile."""
+        """Whether this rank evaluates one more batch. Reports that, and a save that has become durable meanwhile."""
+        self.reporter.begin("evaluation")
         if self.saver:
             self.saver.settle()
         return not self.run.stop.made

@@ -24,7 +24,7 @@ from ddpjob_supervisor.watch.beat import Beat, BeatFields, Checkpoint
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
 
 from tests.support.waiting import patience
-from tests.unit.rank.told import a_rank, beat_of
+from tests.unit.rank.told import a_rank, beat_of, told_at
 
 DEADLINE_SECONDS = 30
 CALL_BOUND = 3.0
@@ -228,6 +228,39 @@ def test_after_an_activity_comes_the_one_before_even_if_it_failed(here: Here) ->
     with pytest.raises(ZeroDivisionError):
         evaluate()
     assert here.beat.activity == "training"
+
+
+@pytest.mark.parametrize(
+    ("told", "known"),
+    [
+        ([{}], False),
+        ([{"activity": "training", "step": 1}], False),
+        ([{"activity": "evaluation"}], True),
+        ([{"step": 1}, {"activity": "exporting"}], True),
+        ([{"activity": "evaluation"}, {"step": 1}], False),
+    ],
+    ids=["a start", "training", "an evaluation", "a word of its own", "a step after an evaluation"],
+)
+def test_the_age_of_an_activity_is_told_while_it_goes_on(
+    here: Here, told: list[dict[str, Any]], *, known: bool
+) -> None:
+    for arguments in told:
+        ddpjob.report(**arguments)
+    assert (here.beat.activity_age is not None) is known
+
+
+def test_an_activity_that_is_told_again_is_young_again(here: Here) -> None:
+    ddpjob.report(activity="evaluation")
+    first, at = here.beat.activity_age, told_at()
+    ddpjob.report(loss=0.5)
+    second = here.beat.activity_age
+    assert first is not None
+    assert second is not None
+    assert 0 <= first < second
+    assert told_at() == at
+    ddpjob.report(activity="evaluation")
+    assert told_at() > at
+    msgspec.convert(here.beat.to_dict(), BeatFields)
 
 
 class OnGpu:
@@ -522,12 +555,12 @@ def test_what_is_sent_is_a_beat() -> None:
 
 def test_a_beat_is_sent_by_these_names() -> None:
     told = Beat(
-        *(1, 3, "training", 9, 0.5, True, True, True, True, 1, 20, 0.3, 64, 0.02, {"data": 0.1}, 5),
+        *(1, 3, "exporting", 2.5, 9, 0.5, True, True, True, True, 1, 20, 0.3, 64, 0.02, {"data": 0.1}, 5),
         *(Checkpoint(8, "t"), {"a": 1.0}, "P2P", "hot", 3, "AsAsked"),
     )
     assert set(told.to_dict()) == {
-        "rank", "attempt", "activity", "step", "stepAge", "counted", "anew", "reports", "announces", "epoch",
-        "totalSteps", "loss", "samples", "stepSeconds", "seconds", "memoryBytes", "checkpoint", "metrics",
+        "rank", "attempt", "activity", "activityAge", "step", "stepAge", "counted", "anew", "reports", "announces",
+        "epoch", "totalSteps", "loss", "samples", "stepSeconds", "seconds", "memoryBytes", "checkpoint", "metrics",
         "transport", "slowed", "firstStep", "begins",
     }  # fmt: skip
     assert set(Beat(1, 3, "starting").to_dict()) == {"rank", "attempt", "activity"}

@@ -11,7 +11,7 @@ import pytest
 from ddpjob_rank.reporting import hugging_face
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
 
-from tests.unit.rank.told import a_rank, beat_of
+from tests.unit.rank.told import a_rank, beat_of, told_at
 
 
 @pytest.fixture
@@ -63,9 +63,20 @@ def test_lightnings_steps_epoch_and_loss_are_told(lightning: Any, heartbeats: He
     callback.on_train_batch_end(trainer(120), None, {"loss": Loss(0.5)}, None, 0)
     told = beat_of(heartbeats)
     assert (told.step, told.total_steps, told.epoch, told.loss, told.reports) == (120, 400, 2, 0.5, True)
-    callback.on_validation_start(trainer(120), None)
-    assert beat_of(heartbeats).activity == "evaluation"
-    callback.on_validation_end(trainer(120), None)
+
+
+@pytest.mark.parametrize("loop", ["validation", "test", "predict"])
+def test_lightnings_evaluations_are_told_and_that_they_go_on(
+    lightning: Any, heartbeats: Heartbeats, loop: str
+) -> None:
+    callback = lightning.DDPJobCallback()
+    callback.on_train_batch_end(trainer(120), None, {}, None, 0)
+    getattr(callback, f"on_{loop}_start")(trainer(120), None)
+    assert (beat_of(heartbeats).activity, beat_of(heartbeats).announces) == ("evaluation", True)
+    at = told_at()
+    getattr(callback, f"on_{loop}_batch_end")(trainer(120), None, None, [1], 0, 0)
+    assert told_at() > at
+    getattr(callback, f"on_{loop}_end")(trainer(120), None)
     assert beat_of(heartbeats).activity == "training"
 
 
@@ -120,8 +131,9 @@ def at(step: int, epoch: float | None = None, total: int = 400) -> Any:
     return SimpleNamespace(global_step=step, max_steps=total, epoch=epoch)
 
 
+@pytest.mark.parametrize("ended_by", ["on_evaluate", "on_predict"])
 def test_hugging_faces_steps_epoch_loss_and_evaluations_are_told(
-    hugging_face_callback: Any, heartbeats: Heartbeats
+    hugging_face_callback: Any, heartbeats: Heartbeats, ended_by: str
 ) -> None:
     callback = hugging_face_callback
     callback.on_train_begin(None, at(0), None, model=None)
@@ -134,7 +146,10 @@ def test_hugging_faces_steps_epoch_loss_and_evaluations_are_told(
     assert told.metrics == {"grad_norm": 2.0}
     callback.on_prediction_step(None, at(120), None, eval_dataloader=None)
     assert (beat_of(heartbeats).activity, beat_of(heartbeats).announces) == ("evaluation", True)
-    callback.on_evaluate(None, at(120), None, metrics={})
+    before = told_at()
+    callback.on_prediction_step(None, at(120), None, eval_dataloader=None)
+    assert told_at() > before
+    getattr(callback, ended_by)(None, at(120), None, metrics={})
     assert beat_of(heartbeats).activity == "training"
 
 
@@ -157,4 +172,4 @@ def test_a_release_of_transformers_without_a_list_of_callbacks_is_left_as_it_is(
 def test_outside_a_job_transformers_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DDPJOB_HEARTBEAT", raising=False)
     hugging_face.install()
-    assert not [finder for finder in sys.meta_path if getattr(finder, "_name", "") == hugging_face.TRAINER]
+    assert not [finder for finder in sys.meta_path if getattr(finder, "name", "") == hugging_face.TRAINER]

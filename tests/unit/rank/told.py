@@ -25,6 +25,12 @@ def a_rank(monkeypatch: pytest.MonkeyPatch, directory: Path, **env: str) -> Iter
     heartbeats.close()
 
 
+def told_at() -> float:
+    """When this process has last told what it does."""
+    assert reporting._current
+    return reporting._current.record.activity_at
+
+
 def beat_of(heartbeats: Heartbeats) -> Beat:
     """What it has told last."""
     beat = heartbeats.read()[0]

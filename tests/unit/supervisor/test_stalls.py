@@ -1,5 +1,6 @@
 """When a gang counts as stalled: beats over time, by tables."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -165,7 +166,7 @@ def test_how_long_the_first_step_is_awaited_is_counted_in_each_attempt() -> None
 
 
 def test_an_evaluation_before_the_first_step_has_the_time_of_an_evaluation() -> None:
-    evaluates = both(beat(None, None), {"attempt": 1, "activity": "evaluation"})
+    evaluates = both(beat(None, None), {"attempt": 1, "activity": "evaluation", "announces": True})
     found = hang(Stalls(None, Learned(first_step=1.0)), lambda _: evaluates, 100, 5000)
     assert found
     assert found[0] == 3600.5
@@ -180,6 +181,65 @@ def test_the_longest_first_step_of_all_attempts_is_learned() -> None:
         )
         stalls.look(begin + took, both(beat(1, 0.0, attempt=attempt)))
     assert stalls.learned.first_step == 300
+
+
+EVALUATES = {"activity": "evaluation", "announces": True}
+
+
+def evaluating(age: float, *, every: float, until: float = math.inf) -> Any:
+    """A beat of a rank that has reported its evaluation each `every` seconds, and not any more after `until`."""
+    return beat(20, age, activityAge=max(age % every, age - until), **EVALUATES)
+
+
+@pytest.mark.parametrize("timeout", [5.0, None])
+def test_an_evaluation_that_goes_on_may_take_hours(timeout: float | None) -> None:
+    assert hang(trained(timeout), lambda age: both(evaluating(age, every=500)), 100, 10000) is None
+
+
+@pytest.mark.parametrize("timeout", [5.0, None])
+def test_an_evaluation_that_stands_still_has_stalled(timeout: float | None) -> None:
+    found = hang(trained(timeout), lambda age: both(evaluating(age, every=100, until=3000)), 100, 10000)
+    assert found == (3600.5, 600.5)
+
+
+def test_a_rank_that_evaluates_alone_is_waited_for() -> None:
+    def alone(age: float) -> Beats:
+        return both(beat(20, age), evaluating(age, every=100))
+
+    assert hang(trained(None), alone, 100, 10000) is None
+
+
+def test_an_evaluation_after_the_last_step_may_take_hours_too() -> None:
+    def last(age: float) -> Beats:
+        return both(evaluating(age, every=100) | {"totalSteps": 20})
+
+    assert hang(trained(5.0), last, 100, 10000) is None
+
+
+def test_an_evaluation_before_the_first_step_may_take_hours_too() -> None:
+    def first(age: float) -> Beats:
+        return both({"attempt": 1, "activityAge": age % 100, **EVALUATES})
+
+    assert hang(Stalls(None, Learned(first_step=1.0)), first, 100, 10000) is None
+
+
+def test_an_evaluation_whose_beats_do_not_come_any_more_is_no_longer_heard() -> None:
+    """One node is silent, and its last beat is looked at again and again."""
+    old = {"attempt": 1, "activityAge": 0.0, **EVALUATES}
+    found = hang(trained(5.0), lambda age: both(beat(20, age), old), 100, 2000)
+    assert found == (600.5, 600.5)
+
+
+def test_a_program_that_announces_training_again_and_again_stalls_all_the_same() -> None:
+    assert hang(trained(5.0), lambda age: both(beat(20, age, activityAge=0.1)), 100, 200) == (5.5, 5.5)
+
+
+@pytest.mark.parametrize(("timeout", "limit"), [(None, 480), (5.0, 600)])
+def test_an_evaluation_of_a_silent_program_stalls_before_nccl_gives_up(timeout: float | None, limit: float) -> None:
+    def heard(age: float) -> Beats:
+        return both(beat(20, age, activity="evaluation", activityAge=max(age % 10, age - 1000)))
+
+    assert hang(trained(timeout, announces=False), heard, 100, 3000) == (1000.5 + limit, 0.5 + limit)
 
 
 def test_a_program_that_reports_no_step_never_stalls_whatever_else_it_says() -> None:

@@ -30,13 +30,17 @@ class DDPJobCallback(Callback):  # type: ignore[misc]  # mypy ignores the types 
         if loss is not None and (loss.is_cpu or trainer.global_step % (trainer.log_every_n_steps or OFTEN) == 0):
             report(loss=loss.item())
 
-    def on_validation_start(self, _trainer: Any, _module: Any) -> None:
-        """Reports an evaluation, which may take longer than a step."""
+    def on_validation_start(self, *_: Any) -> None:
+        """Reports that an evaluation begins or goes on, because it may take longer than a step."""
         report(activity="evaluation")
 
-    def on_validation_end(self, _trainer: Any, _module: Any) -> None:
+    def on_validation_end(self, *_: Any) -> None:
         """Reports that training goes on."""
         report(activity="training")
+
+    on_test_start = on_predict_start = on_validation_start
+    on_validation_batch_end = on_test_batch_end = on_predict_batch_end = on_validation_start
+    on_test_end = on_predict_end = on_validation_end
 
 
 def callbacks() -> list[DDPJobCallback]:

@@ -12,7 +12,7 @@ import zlib
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-SIGNATURE = b"DDPJHB\0\x03"
+SIGNATURE = b"DDPJHB\0\x04"
 """The first bytes of the file; the last of them is the version."""
 
 FILE_BYTES = 4096
@@ -56,6 +56,8 @@ class Record:
     """FROM_CHECKPOINT, AS_ASKED or NOTHING_SAVED."""
     counted: float = math.nan
     """0 if the program reports its steps; otherwise COUNTED or COUNTED_ANEW."""
+    activity_at: float = math.nan
+    """When the program last reported its activity, by the same clock. It may report one that goes on again."""
     announces: float = math.nan
     """1 if the program is known to announce activities that take long between two steps."""
     epoch: float = math.nan

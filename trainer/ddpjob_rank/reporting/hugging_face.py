@@ -52,11 +52,13 @@ def _callback(base: type[Any]) -> type[Any]:
             report(loss=numbers.get("loss"), **own)
 
         def on_prediction_step(self, *_: object, **__: object) -> None:
-            """Reports that an evaluation runs, because it may take longer than a step."""
+            """Reports that an evaluation goes on, because it may take longer than a step."""
             report(activity=EVALUATION)
 
         def on_evaluate(self, *_: object, **__: object) -> None:
             """Reports that training goes on."""
             report(activity=TRAINING)
+
+        on_predict = on_evaluate
 
     return DDPJobCallback

@@ -55,13 +55,17 @@ class Teller:
             record.first_step = step
         record.step, record.step_at, record.step_seconds = step, now, self._pace.mean
 
-    def begin(self, activity: str, now: float) -> None:
-        """Notes that an activity begins. Until the first step has finished, training counts as starting."""
+    def begin(self, activity: str, now: float, *, heard: bool = False) -> None:
+        """Notes that an activity begins or goes on. Until the first step has finished, training counts as starting.
+
+        `heard`: the program has not reported the activity.
+        """
         if activity == TRAINING and math.isnan(self.record.step):
             activity = STARTING
-        if activity == EVALUATION:
+        if activity == EVALUATION and not heard:
             self.record.announces = 1
         activity = activity.encode(errors="replace")[:ACTIVITY_BYTES].decode(errors="ignore")
+        self.record.activity_at = now
         if activity != self.record.activity:
             self._do(activity, now)
 

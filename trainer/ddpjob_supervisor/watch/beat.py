@@ -26,6 +26,8 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     attempt: int
     activity: str
     """`starting` until the first step has finished; then `training`, `saving`, `evaluation` or the program's word."""
+    activity_age: float | None = None
+    """Seconds since the program last reported an activity other than training; None: it trains, or starts or ends."""
     step: int | None = None
     """The last step that the rank finished in this attempt."""
     step_age: float | None = None
@@ -68,6 +70,7 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
         """The report as it is sent: without None and without empty values."""
         sent = replace(
             self,
+            activity_age=finite(self.activity_age),
             step_age=finite(self.step_age),
             step_seconds=finite(self.step_seconds),
             seconds={part: number for part, number in self.seconds.items() if math.isfinite(number)},
@@ -98,6 +101,7 @@ class BeatFields(TypedDict, total=False):
     rank: Required[int]
     attempt: Required[int]
     activity: Required[str]
+    activityAge: float
     step: int
     firstStep: int
     begins: str

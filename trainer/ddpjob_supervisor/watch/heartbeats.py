@@ -18,6 +18,7 @@ from ddpjob_rank.reporting.heartbeat import (
     Record,
     decode,
 )
+from ddpjob_rank.reporting.teller import ENDING, STARTING, TRAINING
 
 from .beat import Beat, Checkpoint
 
@@ -26,6 +27,9 @@ TRIES = 3
 fail, the last good record remains valid."""
 
 BEGINS = {FROM_CHECKPOINT: "FromCheckpoint", AS_ASKED: "AsAsked", NOTHING_SAVED: "NothingSaved"}
+
+USUAL = frozenset({STARTING, TRAINING, ENDING})
+"""Activities that a program does not report again while they go on."""
 
 _NO_FILE = -1
 
@@ -86,11 +90,13 @@ class Heartbeats:
 def _beat(record: Record, now: float) -> Beat:
     parts = {part: getattr(record, part) for part in PARTS}
     step_age = _known(now - record.step_at)
+    activity_age = None if record.activity in USUAL else _known(now - record.activity_at)
     checkpoint = _whole(record.checkpoint_step)
     return Beat(
         rank=int(record.rank),
         attempt=int(record.attempt),
         activity=record.activity,
+        activity_age=None if activity_age is None else max(0.0, activity_age),
         step=_whole(record.step),
         first_step=None if record.counted == COUNTED_ANEW else _whole(record.first_step),
         begins=BEGINS.get(record.begins),

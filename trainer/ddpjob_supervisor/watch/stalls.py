@@ -1,9 +1,10 @@
 """Decides from the beats of a gang's processes whether the gang has stalled. Pure: time is an argument.
 
 A stall needs evidence: a supervisor that answers, and reports that no step has finished for longer than the limit of
-the gang's present activity. Without an answer, the ranks may be doing anything. A program that has never finished a
-step, in this attempt or an earlier one of the same kind, may have no steps, and does not count as stalled unless
-firstStepTimeoutSeconds is set.
+the gang's present activity. If that is an evaluation, or another activity that takes long, it is also enough that the
+program reports it again, as it may after each batch. Without an answer, the ranks may be doing anything. A program
+that has never finished a step, in this attempt or an earlier one of the same kind, may have no steps, and does not
+count as stalled unless firstStepTimeoutSeconds is set.
 """
 
 from collections.abc import Mapping
@@ -42,6 +43,8 @@ class _Process:
     heard: float
     finished: float | None
     """When the process finished its last step, by this supervisor's clock; None: it has finished none."""
+    went_on: float = 0.0
+    """When the process last reported an activity that takes long, by the same clock; 0: it does not do that now."""
 
     @property
     def step(self) -> int:
@@ -110,9 +113,12 @@ class Stalls:
 
     def _hear(self, rank: int, beat: BeatDocument, now: float, *, learn: bool) -> None:
         known, age = self._processes.get(rank), beat.get("stepAge")
-        if known is not None and known.beat == beat and age is not None:
-            return  # This is the same beat as before: in a new one, the age of the step would be different.
+        activity_age = beat.get("activityAge")
+        if known is not None and known.beat == beat and (age is not None or activity_age is not None):
+            return  # This is the same beat as before: in a new one, the ages would be different.
         heard = _Process(beat, now, None if age is None else now - age)
+        if activity_age is not None and ACTIVITIES.get(beat["activity"], Activity.OTHER) in LONG:
+            heard = replace(heard, went_on=now - activity_age)
         if known is not None and known.finished is not None:
             heard = self._compared(known, heard, learn=learn)
         elif heard.finished is not None:
@@ -157,7 +163,7 @@ class Stalls:
             return None
         # The time is counted only up to the oldest of the last reports, because what happened after it is unknown.
         seconds = min(process.heard for process in answer) - max(
-            self._since, *(process.finished or 0.0 for process in answer)
+            self._since, *(max(process.finished or 0.0, process.went_on) for process in answer)
         )
         if seconds <= self._limits.seconds(doing):
             return None
