@@ -31,34 +31,39 @@ def once_imported(name: str, act: Act) -> None:
     """Calls `act` with the module `name` as soon as it is imported, or now if it already is."""
     if name in sys.modules:
         act(sys.modules[name])
+        return
+    finders = (finder for finder in sys.meta_path if isinstance(finder, _OnceImported))
+    if waiting := next((finder for finder in finders if finder.name == name), None):
+        waiting.acts.append(act)
     else:
         sys.meta_path.insert(0, _OnceImported(name, act))
 
 
 class _OnceImported(MetaPathFinder):
-    """Finds the loader of one module, to make it call `act`, and leaves all other imports to Python."""
+    """Finds the loader of one module, to make it call functions, and leaves all other imports to Python."""
 
     def __init__(self, name: str, act: Act) -> None:
-        self._name, self._act = name, act
+        self.name, self.acts = name, [act]
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != self._name:
+        if fullname != self.name:
             return None
         sys.meta_path.remove(self)
         spec = PathFinder.find_spec(fullname, path, target)
         if spec and spec.loader:
-            _act_after(spec.loader, self._act)
+            _act_after(spec.loader, self.acts)
         return spec
 
 
-def _act_after(loader: Any, act: Act) -> None:
-    """Makes `loader` call `act` after executing the module. Changes the loader itself, because other code uses it."""
+def _act_after(loader: Any, acts: Sequence[Act]) -> None:
+    """Makes `loader` call `acts` after executing the module. Changes the loader itself, as other code uses it."""
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
         execute(module)
-        act(module)
+        for act in acts:
+            act(module)
 
     loader.exec_module = exec_module

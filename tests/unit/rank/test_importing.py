@@ -1,9 +1,28 @@
 """Importing much at once."""
 
 import gc
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
-from ddpjob_rank.importing import uncollected
+from ddpjob_rank.importing import once_imported, uncollected
+
+
+def test_all_who_wait_for_a_module_are_called_once_it_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, seen = "imported_by_and_by", list[tuple[int, ModuleType]]()
+    (tmp_path / f"{name}.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    for number in range(2):
+        once_imported(name, lambda module, number=number: seen.append((number, module)))
+    assert not seen
+    module = importlib.import_module(name)
+    once_imported(name, lambda module: seen.append((2, module)))
+    monkeypatch.delitem(sys.modules, name)
+    assert seen == [(number, module) for number in range(3)]
 
 
 def test_what_is_imported_is_not_looked_at_by_the_garbage_collector_then_or_later() -> None:

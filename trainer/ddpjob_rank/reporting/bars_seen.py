@@ -16,6 +16,7 @@ from typing import Any
 from ddpjob_rank.environment import Env
 from ddpjob_rank.importing import once_imported
 
+from .evaluations_seen import HEARD
 from .report import counted_steps, see_bar
 
 BARS = "tqdm.std"
@@ -54,6 +55,8 @@ class Bars:
     def look(self, bar: Any) -> None:
         """Reads the position of a bar. An error here must not stop the program."""
         try:
+            if bar.n != bar.last_print_n:  # It has moved since it was last drawn.
+                HEARD.goes_on()
             self._look(bar)
         except Exception:  # noqa: BLE001  (a bar's attributes may hold anything, and the user's step must not fail)
             return

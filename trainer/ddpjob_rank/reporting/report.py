@@ -15,7 +15,7 @@ from typing import SupportsFloat
 from ddpjob_rank.environment import Env
 
 from .heartbeat import AS_ASKED, COUNTED, COUNTED_ANEW, FROM_CHECKPOINT, LARGEST, NOTHING_SAVED
-from .teller import ENDING, Teller, warn_once
+from .teller import ENDING, EVALUATION, TRAINING, Teller, warn_once
 
 FIELDS = frozenset({"step", "epoch", "total", "loss", "samples", "activity", "checkpoint", "resumed"})
 """Names of report's own parameters, which a metric must not have."""
@@ -149,6 +149,26 @@ def counted_steps() -> float | None:
     if teller is None or teller.record.counted == 0:
         return None
     return 0.0 if math.isnan(teller.record.step) else teller.record.step - teller.origin
+
+
+def last_step() -> float | None:
+    """The number of the last finished step; None: no step has finished, or the process has no supervisor."""
+    return None if _current is None or math.isnan(_current.record.step) else _current.record.step
+
+
+def hear_evaluation() -> None:
+    """Reports that an evaluation goes on or, if the program does not report its evaluations, that it begins."""
+    if teller := _current:
+        record, now = teller.record, time.monotonic()
+        if record.activity == EVALUATION or (record.activity == TRAINING and record.announces != 1):
+            teller.begin(EVALUATION, now, heard=True)
+            teller.write(now)
+
+
+def hear_training() -> None:
+    """Reports the end of an evaluation, if the program does not report its evaluations."""
+    if _current and _current.record.activity == EVALUATION and _current.record.announces != 1:
+        report(activity=TRAINING)
 
 
 def see_bar(position: int, left: int | None, epoch: int | None, loss: float | None) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from ddpjob_rank.environment import Env
 from ddpjob_rank.importing import once_imported
 
-from . import bars_seen, hugging_face, steps_seen
+from . import bars_seen, evaluations_seen, hugging_face, steps_seen
 
 SPAWN = "multiprocessing.spawn"
 BEGIN = f"""\
@@ -33,6 +33,7 @@ def install() -> None:
 def begin() -> None:
     """Installs everything that observes the program; a spawned process calls this first."""
     steps_seen.install()
+    evaluations_seen.install()
     bars_seen.install()
     hugging_face.install()
     install()

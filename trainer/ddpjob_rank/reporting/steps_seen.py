@@ -33,9 +33,8 @@ def install() -> None:
 
 
 def _register(optimizers: ModuleType) -> None:
-    counter = _Counter()
-    counter.forget_start = optimizers.register_optimizer_step_pre_hook(counter.note_start).remove
-    optimizers.register_optimizer_step_post_hook(counter)
+    COUNTER.forget_start = optimizers.register_optimizer_step_pre_hook(COUNTER.note_start).remove
+    optimizers.register_optimizer_step_post_hook(COUNTER)
 
 
 _has_loaded = False
@@ -77,6 +76,20 @@ class _Counter:
             _look_for_others()
         elif first is optimizer:
             count_step()
+
+    def trains(self, model: Any) -> bool:
+        """Whether `model` has the first and the last parameter of the optimizer whose steps are counted."""
+        try:
+            groups = getattr(self._first and self._first(), "param_groups", None)
+            if not groups:
+                return False
+            ends = {id(groups[0]["params"][0]), id(groups[-1]["params"][-1])}
+            return ends <= {id(parameter) for parameter in model.parameters()}
+        except Exception:  # noqa: BLE001  (both may hold anything, and the user's program must not fail)
+            return False
+
+
+COUNTER = _Counter()
 
 
 def _look_for_others() -> None:

@@ -24,7 +24,7 @@ from ddpjob_rank.failure.taken_port import taken_port
 from ddpjob_rank.failure.whose import starts_programs
 from ddpjob_rank.machine.parent_death import die_with
 from ddpjob_rank.machine.scheduling import run_as_batch
-from ddpjob_rank.reporting import bars_seen, hugging_face, request, spawned, steps_seen
+from ddpjob_rank.reporting import bars_seen, evaluations_seen, hugging_face, request, spawned, steps_seen
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.stopping import leave_at_once
 
@@ -53,6 +53,7 @@ def become(program: Program) -> NoReturn:
     sys.excepthook = partial(_report, os.environ.get(Env.MASTER_PORT, ""))
     run_as_batch(os.environ.get(Env.BACKEND))
     steps_seen.install()
+    evaluations_seen.install()
     bars_seen.install()
     hugging_face.install()
     spawned.install()
