@@ -61,6 +61,11 @@ OTHERWISE = "rank 1 did not enter the collective: "
         ([WAITS, LOADS], 1, f"{OTHERWISE}it is in load_batch (train.py:42)"),
         ([WAITS, {**LOADS, "activity": "saving"}], 1, f"{OTHERWISE}it is in load_batch (train.py:42), saving"),
         (
+            [{**WAITS, "activity": "evaluation"}, {**LOADS, "activity": "evaluation"}],
+            1,
+            f"{OTHERWISE}it is evaluating in load_batch (train.py:42)",
+        ),
+        (
             [WAITS, {**LOADS, "state": "D"}],
             1,
             f"{OTHERWISE}it is in load_batch (train.py:42) (state D: waits for a disk or a device)",
@@ -166,6 +171,7 @@ OTHERWISE = "rank 1 did not enter the collective: "
         "does not answer",
         "elsewhere",
         "elsewhere, saving",
+        "elsewhere, evaluating",
         "stuck in the kernel",
         "a step behind",
         "its steps are counted for it",
@@ -219,6 +225,10 @@ def test_a_rank_is_named_as_its_gang_names_it() -> None:
         ([WAITS] * 3, "rank 0 waits in gloo:all_reduce at train (train.py:9) (and 2 more)"),
         ([{**WAITS, "collective": None}], "rank 0 waits for other ranks at train (train.py:9)"),
         ([LOADS, None, OVER], "rank 0 is at load_batch (train.py:42), rank 1 is out of reach, rank 2 has ended"),
+        (
+            [{**LOADS, "activity": "evaluation"}, WAITS],
+            "rank 0 is evaluating at load_batch (train.py:42), rank 1 waits in gloo:all_reduce at train (train.py:9)",
+        ),
         ([{**WAITS, "state": "T"}, {"state": "D", "silent": True}, {"state": "S"}], STUCK),
         (
             [LOADS, None, OVER, WAITS],

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ddpjob_rank.reporting.teller import EVALUATION, TRAINING
+
 STATES = {
     "R": "runs",
     "S": "sleeps",
@@ -119,7 +121,7 @@ def place_of(process: Observation) -> str:
         return _standing(process).removeprefix("it ")
     if process.communicates:
         return f"waits in {process.collective}{own}" if process.collective else f"waits for other ranks{own}"
-    return f"is{own}" if own else "cannot be asked"
+    return f"{_is(process)}{own}" if own else "cannot be asked"
 
 
 def _known(gang: Observations) -> Observations:
@@ -243,6 +245,10 @@ def _standing(process: Observation) -> str:
         return f"it waits in {process.collective}{own}{handling}{fallen}"
     if process.where is None:
         return f"what it is doing is unknown {state}{handling}{fallen}"
-    activity = f", {process.activity}" if process.activity not in {None, "training"} else ""
+    activity = f", {process.activity}" if process.activity not in {None, TRAINING, EVALUATION} else ""
     in_kernel = f" {state}" if process.state == "D" else ""
-    return f"it is in {process.where}{activity}{in_kernel}{handling}{fallen}"
+    return f"it {_is(process)} in {process.where}{activity}{in_kernel}{handling}{fallen}"
+
+
+def _is(process: Observation) -> str:
+    return "is evaluating" if process.activity == EVALUATION else "is"
