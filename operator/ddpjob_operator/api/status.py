@@ -343,6 +343,10 @@ class Progress(_Said):
     begins: Annotated[str, Field(pattern=WORD, max_length=64)] | None = None
     """Where the program says that it began in that attempt: FromCheckpoint, AsAsked (at the first step, as it was
     told to), or NothingSaved (at the first step, because it found no checkpoint)."""
+    activity: Annotated[str, Field(pattern=WORD, max_length=64)] | None = None
+    """What the program does between two steps: Evaluating or Saving; not set while it trains."""
+    activity_time: Time | None = None
+    """When the program last reported that activity, as it may after each batch of an evaluation."""
     recounts: bool = False
     """Whether the program has counted its steps again from a lower number within an attempt, such as in each epoch.
     If so, step numbers do not show where an attempt began."""

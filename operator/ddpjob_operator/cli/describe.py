@@ -114,7 +114,7 @@ def _training(job: DDPJob, now: datetime, logged: LoggedProgress | None) -> dict
         for straggler in status.stragglers
     ]
     lines = {
-        "Progress": ", ".join(how_far(status)),
+        "Progress": ", ".join([*how_far(status), *between_steps(status)]),
         "Loss": (last_loss(status, logged) or "") if logged and not loss_in(status) else "",
         "Speed": ", ".join(_how_fast(job, now)),
         "Checkpoint": f"step {saved.step}{when}" if saved else "",
@@ -140,6 +140,12 @@ def how_far(status: DDPJobStatus) -> Iterator[str]:
         yield f"{status.display.eta} left"
     if status.is_true(ConditionType.STARTED_OVER):
         yield "started over"
+
+
+def between_steps(status: DDPJobStatus) -> Iterator[str]:
+    """What the job does between two steps, such as `evaluating`, if it is not training."""
+    if status.progress is not None and status.progress.activity and not status.finished:
+        yield status.progress.activity.lower()
 
 
 def _how_fast(job: DDPJob, now: datetime) -> Iterator[str]:

@@ -8,11 +8,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ddpjob_operator.api import ConditionType, DDPJobStatus, State
+from ddpjob_operator.api import ConditionType, DDPJobStatus, Progress, State
 from ddpjob_operator.api.words import counted, duration
 from ddpjob_operator.text import one_line, visible
 
-from .describe import how_far, pace
+from .describe import between_steps, how_far, pace
 from .phrases import age
 from .progress import LoggedProgress, Report
 from .run_logs import Line
@@ -112,7 +112,8 @@ def _doing(progress: LoggedProgress, status: DDPJobStatus | None, now: datetime)
         since = f" ({age(running.last_transition_time, now)})" if running and running.status == "True" else ""
         yield f"waiting for the first step{f' of attempt {status.attempt}{since}' if again else ''}"
     if last is not None:
-        yield f"last step {age(last, now)} ago{_lateness(status, (now - last).total_seconds())}"
+        yield from between_steps(status)
+        yield f"last step {age(last, now)} ago{_lateness(status, last, now)}"
     if status.start_time is not None:
         yield f"{duration(max(0, int((now - status.start_time).total_seconds())))} elapsed"
 
@@ -127,10 +128,11 @@ def _last_step(progress: LoggedProgress, status: DDPJobStatus) -> datetime | Non
     return max(times, default=None)
 
 
-def _lateness(status: DDPJobStatus, seconds: float) -> str:
+def _lateness(status: DDPJobStatus, last: datetime, now: datetime) -> str:
     """The usual time of a step, and when the job counts as stalled, if the present step takes much longer."""
-    usual = status.progress.step_seconds if status.progress else None
-    limit = status.progress.stall_limit_seconds if status.progress else None
+    heard = status.progress or Progress()
+    usual, limit = heard.step_seconds, heard.stall_limit_seconds
+    seconds = (now - max(last, heard.activity_time or last)).total_seconds()
     late = usual and seconds > max(LATE_SECONDS, LATE * usual)
     words = f" (usually {pace(usual)})" if usual and late else ""
     if limit and status.state is State.RUNNING and (late or seconds > PART_OF_LIMIT * limit):

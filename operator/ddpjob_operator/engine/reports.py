@@ -33,6 +33,7 @@ NOT_FINITE = {
 numbers in the status."""
 
 FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED = "FromCheckpoint", "AsAsked", "NothingSaved"
+ACTIVITIES = frozenset({"Evaluating", "Saving"})
 BEGINS = frozenset({FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED})
 """The program's own account of how it chose its first step."""
 
@@ -264,13 +265,15 @@ def _progress(value: Any, clock: _Clock) -> Progress | None:
         return None
     percent = _number(value.get("percent"))
     loss, not_finite = _loss(value.get("loss"))
-    begins = value.get("begins")
+    begins, activity = value.get("begins"), value.get("activity")
     return Progress(
         attempt=attempt_of(value.get("attempt")),
         since=clock.time(value.get("since")),
         first_step=count_of(value.get("firstStep")),
         recounts=value.get("recounts") is True,
         begins=begins if isinstance(begins, str) and begins in BEGINS else None,
+        activity=activity if isinstance(activity, str) and activity in ACTIVITIES else None,
+        activity_time=clock.time(value.get("activityTime")),
         epoch=count_of(value.get("epoch")),
         step=count_of(value.get("step")),
         steps_since_restart=count_of(value.get("stepsSinceRestart")),

@@ -26,6 +26,9 @@ whether the Kubernetes node is lost."""
 COMING_UP = frozenset({Phase.GATHERING, Phase.PREFLIGHT, Phase.STOPPING})
 """Phases in which no rank trains yet."""
 
+STOPPED = {"eta_seconds": None, "activity": None, "activity_time": None}
+"""What of the progress holds only while the gang runs."""
+
 
 def comes_up(view: View) -> bool:
     """Whether the supervisors are still preparing the attempt that follows an incident.
@@ -281,7 +284,7 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
     return {
         # If the decision that is being completed here starts the gang again, the report is from the previous gang.
         "supervised": status.bookkeeping.supervised or (same_gang and heard is not None),
-        "progress": progress if runs or progress is None else progress.model_copy(update={"eta_seconds": None}),
+        "progress": progress if runs or progress is None else progress.model_copy(update=STOPPED),
         "steps": status.bookkeeping.steps if ahead else _steps(view),
         "checkpoint": _checkpoint(view, status, last_checkpoint),
         "stragglers": stragglers,

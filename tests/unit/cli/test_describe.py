@@ -85,6 +85,12 @@ SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
             "Progress: 30%, step 120 of 400, epoch 2, loss 0.25",
         ),
         (
+            "that it evaluates",
+            {},
+            {"progress": {"step": 7, "activity": "Evaluating"}},
+            "Progress: step 7, evaluating",
+        ),
+        (
             "how fast it is",
             {},
             {"progress": SPEED},

@@ -128,6 +128,37 @@ def test_however_many_ranks_have_a_progress_bar_there_is_room_for_the_job() -> N
             "step 7, last step 45s ago, stalled in 35s, 1m40s elapsed",
         ),
         (
+            "that an evaluation goes on, which is then not late",
+            logged(),
+            {
+                "progress": {
+                    "attempt": 1,
+                    "step": 7,
+                    "lastStepTime": ago(900),
+                    "activity": "Evaluating",
+                    "activityTime": ago(2),
+                    "stepSeconds": 0.2,
+                    "stallLimitSeconds": 600,
+                }
+            },
+            "step 7, evaluating, last step 15m ago, 1m40s elapsed",
+        ),
+        (
+            "when an evaluation that stands still counts as stalled",
+            logged(),
+            {
+                "progress": {
+                    "attempt": 1,
+                    "step": 7,
+                    "lastStepTime": ago(900),
+                    "activity": "Evaluating",
+                    "activityTime": ago(400),
+                    "stallLimitSeconds": 600,
+                }
+            },
+            "step 7, evaluating, last step 15m ago, stalled in 3m20s, 1m40s elapsed",
+        ),
+        (
             "nothing of stalls while steps come",
             logged(),
             {

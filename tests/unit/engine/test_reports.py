@@ -55,6 +55,8 @@ DOCUMENT: dict[str, Any] = {
         "firstStep": 101,
         "begins": "FromCheckpoint",
         "recounts": False,
+        "activity": "Evaluating",
+        "activityTime": "2026-01-01T11:59:58Z",
         "lossNotFiniteSinceStep": None,
         "epoch": 1,
         "step": 120,
@@ -125,6 +127,7 @@ def test_a_document_is_read_as_it_is_meant() -> None:
     assert (progress.loss, progress.samples_per_second, progress.step_seconds) == (-0.31, 1234.5, 0.02)
     assert (progress.slowest_node, progress.stall_limit_seconds) == (1, 480.0)
     assert progress.last_step_time == START
+    assert (progress.activity, progress.activity_time) == ("Evaluating", START - timedelta(seconds=2))
     assert (progress.attempt, progress.first_step, progress.begins, progress.since) == (
         *(3, 101, "FromCheckpoint"),
         START - timedelta(seconds=30),

@@ -21,6 +21,7 @@ later = {"message": "no step seen for 10 min; rank 0 is at train.py:9"}
 answered = {"attempt": 1, "time": "2026-01-01T12:00:00Z", "node": 1, "cause": "Stalled", "message": "no step for 5 s"}
 silent = gang.hears_nothing("10.0.1.0:29501 refuses connections")
 SOME = {"epoch": 1, "step": 120, "totalSteps": 400, "percent": 30.04, "etaSeconds": 3930, "loss": 0.31}
+SOME |= {"activity": "Evaluating", "activityTime": START.isoformat()}
 diverges = gang.hears(progress=SOME | {"loss": "NaN", "lossNotFiniteSinceStep": 118})
 trains = gang.hears(progress=SOME, checkpoint={"step": 100, "time": "2026-01-01T12:00:00Z"}, firstStepSeen=True)
 
@@ -351,6 +352,7 @@ def test_what_was_heard_is_in_the_status() -> None:
     assert (progress.epoch, progress.step, progress.total_steps, progress.loss) == (1, 120, 400, 0.31)
     assert (progress.percent, display.progress) == (30.0, "30%")
     assert (progress.eta_seconds, display.eta) == (3930, "1h5m")
+    assert (progress.activity, progress.activity_time) == ("Evaluating", START)
     assert (seen.step, seen.time) == (100, START)
 
 
@@ -383,6 +385,7 @@ def test_a_gang_that_does_not_run_keeps_its_progress_and_has_no_end_in_sight(mom
     assert progress is not None
     assert (progress.step, progress.percent) == (120, 30.0)
     assert (progress.eta_seconds, moment.status.display.eta) == (None, "")
+    assert (progress.activity, progress.activity_time) == (None, None)
 
 
 def test_what_is_not_reported_any_more_stays_as_it_was() -> None:

@@ -13,7 +13,7 @@ from ddpjob_rank.environment import Env
 from .heartbeat import FILE_BYTES, SIGNATURE, SLOTS, TEXT_BYTES, Record, encode, encode_metrics, newest_number
 from .pace import Pace
 
-STARTING, TRAINING, EVALUATION, ENDING = "starting", "training", "evaluation", "ending"
+STARTING, TRAINING, SAVING, EVALUATION, ENDING = "starting", "training", "saving", "evaluation", "ending"
 
 ACTIVITY_BYTES = 32
 METRICS_BYTES = TEXT_BYTES - ACTIVITY_BYTES

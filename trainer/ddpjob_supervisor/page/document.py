@@ -170,6 +170,8 @@ def _progress(gang: Gang) -> Document | None:
         "since": None if seen.since is None else rfc3339(seen.since),
         "firstStep": seen.first,
         "begins": seen.begins,
+        "activity": seen.activity,
+        "activityTime": None if seen.activity_time is None else rfc3339(seen.activity_time),
         "recounts": seen.recounts,
         "epoch": seen.epoch,
         "step": None if seen.anew else seen.step,

@@ -8,10 +8,15 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from ddpjob_rank.reporting.teller import EVALUATION, SAVING
+
 from ddpjob_supervisor.watch.beat import BeatDocument
 
 POINT_SECONDS = 1.0
 """Progress is computed at most once in this time: beats come about once a second from each of perhaps 1000 nodes."""
+
+PAUSES = {EVALUATION: "Evaluating", SAVING: "Saving"}
+"""What a gang does between two steps, by the activity that a process reports. The first one of several counts."""
 
 POINTS = 61
 """How many points the pace is computed from: those of a minute, or of sixty steps if a step takes over a second."""
@@ -45,6 +50,10 @@ class Progress:
     """The first step that was finished in that attempt; None if its number is unknown."""
     begins: str | None = None
     """Where the program says that it began in that attempt, as in `Beat.begins`."""
+    activity: str | None = None
+    """What the gang does between two steps, a value of PAUSES; None: it trains, or does something else."""
+    activity_time: float | None = None
+    """When a process last reported that activity, in seconds since the epoch."""
     recounts: bool = False
     """Whether a process has counted its steps again from a lower number within an attempt."""
 
@@ -89,6 +98,8 @@ class GangProgress:
         self._began: float | None = None
         self._since: float | None = None
         self._last_finished: float | None = None
+        self._went_on = 0.0
+        """When a process last reported an activity that takes long, on the coordinator's monotonic clock."""
         self._not_finite_since: int | None = None
         self._looked: float | None = None
 
@@ -99,6 +110,8 @@ class GangProgress:
         for beat in beats:
             self._note_checkpoint(beat)
             self._note_step(beat, now)
+            if (age := beat.get("activityAge")) is not None:
+                self._went_on = max(self._went_on, now - age)
         if self._looked is None or now - self._looked >= POINT_SECONDS:
             self._looked = now
             self.look()
@@ -121,7 +134,9 @@ class GangProgress:
             self._since = wall - (
                 now - self._began
             )  # Computed only once, so that it stays the same when the clocks drift apart.
-        return replace(self._last, last_step_time=wall - (now - self._last_finished), since=self._since)
+        told = None if self._last.activity is None else wall - (now - self._went_on)
+        finished = wall - (now - self._last_finished)
+        return replace(self._last, last_step_time=finished, activity_time=told, since=self._since)
 
     def _begin(self, attempt: int) -> None:
         """Starts a new attempt: forgets the steps and the pace of the former one, but keeps its last progress."""
@@ -130,7 +145,7 @@ class GangProgress:
         self._points.clear()
         self._looked = self._not_finite_since = self._began = self._since = None
         if self._last is not None:
-            self._last = replace(self._last, step_seconds=None, samples_per_second=None)
+            self._last = replace(self._last, step_seconds=None, samples_per_second=None, activity=None)
 
     def _note_step(self, beat: BeatDocument, now: float) -> None:
         step, age = beat.get("step"), beat.get("stepAge")
@@ -166,6 +181,7 @@ class GangProgress:
             self._last_finished = finished
             self._add_point(step, finished)
             self._began = finished if self._began is None else self._began
+        doing = {process.beat.get("activity") for process in processes}
         step_seconds, samples, loss = self._step_seconds(), self._told("samples"), self._loss(step)
         self._last = Progress(
             step=step,
@@ -183,6 +199,7 @@ class GangProgress:
             if anew
             else min((reporter.first for reporter in reporting if reporter.first is not None), default=None),
             begins=self._told("begins"),
+            activity=next((word for activity, word in PAUSES.items() if activity in doing), None),
             recounts=self._recounts,
         )
 

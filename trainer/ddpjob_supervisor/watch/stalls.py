@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ddpjob_rank.limits import Activity, Learned, StallLimits
-from ddpjob_rank.reporting.teller import ENDING, EVALUATION, STARTING, TRAINING
+from ddpjob_rank.reporting.teller import ENDING, EVALUATION, SAVING, STARTING, TRAINING
 
 from .beat import BeatDocument
 
@@ -28,7 +28,7 @@ LATE_SECONDS = 2.0
 ACTIVITIES = {
     STARTING: Activity.STARTING,
     TRAINING: Activity.TRAINING,
-    "saving": Activity.SAVING,
+    SAVING: Activity.SAVING,
     EVALUATION: Activity.EVALUATING,
     ENDING: Activity.FINISHING,
 }

@@ -27,7 +27,15 @@ BEAT: BeatDocument = {
     "attempt": 3,
 }
 KILLED = Incident(2, 1, End(3, 137, AT, "Application", "killed by SIGKILL", None, 120), False, 1, (0,))
-PROGRESS = Progress(120, 1, 400, 0.31, AT, 0.02, 3200.04, attempt=3, since=AT, first=101, begins="FromCheckpoint")
+PROGRESS = Progress(
+    *(120, 1, 400, 0.31, AT, 0.02, 3200.04),
+    attempt=3,
+    since=AT,
+    first=101,
+    begins="FromCheckpoint",
+    activity="Saving",
+    activity_time=AT,
+)
 GANG = Gang(
     uid="u",
     nodes=2,

@@ -65,6 +65,8 @@ def test_the_whole_document() -> None:
             "since": AT_AS_TEXT,
             "firstStep": 101,
             "begins": "FromCheckpoint",
+            "activity": "Saving",
+            "activityTime": AT_AS_TEXT,
             "recounts": False,
             "epoch": 1,
             "step": 120,

@@ -1,5 +1,6 @@
 """How far a gang is and how fast it goes, by what its processes say."""
 
+import math
 import random
 from collections.abc import Iterable
 from typing import Any
@@ -77,6 +78,35 @@ def test_a_beat_that_is_said_again_does_not_make_a_step_younger() -> None:
     progress = heard(GangProgress(), [(1.0, same), (2.0, same), (9.0, same)])
     assert progress is not None
     assert progress.last_step_time == WALL + 0.75
+
+
+@pytest.mark.parametrize(
+    ("activities", "said"),
+    [
+        (["training", "training"], None),
+        (["training", "evaluation"], "Evaluating"),
+        (["saving", "training"], "Saving"),
+        (["saving", "evaluation"], "Evaluating"),
+        (["exporting", "training"], None),
+    ],
+)
+def test_what_the_gang_does_between_two_steps_is_said_and_when_that_was_last_heard(
+    activities: list[str], said: str | None
+) -> None:
+    beats = [
+        beat(process, 7, 9.0, activity=activity, **({} if activity == "training" else {"activityAge": 2.0 + process}))
+        for process, activity in enumerate(activities)
+    ]
+    youngest = min((told.get("activityAge", math.inf) for told in beats), default=math.inf)
+    pace = GangProgress()
+    progress = heard(pace, [(20.0, beats)])
+    assert progress is not None
+    assert progress.activity == said
+    assert progress.activity_time == (None if said is None else WALL + 20 - youngest)
+    pace.add(2, [], 21.0)
+    after = pace.progress(21.0, WALL + 21)
+    assert after is not None
+    assert (after.activity, after.activity_time) == (None, None)
 
 
 @pytest.mark.parametrize(
