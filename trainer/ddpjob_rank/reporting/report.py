@@ -48,7 +48,8 @@ def report(
             anyway.
         samples: The number of samples per step, of all processes together.
         activity: The activity that begins now: `training`, `saving`, `evaluation`, or another word. A finished step
-            sets it to `training`; until the first step has finished, `training` is shown as `starting`.
+            sets it to `training`; until the first step has finished, `training` is shown as `starting`. An evaluation
+            that is reported again, such as after each batch, goes on: then it may take as long as it needs.
         checkpoint: The number of the step whose checkpoint is now complete.
         resumed: The number of the step whose checkpoint was loaded; 0 if there was no checkpoint. Pass it only if
             the program reports every checkpoint: if it has reported none, a start from the beginning is not counted
