@@ -86,6 +86,22 @@ generator = torch.optim.SGD([weights], lr=0.1)
 train(2)
 """
 
+EVALUATES = f"""{OPTIMIZERS}
+from ddpjob import report
+from ddpjob_rank.reporting import report as reporting
+model, heard = torch.nn.Module(), []
+model.weights = weights
+for _ in range(2):
+    model.train()
+    for _ in torch.utils.data.DataLoader([1]):
+        train(1)
+    heard.append(reporting._current.record.activity)
+    model.eval()
+    for _ in torch.utils.data.DataLoader([1, 2]):
+        heard.append(reporting._current.record.activity)
+report(as_it_was=heard == 2 * ["training", "evaluation", "evaluation"])
+"""
+
 SPAWNS = """
 import torch
 from ddpjob import report
@@ -112,7 +128,9 @@ WITHOUT_PYTORCH = "import sys; assert 'torch' not in sys.modules"
 
 def test_the_steps_of_scripts_are_seen_whatever_they_call(tmp_path: Path) -> None:
     programs = [f"{OPTIMIZERS}train(5)", f"{OPTIMIZERS}{REPORTS}", f"{OPTIMIZERS}{REPLACES}", f"{OPTIMIZERS}train(0)"]
-    counted, reported, replaced, nothing = told(tmp_path, programs, "warm")
+    counted, reported, replaced, nothing, evaluates = told(tmp_path, [*programs, EVALUATES], "warm")
+    assert evaluates
+    assert evaluates.metrics == {"as_it_was": 1}
     assert counted
     assert (counted.rank, counted.attempt, counted.activity, counted.step) == (0, 2, "ending", 5)
     assert counted.anew, "SGD does not know how many there were before attempt 2"
@@ -126,10 +144,11 @@ def test_the_steps_of_scripts_are_seen_whatever_they_call(tmp_path: Path) -> Non
 
 
 def test_the_steps_of_a_script_that_imports_pytorch_itself_are_seen(tmp_path: Path) -> None:
-    programs = [f"{OPTIMIZERS}train(5)", SPAWNS, TRAINS_IN_WHAT_IT_SPAWNS, WITHOUT_PYTORCH]
+    programs = [EVALUATES, SPAWNS, TRAINS_IN_WHAT_IT_SPAWNS, WITHOUT_PYTORCH]
     alone, spawns, trains_there, without = told(tmp_path, programs, "cold")
     assert alone
-    assert (alone.rank, alone.attempt, alone.activity, alone.step) == (0, 2, "ending", 5)
+    assert (alone.rank, alone.attempt, alone.activity, alone.step) == (0, 2, "ending", 2)
+    assert alone.metrics == {"as_it_was": 1}
     assert spawns
     assert (spawns.rank, spawns.step) == (1, 7)
     assert trains_there
