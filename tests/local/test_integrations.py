@@ -13,6 +13,7 @@ from tests.support.trainers import DATA, HUGGING_FACE, LIGHTNING, TOLD
 pytestmark = pytest.mark.full("tests/unit/rank/test_integrations has what the libraries call; here are the libraries")
 
 ACCELERATE = f"""{DATA}
+from ddpjob_rank.reporting import report
 from accelerate import Accelerator
 from ddpjob.integrations.accelerate import DDPJobTracker
 accelerator = Accelerator(cpu=True, log_with=DDPJobTracker(total=60))
@@ -20,8 +21,10 @@ accelerator.init_trackers("any")
 model = torch.nn.Linear(8, 2)
 optimizer = torch.optim.AdamW(model.parameters())
 model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(data, batch_size=10))
-step = 0
+evaluated = accelerator.prepare(DataLoader(data, batch_size=100))
+step, heard = 0, set()
 for epoch in range(3):
+    model.train()
     for x, y in loader:
         loss = torch.nn.functional.cross_entropy(model(x), y)
         accelerator.backward(loss)
@@ -29,7 +32,13 @@ for epoch in range(3):
         optimizer.zero_grad()
         step += 1
         accelerator.log({{"loss": loss.item()}}, step=step)
+    model.eval()
+    for x, y in evaluated:
+        with torch.no_grad():
+            accelerator.gather_for_metrics(model(x).argmax(dim=1))
+        heard.add(report._current.record.activity)
 accelerator.end_training()
+print("heard:", *heard)
 """
 BARS = f"""{DATA}
 import torch.distributed as dist
@@ -83,6 +92,12 @@ def test_a_strangers_script_fills_its_jobs_progress(here: Here, script: str, tol
     seen = progress(here, script)
     assert told.items() <= seen.items(), json.dumps(seen)
     assert seen["percent"] == 100
+
+
+def test_accelerates_evaluations_are_heard_without_a_tracker(here: Here) -> None:
+    unchanged = ACCELERATE.replace(", log_with=DDPJobTracker(total=60)", "")
+    assert "step" in progress(here, unchanged)
+    assert "heard: evaluation\n" in here.ddpjob("logs", "any")[1]
 
 
 def test_hugging_faces_trainer_fills_its_jobs_progress_by_itself(here: Here, transformers: Path) -> None:
