@@ -236,7 +236,7 @@ class CoordinatorService:
         running = {rank: silent for member in members for rank in member.running}
         stalled = self._stalls.look(now, running | beats)
         if stalled is not None:
-            warn(f"no rank has finished a step for {stalled:.0f} s: looking at what they do")
+            warn(f"no rank has made progress for {stalled:.0f} s: looking at what they do")
             coordinator.found_stalled(self._now() - stalled, self._now())
             self._act()
         elif self._is_late:
