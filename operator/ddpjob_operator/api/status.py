@@ -346,7 +346,7 @@ class Progress(_Said):
     activity: Annotated[str, Field(pattern=WORD, max_length=64)] | None = None
     """What the program does between two steps: Evaluating or Saving; not set while it trains."""
     activity_time: Time | None = None
-    """When the program last reported that activity, as it may after each batch of an evaluation."""
+    """When the program last reported such an activity, as it may after each batch of an evaluation."""
     recounts: bool = False
     """Whether the program has counted its steps again from a lower number within an attempt, such as in each epoch.
     If so, step numbers do not show where an attempt began."""

@@ -216,6 +216,15 @@ def test_an_evaluation_after_the_last_step_may_take_hours_too() -> None:
     assert hang(trained(5.0), last, 100, 10000) is None
 
 
+def test_after_such_an_evaluation_its_end_has_its_whole_time() -> None:
+    def last(age: float) -> Beats:
+        return both((evaluating(age, every=100) if age < 3000 else beat(20, age)) | {"totalSteps": 20})
+
+    found = hang(trained(5.0), last, 100, 10000)
+    assert found
+    assert 3500 <= found[0] <= 3601
+
+
 def test_an_evaluation_before_the_first_step_may_take_hours_too() -> None:
     def first(age: float) -> Beats:
         return both({"attempt": 1, "activityAge": age % 100, **EVALUATES})

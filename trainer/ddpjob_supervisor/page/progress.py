@@ -53,7 +53,7 @@ class Progress:
     activity: str | None = None
     """What the gang does between two steps, a value of PAUSES; None: it trains, or does something else."""
     activity_time: float | None = None
-    """When a process last reported that activity, in seconds since the epoch."""
+    """When a process last reported such an activity, in seconds since the epoch; None: in this attempt none has."""
     recounts: bool = False
     """Whether a process has counted its steps again from a lower number within an attempt."""
 
@@ -134,7 +134,7 @@ class GangProgress:
             self._since = wall - (
                 now - self._began
             )  # Computed only once, so that it stays the same when the clocks drift apart.
-        told = None if self._last.activity is None else wall - (now - self._went_on)
+        told = wall - (now - self._went_on) if self._went_on else None
         finished = wall - (now - self._last_finished)
         return replace(self._last, last_step_time=finished, activity_time=told, since=self._since)
 
@@ -144,6 +144,7 @@ class GangProgress:
         self._processes.clear()
         self._points.clear()
         self._looked = self._not_finite_since = self._began = self._since = None
+        self._went_on = 0.0
         if self._last is not None:
             self._last = replace(self._last, step_seconds=None, samples_per_second=None, activity=None)
 

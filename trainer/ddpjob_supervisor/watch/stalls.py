@@ -44,7 +44,7 @@ class _Process:
     finished: float | None
     """When the process finished its last step, by this supervisor's clock; None: it has finished none."""
     went_on: float = 0.0
-    """When the process last reported an activity that takes long, by the same clock; 0: it does not do that now."""
+    """When the process last reported an activity that takes long, by the same clock; 0: it has not yet."""
 
     @property
     def step(self) -> int:
@@ -116,7 +116,7 @@ class Stalls:
         activity_age = beat.get("activityAge")
         if known is not None and known.beat == beat and (age is not None or activity_age is not None):
             return  # This is the same beat as before: in a new one, the ages would be different.
-        heard = _Process(beat, now, None if age is None else now - age)
+        heard = _Process(beat, now, None if age is None else now - age, known.went_on if known else 0.0)
         if activity_age is not None and ACTIVITIES.get(beat["activity"], Activity.OTHER) in LONG:
             heard = replace(heard, went_on=now - activity_age)
         if known is not None and known.finished is not None:

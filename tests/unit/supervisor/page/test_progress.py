@@ -102,7 +102,10 @@ def test_what_the_gang_does_between_two_steps_is_said_and_when_that_was_last_hea
     progress = heard(pace, [(20.0, beats)])
     assert progress is not None
     assert progress.activity == said
-    assert progress.activity_time == (None if said is None else WALL + 20 - youngest)
+    assert progress.activity_time == (None if youngest == math.inf else WALL + 20 - youngest)
+    ended = heard(pace, [(21.0, [beat(process, 7, 10.0, activity="training") for process in (0, 1)])])
+    assert ended is not None
+    assert (ended.activity, ended.activity_time) == (None, progress.activity_time)
     pace.add(2, [], 21.0)
     after = pace.progress(21.0, WALL + 21)
     assert after is not None
