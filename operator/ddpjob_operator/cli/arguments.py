@@ -1,6 +1,6 @@
 """The subcommands of `ddpjob` and their arguments, with kubectl's names where kubectl has the same argument.
 
-Imports nothing slow, so that help appears at once.
+This module imports nothing slow, so that help appears immediately.
 """
 
 import argparse
@@ -296,7 +296,7 @@ def _whole(text: str) -> int:
 
 
 def _given(text: str) -> str:
-    """Checks that a word is not empty: an unset shell variable in quotes arrives as an empty word."""
+    """Checks that an argument is not empty, as it is if the user passes a quoted shell variable that is not set."""
     if not text:
         raise argparse.ArgumentTypeError("must not be empty")
     return text

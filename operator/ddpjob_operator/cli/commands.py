@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 UNREAD = 1
 FAILED = 1
-"""Exit code if a command failed for at least one of several names; as in kubectl, the other names are processed."""
+"""Exit code if a command failed for one or more of its names. As in kubectl, the other names are still processed."""
 
 
 NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -66,7 +66,7 @@ def call(arguments: argparse.Namespace) -> int:
 
 
 def _check_working_directory() -> None:
-    """Checks that the working directory exists: relative paths are resolved from it.
+    """Checks that the working directory exists, because relative paths are resolved from it.
 
     Raises:
         BadInputError: the working directory was removed.
@@ -98,7 +98,7 @@ def _answer(do: Callable[[], T]) -> T | int:
 
 
 def _call(arguments: argparse.Namespace) -> int | Rest:
-    """Runs a command for one name; returns its exit code, or what to run after all names have been processed."""
+    """Runs a command for one name; returns its exit code, or a function to call after all names are processed."""
     _check_working_directory()
     if arguments.command == "version":
         return version(arguments)

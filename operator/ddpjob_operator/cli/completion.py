@@ -11,7 +11,7 @@ SHELLS = ("bash", "zsh", "fish")
 ASKED = "_ARGCOMPLETE"
 """The environment variable that a shell sets when it asks for completions."""
 Names = Callable[..., Iterable[str]]
-"""A completer: the names that fit the parsed arguments."""
+"""A completer: a function that returns the names that fit the parsed arguments."""
 ANSWER_SECONDS = 1.0
 """How long completion at TAB waits for a cluster."""
 
@@ -42,7 +42,7 @@ def runs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
 
 
 def jobs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
-    """Names of runs on this machine and of jobs on a cluster, or of only one kind if the flags choose it."""
+    """Names of the runs on this machine and of the jobs on a cluster, unless the flags choose only one of the two."""
     from .target import CLUSTER_FLAGS, LOCAL_FLAGS, given, in_time  # noqa: PLC0415
 
     names = {*(() if given(parsed_args, CLUSTER_FLAGS) else runs(parsed_args))}

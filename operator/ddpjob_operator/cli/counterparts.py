@@ -37,7 +37,7 @@ def refuse(runs: Path, name: str, command: str) -> int:
 
 
 def _how_to_resize(run: RunDirectory) -> str:
-    """How to change the number of nodes: a run of a program keeps its size, a run of a YAML file follows the file."""
+    """Advice on resizing a run: a run of a program keeps its size, but a run of a YAML file follows the file."""
     begun = run.begun
     if program := begun.get("program"):
         return f"start another run of {program}, with --nodes: this one keeps the nodes that it was started with"

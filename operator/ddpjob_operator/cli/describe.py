@@ -31,25 +31,25 @@ NOTHING_NEW = ("Nothing", "Read `ddpjob logs NAME`", "Read the message", "Fix wh
 TENTH, HUNDRED = 0.1, 100.0
 
 NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEEDED, Reason.CRASH_LOOP})
-"""Reasons for failure of jobs that would have been restarted after the last incident if a limit had allowed it."""
+"""Reasons of the condition Failed if a limit kept the job from being restarted after its last incident."""
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a description shows of a job beside its object."""
+    """What a description shows in addition to the contents of the DDPJob object."""
 
     made: datetime | None = None
-    """When the job was created; if that is not known, its age counts from its start."""
+    """When the job was created. If this is None, the job's age is counted from its start."""
     where: Mapping[str, str] = field(default_factory=dict)
-    """Lines to add below the name."""
+    """Lines to print below the job's name, by label."""
     links: Mapping[str, str | None] = field(default_factory=dict)
-    """Paths, addresses and commands that lead to more, by name."""
+    """Paths, addresses and commands that lead to more information, by label."""
     logged: LoggedProgress | None = None
     """What the job's log shows, if it has been read."""
 
 
 def describe(screen: Screen, job: DDPJob, now: datetime, around: Around, *, wide: bool = False) -> None:
-    """Prints a job as it is now. Each text is printed once; `wide` adds all incidents and conditions in full."""
+    """Prints the present state of a job, each text once. `wide` adds all incidents and conditions in full."""
     lines = {
         "Name": job.metadata.name,
         **around.where,
@@ -96,7 +96,7 @@ def _doing(job: DDPJob, now: datetime) -> dict[str, object]:
 
 
 def _warnings(status: DDPJobStatus) -> Iterator[str]:
-    """The conditions that say that something is wrong, unless the job's message says the same."""
+    """The conditions that report a problem, except those whose text is already part of the job's message."""
     for kind in WARNINGS:
         said = status.message_while_true(kind)
         if said and said.lower() not in status.message.lower():
@@ -104,7 +104,7 @@ def _warnings(status: DDPJobStatus) -> Iterator[str]:
 
 
 def _training(job: DDPJob, now: datetime, logged: LoggedProgress | None) -> dict[str, object]:
-    """Progress, speed, last checkpoint and stragglers, as the supervisors report them; the loss also from the log."""
+    """Progress, speed, last checkpoint and stragglers, as supervisors report them. The loss may come from the log."""
     status = job.status
     saved = status.checkpoint
     when = f", {age(saved.time, now)} ago" if saved and saved.time else ""
@@ -248,7 +248,7 @@ def _incidents(job: DDPJob, now: datetime) -> Iterator[str]:
 
 
 def _earlier(job: DDPJob, now: datetime) -> Iterator[str]:
-    """One line for each incident but the last, newest first; a text that follows itself is not repeated."""
+    """One line for each incident but the last, newest first. A text that equals the one above it is not repeated."""
     for newer, incident in pairwise(job.status.incidents):
         same = (newer.cause, newer.message) == (incident.cause, incident.message)
         yield _incident(job, incident, now, "the same" if same else f"{incident.cause}: {incident.message}")

@@ -16,8 +16,9 @@ SIGNALLED = 128
 def detachable() -> Leave | int:
     """Forks this process; returns in the child immediately, and in the parent when the child has detached or ended.
 
-    The child gets the function that detaches it. Until it calls this function, it prints errors and is interrupted
-    like any command. The parent gets the exit code to end with: 0, or that of a child that ended before it detached.
+    In the child, returns the function that detaches it. Until the child calls this function, it prints errors to the
+    terminal and can be interrupted, like any command. In the parent, returns the exit code to end with: 0, or the
+    child's exit code if the child ended before it detached.
     """
     reading, writing = os.pipe()
     sys.stdout.flush()

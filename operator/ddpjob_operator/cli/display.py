@@ -57,7 +57,7 @@ class Display:
         self._live = LiveArea(screen) if is_live else None
 
     def tell(self, event: Event) -> None:
-        """Shows an event; inside `following` it is only queued, so that a slow reader does not block the caller."""
+        """Shows an event. Inside `following` it is only queued, so that slow output does not block the caller."""
         lines = self._source.lines()  # Lines that were written before the event are shown before it.
         if self._thread is None:
             self._show_event(lines, event)
@@ -107,7 +107,7 @@ class Display:
                 raise
 
     def leave_if_blocked(self, code: int) -> None:
-        """Ends this process with `code` if its output is blocked: a normal exit would wait to flush the output."""
+        """Ends this process with `code` if its output is blocked, because a normal exit would wait to flush it."""
         if self._blocked:
             os._exit(code)
 
@@ -161,8 +161,8 @@ class Display:
     def _show(self, lines: Iterator[Line]) -> None:
         for piece in self._pieces(lines):
             if self._cut_short.is_set():
-                continue  # The lines still have to be parsed: the summary names the last checkpoint.
-            # As a segment: otherwise rich would look for markup in every line, and there may be a million lines.
+                continue  # The lines had to be parsed anyway, because the summary names the last checkpoint.
+            # In a plain string rich would look for markup in every line, and there may be a million lines.
             self._print(Segments([Segment(piece)]), end="")
         if self._live:
             bars, now = self._source.unfinished(), datetime.now(UTC)
@@ -200,7 +200,7 @@ class Display:
 
     @contextmanager
     def _printing(self) -> Iterator[None]:
-        """Catches errors of the output: a closed output must not end the run. Calls `lost` at the first error."""
+        """Catches write errors, because a closed output must not end the run. Calls `lost` at the first error."""
         try:
             yield
         except OSError:

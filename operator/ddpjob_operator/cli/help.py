@@ -31,7 +31,7 @@ EXAMPLES = {
 
 
 class Formatter(argparse.HelpFormatter):
-    """Wraps paragraphs, and keeps lines that are indented as they are."""
+    """Wraps paragraphs, but leaves indented lines unchanged."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines = text.splitlines()
@@ -59,5 +59,5 @@ def overview(meanings: Mapping[str, str]) -> str:
 
 
 def examples(command: str) -> str:
-    """Examples of a command, as its epilog."""
+    """The examples of a command, formatted as its epilog."""
     return "\n".join(["examples:", *(f"  %(prog)s {words}".rstrip() for words in EXAMPLES[command])])

@@ -1,4 +1,4 @@
-"""How the user has called this command, so that the commands in its messages can be pasted."""
+"""How the user called this command. Messages repeat it, so that the commands in them can be pasted."""
 
 import shutil
 import sys
@@ -15,7 +15,7 @@ def called_by_kubectl() -> bool:
 
 
 def itself() -> str:
-    """The command as its user has called it: `kubectl ddpjob`, `ddpjob`, or a path if PATH finds another `ddpjob`."""
+    """The command as the user called it: `kubectl ddpjob`, `ddpjob`, or a path if PATH finds another `ddpjob`."""
     called = sys.argv[0]
     if called_by_kubectl():
         return "kubectl ddpjob"

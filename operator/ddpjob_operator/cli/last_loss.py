@@ -8,18 +8,18 @@ from ddpjob_operator.local import RunDirectory, tail
 from .progress import LoggedProgress
 
 TAIL = 1 << 16
-"""Bytes at the end of a log in which a loss is looked for."""
+"""Number of bytes at the end of a log that are searched for a loss."""
 MOST_DIGITS = 32
-"""Characters of a reported loss that are shown."""
+"""A reported loss is cut off after this many characters."""
 
 
 def last_loss(status: DDPJobStatus, logged: LoggedProgress) -> str | None:
-    """The last loss in words; None if there is none. What a program reports comes before what it only prints."""
+    """The last loss in words, or None. A loss that the program reports takes precedence over one that it prints."""
     return _reported(status, logged) or (str(logged.printed_loss) if logged.printed_loss else None)
 
 
 def last_loss_alone(status: DDPJobStatus, logged: LoggedProgress) -> str:
-    """The number alone, for a table; empty if there is none."""
+    """The last loss as a number without words, for a table; empty if there is none."""
     return _reported(status, logged) or (logged.printed_loss.value if logged.printed_loss else "")
 
 
@@ -38,7 +38,7 @@ def loss_in(status: DDPJobStatus) -> str | None:
 
 
 def logged_last(run: RunDirectory) -> LoggedProgress:
-    """The progress in the last lines of the log of node 0; none if the log cannot be read."""
+    """The progress in the last lines of node 0's log; no progress if the log cannot be read."""
     logged, gangs = LoggedProgress(), run.gangs()
     log = run.logs_of(gangs[-1]) / "node-0.log" if gangs else None
     if log is None or not log.is_file():

@@ -1,4 +1,4 @@
-"""The lines at the bottom of a terminal that are drawn again and again, below what is printed for good."""
+"""The lines at the bottom of a terminal that are redrawn continually, below the output that scrolls."""
 
 import math
 
@@ -11,13 +11,13 @@ from .screen import Screen
 
 
 class LiveArea:
-    """Draws the lines, and erases what it has drawn before, also after the terminal was resized."""
+    """Draws lines in place of those that it drew before, even if the terminal was resized in between."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._live = Live(console=screen, auto_refresh=False, transient=True)
         self._widths: list[int] = []
-        """The cells of each line that was drawn."""
+        """The width of each drawn line, in cells."""
 
     def start(self) -> None:
         """Hides the cursor."""
@@ -29,17 +29,17 @@ class LiveArea:
         self._live.stop()
 
     def draw(self, what: RenderableType) -> None:
-        """Draws `what` in place of what was drawn before: only the last lines, if the terminal is too low for all."""
+        """Draws `what` in place of the previous lines; only its last lines, if the terminal has too few rows."""
         self.follow_resizing()
         lines = self._screen.render_lines(what, pad=False)[1 - max(2, self._screen.height) :]
         self._widths = [Segment.get_line_length(line) for line in lines]
         self._live.update(SegmentLines(lines, new_lines=True), refresh=True)
 
     def follow_resizing(self) -> None:
-        """Call this before anything is printed: rich does not know that a narrower terminal has wrapped the lines.
+        """Erases the extra rows that appear when a terminal is made narrower and wraps the lines that were drawn.
 
-        Such a terminal shows more rows than rich would erase. The few that wrap nothing, such as xterm, lose as many
-        lines of the output above.
+        Must be called before anything is printed, because rich does not notice the wrapping and would erase too few
+        rows. A few terminals, such as xterm, do not wrap; there, some rows of the output above the lines are lost.
         """
         width = max(1, self._screen.width)
         wrapped = sum(max(1, math.ceil(cells / width)) for cells in self._widths) - len(self._widths)

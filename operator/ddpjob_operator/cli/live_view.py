@@ -1,4 +1,4 @@
-"""What the live display shows of a run at a moment: progress bars of the ranks, their progress, and the job's."""
+"""Builds the live display of a run: the progress bars that ranks print, and the progress of the ranks and the job."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -18,17 +18,17 @@ from .progress import LoggedProgress, Report
 from .run_logs import Line
 
 HEADINGS = {"epoch": "epoch", "step": "step", "loss": "loss", "samples_per_second": "samples/s", "eta_seconds": "ETA"}
-"""Column headings by field of a progress line. Other fields of a program are columns under their own names."""
+"""Column headings, by field of a progress line. Any other field gets a column under its own name."""
 OWN = {"rank", *HEADINGS.values()}
 AT_EACH_END = 3
 """How many of the slowest ranks, and of the fastest, are shown if there is no room for all."""
 LOW = 16
-"""On a terminal with fewer lines, one rank is shown at each end."""
+"""On a terminal with fewer lines than this, only the slowest rank and the fastest are shown."""
 LATE = 10.0
-"""A step counts as late if it takes this many times as long as usual, and LATE_SECONDS at least;"""
+"""A step is late if it takes this many times as long as usual, and at least LATE_SECONDS."""
 LATE_SECONDS = 10.0
 PART_OF_LIMIT = 0.5
-"""and if it has taken this part of the time after which it counts as stalled."""
+"""The display warns of a stall if a step is late, or has taken this part of the stall limit."""
 
 
 def live_view(
@@ -46,7 +46,7 @@ def live_view(
 
 
 def _table(progress: LoggedProgress, height: int) -> Iterator[RenderableType]:
-    """A line for each rank, or for the slowest and the fastest, as far as there is room in half of the terminal."""
+    """One row for each rank or, if they do not fit in half of the terminal, for the slowest and fastest ranks."""
     shown = sorted(progress.ranks.items())
     ends = AT_EACH_END if height >= LOW else 1
     if len(shown) > max(height // 2 - 3, 2 * ends + 1):
@@ -61,7 +61,8 @@ def _table(progress: LoggedProgress, height: int) -> Iterator[RenderableType]:
     columns = HEADINGS | {key: key for key in fields if key not in HEADINGS}
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("rank", *columns.values()):
-        # rich narrows the columns that may wrap first; the program's own do not, because they contain no spaces.
+        # rich first narrows the columns that may wrap. Those are the program's own fields: their values contain no
+        # spaces, so they are cut off, not wrapped.
         table.add_column(heading, justify="right", no_wrap=heading in OWN)
     for index, (rank, report) in enumerate(shown):
         if between and index == ends:
@@ -87,7 +88,7 @@ def _of_the_job(progress: LoggedProgress, status: DDPJobStatus | None, now: date
 
 
 def _news(status: DDPJobStatus | None) -> str:
-    """What the message of a running job says beyond that it runs; empty if nothing."""
+    """The message of a running job, if it differs from that of the condition Running; otherwise empty."""
     running = status.condition(ConditionType.RUNNING) if status is not None else None
     if status is None or status.state is not State.RUNNING or running is None:
         return ""
@@ -119,7 +120,7 @@ def _doing(progress: LoggedProgress, status: DDPJobStatus | None, now: datetime)
 
 
 def _last_step(progress: LoggedProgress, status: DDPJobStatus) -> datetime | None:
-    """When the present attempt finished its last step, as far as its lines or its supervisor show it."""
+    """When the present attempt finished its last step, according to its log or its supervisor; None if unknown."""
     heard, times = status.progress, []
     if heard is not None and heard.last_step_time and heard.attempt in {None, status.attempt}:
         times.append(heard.last_step_time)
@@ -141,7 +142,7 @@ def _lateness(status: DDPJobStatus, last: datetime, now: datetime) -> str:
 
 
 def _share(progress: LoggedProgress, status: DDPJobStatus | None) -> float | None:
-    """The part of the steps that is finished; None if the total is unknown."""
+    """The fraction of all steps that is finished; None if the total is unknown."""
     if progress.ranks:
         slowest = min(progress.ranks.values(), key=_step)
         total = slowest.total("step")

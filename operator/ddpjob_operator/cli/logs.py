@@ -19,7 +19,7 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """Which logs the user asks for, and how to print them."""
+    """Which logs the user wants, and how to print them."""
 
     node: int | None = None
     """Only the log of this node; None: of all nodes."""
@@ -95,7 +95,7 @@ def logs(runs: Path, name: str | None, which: Which, *, follow: bool) -> int:
 
 
 def _check_needs_no_times(which: Which) -> None:
-    """Ranks on this machine write their logs without times; on a cluster the container runtime adds the times.
+    """Refuses flags that need the time of each line: on this machine, no container runtime adds times to the logs.
 
     Raises:
         BadInputError: `which` asks for times.
@@ -119,7 +119,7 @@ def _last(lines: Iterable[Line], number: int | None) -> Iterable[Line]:
 
 
 def _attempt(run: RunDirectory, status: DDPJobStatus, which: Which) -> int:
-    """The requested attempt. The logs of a gang hold its first attempt and all restarts in place after it.
+    """The requested attempt. A gang's logs contain its first attempt and those that were restarted in place after it.
 
     Raises:
         BadInputError: nothing was started yet, or there is no log of the requested attempt.

@@ -16,7 +16,7 @@ from .status import load, row_of
 from .table import COLUMNS, path_end, tabulate, whole
 
 NARROW = ("NAME", "STATE", "PROGRESS", "LOSS", "RESTARTS", "AGE")
-"""Few, so that 80 columns leave room for the directory."""
+"""Few columns, so that a terminal 80 characters wide has room for the directory."""
 WIDE = (*COLUMNS[: COLUMNS.index("ETA")], "LOSS", *COLUMNS[COLUMNS.index("ETA") : -1])
 BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
@@ -59,7 +59,7 @@ def _loss(run: RunDirectory, job: DDPJob) -> str:
 
 
 def _document(run: RunDirectory, job: DDPJob) -> dict[str, Any]:
-    """A run for programs. A loss that is not finite is a text, because JSON has no such numbers."""
+    """A run as JSON, for programs. A loss that is not finite is a string, because JSON has no such numbers."""
     status, loss = job.status, _loss(run, job)
     number = None
     with suppress(ValueError):

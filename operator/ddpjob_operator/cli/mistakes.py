@@ -25,14 +25,14 @@ SAME = {
 """ddpjob's names for flags of torchrun, accelerate and kubectl. The keys have no leading dashes, and `-` for `_`."""
 
 OF_NODES = frozenset({"gpus", "gpus-per-node"})
-"""Flags in SAME that `submit` accepts unchanged: on a cluster each node has GPUs of its own."""
+"""Flags in SAME that `submit` does not translate, because each node of a cluster has GPUs of its own."""
 
 NEEDLESS = {
     **dict.fromkeys(("node-rank", "machine-rank", "master-addr", "master-port", "main-process-port", "rdzv-id"), 1),
     **dict.fromkeys(("rdzv-backend", "rdzv-endpoint", "rdzv-conf"), 1),
     **dict.fromkeys(("standalone", "multi-gpu"), 0),
 }
-"""Flags whose values ddpjob gives to each rank by itself, and how many words follow each flag."""
+"""Flags that nobody needs to give, because ddpjob sets their values itself, and how many words follow each flag."""
 
 LEFT_OUT = {
     "-f": "name the file without it",
@@ -50,7 +50,7 @@ CLUSTERS = re.compile(
     r"(?P<flag>-n|-A|--namespace|--all-namespaces|--cluster|--context|--kubeconfig)(?:=.*)?|-n[0-9]+"
 )
 MACHINES = re.compile(r"(?P<flag>--local|--run-dir)(?:=.*)?")
-"""Flags that mean a cluster, and those that mean this machine."""
+"""CLUSTERS matches flags for a cluster, MACHINES flags for this machine."""
 
 ON_A_CLUSTER = {
     "run": "on a cluster: {ddpjob} submit",
@@ -62,12 +62,12 @@ ON_A_CLUSTER = {
     "rm": "on a cluster: {ddpjob} delete",
     "completion": "",
 }
-"""For each command that works only on this machine: what does the same on a cluster."""
+"""For each command that works only on this machine: the equivalent on a cluster."""
 ON_THIS_MACHINE = {
     "submit": "on this machine: {ddpjob} run",
     "version": "this command's own version: {ddpjob} version --client",
 }
-"""For each command that works only on clusters: what does the same on this machine."""
+"""For each command that works only on clusters: the equivalent on this machine."""
 
 KINDS = frozenset({"ddp", "ddpjob", "ddpjobs", "job", "jobs"})
 """Resource kinds that a user of kubectl may put before a job's name."""
@@ -100,9 +100,9 @@ def unknown_command(word: str, known: Collection[str], rest: Sequence[str]) -> s
 
 
 def kubectl_name(words: Sequence[str]) -> str | None:
-    """The message if the job is named as kubectl wants it, `ddp/digits` or `ddp digits`; otherwise None."""
+    """The message if the user names the job as for kubectl, `ddp/digits` or `ddp digits`; otherwise None."""
     command, *rest = words
-    if command in OF_RUNS:  # These take several names, so the first one, such as `job`, may be the name of a run.
+    if command in OF_RUNS:  # These take several names, so a first word such as `job` may be the name of a run.
         return None
     kind, slash, name = (rest or [""])[0].partition("/")
     own = [name, *rest[1:]] if slash else rest[1:]
@@ -112,7 +112,7 @@ def kubectl_name(words: Sequence[str]) -> str | None:
 
 
 def elsewhere(words: Sequence[str]) -> str | None:
-    """The message if a command for this machine is given a flag of clusters, or the reverse; otherwise None."""
+    """The message if a command for this machine has a flag for clusters, or vice versa; otherwise None."""
     command, *rest = words
     here, there, flags, counterparts = (
         ("a cluster", "this machine", MACHINES, ON_THIS_MACHINE)

@@ -38,7 +38,7 @@ def style_of(state: str) -> str:
 
 
 def exit_code(status: DDPJobStatus) -> int:
-    """The exit code of a job: 0, or that of the rank that failed first."""
+    """The exit code for a job that has ended: 0, INTERRUPTED, TIMED_OUT, or that of the rank that failed first."""
     if status.state is State.SUCCEEDED:
         return 0
     if status.state is State.SUSPENDED:
@@ -99,24 +99,24 @@ def restarts(status: DDPJobStatus) -> str:
 
 
 def failed_first(status: DDPJobStatus, attempt: int) -> int | None:
-    """The number of the node that failed first in an attempt; None if the history does not have the attempt."""
+    """The number of the node that failed first in an attempt; None if the status has no incident of the attempt."""
     incident = incident_of(status, attempt)
     return incident.node if incident else None
 
 
 def incident_of(status: DDPJobStatus, attempt: int) -> Incident | None:
-    """The incident that ended an attempt; None if the history does not have it."""
+    """The incident that ended an attempt; None if it is not in the status (any more)."""
     return next((incident for incident in status.incidents if incident.attempt == attempt), None)
 
 
 def nothing_ran(status: DDPJobStatus) -> bool:
-    """Whether no attempt got far enough to write a log, as far as the history that is kept shows."""
+    """Whether no attempt got far enough to write a log, judging by the incidents that are still in the status."""
     causes = {incident.cause for incident in status.incidents}
     return status.first_run_time is None and causes <= NEVER_RAN
 
 
 def span_of_attempts(first: int, last: int) -> str:
-    """A range of attempts: those of one gang, whose ranks were restarted in place."""
+    """The attempts of one gang, whose ranks were restarted in place, as text: `2`, or `2 to 4`."""
     return str(first) if first == last else f"{first} to {last}"
 
 
@@ -131,7 +131,7 @@ def file_path(path: Path) -> str:
 def age(since: datetime | None, now: datetime | None = None) -> str:
     """How long ago `since` was, as kubectl prints it: 45s, 12m, 3h, 2d. For durations there is `words.duration`.
 
-    A time in the future gives 0s: the clocks of two machines differ slightly.
+    A time in the future gives 0s, because the clocks of two machines differ slightly.
     """
     if since is None:
         return "<none>"

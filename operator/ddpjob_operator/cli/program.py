@@ -1,4 +1,4 @@
-"""Finds and checks the script, module or command of `ddpjob run`, and makes a DDPJob of it. Starts nothing."""
+"""Finds and checks the script, module or command of `ddpjob run`, and builds a DDPJob from it. Starts nothing."""
 
 import argparse
 import ast
@@ -36,7 +36,7 @@ OPTIONS = (
     "checkpoint",
     "program",
 )
-"""Arguments that are refused with a YAML file, because the file has the values itself."""
+"""Arguments that cannot be combined with a YAML file, because the file itself contains these values."""
 
 YAML = frozenset({".yaml", ".yml", ".json"})
 NOT_PYTHON = {
@@ -44,7 +44,7 @@ NOT_PYTHON = {
     ".ipynb": "is a notebook; make a script of it first: jupyter nbconvert --to script {target}",
 }
 OF_A_SHELL = re.compile(r"[|&;<>()`$]|\A\w+=")
-"""What only a shell understands in a command: pipes and lists, substitutions, and variables before a program."""
+"""Matches shell syntax in a command: pipes and lists, substitutions, and assignments before a program."""
 
 DEFAULT_CHECKPOINT = {"path": "/checkpoints"}
 """`spec.checkpoint` without --checkpoint: a directory of the run, given to the script in DDPJOB_CHECKPOINT_DIR."""
@@ -74,10 +74,10 @@ def named(arguments: argparse.Namespace) -> str:
 
 
 def refuse_options(arguments: argparse.Namespace, options: Iterable[str], why: str) -> None:
-    """Refuses the `options`.
+    """Checks that none of the `options` is given.
 
     Raises:
-        BadInputError: one of them is given; the message is its name and `why`.
+        BadInputError: an option is given; the message consists of its name and `why`.
     """
     for option in options:
         if getattr(arguments, option) not in (None, []):
@@ -175,14 +175,14 @@ def _check_quotes(words: list[str], called: str) -> None:
 
 
 def _call(called: str, words: list[str]) -> str:
-    """How to have ddpjob run a command, or a script with its arguments."""
+    """The ddpjob command line that runs a command, or a script with its arguments."""
     first, *others = words
     ours = [first, *(["--", *others] if others else [])] if first.endswith(".py") else ["--", *words]
     return f"{itself()} {shlex.join([called, *ours])}"
 
 
 def _is_script(file: Path) -> bool:
-    """Whether a file does not exist, or is a script by its suffix or first line; all other files are read as YAML."""
+    """Whether a path is a script, by its suffix or first line, or does not exist. All other files are YAML."""
     if file.suffix in {".py", *NOT_PYTHON} or not file.is_file():
         return True
     if file.suffix in YAML:
@@ -208,7 +208,7 @@ def _check_script(target: str, words: list[str], called: str) -> None:
         _check_quotes([target, *words], called)
         raise BadInputError(f"there is no {file} in {Path.cwd()}{_hint(file, words, called)}")
     try:
-        with warnings.catch_warnings(action="ignore"):  # Python prints the script's warnings when it runs.
+        with warnings.catch_warnings(action="ignore"):  # Python prints these warnings when the script runs.
             tree = ast.parse(file.read_bytes(), str(file))
             compile(tree, str(file), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
@@ -220,12 +220,12 @@ def _check_script(target: str, words: list[str], called: str) -> None:
 
 
 def _is_read_once(file: Path) -> bool:
-    """Whether a file can be read only once, as a pipe can. Each rank must be able to open the script."""
+    """Whether a file can be read only once, like a pipe. A script must not be, because each rank opens it."""
     return file.absolute().is_relative_to("/dev") or file.is_fifo()
 
 
 def _check_relative_imports(file: Path, tree: ast.Module) -> None:
-    """Refuses relative imports at the top level of a script, which has no package.
+    """Refuses relative imports at the top level of a script, because a script belongs to no package.
 
     A relative import inside an `if` or `try` is allowed: the code around it may handle its failure.
 

@@ -1,8 +1,8 @@
 """Reads a program's progress from its output.
 
 A line is a report if its first word is one of EVENTS and all others are `key=value` pairs, so any program can report
-its progress: `progress step=120/450 loss=0.12`. The live display shows a progress report in its table and not among
-the lines, so other lines must not be mistaken for reports: they would not be shown at all.
+its progress: `progress step=120/450 loss=0.12`. The live display shows progress reports only
+in its table, so a line that was mistaken for a report would not be shown at all.
 """
 
 import re
@@ -20,14 +20,14 @@ LOSS = re.compile(
     r"([-+]?(?>[0-9]{1,15}+(?:\.[0-9]{1,30}+)?(?:e[-+]?[0-9]{1,3}+)?|nan|inf))(?!\w|,[0-9]{3})",
     re.IGNORECASE,
 )
-"""A loss as programs print it: `loss 0.12`, `Train Loss: 0.12`, `'loss': 0.12`, `loss=tensor(0.12)`. The number is
-read whole or not at all: no `1` is left of `1,234.5`, nor of `1.2K`."""
+"""A loss as programs print it: `loss 0.12`, `Train Loss: 0.12`, `'loss': 0.12`, `loss=tensor(0.12)`. It matches
+a whole number or nothing: not the `1` of `1,234.5` or of `1.2K`."""
 LOOKED_AT = 1000
-"""Characters at the beginning of a line in which a loss is looked for."""
+"""Number of characters at the beginning of a line that are searched for a loss."""
 QUOTED = 80
-"""Characters of a line that are quoted."""
+"""A quoted line is cut off after this many characters."""
 POSITIONS = frozenset({"step", "epoch"})
-"""Fields of which a progress report has at least one."""
+"""A progress report must have at least one of these fields."""
 NUMBERS = POSITIONS | {"rank"}
 
 
@@ -39,11 +39,11 @@ class Report:
     values: dict[str, str]
 
     def number(self, key: str) -> float | None:
-        """A value as a number, the 3 of `3/10`; None if there is none."""
+        """The value of a field, such as the 3 of `3/10`; None if the field is missing or not a number."""
         return self._number(key, 1)
 
     def total(self, key: str) -> float | None:
-        """The total of a value, the 10 of `3/10`; None if there is none."""
+        """The total of a field, such as the 10 of `3/10`; None if it has no total."""
         return self._number(key, 2)
 
     def _number(self, key: str, group: int) -> float | None:
@@ -82,7 +82,7 @@ class PrintedLoss:
 
 def printed_loss(text: str) -> PrintedLoss | None:
     """The first loss in a line; None if the line contains none."""
-    # Most lines of a million contain none, and the pattern takes fifty times as long to say so.
+    # Most lines contain no loss, and for these the test for "oss" is fifty times as fast as the pattern.
     found = LOSS.search(text, 0, LOOKED_AT) if "oss" in text or "OSS" in text else None
     return PrintedLoss(found[1], text[:LOOKED_AT]) if found else None
 
@@ -95,7 +95,7 @@ class LoggedProgress:
     attempt: int = 0
     """The attempt that the reports of `ranks` belong to."""
     stepped: datetime | None = None
-    """When the last step of that attempt was read from a log; None if it was there before anybody read."""
+    """When the last step of that attempt was read from a log; None if the line was older than this process."""
     printed_loss: PrintedLoss | None = None
     """The last loss in a line that is not a report."""
     evaluated: Report | None = None
@@ -103,7 +103,7 @@ class LoggedProgress:
     finished: Report | None = None
 
     def hear(self, node: int, text: str, attempt: int = 0, now: datetime | None = None) -> Report | None:
-        """Takes in a line of a node's log, and returns the report if the line is one; `now` is as for `take`."""
+        """Processes a line of a node's log; returns the report that it contains, if any. For `now` see `take`."""
         report = parse(text)
         if report is not None:
             self.take(node, report, attempt, now)
@@ -112,9 +112,9 @@ class LoggedProgress:
         return report
 
     def take(self, node: int, report: Report, attempt: int = 0, now: datetime | None = None) -> None:
-        """Keeps a report from a node's log. Its field `rank`, if it has one, tells ranks in the same log apart.
+        """Stores a report from a node's log. If ranks share a log, the report's field `rank` distinguishes them.
 
-        `now` is given if the line has just been written. Reports of earlier attempts are dropped.
+        `now` is None unless the line has just been written. Progress reports of earlier attempts are dropped.
         """
         match report.event:
             case "progress" if attempt >= self.attempt:
@@ -138,13 +138,13 @@ class LoggedProgress:
 
     @property
     def loss(self) -> str | None:
-        """The last loss, of the lowest rank that reports one; None if none does."""
+        """The last loss of the lowest rank that reports a loss; None if no rank does."""
         losses = ((rank, report.values.get("loss")) for rank, report in self.ranks.items())
         return min(((rank, loss) for rank, loss in losses if loss), default=(0, None))[1]
 
     @property
     def step(self) -> int | None:
-        """The last step that every rank is known to have finished; ranks do not report every step."""
+        """The last step that all ranks have reported or saved. They may be further: they do not report every step."""
         steps = [step for report in self.ranks.values() if (step := report.number("step")) is not None]
         saved = self.saved.number("step") if self.saved else None
         known = [step for step in (min(steps, default=None), saved) if step is not None]

@@ -1,4 +1,4 @@
-"""Prints what the ranks of a job are doing, from what rank 0's supervisor has found out."""
+"""Prints what each rank of a job is doing, as found out by rank 0's supervisor."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ def print_stacks(screen: Screen, document: Any) -> None:
     """Prints each different stack once, with its ranks; the innermost call comes first.
 
     Raises:
-        BadInputError: the document has another form.
+        BadInputError: the document does not have the expected form.
     """
     try:
         lines = [*_lines(document)]

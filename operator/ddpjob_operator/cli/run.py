@@ -127,7 +127,7 @@ def _in_file(arguments: argparse.Namespace) -> Wanted:
 
 
 def _former(arguments: argparse.Namespace, runs: Path) -> Wanted:
-    """The run that --resume continues, with the job that it was started with.
+    """The run that --resume continues, with the job with which it was started.
 
     Raises:
         BadInputError: there is no such run, or an option would change it.
@@ -142,7 +142,7 @@ def _former(arguments: argparse.Namespace, runs: Path) -> Wanted:
 
 
 def _going_on(directory: RunDirectory) -> DDPJob:
-    """The job of a run, with `spec.suspend` false.
+    """The job of a run, with `spec.suspend` set to false.
 
     Raises:
         BadInputError: the run was removed, or its file is damaged.
@@ -223,7 +223,7 @@ def _run(wanted: Wanted, runs: Path, gpus: list[str], leave: Leave | None, *, fr
 
 
 def _begun(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
-    """Creates the directory of a new run and locks it. If two runs start at the same moment, they get two names."""
+    """Creates and locks the directory of a new run. Two runs that start at the same moment get different names."""
     for name in _free_names(wanted, runs):
         directory = RunDirectory((runs / name).absolute())
         if lock := directory.claim():
@@ -234,13 +234,13 @@ def _begun(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
 def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
     """Locks the directory of an earlier run, or creates it if there is none.
 
-    With --resume the job is read again when the lock is held, because it may have changed before that.
+    With --resume the job is read again under the lock, because it may have changed before the lock was acquired.
 
     Raises:
         BadInputError: the run is already running, or is a run of another program.
     """
     directory = wanted.directory or RunDirectory((runs / wanted.name).absolute())
-    if not wanted.directory:  # With --resume the directory exists; if it was just removed, it must not come back.
+    if not wanted.directory:  # With --resume it must exist already: if it was just removed, do not recreate it.
         directory.create()
     lock = directory.lock
     if not lock.acquire():
@@ -259,10 +259,10 @@ def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
 
 
 def _check_same(wanted: Wanted, directory: RunDirectory) -> None:
-    """Refuses to continue a program's run with the job of a YAML file, or the reverse, even if the names agree.
+    """Refuses to continue a program's run with the job of a YAML file, or vice versa, even if the names agree.
 
     Raises:
-        BadInputError: one is a program, the other a YAML file.
+        BadInputError: the run was started from a program and a YAML file is given, or vice versa.
     """
     begun, wants = directory.begun, wanted.begun
     if not begun or begun.keys() == wants.keys():
@@ -278,7 +278,7 @@ def _check_same(wanted: Wanted, directory: RunDirectory) -> None:
 def _succeeded_already(screen: Screen, job: DDPJob, wanted: DDPJob, again: str) -> int:
     """Reports that the job has already succeeded, and returns 0.
 
-    If the file was edited after that, this is an error: the user must not believe that the edited job has run.
+    It is an error if the file was edited afterwards: the user might believe that the edited job has run.
 
     Raises:
         BadInputError: the spec differs from the one that succeeded.
@@ -296,13 +296,13 @@ def _succeeded_already(screen: Screen, job: DDPJob, wanted: DDPJob, again: str) 
 
 
 def _carry_on(runner: Runner, display: Display) -> bool:
-    """Runs the job until it ends or is stopped; True if it was stopped before its end."""
+    """Runs the job until it ends or is stopped; returns True if it was stopped before its end."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, lambda *_: runner.interrupt())
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda received, _: _say_whose(signal.Signals(received), display))
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # Under nohup it is ignored, and stays so.
-        # Not interrupt(), which kills when called twice: a closing terminal may send SIGHUP several times.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP, and so do we then.
+        # A closing terminal may send SIGHUP several times, and a second call of interrupt() would kill the ranks.
         signal.signal(signal.SIGHUP, lambda *_: runner.stop())
     with display.following(runner.stop, lambda: runner.job.status, lambda: runner.interrupted):
         status = runner.run()

@@ -17,7 +17,7 @@ LONGEST_LINE = 1 << 18
 """Bytes of an unfinished line that are kept in memory; longer lines are split. A kubelet splits at 16 KiB."""
 
 DETOUR = re.compile(rb"(?<!\n)\n++\r[^\r\n]*(?:\x1b\[A)+")
-"""Line feeds, a line, and cursor movements up again: how a second progress bar is drawn below the first."""
+"""Line feeds, a line, and cursor movements back up: programs draw a second progress bar in this way."""
 PART_OF_DETOUR = re.compile(rb"(?:\r[^\r\n]*)?")
 SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 """An escape sequence for a colour or a cursor movement."""
@@ -32,7 +32,7 @@ class Line:
     attempt: int
     text: str
     writer: str = "rank"
-    """What wrote it: a rank, or a node if several ranks write into one log."""
+    """The noun before the number: `rank`, or `node` if several ranks of a node write to one log."""
 
     def __str__(self) -> str:
         return f"[{self.writer} {self.node}] {self.text}"
@@ -63,10 +63,10 @@ def shown_last(text: str) -> str | None:
 
 
 def attempt_of(text: str, before: int, last: int | None = None) -> int:
-    """The attempt that a line belongs to, after a line of the attempt `before` in the same log.
+    """The attempt that a line belongs to, if the previous line of the same log belongs to the attempt `before`.
 
-    `last` is the job's present attempt: a program can print a line that looks like the beginning of an attempt after
-    the present one.
+    `last` is the job's present attempt. A program may print a line that looks like the beginning of a later attempt;
+    such a line is ignored.
     """
     found = BEGINS.fullmatch(text)
     return int(found[1]) if found and before < int(found[1]) <= (last or int(found[1])) else before
@@ -148,9 +148,10 @@ def _shown(whole: list[bytes]) -> Iterator[str]:
 
 
 def _kept(whole: list[bytes], rest: bytes) -> bytes:
-    """The bytes to keep until more is read: the unfinished line `rest`, and a line end that may begin a DETOUR.
+    """The bytes to keep until more is read: the unfinished line `rest`.
 
-    Removes a line that is kept from `whole`. If the unfinished line is too long, appends a part of it to `whole`.
+    If a DETOUR may begin at the end of the last line of `whole`, that line is kept too, and removed from `whole`. If
+    `rest` is too long, it is added to `whole` instead.
     """
     if whole and b"\r" in whole[-1].removesuffix(b"\r") and PART_OF_DETOUR.fullmatch(rest):
         return whole.pop() + b"\n" + rest

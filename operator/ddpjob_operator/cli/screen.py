@@ -71,7 +71,7 @@ class Watched:
 
 @contextlib.contextmanager
 def ignoring_closed_output() -> Iterator[None]:
-    """Ignores errors of the output in its body: if the reader is gone, the rest is discarded."""
+    """Ignores errors when its body writes output: if the reader is gone, the rest is discarded."""
     try:
         yield
     except OSError:

@@ -35,7 +35,7 @@ def status(runs: Path, name: str | None, output: str | None = None) -> int:
     """Prints one job in full, or a line for each job.
 
     Raises:
-        BadInputError: there is no such run, or `wide` is asked for of several.
+        BadInputError: there is no such run, or `output` is `wide` and there are several runs.
     """
     as_json = output == "json"
     if name is None and len(known := known_runs(runs)) != 1:
@@ -60,10 +60,10 @@ def status(runs: Path, name: str | None, output: str | None = None) -> int:
 
 
 def stacks(runs: Path, name: str | None) -> int:
-    """Prints what each rank of a run is doing now; without a name, of the only run.
+    """Prints what each rank of a run is doing now. If `name` is None, there must be only one run.
 
     Raises:
-        BadInputError: there is no such run, or it does not run.
+        BadInputError: there is no such run, or it is not running.
     """
     print_stacks(Screen(), look(find_run(runs, name)))
     return 0

@@ -21,15 +21,15 @@ NO_TERMINAL = (
     "torchrun --standalone --nproc-per-node 1 SCRIPT"
 )
 READS_A_TERMINAL = ("BdbQuit", "EOFError: EOF when reading a line")
-"""The messages of what `breakpoint()` and `input()` raise without a terminal."""
+"""Messages of the exceptions that `breakpoint()` and `input()` raise without a terminal."""
 
 
 def summarise(
     screen: Screen, job: DDPJob, progress: LoggedProgress, seconds: float = 0.0, **where: str | None
 ) -> None:
-    """Prints how the job ended, its results and `where` to find the rest: paths and commands, by name.
+    """Prints how the job ended, its results, and the paths and commands in `where`, by label.
 
-    `seconds` is how long this command has followed the job, in case the status does not have the job's duration.
+    `seconds` is how long this command has followed the job. It is printed if the status lacks the job's duration.
     """
     status = job.status
     screen.print(f"\n{job.metadata.name}: {status.state}. {one_line(status.message)}")

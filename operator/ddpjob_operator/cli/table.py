@@ -24,7 +24,7 @@ UNLIMITED = 100_000
 
 Row = tuple[str, ...]
 Fit = Callable[[str, int], list[str]]
-"""Splits or shortens a text of the last column into lines of at most this many cells."""
+"""A function that makes a text fit the last column, by splitting or shortening it to lines of this many cells."""
 
 
 def folded(text: str, room: int) -> list[str]:
@@ -75,7 +75,7 @@ class Growing:
     columns: Row
     _rows: dict[str, Row] = field(default_factory=dict)
     _widths: dict[str, int] = field(default_factory=lambda: {"STATE": max(map(len, State))})
-    """Width of each column: that of its widest cell so far; for STATE, that of the longest state from the start."""
+    """Width of each column's widest cell so far. STATE begins with the width of the longest state."""
     _begun: bool = False
 
     def show(self, rows: Mapping[str, Row]) -> None:

@@ -2,7 +2,7 @@
 
 Flags decide first: `--local` and `--run-dir` mean this machine; `--cluster`, `--namespace`, `--all-namespaces`,
 `--context` and `--kubeconfig` mean a cluster, and so does `kubectl ddpjob`. Without a flag, the command is for the
-place that has a job of the given name or, without a name, any job. If both places have one, the command is refused
+place that has a job of the given name or, without a name, any job. If both places have one, the command fails
 and asks for a flag.
 """
 

@@ -23,7 +23,7 @@ PLAIN = "\x1b[0m"
 
 
 class Filter:
-    """Filters a stream of text; a sequence is recognized even if it is split over several pieces."""
+    """Filters a stream of text that arrives in pieces. A control sequence may be split between two pieces."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -31,7 +31,7 @@ class Filter:
         self._coloured = False
 
     def passed(self, text: str) -> str:
-        """The filtered text that can be written now."""
+        """Filters the text, and returns as much of it as can be written now."""
         text = self._held + text
         last = text.rfind("\x1b", max(0, len(text) - LONGEST_PART))
         end = last if last >= 0 and PART_OF_SEQUENCE.fullmatch(text, last) else len(text)
@@ -50,7 +50,7 @@ class Filter:
 
 
 class Terminal:
-    """A stream that filters its text while it is a terminal; `run --detach` may redirect it to a file."""
+    """A stream whose text is filtered while it is a terminal: `run --detach` may redirect it to a file."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""The commands for a cluster, and the connection that each of them gets."""
+"""Connects to a cluster, and calls the function of the command."""
 
 import argparse
 import sys
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def call(arguments: argparse.Namespace) -> int | Rest:
-    """Runs the command that the arguments name, and returns the exit code: 1 if the cluster failed to do its part.
+    """Runs the command that the arguments name, and returns the exit code: 1 after a ClusterError.
 
     A command that takes several names may return a function instead, to be called once all names have been processed.
 
@@ -45,7 +45,7 @@ def _call(arguments: argparse.Namespace) -> int | Rest:
 
 
 def _told(do: Callable[[], T]) -> T | int:
-    """The result of `do`; if the cluster failed to do its part, prints the error and returns FAILED."""
+    """The result of `do`. If `do` raises a ClusterError, prints the error and returns FAILED."""
     try:
         return do()
     except ClusterError as error:
@@ -54,7 +54,7 @@ def _told(do: Callable[[], T]) -> T | int:
 
 
 def location_of_job(name: str | None) -> str | None:
-    """The namespace and cluster that have a job of this name or, for None, any job; None if there is no such job.
+    """Names the namespace and the cluster if they have a job of this name or, for None, any job. Otherwise None.
 
     Raises:
         ClusterError: the cluster does not answer.

@@ -14,7 +14,7 @@ def suspend(jobs: Jobs, name: str) -> int:
 
     Raises:
         BadInputError: there is no such job, or it has finished.
-        ClusterError: the cluster failed to do its part.
+        ClusterError: the cluster cannot be reached, or does not fulfil a request.
     """
     document, job = unfinished(jobs, name)
     if job.spec.suspend:
@@ -34,7 +34,7 @@ def resume(jobs: Jobs, name: str) -> int:
 
     Raises:
         BadInputError: there is no such job, or it has finished.
-        ClusterError: the cluster failed to do its part.
+        ClusterError: the cluster cannot be reached, or does not fulfil a request.
     """
     document, job = unfinished(jobs, name)
     if not job.spec.suspend:
@@ -51,7 +51,7 @@ def scale(jobs: Jobs, name: str, nodes: int) -> int:
 
     Raises:
         BadInputError: there is no such job, it has finished, or `nodes` is not allowed.
-        ClusterError: the cluster failed to do its part.
+        ClusterError: the cluster cannot be reached, or does not fulfil a request.
     """
     if nodes < 1:
         raise BadInputError(f"--nodes {nodes} is too small; to stop a job and keep it: {itself()} suspend {name}")
@@ -66,7 +66,7 @@ def scale(jobs: Jobs, name: str, nodes: int) -> int:
 
 
 def _tell_keeper(document: Document, field: str) -> None:
-    """Warns that the change of a field will be undone, if a GitOps tool keeps the job as it is in a repository."""
+    """If a GitOps tool syncs the job from a repository, warns that it will undo the change of a field."""
     metadata = document["metadata"]
     tool = keeper(metadata.get("labels", {}), metadata.get("annotations", {}))
     if tool:
@@ -74,7 +74,7 @@ def _tell_keeper(document: Document, field: str) -> None:
 
 
 def _what_it_does(job: DDPJob) -> str:
-    """What happens to the job's present pods because of the new size; empty if there are none."""
+    """How the new size affects the job's pods, as the end of a message; empty if there are no pods."""
     if job.spec.suspend or not job.status.attempt:
         return ""
     lost = lost_with_pods(job.spec)

@@ -15,8 +15,8 @@ DEADLINE_SECONDS = 600.0
 """How long to wait for pods to end, including their grace periods. A pod that takes longer is probably on a
 Kubernetes node that does not respond."""
 HELD_SECONDS = 5.0
-"""How long a finalizer may keep an object before this is reported: the controller that has set the finalizer needs a
-moment to remove it."""
+"""How long a finalizer may block a deletion before this is reported. The finalizer's controller needs a moment to
+remove it."""
 UNSEEN = "; you may not list pods here, so ddpjob does not wait for them to end"
 
 
@@ -25,7 +25,7 @@ def delete(jobs: Jobs, name: str, *, wait: bool) -> int | Rest:
 
     Raises:
         BadInputError: there is no such job.
-        ClusterError: the cluster failed to do its part.
+        ClusterError: the cluster cannot be reached, or does not fulfil a request.
     """
     job = jobs.get(name)
     pods = _pods(jobs, job)
@@ -67,11 +67,11 @@ class _Left:
 
     what: str
     finalizers: tuple[str, ...]
-    """The finalizers that keep the object from being removed although it has ended."""
+    """The finalizers that block the removal of the object. None are listed for a pod that is still running."""
 
     @property
     def kept(self) -> str:
-        """What keeps it."""
+        """The finalizers that block the deletion, in words."""
         return f"kept by {' and '.join(f'finalizer {name}' for name in self.finalizers)}"
 
     def __str__(self) -> str:
@@ -89,5 +89,5 @@ def _left(jobs: Jobs, job: Document, *, with_pods: bool) -> list[_Left]:
 
 
 def _foreign(finalizers: Iterable[str]) -> tuple[str, ...]:
-    """The finalizers that a controller has set. Kubernetes' own, such as foregroundDeletion, have no domain."""
+    """The finalizers that other controllers have set. Kubernetes' own, such as foregroundDeletion, have no domain."""
     return tuple(finalizer for finalizer in finalizers if "/" in finalizer)

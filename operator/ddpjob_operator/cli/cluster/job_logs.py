@@ -22,11 +22,11 @@ POLL_SECONDS = 0.2
 def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
     """Prints the logs of the present pods, or those of an earlier attempt whose pods still exist.
 
-    Everything that is not a line of a log, such as what the job waits for, goes to stderr.
+    Everything else, such as a message about what the job is waiting for, goes to stderr.
 
     Raises:
         BadInputError: there is no such job, node or attempt.
-        ClusterError: the cluster failed to do its part.
+        ClusterError: the cluster cannot be reached, or does not fulfil a request.
     """
     document = jobs.get(name) if name else jobs.only()
     job = as_job(document)
@@ -46,9 +46,9 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
 
 
 def _miss_first(job: DDPJob, pods: list[JobPod]) -> None:
-    """Reports that the rank that failed first has no log, because its pod no longer exists.
+    """If the pod of the rank that failed first no longer exists, reports that its log is missing.
 
-    For example, the pod was still running when the job failed, and was then deleted.
+    For example, the pod may have been deleted because it was still running when the job failed.
     """
     first = incident_of(job.status, job.status.attempt)
     if not job.status.finished or first is None or first.cause in NEVER_RAN:
@@ -58,7 +58,7 @@ def _miss_first(job: DDPJob, pods: list[JobPod]) -> None:
 
 
 def _left(job: DDPJob, pods: list[JobPod], which: Which) -> tuple[int, list[JobPod]]:
-    """The requested attempt, and those of its pods that still exist, have a log, and are of the requested node.
+    """The requested attempt, and its pods that still exist and have a log, limited to the requested node, if any.
 
     Raises:
         BadInputError: there are none.
@@ -84,9 +84,9 @@ def _left(job: DDPJob, pods: list[JobPod], which: Which) -> tuple[int, list[JobP
 
 
 def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which, attempt: int | None = None) -> int:
-    """Prints the log of each pod, beginning with the node that failed first; returns 1 if a log cannot be read.
+    """Prints the log of each pod; returns 1 if one cannot be read. The log of the node that failed first comes first.
 
-    With `attempt`, prints only the lines of that attempt: a pod's log continues through restarts in place.
+    With `attempt`, prints only the lines of that attempt. (A pod's log continues through restarts in place.)
     """
     code, status = 0, job.status
     for pod in sorted(pods, key=lambda pod: pod.node != failed_first(status, attempt or pod.last_attempt(status))):
@@ -117,7 +117,7 @@ def _read(jobs: Jobs, pod: JobPod, which: Which) -> Iterator[tuple[str, str]]:
 def _of(attempt: int, jobs: Jobs, job: DDPJob, pod: JobPod, which: Which) -> Iterable[tuple[str, str]]:
     """The lines of one attempt in a pod's log.
 
-    The limits on lines and time are applied here, because a kubelet does not know which lines belong to the attempt.
+    The limits of `which` on lines and time are applied here: a kubelet would apply them to the log of all attempts.
     """
     since, present = "", pod.attempt
     if which.since_seconds is not None:

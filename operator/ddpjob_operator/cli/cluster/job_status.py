@@ -20,15 +20,15 @@ from ddpjob_operator.text import one_line
 from .life import unnoticed
 
 EVENTS = 10
-"""How many of the latest events are shown."""
+"""How many events are shown: the latest."""
 
 
 def status(jobs: Jobs, name: str | None, output: str | None = None, *, everywhere: bool) -> int:
     """Prints one job in full, or a line for each job if `name` is None; `everywhere` means in all namespaces.
 
     Raises:
-        BadInputError: there is no such job, or `wide` is asked for of several.
-        ClusterError: the cluster failed to do its part.
+        BadInputError: there is no such job, or `output` is `wide` without a name.
+        ClusterError: the cluster cannot be reached, or does not fulfil a request.
     """
     as_json, wide = output == "json", output == "wide"
     if name is None:
@@ -50,11 +50,12 @@ def status(jobs: Jobs, name: str | None, output: str | None = None, *, everywher
 
 
 def stacks(jobs: Jobs, name: str | None) -> int:
-    """Prints what each rank of a job is doing now; without a name, of the only job.
+    """Prints what each rank of a job is doing now. If `name` is None, there must be only one job.
 
     Raises:
-        BadInputError: there is no such job, or it does not run.
-        ClusterError: the cluster failed to do its part, or the user may not forward ports to pods.
+        BadInputError: there is no such job, or it is not running.
+        ClusterError: the cluster cannot be reached, or does not fulfil a request; or the user may not forward ports
+            to pods.
     """
     document = jobs.only() if name is None else jobs.get(name)
     print_stacks(Screen(), jobs.look(document))
@@ -66,7 +67,7 @@ def watch(jobs: Jobs, name: str | None, *, everywhere: bool) -> int:
 
     Raises:
         BadInputError: there is no such job.
-        ClusterError: the cluster failed to do its part.
+        ClusterError: the cluster cannot be reached, or does not fulfil a request.
         KeyboardInterrupt: the user pressed Ctrl-C; without that, `watch` does not end.
     """
     if name is not None:
@@ -80,7 +81,7 @@ def watch(jobs: Jobs, name: str | None, *, everywhere: bool) -> int:
 
 @contextmanager
 def _allowed(jobs: Jobs, *, everywhere: bool) -> Iterator[None]:
-    """Explains a refusal to list the jobs of all namespaces, which takes a cluster-wide right to list jobs.
+    """If the body may not list the jobs of all namespaces, explains that this takes a cluster-wide right.
 
     Raises:
         ClusterError: the user lacks the right.
@@ -122,7 +123,7 @@ def _row(document: Document, *, everywhere: bool) -> Row:
 
 
 def _links(job: DDPJob) -> dict[str, str | None]:
-    """The commands that print the logs of a job and that lead to the status page of rank 0's supervisor."""
+    """The commands that print a job's logs and that forward the port of its status page."""
     status, flags = job.status, f"-n {job.metadata.namespace}"
     pod = pod_name(job, 0, status.bookkeeping.incarnations.of(0))
     served = status.is_true(ConditionType.RUNNING) and status.bookkeeping.supervised and status.network.status_port
@@ -135,14 +136,14 @@ def _tell_events(screen: Screen, jobs: Jobs, document: Document, told: str) -> N
     """Prints the latest events, without messages that are part of `told`."""
     try:
         events = jobs.events(document)[-EVENTS:]
-    except RefusedError as error:  # The job's state, printed above, is useful without its events.
+    except RefusedError as error:  # The state that was printed above is useful even without events.
         screen.print(f"Events are not shown: {error}")
         return
     if events:
         screen.print("Events:")
     for event in events:
         since = age(datetime.fromisoformat(when(event)))
-        # Kubernetes leaves out each of these texts that is empty.
+        # Kubernetes omits fields that are empty.
         kind, reason, said = (event.get(text, "") for text in ("type", "reason", "message"))
         message = "" if said in told else f": {said}"
         screen.print(one_line(f"  {kind:<9}{since:<6}{reason}{message}"))

@@ -11,11 +11,11 @@ from ddpjob_operator.engine import Event, events
 
 WAITING = frozenset({State.PENDING, State.QUEUED, State.STARTING, State.RESTARTING, State.SUSPENDING})
 SETTLED_SECONDS = 3.0
-"""A status message is reported only if it has stayed the same for this long; others change too fast to be read."""
+"""A status message is reported only if it stays the same for this long. Others change too fast to be read."""
 UNNOTICED = "no operator has seen the job yet; is one installed and running?"
 UNNOTICED_SECONDS = 10.0
-"""A job without a status for this long has no operator: an operator notices a job within a second, even during a
-change of leader."""
+"""If a job has no status for this long, probably no operator is running: an operator notices a new job within a
+second, even while its leader changes."""
 
 
 def unnoticed(job: DDPJob) -> str:
@@ -26,7 +26,7 @@ def unnoticed(job: DDPJob) -> str:
 
 
 class Life:
-    """Watches a job from now to its end."""
+    """Watches a job from now until it ends."""
 
     def __init__(self, jobs: Jobs, document: Document) -> None:
         self.job: DDPJob = as_job(document)
@@ -61,7 +61,7 @@ class Life:
         yield from events(before, self.job.status)
 
     def _wait_told(self) -> Iterator[Event]:
-        """A notice of what the job is waiting for, if it has waited long enough and the notice is a new one."""
+        """Yields a notice of what the job is waiting for, if it has waited long enough and the notice is new."""
         status, stood = self.job.status, time.monotonic() - self._since
         message = ""
         if not status.message and stood > UNNOTICED_SECONDS:

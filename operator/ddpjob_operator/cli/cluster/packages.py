@@ -1,4 +1,4 @@
-"""Packages that the image may lack: those of --pip, and the --requirements file, which is sent with the code."""
+"""Checks --pip and --requirements, which name packages to install; the requirements file is sent with the code."""
 
 import argparse
 import re
@@ -13,7 +13,7 @@ from .pod_options import CODE_DIRECTORY
 REQUIREMENT = re.compile(
     r"[A-Za-z0-9][^\s/\\]*(\s.*)?|[A-Za-z0-9+]+://\S+(\s.*)?|\S+\s*@\s*[A-Za-z0-9+]+://\S+(\s.*)?"
 )
-"""A package name with extras or versions, or a URL. A path does not match: it would name a file on this machine."""
+"""A package name with extras or versions, or a URL. Paths do not match, because they name files on this machine."""
 PASSWORD = re.compile(r"https?://(?!(?:[^/@\s:]+:)?\$\{[A-Z0-9_]+\}@)[^/@\s]+@")
 """A URL with a password, unless the password is a variable that pip replaces: `${NAME}`, in capital letters."""
 ELSEWHERE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
@@ -21,7 +21,7 @@ ELSEWHERE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
 
 
 def with_packages(given: argparse.Namespace, source: Source | None) -> tuple[Source | None, tuple[str, ...]]:
-    """The source to send, which includes the requirements file, and pip's arguments (empty if there are no packages).
+    """The source to send, with the requirements file added, and the arguments of pip (none if there are no packages).
 
     Raises:
         BadInputError: a requirement is malformed, or the file does not exist, is not sent, or contains a password.
@@ -65,7 +65,7 @@ def _check(text: str) -> None:
 
 
 def _check_password(text: str, what: str) -> None:
-    """Refuses URLs with passwords: everyone who may read jobs and ConfigMaps could read them.
+    """Refuses URLs with passwords, because everyone who may read jobs and ConfigMaps could read the passwords.
 
     Raises:
         BadInputError: `text` contains such a URL; `what` is the origin of `text`, for the message.

@@ -21,9 +21,9 @@ from .packages import with_packages, within
 from .pod_options import PodOptions, checkpoint_on, with_pod_options
 
 NAMED = 20
-"""How many packed files are listed; the others are only counted."""
+"""How many of the packed files are listed by name; the others are only counted."""
 FIRST = 5
-"""How many of the files that are left out are listed, of each kind."""
+"""How many files are listed of those that may hold secrets, and of those left out for other reasons."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Parcel:
 
     document: Document
     code: Document | None
-    """The ConfigMap with the code; None if all of it is in the image."""
+    """The ConfigMap with the code; None if the image contains all of the code."""
     told: tuple[str, ...] = ()
     """Lines to print: what is sent and what is not, and warnings."""
     file: Path | None = None
@@ -40,7 +40,7 @@ class Parcel:
 
 
 def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
-    """The job that the arguments describe, for a namespace.
+    """Builds the job that the arguments describe, for a namespace.
 
     Raises:
         BadInputError: there is no such program, it is too large to send, or an option is wrong.
@@ -52,8 +52,8 @@ def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
     program_here = folder or (read_file(Path(given.target), given.include) if given.target is not None else None)
     source, packages = with_packages(given, program_here)
     gpus = given.gpus_per_node or 0
-    # Only a launcher must get the number of processes here. For other programs procsPerNode stays unset, and defaults
-    # to the number of GPUs.
+    # A launcher needs the number of processes on its command line. For other programs procsPerNode stays unset, so
+    # that it defaults to the number of GPUs.
     per_gpu = gpus or None if launcher_of(entrypoint.command) else None
     options = Options(
         image=given.image,
@@ -92,7 +92,7 @@ def _entrypoint(given: argparse.Namespace) -> Entrypoint:
     """
     words: Sequence[str] = given.program or ()
     if given.module is not None:
-        # Not checked here: the module may exist only in the image.
+        # The module is not checked, because it may exist only in the image.
         return started(module(given.module, words), given.start_method)
     found = program.entrypoint(given)
     if given.target is None:
@@ -105,7 +105,7 @@ def _entrypoint(given: argparse.Namespace) -> Entrypoint:
 
 
 def _check_travels(words: Sequence[str], source: Path | None) -> None:
-    """If a command names a script on this machine, checks that the script is sent, with its folder.
+    """Checks that a script on this machine that the command names is sent, which takes --source.
 
     Raises:
         BadInputError: there is such a script, but no --source.
@@ -116,7 +116,7 @@ def _check_travels(words: Sequence[str], source: Path | None) -> None:
 
 
 def _packed(source: Source, *, whole: bool) -> Iterator[str]:
-    """Lines that list the files that are packed and those that are not: the first of each, or all if `whole`."""
+    """Lines that list the packed files and the files that are left out: the first of each or, with `whole`, all."""
     names = sorted(file.name for file in source.files)
     size = readable(sum(len(file.content) for file in source.files))
     yield f"packed {counted(len(names), 'file')}, {size}: {_named(names, NAMED, whole=whole)}"

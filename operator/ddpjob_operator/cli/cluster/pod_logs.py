@@ -10,7 +10,7 @@ from ddpjob_operator.cli.run_logs import Line, shown_last
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, RefusedError, UnreachableError
 
 FOLLOWED = 64
-"""How many nodes are followed if no node is chosen; there is a limit because each log takes a connection."""
+"""How many nodes are followed if no node is chosen. There is a limit because each log needs a connection."""
 EVERYTHING = Which()
 RETRY_SECONDS = 1.0
 SETTLE_SECONDS = 20.0
@@ -18,7 +18,7 @@ SETTLE_SECONDS = 20.0
 
 
 class PodLogs:
-    """Reads every log of a job's pods, each in a thread of its own, into one stream of lines."""
+    """Reads the logs of a job's pods into one stream of lines, with a thread for each log."""
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class PodLogs:
     def follow(self, skipped: Collection[JobPod] = (), begun: Collection[JobPod] = ()) -> None:
         """Starts to read the logs of all pods except `skipped`.
 
-        `begun` are pods that already ran: the tail and the time that `which` asks for apply to their logs. Logs of
-        later pods are read from the start.
+        `begun` are the pods that have already started. The limits of `which` on lines and time apply only to their
+        logs; the logs of later pods are read from the start.
         """
         self._begun = frozenset(pod.uid for pod in begun)
         self._readers |= {pod.uid: threading.Thread() for pod in skipped}
@@ -71,7 +71,7 @@ class PodLogs:
         return iter(())
 
     def settle(self) -> None:
-        """Waits until all logs are read to their ends, up to SETTLE_SECONDS. To be called after the job has ended."""
+        """Waits until all logs are read to the end, for at most SETTLE_SECONDS. Call this after the job has ended."""
         deadline = time.monotonic() + SETTLE_SECONDS
         try:
             self._read_new(self._jobs.pods(self._document))
@@ -99,7 +99,7 @@ class PodLogs:
     def _read(self, pod: JobPod) -> None:
         """Reads a pod's log to its end.
 
-        The log is complete after an uninterrupted read that began when the trainer had already ended.
+        The log has been read completely if a read that began after the trainer's end was not interrupted.
         """
         now: JobPod | None = pod
         after, which = "", self._which if pod.uid in self._begun else EVERYTHING
@@ -116,7 +116,7 @@ class PodLogs:
                     return
                 now = self._jobs.pod(pod)
                 time.sleep(0.0 if now is None or now.ended else RETRY_SECONDS)
-            except UnreachableError:  # If lines came, retry without a pause: a failed gang's pod is deleted soon.
+            except UnreachableError:  # After new lines, retry without a pause: failed pods are deleted soon.
                 time.sleep(RETRY_SECONDS if after == before else 0.0)
             except RefusedError as error:
                 self.problem = None if error.missing else error

@@ -1,4 +1,4 @@
-"""Adds to a program's pods what the options of `ddpjob submit` ask for: code, packages, resources and volumes."""
+"""Adds the code, packages, resources and volumes that `ddpjob submit` was asked for to the pods of a job."""
 
 import json
 import re
@@ -19,7 +19,7 @@ LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 GPU = "nvidia.com/gpu"
 
 CODE_DIRECTORY = "/ddpjob/code"
-"""The directory into which the code is unpacked; also the program's working directory."""
+"""The directory into which the code is unpacked, and in which the program runs."""
 ARCHIVE_DIRECTORY = "/ddpjob/archive"
 CODE_VOLUME, ARCHIVE_VOLUME = "code", "code-archive"
 UNPACK_CONTAINER = "unpack-code"
@@ -29,10 +29,10 @@ NO_PYTHON = json.dumps(
         "message": "there is no python in the image; submit needs one to unpack code and to install packages",
     }
 )
-"""A failure report, printed as the last line of the log. Its cause says that a restart cannot help."""
+"""A failure report, printed as the last line of the log. Its cause keeps the job from being restarted in vain."""
 
 PACKAGES_DIRECTORY = "/ddpjob/packages"
-"""The directory into which packages are installed; its subdirectory `bin` has the Python that finds them."""
+"""The directory into which packages are installed: a virtual environment."""
 PACKAGES_PATH = f"{PACKAGES_DIRECTORY}/site"
 PACKAGES_VOLUME = "packages"
 PATH = "PYTHONPATH"
@@ -63,14 +63,14 @@ class PodOptions:
     code: str | None = None
     """Name of the ConfigMap with the code."""
     works_in_code: bool = True
-    """Whether the program is in the code that is sent, and runs in the code's directory. If not, only a requirements
-    file is sent."""
+    """Whether the code that is sent contains the program, which then runs in CODE_DIRECTORY. Otherwise only a
+    requirements file is sent."""
     packages: Sequence[str] = ()
     """The arguments of `pip install`."""
 
 
 def checkpoint_on(text: str | None) -> Json:
-    """`spec.checkpoint` for a `CLAIM:/path`; for None, a directory that is deleted with its pod.
+    """`spec.checkpoint` for a `CLAIM:/path`. For None it is a directory that is deleted with its pod.
 
     Raises:
         BadInputError: `text` does not have the form `CLAIM:/path`.
@@ -82,7 +82,7 @@ def checkpoint_on(text: str | None) -> Json:
 
 
 def with_pod_options(document: Json, wanted: PodOptions) -> Json:
-    """A program's job with the options applied to its pods.
+    """Applies the options to the pods of a job; returns the changed job.
 
     Raises:
         BadInputError: an option is wrong, or the resulting job is invalid.
@@ -122,7 +122,7 @@ def _labels(wanted: PodOptions) -> Json:
 
 
 def _resources(wanted: PodOptions) -> Json | None:
-    """Equal requests and limits, so that the scheduler reserves everything that a pod may use."""
+    """Resources whose requests equal their limits, so that the scheduler reserves all that a pod may use."""
     for flag, amount in (("--cpu", wanted.cpu), ("--memory", wanted.memory)):
         if amount is not None and not QUANTITY.fullmatch(amount):
             raise BadInputError(f"{flag} {amount}: must be a Kubernetes quantity, such as 4, 500m or 16Gi")
@@ -155,7 +155,7 @@ def _check_places(paths: list[str]) -> None:
 
 
 def _mounted(wanted: PodOptions) -> Iterator[tuple[str, Json, str]]:
-    """Name, source and mount path of each volume of --volume and --image-volume."""
+    """Name, source and mount path of each volume that --volume or --image-volume names."""
     kinds: tuple[tuple[str, str, Sequence[str], Callable[[str], Json]], ...] = (
         ("volume", "CLAIM", wanted.volumes, _claim),
         ("image-volume", "IMAGE", wanted.image_volumes, lambda image: {"image": {"reference": image}}),
@@ -178,7 +178,7 @@ def _claim(name: str) -> Json:
 
 
 def _unpacking(trainer: Json) -> Json:
-    """The init container that unpacks the code. It names no image, so the operator gives it the trainer's."""
+    """The init container that unpacks the code. It names no image, so the operator gives it the trainer's image."""
     archive = f"{ARCHIVE_DIRECTORY}/{KEY}"
     return {
         "name": UNPACK_CONTAINER,
@@ -193,9 +193,9 @@ def _unpacking(trainer: Json) -> Json:
 
 
 def _installing(wanted: PodOptions, trainer: Json) -> Json:
-    """The init container that installs packages, with the trainer's variables, directory, volumes and resources.
+    """The init container that installs packages.
 
-    It gets no GPUs.
+    It has the trainer's variables, working directory, volumes and resources, except GPUs.
     """
     own = trainer.get("env", [])
     return {

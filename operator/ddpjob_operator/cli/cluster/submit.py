@@ -1,4 +1,4 @@
-"""`ddpjob submit FILE`: creates a DDPJob on a cluster; `--wait` shows it until it ends, as in local mode."""
+"""`ddpjob submit FILE`: creates a DDPJob on a cluster; with `--wait`, shows it until it ends, as in local mode."""
 
 import argparse
 import dataclasses
@@ -44,7 +44,7 @@ OF_A_PROGRAM = (
         "queue",
     ),
 )
-"""Options that describe a program, and are refused with a YAML file."""
+"""Options that describe a program, and cannot be combined with a YAML file."""
 
 UNREAD = 1
 """Exit code if the reader closed the output, as `head` does."""
@@ -55,7 +55,7 @@ def submit(cluster: Cluster, given: argparse.Namespace) -> int:
 
     Raises:
         BadInputError: the file, the program or an option is wrong, or a job of this name exists already.
-        ClusterError: the cluster failed to do its part.
+        ClusterError: the cluster cannot be reached, or does not fulfil a request.
     """
     if given.output and not given.dry_run:
         raise BadInputError(f"-o {given.output} works only with --dry-run; add it")
@@ -95,7 +95,7 @@ def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parce
     job_file = parse(sys.stdin.read(), "the input") if str(file) == "-" else read(file)
     cluster = _in_namespace(cluster, job_file, given.namespace)
     metadata = {**job_file.document["metadata"], "namespace": cluster.namespace}
-    if annotations := metadata.get("annotations"):  # If the file is a copy of a finished job, drop its mark.
+    if annotations := metadata.get("annotations"):  # In a copy of a finished job, drop the mark.
         metadata["annotations"] = {key: text for key, text in annotations.items() if key != FINISHED}
     others = (
         f"{kind} in {file} is not submitted; create it with: kubectl apply -f {file}" for kind in job_file.others
@@ -104,7 +104,7 @@ def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parce
 
 
 def size_of(spec: DDPJobSpec) -> str:
-    """The job's size; only its nodes if it has resources that may be GPUs, which only the operator can tell."""
+    """The job's size. Without its processes, if only the operator can tell which resources are GPUs."""
     counted_there = spec.procs_per_node is None and any("/" in name and not is_gpu(name) for name in spec.resources)
     return counted(spec.nodes, "node") if counted_there else world(spec.nodes, spec.resolved_procs_per_node())
 
@@ -136,10 +136,10 @@ def _printed(parcel: Parcel, output: str) -> str:
 
 
 def _refuse_options(given: argparse.Namespace, file: Path) -> None:
-    """Refuses options that set what the YAML file already sets.
+    """Refuses options for values that a YAML file contains.
 
     Raises:
-        BadInputError: such an option is given.
+        BadInputError: one of these options is given.
     """
     why = f"is for programs; {file} says what to run: edit it instead"
     if given.file_too and given.target is not None:
@@ -148,7 +148,7 @@ def _refuse_options(given: argparse.Namespace, file: Path) -> None:
 
 
 def _instead(file: Path | None, job: DDPJob) -> str:
-    """The advice if a job of this name exists already."""
+    """What to do if a job of this name already exists."""
     name, flags = job.metadata.name, f"-n {job.metadata.namespace}"
     look, first = f"Look at it: {itself()} status {name} {flags}.", f"first: {itself()} delete {name} {flags}"
     if file is None:
@@ -157,13 +157,13 @@ def _instead(file: Path | None, job: DDPJob) -> str:
 
 
 def _warn_of_losses(screen: Screen, job: DDPJob) -> None:
-    """Warns if checkpoints are lost with their pods, before hours of training are lost."""
+    """Warns if the job's checkpoints are deleted with its pods, because that can cost hours of training."""
     if lost := lost_with_pods(job.spec):
         screen.print(f"If it is suspended, preempted or restarted with new pods, it starts over: {lost}")
 
 
 def _in_namespace(cluster: Cluster, job_file: JobFile, given: str | None) -> Cluster:
-    """The cluster with the job's namespace, chosen as kubectl does: the file and --namespace must agree.
+    """The cluster with the job's namespace. As with kubectl, the file and --namespace must agree.
 
     Raises:
         BadInputError: they differ.
