@@ -1,4 +1,7 @@
-"""The Python client: DDPJobs of a cluster, with the rights of the kubeconfig's user. Imports only the API."""
+"""A Python client for DDPJobs on a cluster, with the rights of the kubeconfig's user.
+
+Of our packages it imports only `api`.
+"""
 
 from .cluster import Cluster, Document
 from .errors import ClusterError, ExistsError, NoNamespaceError, RefusedError, UnreachableError

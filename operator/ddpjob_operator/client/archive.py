@@ -1,6 +1,6 @@
-"""Packs a program's files into one archive: the same files always give the same bytes.
+"""Packs a program's files into an archive, so that the same files always give the same bytes.
 
-It is a zip, not a tar: a zip contains only files, and `zipfile` never unpacks them outside the directory.
+The archive is a zip, not a tar, because a zip has only files, which `zipfile` never unpacks outside a directory.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ddpjob_operator.api import BadInputError
 
 MOST_BYTES = 1 << 20
-"""The most data that a ConfigMap can hold."""
+"""The maximum size of a ConfigMap."""
 NAMED = 3
 
 DATE = (1980, 1, 1, 0, 0, 0)
@@ -25,7 +25,7 @@ class File:
     """A file to send."""
 
     name: str
-    """Its path in the program's directory, with slashes."""
+    """The file's path relative to the program's directory, with slashes."""
     content: bytes
     executable: bool = False
 
@@ -40,10 +40,10 @@ class Archive:
 
 
 def pack(files: Sequence[File]) -> Archive:
-    """The archive of files, the same for any order of `files`.
+    """Packs files into an archive, which does not depend on the order of `files`.
 
     Raises:
-        BadInputError: the archive is too large to send with a job; the text names the largest files, and what to do.
+        BadInputError: the archive is too large to send with a job; the message names the largest files and a remedy.
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -69,7 +69,7 @@ def too_large(sizes: dict[str, int], how: str) -> BadInputError:
 
 
 def readable(size: int) -> str:
-    """A number of bytes for people."""
+    """Formats a number of bytes for people: `1.5 MiB`."""
     for unit in ("bytes", "KiB", "MiB"):
         if size < 1024:  # noqa: PLR2004  (the factor from unit to unit)
             return f"{size:.4g} {unit}"

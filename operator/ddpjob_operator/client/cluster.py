@@ -1,4 +1,4 @@
-"""Sends requests to a cluster's API: JSON in and out, with readable errors."""
+"""Sends requests to a cluster's API, as JSON, and raises readable errors."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -29,9 +29,9 @@ METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 LARGEST_BYTES = 8 << 20
-"""How much of a pod's answer is read."""
+"""A pod's answer is read up to this many bytes."""
 QUOTED_BYTES = 400
-"""How much of a pod's error page is quoted."""
+"""A pod's error page is quoted up to this many bytes."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Cluster:
     namespace: str
 
     def call(self, method: str, path: str, body: Document | None = None, query: Query | None = None) -> Document:
-        """The answer to one request.
+        """Sends one request, and returns the answer.
 
         Raises:
             UnreachableError: there is no answer.
@@ -65,7 +65,7 @@ class Cluster:
             return [item["metadata"] for item in json.loads(response.data)["items"]]
 
     def lines(self, path: str, query: Query, silence_seconds: float | None = None) -> Iterator[bytes]:
-        """The lines of an answer, until the server ends it; `silence_seconds` is the longest time between two lines.
+        """Yields lines until the server ends its answer. `silence_seconds` is the longest pause between two of them.
 
         Raises:
             UnreachableError: the connection broke, or was never made.
@@ -75,10 +75,10 @@ class Cluster:
             yield from response
 
     def ask_pod(self, name: str, port: int, path: str) -> Document:
-        """The JSON that a pod answers on one of its ports to a request from the pod itself.
+        """Sends a GET request to a port of a pod, as if from inside the pod, and returns the JSON of the answer.
 
-        The request goes through the API server and the kubelet, so no NetworkPolicy is in its way. It takes the right
-        to forward ports (`pods/portforward`).
+        The request goes through the API server and the kubelet, so no NetworkPolicy blocks it. The user needs the
+        right to forward ports (`pods/portforward`).
 
         Raises:
             UnreachableError: there is no answer.
@@ -143,10 +143,10 @@ class Cluster:
 
 
 def _document(data: bytes) -> Document:
-    """The JSON object in a pod's answer.
+    """Parses a pod's answer.
 
     Raises:
-        UnreachableError: it is none.
+        UnreachableError: the answer is not a JSON object.
     """
     answer = _status(data)
     if not answer:
@@ -155,7 +155,7 @@ def _document(data: bytes) -> Document:
 
 
 def _status(data: bytes) -> Document:
-    """The Status object that explains a refusal; empty if a proxy refused the request, because proxies send none."""
+    """The Status object that explains a refusal; empty if the answer comes from a proxy, which sends none."""
     try:
         answer = json.loads(data)
     except ValueError:

@@ -1,6 +1,6 @@
 """Stores the code of jobs as archives in immutable ConfigMaps.
 
-A ConfigMap is owned by the jobs that run its code, and deleted with the last of them.
+The jobs that run a ConfigMap's code own the ConfigMap, which is deleted with the last of them.
 """
 
 import base64
@@ -19,21 +19,21 @@ from .errors import ClusterError, NoNamespaceError, RefusedError
 from .jobs import Jobs
 
 LABEL = f"{GROUP}/code"
-"""Label of each ConfigMap with code, by which clients find those that have no owner."""
+"""Label of each ConfigMap that holds code. Clients use it to find ConfigMaps that have no owner."""
 DIGEST = f"{GROUP}/code-digest"
 """Annotation of each ConfigMap with code, and of the jobs that run this code: the SHA-256 of the archive."""
 KEY = "code.zip"
 TRIES = 5
 
 ORPHANED_AFTER = timedelta(minutes=10)
-"""Age at which a ConfigMap without a job counts as abandoned: clients create the job within a second after the
-ConfigMap."""
+"""Age after which a ConfigMap without a job counts as abandoned. Normally a client creates the job within a second
+after the ConfigMap."""
 
 OVERTAKEN = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
 
 
 def name_of(archive: Archive) -> str:
-    """The name of an archive's ConfigMap: the same code has the same name."""
+    """The name of an archive's ConfigMap. It is the same for the same code."""
     return f"ddpjob-code-{archive.digest[:16]}"
 
 
@@ -64,13 +64,13 @@ class Leftovers:
     """The ConfigMaps that clients left behind when they died halfway."""
 
     adopted: dict[str, list[Document]]
-    """The jobs that run the code of a ConfigMap, by the ConfigMap's name."""
+    """The jobs that run the code of a ConfigMap, by the name of the ConfigMap."""
     orphaned: tuple[Document, ...]
-    """The metadata of ConfigMaps whose code no job runs or will run."""
+    """The metadata of ConfigMaps whose code no job runs, nor will run."""
 
 
 def leftovers(loose: Sequence[Document], jobs: Iterable[Document], now: datetime) -> Leftovers:
-    """Sorts ConfigMaps without an owner by what to do with them; `now` is a time by the API server's clock."""
+    """Decides what to do with ConfigMaps without an owner, `loose`. `now` is a time by the API server's clock."""
     users: dict[str, list[Document]] = {}
     for job in jobs:
         for name in used_by(job):
@@ -87,12 +87,12 @@ def created(metadata: Document) -> datetime:
 
 @dataclass(frozen=True)
 class Code:
-    """The ConfigMaps with code of a cluster's namespace."""
+    """The ConfigMaps that hold code in a cluster's namespace."""
 
     cluster: Cluster
 
     def check(self, wanted: Document) -> None:
-        """Asks the API server whether this ConfigMap could be created; creates nothing.
+        """Has the API server check whether this ConfigMap could be created, without creating it.
 
         Raises:
             BadInputError: there is no such namespace.
@@ -101,7 +101,7 @@ class Code:
         self._make(wanted, {"dryRun": "All"})
 
     def put(self, wanted: Document) -> tuple[Document, bool]:
-        """The ConfigMap as it exists, and whether it was created now.
+        """Creates the ConfigMap unless it exists. Returns its object, and whether this call created it.
 
         Raises:
             BadInputError: a ConfigMap with other content has its name, or there is no such namespace.
@@ -114,7 +114,7 @@ class Code:
                 found = self.cluster.call("GET", self._path(wanted["metadata"]["name"]))
             except RefusedError as error:
                 if error.missing:
-                    continue  # It was deleted after the attempt to create it.
+                    continue  # It was deleted between the two requests.
                 raise
             if found.get("binaryData") != wanted["binaryData"] or not found.get("immutable"):
                 name, flags = wanted["metadata"]["name"], f"-n {self.cluster.namespace}"
@@ -125,7 +125,7 @@ class Code:
             return found, False
 
     def own(self, wanted: Document, job: Document, found: Document | None = None) -> None:
-        """Makes a job an owner of its code, and creates the ConfigMap again if it was deleted since it was found."""
+        """Makes a job an owner of its code. Creates the ConfigMap again if it has been deleted in the meantime."""
         reference = _owner(job)
         for _ in range(TRIES):
             metadata = (found or self.put(wanted)[0])["metadata"]
@@ -137,7 +137,7 @@ class Code:
             found = None
 
     def remove(self, metadata: Document) -> None:
-        """Removes a ConfigMap, unless it was changed, such as by a new owner, since its `metadata` was read."""
+        """Removes a ConfigMap, unless it has changed (by a new owner, for example) since its `metadata` was read."""
         body = {"preconditions": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}}
         try:
             self.cluster.call("DELETE", self._path(metadata["name"]), body)
@@ -158,7 +158,7 @@ class Code:
             self.remove(metadata)
 
     def release(self, job: Document) -> None:
-        """Ends a job's ownership of code that it no longer runs, and removes code without another owner."""
+        """Ends a job's ownership of code that it no longer runs. Deletes the code if it has no other owner."""
         uid, used = job["metadata"]["uid"], used_by(job)
         for metadata in self._all():
             owners = metadata.get("ownerReferences", [])
@@ -171,7 +171,7 @@ class Code:
                 self.remove(metadata)
 
     def _make(self, wanted: Document, query: dict[str, str]) -> Document | None:
-        """Creates a ConfigMap; None if there already is a ConfigMap of that name."""
+        """Creates a ConfigMap; returns None if a ConfigMap of that name already exists."""
         try:
             return self.cluster.call("POST", self._path(), wanted, {"fieldValidation": "Strict", **query})
         except RefusedError as error:
@@ -184,7 +184,7 @@ class Code:
             raise
 
     def _own(self, metadata: Document, owners: list[Any]) -> bool:
-        """Sets a ConfigMap's owners; False if it has changed or was deleted since its `metadata` was read."""
+        """Sets the owners of a ConfigMap. Returns False if it has changed since `metadata` was read."""
         body = {"metadata": {"resourceVersion": metadata["resourceVersion"], "ownerReferences": owners}}
         try:
             self.cluster.call("PATCH", self._path(metadata["name"]), body)
@@ -203,7 +203,7 @@ class Code:
 
 
 def _owner(job: Document) -> Document:
-    """A reference to a job as an owner, without blockOwnerDeletion: some clusters let only few users set it."""
+    """An owner reference to a job. It omits blockOwnerDeletion, because some clusters let only few users set that."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,

@@ -7,11 +7,11 @@ from ddpjob_operator.api import BadInputError
 
 
 class ClusterError(Exception):
-    """The cluster cannot be reached, or does not do what was asked. Its text is a complete message for the user."""
+    """The cluster cannot be reached, or does not fulfil a request. The text is a complete message for the user."""
 
 
 class UnreachableError(ClusterError):
-    """No answer came, or the answer was to try again later."""
+    """The cluster did not answer, or it asked the client to try again later."""
 
 
 class RefusedError(ClusterError):
@@ -26,7 +26,7 @@ class RefusedError(ClusterError):
         self.said = str(answer.get("message", ""))
         """The API server's own message."""
         self.details: dict[str, Any] = answer.get("details") or {}
-        """Kind and name of the object that the refusal is about."""
+        """The kind and the name of the object that was requested, as far as the server gave them."""
 
     @property
     def missing(self) -> bool:
@@ -51,12 +51,12 @@ class ExistsError(BadInputError):
 
 
 def refusal(code: int, answer: dict[str, Any], where: str) -> ClusterError:
-    """The error for an HTTP status and the Status object in the answer; `where` names the cluster."""
+    """Builds the error for an HTTP status `code` and the Status object in `answer`. `where` names the cluster."""
     reason = answer.get("message") or HTTPStatus(code).phrase
     if code == HTTPStatus.UNAUTHORIZED:
         message = f"{where} rejects your credentials ({reason}): those in the kubeconfig are wrong or have expired"
     elif code == HTTPStatus.FORBIDDEN and " cannot " in reason:
-        # The roles of DDPJob do not include the right to forward ports, which reaches all pods of a namespace.
+        # DDPJob's own roles do not include the right to forward ports, because it applies to all pods of a namespace.
         role = "edit" if "pods/portforward" in reason else "ddpjob-edit, or ddpjob-view to look"
         message = f"{where} does not allow it: {reason}. Ask for the ClusterRole {role}"
     elif code == HTTPStatus.TOO_MANY_REQUESTS or code >= HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -1,8 +1,9 @@
-"""Installs packages in addition to an image's own.
+"""Installs packages into a container, in addition to those of its image.
 
-This file is run in a container as text, by the Python of any image from 3.8 on. Its arguments are a directory and
-pip's arguments. The directory becomes a virtual environment that also sees the image's packages, so that pip fetches
-only those that are missing. PYTHONPATH should lead to the directory's `site`.
+The container gets this file as text (`python -c`), so it must run on every Python from 3.8 on. Its arguments are a
+directory and the arguments of pip. It creates a virtual environment in the directory, in which the image's packages
+are visible too, so that pip fetches only those that are missing. The trainer's PYTHONPATH must contain the
+subdirectory `site`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import sys
 
 if "" in sys.path:
-    sys.path.remove("")  # The working directory is the program's: a random.py there must not be imported here.
+    sys.path.remove("")  # Do not import a random.py of the user's program, whose directory this is.
 
 import importlib.util
 import json
@@ -26,33 +27,33 @@ from pathlib import Path
 from typing import NoReturn
 
 INDEX = {"PIP_INDEX_URL": ("UV_DEFAULT_INDEX", "UV_INDEX_URL"), "PIP_EXTRA_INDEX_URL": ("UV_EXTRA_INDEX_URL",)}
-"""For each variable of pip: the variables of uv that are used if it is not set."""
+"""For each variable of pip: the variables of uv whose value is used if pip's variable is not set."""
 
 OPTIONS = (
     *("--no-input", "--no-cache-dir", "--progress-bar", "off", "--disable-pip-version-check"),
     "--no-warn-script-location",
 )
 THERE = "Requirement already satisfied"
-"""The beginning of pip's lines about packages that the image has."""
+"""How pip's lines about packages that the image already has begin."""
 
 MAY_PASS = re.compile(r"Retrying \(|timed out|Connection|Temporary failure|HTTP error 5|50\d Server|No space left")
-"""Messages about an index that does not answer, or a full disk: another try, or another node, may succeed."""
+"""Messages about an index that does not answer, or a full disk. Another try, perhaps on another node, may succeed."""
 
 PASSWORD = re.compile(r"(?<=://)[^/\s]+(?=@)")
 VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
-"""A variable that pip replaces in requirements files, but not in its arguments."""
+"""A variable such as `${NAME}`. pip replaces these in requirements files, but not in its arguments."""
 
 SECRETS: list[str] = []
-"""Values of variables in the arguments, to be masked: pip may print them anywhere in an address."""
+"""Values of variables in the arguments. They are masked in the output, because pip may print them in URLs."""
 LEAST_SECRET = 6
-"""Length of the shortest value to mask; a shorter value, such as a user's name, may be a part of any word."""
+"""Shorter values are not masked: they may be parts of ordinary words."""
 
 NO_PIP = "the image has no pip, ensurepip or uv; choose an image (--image) that has one of them, or has the packages"
 
 
 def main(directory: str, words: list[str]) -> None:
-    """Installs what pip's arguments name; if this fails, ends the process with a failure report."""
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # A container's first process ignores it by default.
+    """Installs the packages that pip's arguments name. Writes a failure report and exits if this fails."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # Process 1 ignores it by default.
     began, path, own = time.monotonic(), os.environ.pop("PYTHONPATH", ""), f"{directory}/site"
     if path and own not in path.split(os.pathsep):
         _fail(f"installing packages replaces the image's PYTHONPATH={path}; to keep it: --env PYTHONPATH={path}")
@@ -70,7 +71,7 @@ def main(directory: str, words: list[str]) -> None:
 
 
 def _filled_in(word: str) -> str:
-    """A word with its variables replaced by their values."""
+    """Replaces the variables in a word by their values."""
     for name in VARIABLE.findall(word):
         if not os.environ.get(name):
             _fail(f"cannot install {word}: the variable {name} is not set")
@@ -80,7 +81,7 @@ def _filled_in(word: str) -> str:
 
 
 def _environment(directory: Path) -> str:
-    """Creates the virtual environment anew, because a container may start twice; returns its Python."""
+    """Creates the virtual environment afresh, because a container may start twice. Returns the path of its Python."""
     venv.EnvBuilder(clear=True, symlinks=True).create(directory)
     own, searched = directory / "site", [path for path in sys.path if path and Path(path).is_dir()]
     (site,) = directory.glob("lib/python*/site-packages")
@@ -90,7 +91,7 @@ def _environment(directory: Path) -> str:
 
 
 def _provide_pip(python: str) -> None:
-    """Makes pip available: the image's own, or else the one that comes with Python or that uv fetches."""
+    """Makes pip available: the image's pip if it has one, otherwise that of ensurepip or one that uv fetches."""
     if importlib.util.find_spec("pip"):
         return
     for name, urls in INDEX.items():
@@ -107,7 +108,7 @@ def _provide_pip(python: str) -> None:
 
 
 def _torch_as_it_is(directory: str) -> list[str]:
-    """Arguments that make pip keep the image's torch, so that it installs no package built for another version."""
+    """Arguments that make pip keep the image's version of torch, and choose other packages to fit that version."""
     try:
         version = metadata.version("torch")
     except metadata.PackageNotFoundError:
@@ -131,12 +132,12 @@ def _pip(python: str, words: list[str]) -> tuple[int, list[str]]:
 
 
 def _installed(own: str) -> set[tuple[str, str]]:
-    """Names and versions of the packages below a path."""
+    """Names and versions of the packages in a directory."""
     return {(package.metadata["Name"], package.version) for package in metadata.distributions(path=[own])}
 
 
 def _why(said: list[str]) -> tuple[str, str]:
-    """Pip's last error on one line, and the cause to report: Application if another try may help."""
+    """The last error of pip as one line, and the cause to report: Application if another try may succeed."""
     errors: list[list[str]] = [[]]
     for line in said:
         if line.startswith("ERROR: ") and not line.startswith("ERROR: ResolutionImpossible"):
@@ -154,10 +155,10 @@ def _why(said: list[str]) -> tuple[str, str]:
 
 
 def _fail(message: str, cause: str = "ConfigError") -> NoReturn:
-    """Writes a failure report as a trainer does, and exits; after a ConfigError the job does not try again."""
+    """Writes a failure report as a trainer does, and exits. After the cause ConfigError the job is not restarted."""
     report = json.dumps({"cause": cause, "message": _masked(message)[:500]})
     _say(f"error: {message}")
-    with suppress(OSError):  # Without the file, the error is only in the log.
+    with suppress(OSError):  # If the file cannot be written, the error is only in the log.
         Path(os.environ.get("DDPJOB_TERMINATION_LOG", "/dev/termination-log")).write_text(report, encoding="utf-8")
     sys.exit(2)
 

@@ -31,7 +31,7 @@ class Jobs:
     cluster: Cluster
 
     def create(self, document: Document, *, dry_run: bool = False) -> Document:
-        """Creates a job; with `dry_run` the API server only checks it, and answers as if it were created.
+        """Creates a job. With `dry_run` the API server only checks the job, and answers as if it had created it.
 
         Raises:
             ExistsError: there is a job of this name.
@@ -52,7 +52,7 @@ class Jobs:
             raise
 
     def replace(self, job: Document, document: Document, *, dry_run: bool = False) -> Document:
-        """Gives exactly this job the spec of `document`, and adds the document's labels and annotations.
+        """Replaces the spec of exactly this job with that of `document`, and adds its labels and annotations.
 
         Raises:
             BadInputError: the job no longer exists, or the API server finds the change invalid.
@@ -105,7 +105,7 @@ class Jobs:
         raise BadInputError(f"which job of {where}? {', '.join(job['metadata']['name'] for job in jobs[:20])}")
 
     def has(self, name: str | None) -> bool:
-        """Whether there is a job of that name or, without a name, any job; False if DDPJob is not installed."""
+        """Whether there is a job of that name or, if it is None, any job. False if the cluster lacks the CRD."""
         path, query = (self._path(name), None) if name else (self._path(), {"limit": "1"})
         try:
             found = self.cluster.call("GET", path, query=query)
@@ -116,7 +116,7 @@ class Jobs:
         return bool(found["items"]) if name is None else True
 
     def find(self, job: Document) -> Document | None:
-        """Exactly this job as it is now; None if it no longer exists."""
+        """The present object of exactly this job; None if the job no longer exists."""
         try:
             found = self._call("GET", self._path(job["metadata"]["name"]))
         except RefusedError as error:
@@ -174,13 +174,13 @@ class Jobs:
                 raise
 
     def watch(self, job: Document) -> Iterator[Document | None]:
-        """Exactly this job, now and after every change; None once it no longer exists."""
+        """Yields exactly this job now and after every change, and None when it no longer exists."""
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
         for found in watch(self.cluster, self._path(), {"fieldSelector": f"metadata.name={name}"}):
             yield found.get(uid)
 
     def watch_all(self, name: str | None = None, *, everywhere: bool = False) -> Iterator[list[Document]]:
-        """The jobs of this namespace or of all namespaces, or the job of that name, now and after every change."""
+        """Yields the jobs of this or of all namespaces, or only the job `name`, now and after every change."""
         path = f"{GROUP_PATH}/{PLURAL}" if everywhere else self._path()
         with self._installed():
             for found in watch(self.cluster, path, {"fieldSelector": f"metadata.name={name}"} if name else {}):
@@ -192,7 +192,7 @@ class Jobs:
         return of_job(answer["items"], job)
 
     def watch_pods(self, job: Document) -> Iterator[list[JobPod]]:
-        """The pods of a job, now and after every change."""
+        """Yields the pods of a job, now and after every change."""
         for found in watch(self.cluster, self._core("pods"), _of(job)):
             yield of_job(found.values(), job)
 
@@ -200,7 +200,7 @@ class Jobs:
         """What each rank of a job is doing now, as rank 0's supervisor reports it.
 
         Raises:
-            BadInputError: rank 0 does not run.
+            BadInputError: rank 0 is not running.
             UnreachableError: there is no answer; the image may have no supervisor, or an older one.
             RefusedError: the user may not forward ports to pods.
         """
@@ -211,7 +211,7 @@ class Jobs:
         return self.cluster.ask_pod(first.name, status.network.status_port or DEFAULT_STATUS_PORT, "/stacks")
 
     def events(self, job: Document) -> list[Document]:
-        """Kubernetes' events about a job, the oldest first; they are usually kept for an hour."""
+        """Kubernetes' events about a job, the oldest first. Kubernetes usually keeps them for an hour."""
         selector = {"fieldSelector": f"involvedObject.uid={job['metadata']['uid']}"}
         found = self.cluster.call("GET", self._core("events"), query=selector)["items"]
         return sorted(found, key=when)
@@ -232,12 +232,12 @@ class Jobs:
     ) -> Iterator[tuple[str, str]]:
         """Lines of the trainer's log, each with the time at which it was written.
 
-        If packages were installed for the trainer, the log of their installation comes first. If the trainer has not
-        started, this is all there is.
+        If packages were installed for the trainer, the log of their installation comes first. Until the trainer
+        starts, there is no other log.
 
         Without `after`, yields the lines that exist. With `after`, yields the lines after that time (`""`: all), and
         waits for further lines until the trainer or the connection ends. `tail` limits the number of lines,
-        `since_seconds` their age; both limits are ignored if `after` is a time.
+        `since_seconds` limits their age; both are ignored if `after` is a time.
 
         Raises:
             UnreachableError: the connection broke.
@@ -246,14 +246,14 @@ class Jobs:
         only_installed = pod.installs and not pod.started
         query = {"container": INSTALL_CONTAINER if only_installed else TRAINER_CONTAINER, "timestamps": "true"}
         if pod.installs and pod.started and not after and tail is None and since_seconds is None:
-            with suppress(RefusedError):  # The installation's log may be gone while the trainer's still exists.
+            with suppress(RefusedError):  # This log may be gone while the trainer's still exists.
                 yield from self._lines(pod, query | {"container": INSTALL_CONTAINER})
         if not after:
             limits = {"tailLines": tail, "sinceSeconds": since_seconds}
             query |= {name: str(limit) for name, limit in limits.items() if limit is not None}
         if after is not None:
             query |= {"follow": "true"} | ({"sinceTime": after} if after else {})
-        passing = bool(after)  # sinceTime counts whole seconds, so some lines come again.
+        passing = bool(after)  # sinceTime has whole seconds, so some lines come twice.
         for stamp, text in self._lines(pod, query):
             passing = passing and stamp <= str(after)
             if not passing:
@@ -271,7 +271,7 @@ class Jobs:
 
     @contextmanager
     def _installed(self) -> Iterator[None]:
-        """Explains the refusal of a request for DDPJobs if the type DDPJob is not installed in the cluster."""
+        """If the body's request fails because the cluster lacks the CRD, raises an error that explains this."""
         try:
             yield
         except RefusedError as error:
@@ -314,7 +314,7 @@ def _by_name(jobs: Iterable[Document]) -> list[Document]:
 
 
 def _merged(metadata: Document, more: Document) -> Document:
-    """An object's metadata with more labels and annotations."""
+    """An object's metadata with the labels and annotations of `more` added."""
     maps = ("labels", "annotations")
     return {**metadata, **{kind: {**metadata.get(kind, {}), **more[kind]} for kind in maps if kind in more}}
 

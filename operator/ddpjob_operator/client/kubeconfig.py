@@ -1,4 +1,4 @@
-"""Finds the cluster, user and namespace to use, by kubectl's rules and in its files."""
+"""Finds the cluster, user and namespace to use, in the same files and by the same rules as kubectl."""
 
 import difflib
 import os
@@ -16,20 +16,20 @@ from .cluster import Cluster
 
 IN_CLUSTER_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 CONNECTIONS = 128
-"""Simultaneous connections: enough to follow the logs of many pods, and for a few other requests."""
+"""Maximum number of connections: enough to follow the logs of many pods and to make a few other requests."""
 
 TEMPORARY = "set TMPDIR to a directory of yours that has room"
-"""Advice for a failed write: the Kubernetes client writes a kubeconfig's certificates into temporary files."""
+"""Advice after a write error: the Kubernetes client writes the certificates of a kubeconfig to temporary files."""
 
 
 def kubeconfigs() -> list[Path]:
-    """The existing files among those that $KUBECONFIG names or, if it is not set, kubectl's usual file."""
+    """The files that $KUBECONFIG names or, if it is not set, kubectl's default file; only those that exist."""
     named = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config"))
     return [file for path in named.split(os.pathsep) if path and (file := Path(path).expanduser()).is_file()]
 
 
 def connect(kubeconfig: Path | None = None, context: str | None = None, namespace: str | None = None) -> Cluster:
-    """The cluster of a context, by default of the current one; without a kubeconfig, the cluster that runs this pod.
+    """The cluster of a context (default: the current context). Without a kubeconfig, the cluster that runs this pod.
 
     No request is sent to the cluster yet.
 

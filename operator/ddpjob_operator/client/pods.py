@@ -1,4 +1,4 @@
-"""A job's pods, as far as the tools of a user need them."""
+"""The fields of a job's pods that the command and the client need."""
 
 import json
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from ddpjob_operator.api.ownership import Controller, JobRef
 from .cluster import Document
 
 INSTALL_CONTAINER = "install-packages"
-"""The container that installs packages before the trainer starts; its log comes before the trainer's."""
+"""The container that installs packages before the trainer starts. Its log is shown before the trainer's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +25,15 @@ class JobPod:
     """The node's number."""
     incarnation: int
     attempt: int
-    """The attempt for which the pod was created. With restarts in place, it has also taken part in later attempts."""
+    """The attempt for which the pod was created. After restarts in place, the pod has also run later attempts."""
     started: bool
-    """Whether the trainer runs or has run, and so has a log."""
+    """Whether the trainer has started, so that it has a log."""
     ended: bool
     """Whether the trainer has ended; it is never started again in the same pod."""
     installs: bool = False
-    """Whether packages are installed for the trainer, by a container with a log of its own."""
+    """Whether the pod has the container INSTALL_CONTAINER."""
     finalizers: tuple[str, ...] = ()
-    """What must be removed from the pod before Kubernetes can delete it."""
+    """The pod's finalizers, which must be removed before Kubernetes can delete the pod."""
 
     @classmethod
     def of(cls, document: Document) -> "JobPod":
@@ -69,7 +69,7 @@ class JobPod:
         return self.started or self.installs
 
     def last_attempt(self, status: DDPJobStatus) -> int:
-        """The last attempt in which the pod is known to have taken part."""
+        """The last attempt that the pod is known to have run."""
         if self.incarnation >= status.bookkeeping.incarnations.of(self.node):
             return max(self.attempt, status.attempt)
         return max(
@@ -78,14 +78,14 @@ class JobPod:
 
 
 def of_job(documents: Iterable[Document], job: Document) -> list[JobPod]:
-    """The pods in `documents` that belong to a job. Its labels alone do not show that: other pods may have copies."""
+    """The pods in `documents` that belong to a job. Labels alone do not prove it, as other pods may copy them."""
     metadata = job["metadata"]
     ref = JobRef(metadata["namespace"], metadata["name"], metadata["uid"])
     return [JobPod.of(document) for document in documents if owner_of(document) == ref]
 
 
 def owner_of(document: Document) -> JobRef | None:
-    """The job to which a pod belongs; None if it belongs to no job."""
+    """The job to which a pod belongs; None if there is none."""
     metadata = document["metadata"]
     controllers = (
         Controller(owner["apiVersion"], owner["kind"], owner["name"], owner["uid"])
@@ -97,7 +97,7 @@ def owner_of(document: Document) -> JobRef | None:
 
 
 def present(pods: Iterable[JobPod], status: DDPJobStatus) -> list[JobPod]:
-    """The pods of the present attempt, by node, without those kept from former attempts and without reserves.
+    """The pods of the present attempt, by node, without reserves.
 
     A reserve is a pod beyond the present size that waits for room to grow; its trainer never starts.
     """
@@ -112,7 +112,7 @@ def previous_attempt(pods: Iterable[JobPod], status: DDPJobStatus) -> int:
 
 
 def of_attempt(pods: Iterable[JobPod], status: DDPJobStatus, attempt: int) -> list[JobPod]:
-    """The pods that took part in an attempt, by node."""
+    """The pods that ran an attempt, by node."""
     return _by_node(pod for pod in pods if pod.attempt <= attempt <= pod.last_attempt(status))
 
 
@@ -121,7 +121,7 @@ def _by_node(pods: Iterable[JobPod]) -> list[JobPod]:
 
 
 def _attempt(document: Document) -> int:
-    """The attempt for which a pod was created, from the variable ATTEMPT, which may be packed in SUPERVISOR."""
+    """The attempt for which a pod was created: the variable ATTEMPT, which may be part of the JSON in SUPERVISOR."""
     trainer = next(entry for entry in document["spec"]["containers"] if entry["name"] == TRAINER_CONTAINER)
     env = {entry["name"]: entry.get("value", "") for entry in trainer["env"]}
     return int(env.get(Env.ATTEMPT) or json.loads(env[Env.SUPERVISOR])[Env.ATTEMPT])

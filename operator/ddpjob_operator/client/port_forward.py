@@ -1,4 +1,4 @@
-"""One HTTP request through a port that the API server forwards to a pod, by the protocol v4.channel.k8s.io."""
+"""Sends an HTTP request to a pod through the API server's port forwarding (protocol v4.channel.k8s.io)."""
 
 import io
 from http.client import HTTPResponse
@@ -9,7 +9,7 @@ CLOSED = 8
 
 
 def get(tunnel: Any, path: str) -> HTTPResponse:
-    """The pod's response, whose body is still to be read; `tunnel` is the websocket of one forwarded port.
+    """Sends a GET request. Returns the response with its body unread. `tunnel` is the websocket of a forwarded port.
 
     Raises:
         OSError: the kubelet cannot connect to the port.
@@ -22,7 +22,7 @@ def get(tunnel: Any, path: str) -> HTTPResponse:
 
 
 class _Forwarded(io.RawIOBase):
-    """What the pod sends: frames of channel 0. Channel 1 carries the kubelet's error."""
+    """A stream of the bytes that the pod sends, on channel 0. An error of the kubelet arrives on channel 1."""
 
     def __init__(self, tunnel: Any) -> None:
         self._tunnel = tunnel
@@ -44,7 +44,7 @@ class _Forwarded(io.RawIOBase):
                 continue
             channel = frame[0]
             if channel not in self._begun:
-                self._begun.add(channel)  # The first frame of a channel has the number of its port.
+                self._begun.add(channel)  # The first frame of a channel contains only the port number.
             elif channel:
                 raise OSError(frame[1:].decode(errors="replace"))
             else:

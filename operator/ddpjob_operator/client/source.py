@@ -1,4 +1,4 @@
-"""Finds the files of a program in a folder, without files that git ignores, secrets, and links that lead outside."""
+"""Finds the files of a program in a folder, except files that git ignores, secrets, and links that lead outside."""
 
 import codecs
 import os
@@ -16,21 +16,21 @@ from .archive import MOST_BYTES, File, too_large
 
 MOST_FILES = 5000
 MOST_UNPACKED = 64 * MOST_BYTES
-"""The maximum size of all files together, in bytes. Larger programs cannot be packed into MOST_BYTES, so they are not
-read."""
+"""The maximum size of all files together, in bytes. Larger programs are not read, because packing could not
+reduce them to MOST_BYTES."""
 
 SHOWN = 5
-"""How many places that seem to hold a secret are listed in the error."""
+"""How many places the error lists that seem to hold a secret."""
 BEGINNING = 8192
-"""How many of a file's first bytes are searched for a zero byte, which shows that the file is not text."""
+"""A file is not text if its first bytes, of this number, contain a zero byte."""
 
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 GITIGNORE = ".gitignore"
 EXCLUDE = "info/exclude"
 MOST_STARS = 4
-"""Largest number of stars in one part of a pattern between slashes: with n stars, the time for matching a long name
-grows with the n-th power of its length."""
+"""The most stars that a pattern may have between two slashes: with n stars, the time to match a name grows with the
+n-th power of its length."""
 REPOSITORY = ".git"
 
 USELESS = GitIgnoreSpec.from_lines(
@@ -55,7 +55,7 @@ __pycache__/
 ddpjob-runs/
 """.splitlines()
 )
-"""Files that no program needs where it runs."""
+"""Files that are never sent, because no program needs them in its pod."""
 
 VENV_MARK = "pyvenv.cfg"
 SUSPECT = "may hold secrets"
@@ -64,7 +64,7 @@ SUSPECT = "may hold secrets"
 
 @dataclass
 class Source:
-    """The files of a program to send, and the files beside them that are left out."""
+    """The files of a program that are sent, and the files of its folder that are left out."""
 
     files: list[File] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Source:
 
 
 def read_file(path: Path, include: Collection[Path] = ()) -> Source:
-    """The program of one file. A file in `include` is not searched for secrets.
+    """Reads a program that is one file. A file in `include` is not searched for secrets.
 
     Raises:
         BadInputError: the file cannot be read, or seems to hold a secret.
@@ -84,11 +84,11 @@ def read_file(path: Path, include: Collection[Path] = ()) -> Source:
 
 
 def read_folder(folder: Path, include: Collection[Path] = ()) -> Source:
-    """The program in a folder. Files in `include` are sent whatever their names and contents.
+    """Reads the program in a folder. Files in `include` are sent whatever their names and contents.
 
     Raises:
-        BadInputError: there is no such folder, it is too large to send with a job, it cannot be read, a file to
-            include is not in it, or another file seems to hold a secret.
+        BadInputError: the folder does not exist, is too large to send with a job or cannot be read, a file to include
+            is not in the folder, or another file seems to hold a secret.
     """
     if not folder.is_dir():
         raise BadInputError(f"--source {folder}: there is no such folder")
@@ -153,11 +153,11 @@ def _suspicions(file: File) -> Iterator[tuple[int, str]]:
 
 
 Specs = tuple[tuple[Path, GitIgnoreSpec], ...]
-"""Lists of ignore patterns, each with the directory to which they are relative; the outermost directory is first."""
+"""Lists of ignore patterns, each with the directory to which its patterns are relative, the outermost first."""
 
 
 def _walk(directory: Path, specs: Specs, root: Path, left_out: dict[str, str]) -> Iterator[Path]:
-    """Yields the files to send, and adds to `left_out` why others are not sent."""
+    """Yields the files to send, and records in `left_out` why other files are not sent."""
     specs = (*specs, *_spec_of(directory))
     try:
         entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
@@ -196,7 +196,7 @@ def _why_not(path: Path, root: Path, *, is_folder: bool) -> str:
 
 
 def _specs_above(root: Path) -> Specs:
-    """The ignore patterns from above a folder: the user's, the repository's, and the .gitignore files in between."""
+    """The ignore patterns from outside a folder: the user's, the repository's, and the .gitignore files above it."""
     above = [root, *root.parents]
     repository = next((place for place in above if (place / REPOSITORY).exists()), root)
     between = [place for place in reversed(root.parents) if place.is_relative_to(repository)]
@@ -213,7 +213,7 @@ def _spec_of(directory: Path) -> Specs:
 
 
 def _spec(place: Path, file: Path) -> Specs:
-    """The ignore patterns in `file`, which are relative to the folder `place`; none if there is no such file."""
+    """The ignore patterns in `file`, which apply relative to the folder `place`; none if the file does not exist."""
     if not file.is_file():
         return ()
     try:
@@ -231,7 +231,7 @@ def _stars(line: str) -> int:
 
 
 def _is_ignored(path: Path, specs: Specs, *, is_folder: bool) -> bool:
-    """Whether git ignores a path: the last matching pattern of the innermost .gitignore that has one decides."""
+    """Whether git ignores a path. The last matching pattern of the innermost .gitignore that has one decides."""
     for place, spec in reversed(specs):
         decision = spec.check_file(_named(path, place, is_folder=is_folder)).include
         if decision is not None:
@@ -240,7 +240,7 @@ def _is_ignored(path: Path, specs: Specs, *, is_folder: bool) -> bool:
 
 
 def _matches(spec: GitIgnoreSpec, path: Path, root: Path, *, is_folder: bool) -> bool:
-    """Whether the patterns match a path or a folder on the way to it."""
+    """Whether the patterns match a path or one of its parent folders."""
     return spec.match_file(_named(path, root, is_folder=is_folder))
 
 

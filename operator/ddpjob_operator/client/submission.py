@@ -1,6 +1,6 @@
 """Sends a job and its code to a cluster.
 
-If a client dies between two requests, the next client cleans up what it has left behind.
+If a client dies between two requests, the next client cleans up after it.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from .jobs import Jobs, as_job
 
 
 def check(jobs: Jobs, document: Document, code: Document | None, found: Document | None = None) -> None:
-    """Asks the API server whether a job and its code could be created, or the job `found` changed; changes nothing.
+    """Has the API server check whether a job and its code could be created, or the job `found` changed, in a dry run.
 
     Raises:
         ExistsError: there is a job of this name.
@@ -31,7 +31,7 @@ def check(jobs: Jobs, document: Document, code: Document | None, found: Document
 
 
 def send(jobs: Jobs, document: Document, code: Document | None) -> Document:
-    """Stores the code, creates the job, and makes the job the code's owner; returns the job.
+    """Stores the code, creates the job, and makes the job the owner of the code. Returns the job.
 
     Raises:
         ExistsError: there is a job of this name.
@@ -62,7 +62,7 @@ def replace(
     change. `tell` is called with a message if the job has to stop first.
 
     Raises:
-        BadInputError: this change of the job is not allowed, or the job no longer exists.
+        BadInputError: the job may not be changed in this way, or no longer exists.
         ClusterError: the job ended or was deleted before it could be changed, or the cluster cannot be reached or
             refuses for another reason.
     """
@@ -81,7 +81,7 @@ def replace(
 
 
 def _tidy(jobs: Jobs, job: Document, code: Document, found: Document | None) -> None:
-    """Makes the job own its code, and cleans up. Errors are ignored, because the next client makes up for them."""
+    """Makes the job own its code, and cleans up. Errors are ignored, because the next client repairs the damage."""
     store = Code(jobs.cluster)
     with suppress(ClusterError):
         store.own(code, job, found)

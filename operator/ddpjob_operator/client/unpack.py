@@ -1,7 +1,7 @@
 """Unpacks a program in its pod.
 
-This file is run there as text, by the Python of any image from 3.8 on. Its arguments are the archive and the
-directory.
+The pod gets this file as text (`python -c`), so it must run on every Python from 3.8 on. Its arguments are the
+archive and the directory.
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 import zipfile
 
 MOST_BYTES = 256 << 20
-"""Bytes of the largest program that `ddpjob submit` sends; a larger archive comes from elsewhere."""
+"""More bytes than `ddpjob submit` ever sends: a larger archive comes from elsewhere."""
 
 
 def unpack(archive: str, directory: str) -> None:

@@ -8,7 +8,7 @@ from .cluster import Cluster, Document, Query
 from .errors import RefusedError, UnreachableError
 
 WATCH_SECONDS = 240
-"""The server ends a watch after this long; listing all objects again then shows changes that the watch missed."""
+"""The server ends a watch after this long. All objects are then listed again, in case the watch missed changes."""
 OUTAGE_SECONDS = 600.0
 """How long the API server may be unreachable before a watch fails."""
 RETRY_SECONDS = 1.0
@@ -16,7 +16,7 @@ GONE = 410
 
 
 def watch(cluster: Cluster, path: str, query: Query) -> Iterator[dict[str, Document]]:
-    """Yields all objects by uid, first as they are now, and again after every change; never ends.
+    """Yields all objects by uid, now and after every change. Never ends.
 
     Raises:
         UnreachableError: the first request is not answered, or no later request was answered for OUTAGE_SECONDS.
@@ -32,7 +32,7 @@ def watch(cluster: Cluster, path: str, query: Query) -> Iterator[dict[str, Docum
             for change in _changes(cluster, path, listed["metadata"]["resourceVersion"], query):
                 _apply(found, change)
                 yield found
-            if time.monotonic() < last_seen + RETRY_SECONDS:  # A proxy may end each watch immediately.
+            if time.monotonic() < last_seen + RETRY_SECONDS:  # Pause, because a proxy may end each watch immediately.
                 time.sleep(RETRY_SECONDS)
         except UnreachableError:
             if last_seen is None or time.monotonic() - last_seen > OUTAGE_SECONDS:
@@ -41,7 +41,7 @@ def watch(cluster: Cluster, path: str, query: Query) -> Iterator[dict[str, Docum
 
 
 def _changes(cluster: Cluster, path: str, version: str, query: Query) -> Iterator[Document]:
-    """Changes after a resource version, until the server or the network ends the watch."""
+    """Yields changes after a resource version, until the server or the network ends the watch."""
     wanted = {**query, "watch": "true", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
     try:
         for line in cluster.lines(path, wanted, silence_seconds=WATCH_SECONDS + 30):
