@@ -1,4 +1,4 @@
-"""The local adapter of the engine: it runs pods as processes of this machine."""
+"""The engine's adapter for one machine. It runs pods as processes of this machine."""
 
 from .files import Lock, tail
 from .lifecycle import end_ranks, open_job, remove_run, stop_job

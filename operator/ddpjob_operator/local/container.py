@@ -1,9 +1,10 @@
-"""Stands in for the container of one pod: runs its process, ends all its descendants, and records how it ended.
+"""Acts as the container of one pod: runs the pod's process, kills any descendants left, and records how it ended.
 
-Runs as a program of its own (`python -I -S container.py POD_DIRECTORY`), with only the standard library, and outlives
-the `ddpjob run` that started it, so that training goes on if `ddpjob run` is killed. In the pod's directory it reads
-`process.json` (what to run), `delete.json` and `stop.json` (the grace period for a stop), holds the lock on `lock`,
-and writes `started.json` and `exit.json`. If the lock is free and `exit.json` is missing, this process was killed.
+This is a separate program (`python -I -S container.py POD_DIRECTORY`) that uses only the standard library. It
+outlives the `ddpjob run` that started it, so that training goes on if `ddpjob run` is killed. In the pod's directory
+it reads `process.json` (what to run), `delete.json` and `stop.json` (the grace period for a stop), holds the lock on
+`lock`, and writes `started.json` and `exit.json`. If the lock is free but `exit.json` is missing, this
+program was killed.
 """
 
 import contextlib
@@ -26,12 +27,12 @@ SIGNAL_BASE = 128
 DEFAULT_GRACE = 30.0
 RETRY_SECONDS = 1.0
 ROOM, ROOM_BYTES = ".room", 4096
-"""A file that is written in place of a record while the disk is full. Its room is already allocated."""
-SHORTEST_TIMER = 0.001  # Zero would mean no timer at all.
+"""A file whose disk space is already allocated. While the disk is full, a record is written into this file."""
+SHORTEST_TIMER = 0.001  # setitimer(0) would cancel the timer.
 
 
 def main(pod: Path) -> None:
-    """Runs the pod's process from its start to its recorded end."""
+    """Runs the pod's process, and records its start and its end."""
     lock = os.open(pod / "lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,16 +59,16 @@ class _StopRequest:
         signal.signal(signal.SIGTERM, self._receive)
         signal.signal(signal.SIGALRM, self._kill)
         for unheeded in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
-            signal.signal(unheeded, lambda *_: None)  # Not SIG_IGN, which the trainer would inherit.
+            signal.signal(unheeded, lambda *_: None)  # SIG_IGN would be inherited by the trainer.
 
     def watch(self, main: int) -> None:
-        """Lets requests stop the process `main` from now on, including a request that arrived earlier."""
+        """From now on, stops the process `main` on request. If a request has arrived already, stops it now."""
         self._main = main
         if self._asked():
             self._stop()
 
     def over(self) -> None:
-        """Stops signaling the main process, which has ended: the system may give its pid to another process."""
+        """Sends no more signals, because the main process has ended and another process may get its pid."""
         self._main = None
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -115,7 +116,7 @@ def _run(pod: Path, process: dict[str, Any], stop: _StopRequest) -> dict[str, An
             return _ended(START_ERROR_EXIT_CODE, "StartError", message)
     stop.watch(main.pid)
     _record(pod / "started.json", {"pid": os.getpid(), "main": main.pid})
-    os.close(1)  # The end of this pipe tells the starter of this program that the process runs.
+    os.close(1)  # Reports to `ddpjob run`, at the other end of this pipe, that the process is running.
     code = main.wait()
     stop.over()
     _end_descendants()
@@ -125,14 +126,14 @@ def _run(pod: Path, process: dict[str, Any], stop: _StopRequest) -> dict[str, An
 
 
 def _private(file: str) -> IO[bytes]:
-    """Opens a file for appending that only its owner can read, because a program may print secrets."""
+    """Opens a file for appending. Only its owner can read it, because a program may print secrets."""
     return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
 
 
 def _end_descendants() -> None:
-    """Ends and reaps every descendant of the pod's process, as the end of a container does."""
+    """Kills and reaps all descendants of the pod's process, as happens when a container ends."""
     if sys.platform != "linux":
-        return  # Without subreapers the descendants are unknown; `ddpjob run` finds them by their environment.
+        return  # Only Linux has subreapers. Elsewhere `ddpjob run` finds descendants by their environment.
     while children := _children():
         for child in children:
             os.kill(child, signal.SIGKILL)
@@ -141,12 +142,12 @@ def _end_descendants() -> None:
 
 
 def _children() -> list[int]:
-    """Pids of the children of this process, including orphaned descendants, because it is a subreaper."""
+    """Pids of the children of this process. It is a subreaper, so orphaned descendants are its children too."""
     return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
 
 
 def _kills_for_memory() -> int:
-    """How many processes of this cgroup the kernel has killed for lack of memory; 0 if it does not count them."""
+    """How many processes of this cgroup the kernel has killed for lack of memory; 0 if there is no such counter."""
     for membership in _lines("/proc/self/cgroup"):
         _, controllers, path = membership.split(":", 2)
         v1, v2 = f"/sys/fs/cgroup/memory{path}/memory.oom_control", f"/sys/fs/cgroup{path}/memory.events"
@@ -180,7 +181,7 @@ def _ended(code: int, reason: str, message: str) -> dict[str, Any]:
 
 
 def _record(path: Path, value: dict[str, Any]) -> None:
-    """Writes a file. While the disk is full it retries, because the record of an exit must not be lost."""
+    """Writes a record. Retries while the disk is full, because the record of an exit must not be lost."""
     while True:
         try:
             return _write(path, value)
@@ -202,7 +203,7 @@ def _write_into_room(path: Path, value: dict[str, Any]) -> None:
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
-    """Like files.write_json, but without importing anything of ours, so that this program starts in 20 ms."""
+    """Does the same as files.write_json, which is not imported so that this program starts within 20 ms."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(value) + "\n")
     temporary.replace(path)

@@ -1,7 +1,7 @@
-"""Files that are replaced atomically, so that after a crash at any point they have either the old or the new content.
+"""Replaces files atomically, so that after a crash at any time they have either the old or the new content.
 
-A run directory may come from somebody else, for example in a cloned repository. So only regular files are opened:
-reading a pipe would block, a device has no end, and a link may lead to a file outside the run directory.
+A run directory may come from somebody else, for example in a cloned repository. Therefore only regular files are
+opened: reading a pipe could block, a device may have no end, and a link may lead to a file outside the directory.
 """
 
 import contextlib
@@ -20,18 +20,18 @@ import psutil
 from ddpjob_operator.api import BadInputError
 
 LARGEST_BYTES = 64 << 20
-"""Limit for a JSON document; larger files are refused."""
+"""The maximum size of a JSON document. Larger files are refused."""
 NOT_A_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR})
 """Errors of open(2) for a link, a socket, and a directory."""
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Atomically replaces a file by a JSON document. Only the owner can read it: it may contain secret variables."""
+    """Atomically replaces a file by a JSON document that only its owner can read: it may contain secret variables."""
     write_whole(path, json.dumps(value, indent=1) + "\n")
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a text file that only its owner can read, and atomically replaces whatever had its name.
+    """Writes a text file that only its owner can read. Atomically replaces any file of that name.
 
     Raises:
         OSError: the file cannot be written.
@@ -90,18 +90,18 @@ def _open_regular(path: Path, flags: int) -> int:
 
 PROBES, PROBE_SECONDS = 5, 0.02
 LONGEST_NUMBER = 20
-"""How many characters of a lock file are read: more than any pid has."""
+"""How many characters of a lock file are read. No pid is longer."""
 
 
 class Lock:
-    """A lock on a file that contains the holder's pid. It is released when the holder's process ends, in any way."""
+    """A lock on a file that contains the holder's pid. It is released however the holder's process ends."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[str] | None = None
 
     def acquire(self, *, writing: bool = True) -> bool:
-        """Takes the lock and writes this process's pid into the file; False if another process holds the lock.
+        """Takes the lock, and writes this process's pid into the file. Returns False if another process holds it.
 
         If `writing` is false, the file keeps its content. This works even on a full disk, but then `signal` cannot
         reach the holder.
@@ -109,7 +109,7 @@ class Lock:
         for _ in range(PROBES):
             if file := self._locked():
                 break
-            time.sleep(PROBE_SECONDS)  # Try again: holder(), called in another process, takes the lock for a moment.
+            time.sleep(PROBE_SECONDS)  # Try again: a call of holder() in another process takes the lock briefly.
         else:
             return False
         if writing:
@@ -121,7 +121,7 @@ class Lock:
         return True
 
     def _locked(self) -> IO[str] | None:
-        """The opened and locked file; None if another process holds the lock."""
+        """Opens and locks the file. Returns None if another process holds the lock."""
         with contextlib.ExitStack() as unless_locked, contextlib.suppress(BlockingIOError, FileNotFoundError):
             descriptor = _open_regular(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             file = unless_locked.enter_context(os.fdopen(descriptor, "a+", encoding="utf-8"))
@@ -139,7 +139,7 @@ class Lock:
             self._file = None
 
     def holder(self) -> int | None:
-        """The pid of the process that holds the lock (0 if the file does not have it); None if the lock is free."""
+        """The pid of the process that holds the lock, or 0 if the file lacks it; None if the lock is free."""
         try:
             with self._opened() as file:
                 try:
@@ -155,8 +155,8 @@ class Lock:
         """Sends a signal to the process that holds the lock, if there is one.
 
         Raises:
-            BadInputError: the holder belongs to another user, machine or container. A process here that happens to
-                have the holder's pid gets no signal.
+            BadInputError: the holder belongs to another user, machine or container. An unrelated process here with
+                the same pid gets no signal.
         """
         holder = self.holder()
         if holder and self._is_open_in(holder):
@@ -168,7 +168,7 @@ class Lock:
             )
 
     def _is_open_in(self, process: int) -> bool:
-        """Whether `process` is a process of this user on this machine that has the file open, as the holder has."""
+        """Whether `process` has the file open, like the holder, and is a process of this user on this machine."""
         try:
             return any(self._path.samefile(file.path) for file in psutil.Process(process).open_files())
         except (psutil.AccessDenied, psutil.NoSuchProcess, FileNotFoundError):
@@ -184,7 +184,7 @@ class Lock:
 
 
 def tail(file: Path, size: int, start: int = 0) -> str:
-    """The last `size` bytes of a file as text, without any that are before `start`."""
+    """The last `size` bytes of a file as text, without the bytes before the position `start`."""
     try:
         with file.open("rb") as content:
             content.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""Decides which job `ddpjob run` runs, a new one or the one in the run directory, and prepares the directory."""
+"""Decides whether `ddpjob run` runs a new job or the one in the run directory, and prepares the directory."""
 
 import shutil
 from collections.abc import Callable
@@ -17,13 +17,14 @@ Tell = Callable[[Event], None]
 
 
 def open_job(run: RunDirectory, wanted: DDPJob, gpus: list[str], tell: Tell, *, fresh: bool) -> DDPJob:
-    """The job to run, with the spec of `wanted`. The caller holds the run directory's lock.
+    """Returns the job to run, with the spec of `wanted`. The caller must hold the run directory's lock.
 
-    An unfinished job goes on. A failed job starts again from its checkpoints. A job that succeeded is returned
-    unchanged, so that it is not run again. `fresh` deletes the earlier job, its logs and its checkpoints.
+    An unfinished job goes on. A failed job starts again from its checkpoints. A job that has succeeded is returned
+    unchanged, so that it does not run again. `fresh` deletes the earlier job, its logs and its checkpoints.
 
     Raises:
-        BadInputError: the job was started by a release with a former version of the type, and has not finished.
+        BadInputError: an older release of DDPJob, with a former version of the CRD, started the job, and it has not
+            finished.
     """
     known = run.load()
     if known is not None:
@@ -54,9 +55,9 @@ def _check_version(run: RunDirectory, known: DDPJob) -> None:
 
 
 def _choose_directory(run: RunDirectory, tell: Tell, *, anew: bool) -> None:
-    """Sets the ranks' working directory to the one where the run was first started, so that ranks find their files.
+    """Sets the ranks' working directory to the one in which the run was first started, so that they find their files.
 
-    If that directory no longer exists, or `anew` is set, takes the current directory, as torchrun does.
+    If it no longer exists, or `anew` is set, the ranks run in the current directory, as with torchrun.
     """
     here, known = Path.cwd(), None if anew else run.work
     if known == here:
@@ -79,7 +80,7 @@ def _new(wanted: DDPJob) -> DDPJob:
 
 
 def _gone_on(run: RunDirectory, known: DDPJob, wanted: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:
-    """The known job with the wanted spec. The job is stopped first if the change is not allowed while it runs."""
+    """Gives the known job the wanted spec. Stops the job first if this change is not allowed while it runs."""
     if stops_first(known.spec, wanted.spec):
         known = stop_job(run, known, gpus, tell)
     changed = known.spec != wanted.spec
@@ -89,19 +90,20 @@ def _gone_on(run: RunDirectory, known: DDPJob, wanted: DDPJob, gpus: list[str], 
 
 
 def stops_first(known: DDPJobSpec, wanted: DDPJobSpec) -> bool:
-    """Whether a rule forbids the change while processes run.
+    """Whether a rule forbids this change of the spec while processes are running.
 
-    A job whose spec says suspend may still have processes, so it counts as running.
+    A job whose `spec.suspend` is true counts as running too, because it may still have processes.
     """
     before, after = ({**spec.to_dict(), "suspend": False} for spec in (known, wanted))
     return any(rule.broken(after, before) for rule in FIXED if rule.local)
 
 
 def stop_job(run: RunDirectory, known: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:
-    """Suspends a job, and returns it when its processes have saved and ended. The caller holds the directory's lock.
+    """Suspends a job; returns it when its processes have saved and ended. The caller must hold the directory's lock.
 
     Raises:
-        BadInputError: the job was started by a release with a former version of the type, and has not finished.
+        BadInputError: an older release of DDPJob, with a former version of the CRD, started the job, and it has not
+            finished.
     """
     _check_version(run, known)
     suspended = known.spec.model_copy(update={"suspend": True})
@@ -111,16 +113,16 @@ def stop_job(run: RunDirectory, known: DDPJob, gpus: list[str], tell: Tell) -> D
 
 
 def end_ranks(run: RunDirectory) -> None:
-    """Ends the processes of a run without writing to its directory, and returns when none is left."""
+    """Ends the processes of a run without writing to its directory. Returns when no process is left."""
     pods = Pods(run, lambda: None)
     pods.terminate()
     pods.wait()
 
 
 def remove_run(run: RunDirectory) -> None:
-    """Removes a run's directory, but not the targets of links in it. The caller holds its lock.
+    """Removes a run's directory, but not the targets of links in it. The caller must hold the directory's lock.
 
-    job.json is deleted near the end: if the removal crashes before that, the run is still found and can be removed.
+    job.json is deleted near the end. If the removal crashes before that, the run can still be found and removed.
     """
     last = (run.job_file, run.lock_file)
     for entry in set(run.root.iterdir()) - set(last):
@@ -143,9 +145,9 @@ def _forget(run: RunDirectory) -> None:
 
 
 def _set_aside(run: RunDirectory, known: DDPJob) -> None:
-    """Makes room for a new job of the same name; logs and status of the old job are kept in `former-<uid>`.
+    """Moves the old job's logs and status to `former-<uid>`, to make room for a new job of the same name.
 
-    job.json is moved last: if this function crashes before that, the next call does the rest.
+    job.json is moved last, so that the next call completes the work of a call that crashes.
     """
     aside = run.root / f"former-{known.metadata.uid[:8]}"
     aside.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Adapts a spec to one machine, where all nodes have room and only `ddpjob run` manages the job."""
+"""Adapts a spec to one machine. There, all nodes have room, and only `ddpjob run` manages the job."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ def spec_for_this_machine(spec: DDPJobSpec) -> DDPJobSpec:
     return spec.model_copy(
         update={
             "checkpoint": _kept(spec),
-            "elastic": None,  # Otherwise nodes that were not created yet could make the job shrink.
+            "elastic": None,  # Otherwise the job could shrink because of nodes not created yet.
             "schedule_timeout_seconds": A_YEAR,
             "scheduling": None,
             "disruption": DisruptionPolicy.ALLOW,
@@ -26,14 +26,14 @@ def spec_for_this_machine(spec: DDPJobSpec) -> DDPJobSpec:
 
 
 def _kept(spec: DDPJobSpec) -> Checkpoint | None:
-    """`spec.checkpoint`, in a volume of the run if on a cluster the checkpoints would be deleted with their pods."""
+    """`spec.checkpoint`, with a volume of the run if a cluster would delete the checkpoints with their pods."""
     if spec.checkpoint is None or not lost_with_pods(spec):
         return spec.checkpoint
     return spec.checkpoint.model_copy(update={"volume": {"persistentVolumeClaim": {"claimName": "checkpoints"}}})
 
 
 def differences(spec: DDPJobSpec) -> Iterator[str]:
-    """Notices about fields that have a different effect on this machine, or no effect."""
+    """Yields notices about fields that have no effect on this machine, or a different effect than on a cluster."""
     if spec.suspend:
         yield "suspend is true in the file: nothing runs until it says false"
     if not spec.ours:

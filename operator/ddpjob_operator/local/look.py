@@ -15,14 +15,14 @@ from .run_directory import RunDirectory
 
 ANSWER_SECONDS = 15.0
 QUOTED_BYTES = 400
-"""How much of an answer without stacks is quoted."""
+"""If an answer contains no stacks, this many bytes of it are quoted."""
 
 
 def look(run: RunDirectory) -> Any:
-    """The supervisor's document of what each rank is doing now.
+    """Requests the supervisor's document about what each rank is doing now.
 
     Raises:
-        BadInputError: nothing of the run is running, or its supervisor does not answer.
+        BadInputError: no process of the run is running, or its supervisor does not answer.
     """
     name, job = run.root.name, run.load()
     first = None if job is None else _rank_0(run, job)
@@ -41,15 +41,15 @@ def look(run: RunDirectory) -> Any:
 
 
 def status_page(run: RunDirectory, job: DDPJob) -> str | None:
-    """The address of the status page of rank 0's supervisor; None if no supervisor runs."""
+    """The URL of the status page of rank 0's supervisor; None if no supervisor is running."""
     first = _rank_0(run, job) if job.status.bookkeeping.supervised else None
     return f"http://{first[0]}:{first[1]}/status" if first else None
 
 
 def _rank_0(run: RunDirectory, job: DDPJob) -> tuple[str, int] | None:
-    """The address and the status port of rank 0's present pod; None if it does not run."""
+    """The address and the status port of rank 0's present pod; None if the pod is not running."""
     pod = LocalPod(run.pods / pod_name(job, 0, job.status.bookkeeping.incarnations.of(0)))
-    # The lock first: a pod that was killed leaves files that may be damaged, and a port that others may use by now.
+    # Check the lock first: a killed pod may leave damaged files, and another program may use its port by now.
     if pod.lock.holder() is None or not pod.running:
         return None
     return address_of(pod.manifest), pod.ports.status

@@ -20,7 +20,7 @@ from .process_spec import LOOPBACK
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that CUDA programs see: those in CUDA_VISIBLE_DEVICES or, if that is not set, all of the driver's."""
+    """The GPUs that CUDA programs see: those in CUDA_VISIBLE_DEVICES or, if it is not set, all GPUs of the driver."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [gpu for gpu in chosen.split(",") if gpu.strip() not in {"", "-1"}]
@@ -32,7 +32,7 @@ def visible_gpus() -> list[str]:
 
 
 def choose_backend(spec: DDPJobSpec, gpus: list[str]) -> tuple[Backend, str]:
-    """The backend on this machine, and the reason for it: NCCL needs a GPU for each rank."""
+    """The backend to use on this machine, and the reason for the choice. NCCL needs a GPU for each rank."""
     ranks = spec.nodes * spec.resolved_procs_per_node()
     if spec.backend is not Backend.AUTO:
         return spec.backend, "as spec.backend says"
@@ -54,18 +54,18 @@ def threads_per_process(processes: int) -> int:
 
 
 MOST_TRIES = 100
-"""How many ports are tried. If none can be locked, the cause is the lock directory and not the ports."""
+"""How many ports are tried. If none of them can be locked, the lock directory is at fault, not the ports."""
 
 
 class Port:
     """A TCP port that no other `ddpjob run` on this machine chooses while this object exists.
 
-    It is the wanted port or, if that is taken, another one. Each port has a lock file, because it is not enough that
-    a port can be bound: another job may have chosen it and not be listening yet. A rank could then connect to the
-    other job's master and train with that job.
+    The port is the wanted one or, if that is taken, another. It is not enough to test that a port can be bound,
+    because another job may have chosen the port without listening on it yet. A rank could then connect to the other
+    job's master and train with that job. Therefore each port also has a lock file.
 
     Raises:
-        BadInputError: no file can be locked in the directory of the locks, or there is no such directory.
+        BadInputError: the directory of the lock files does not exist, or no file in it can be locked.
     """
 
     def __init__(self, wanted: int) -> None:
@@ -84,12 +84,12 @@ class Port:
 
 
 def _taken(number: int) -> int:
-    """Locks the file of a port on which nothing listens, and returns its descriptor.
+    """Locks the file of a port on which nothing listens. Returns the file's descriptor.
 
     Raises:
-        OSError: the port is in use, or its file cannot be locked (in a shared directory it may be another user's).
+        OSError: the port is in use, or its file cannot be locked, for example because another user owns the file.
     """
-    # No O_TRUNC, and O_NOFOLLOW: a link that somebody put there could lead to any file of this user.
+    # Use O_NOFOLLOW and no O_TRUNC, because somebody may have put a link there, to any file of this user.
     with contextlib.ExitStack() as unless_taken, socket.socket() as probe:
         file = os.open(lock_of(number), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         unless_taken.callback(os.close, file)
@@ -106,10 +106,10 @@ def lock_of(port: int) -> Path:
 
 
 def _directory() -> Path:
-    """The directory of the lock files: the system's directory for temporary files.
+    """The directory of the lock files, which is the system's directory for temporary files.
 
     Raises:
-        BadInputError: neither TMPDIR nor another such directory can be written.
+        BadInputError: neither TMPDIR nor another directory for temporary files is writable.
     """
     try:
         return Path(tempfile.gettempdir())
@@ -120,8 +120,8 @@ def _directory() -> Path:
 
 
 PORTS = range(20_000, 29_000)
-"""These ports are below the range from which the system gives ports to connections (on Linux from 32768 on,
-net.ipv4.ip_local_port_range): any program's connection could take a port of that range before it is used here.
+"""The ports to choose from. They are below the range of ephemeral ports (on Linux from 32768 on,
+net.ipv4.ip_local_port_range), because any program's connection could take an ephemeral port before it is used here.
 PyTorch's default ports (29400, 29500) are left out too, so that they stay free for other programs."""
 
 

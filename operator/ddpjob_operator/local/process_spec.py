@@ -1,7 +1,7 @@
-"""Translates a pod into a process of this machine, as a kubelet and a container runtime would start it.
+"""Translates a pod into a process of this machine that resembles what a kubelet and a container runtime would start.
 
-The process gets the pod's environment with three replacements: loopback addresses for names and addresses of pods,
-free ports for ports, and directories of the run for paths of volume mounts.
+The process gets the pod's environment with three replacements: names and addresses of pods become loopback addresses,
+ports become free ports, and paths of volume mounts become directories of the run.
 """
 
 import os
@@ -20,8 +20,8 @@ from .run_directory import RunDirectory
 
 LOOPBACK = "127.0.0.1"
 MANY_ADDRESSES = sys.platform == "linux"
-"""Whether each node can listen on a loopback address of its own. Only Linux has several of them; on other systems all
-supervisors share one address, which therefore does not identify them."""
+"""Whether each node can listen on a different loopback address. Only Linux has several loopback addresses. On other
+systems all supervisors share one address, which therefore does not identify them."""
 REFERENCE = re.compile(r"\$\$|\$\(([^()]+)\)")
 TERMINATION_LOG = "termination.log"
 NOT_USED = ("envFrom",)
@@ -39,13 +39,13 @@ class Ports:
 
 @dataclass(frozen=True)
 class Machine:
-    """The part of this machine that a pod's process gets."""
+    """The resources of this machine that a pod's process gets."""
 
     work: Path
-    """The ranks' working directory, unless the pod's workingDir exists on this machine."""
+    """The ranks' working directory if the pod's workingDir does not exist on this machine."""
     ports: Ports
     threads: int
-    """Threads for each training process: a node's share of this machine's cores."""
+    """Number of threads of each training process, so that all processes together use this machine's cores."""
     visible_devices: str | None = None
     """Value for CUDA_VISIBLE_DEVICES; None leaves the variable unchanged."""
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -53,7 +53,7 @@ class Machine:
 
 @dataclass
 class ProcessSpec:
-    """A pod's process, and notices about how it differs from the pod."""
+    """How to start a pod's process, and notices about its differences from the pod."""
 
     argv: list[str]
     env: dict[str, str]
@@ -65,14 +65,14 @@ class ProcessSpec:
 
 
 def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Machine) -> ProcessSpec:
-    """The process that stands for a pod's trainer container.
+    """Translates a pod's trainer container into a process.
 
     Raises:
         BadInputError: the pod needs something that only a cluster has.
     """
     container = next(candidate for candidate in pod["spec"]["containers"] if candidate["name"] == TRAINER_CONTAINER)
-    # Packed variables must be unpacked: some of them get new values here, and a search for leftover processes of a
-    # pod compares others.
+    # Several variables are packed into one. They are unpacked because some of them get new values here, and others
+    # are compared to find leftover processes of a pod.
     container = {**container, "env": [*by_name(container["env"])]}
     paths = _Paths.of(pod["spec"], container, run, pod_directory)
     directory = _directory(container, machine, paths)
@@ -89,7 +89,7 @@ def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Ma
 
 
 def _directory(container: Manifest, machine: Machine, paths: "_Paths") -> Path:
-    """The container's workingDir if it is in a volume or exists on this machine, otherwise the run's directory.
+    """The container's workingDir if it is in a volume or exists on this machine, otherwise `machine.work`.
 
     Raises:
         BadInputError: workingDir is not an absolute path.
@@ -98,7 +98,7 @@ def _directory(container: Manifest, machine: Machine, paths: "_Paths") -> Path:
     if not wanted:
         return machine.work
     here = Path(paths.rewritten(wanted, "workingDir"))
-    if here != Path(wanted):  # It is in a volume; create it, as a container runtime does.
+    if here != Path(wanted):  # In a volume it is created, as by a container runtime.
         paths.needed.append(here)
         return here
     if not here.is_absolute():
@@ -115,7 +115,7 @@ def _directory(container: Manifest, machine: Machine, paths: "_Paths") -> Path:
 def _environment(
     pod: Manifest, container: Manifest, machine: Machine, paths: "_Paths", directory: Path
 ) -> dict[str, str]:
-    """The environment: that of this machine (in place of the image's), then the container's variables in order."""
+    """This machine's environment, in place of the image's, with the container's variables added in their order."""
     env = {name: value for name, value in machine.environment.items() if name not in CONTRACT_VARIABLES}
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
     env.setdefault("OMP_NUM_THREADS", str(machine.threads))
@@ -131,12 +131,12 @@ def _environment(
 
 
 def address_of(pod: Manifest) -> str:
-    """The address on which a pod listens: 127.0.0.1 for rank 0, the following addresses for the others."""
+    """The address on which a pod listens: 127.0.0.1 for rank 0, 127.0.0.2 for rank 1 and so on."""
     return str(IPv4Address(LOOPBACK) + _node(pod)) if MANY_ADDRESSES else LOOPBACK
 
 
 def _network(pod: Manifest, container: Manifest, ports: Ports) -> dict[str, str]:
-    """The variables for addresses and ports, with their values on this machine."""
+    """The values on this machine of the variables for addresses and ports."""
     peers = next((variable["value"] for variable in container["env"] if variable["name"] == Env.PEERS), "")
     hosts = [peer.rpartition(":")[0] for peer in peers.split(",") if peer]
     here = {
@@ -159,7 +159,7 @@ def _node(pod: Manifest) -> int:
 
 
 def _is_here(host: str) -> bool:
-    """Whether a host is a loopback address of a local pod, and not rank 0's DNS name."""
+    """Whether a host is the loopback address of a local pod, as opposed to the DNS name of rank 0."""
     return host.startswith("127.")
 
 
@@ -205,9 +205,9 @@ class _Paths:
         return cls(places, needed)
 
     def rewritten(self, text: str, what: str) -> str:
-        """Replaces a path of the container, at the start of `text` or after `=` in an option, by the local path.
+        """Replaces a container path by the local path. `text` is the path, or an option such as `--dir=PATH`.
 
-        `what` names the text in a notice: `argument`, `workingDir`, or a variable.
+        `what` is what a notice calls the text: `argument`, `workingDir`, or the name of a variable.
         """
         head, equals, tail = text.rpartition("=") if text.startswith("-") else ("", "", text)
         for mount, place in sorted(self.places.items(), key=lambda item: -len(item[0])):
@@ -237,7 +237,7 @@ def _inside(path: str, mount: str) -> bool:
 
 
 def _expanded(text: str, lookup: Callable[[str], str | None]) -> str:
-    """Expands `$(NAME)` as the kubelet does: unknown names stay as they are, and `$$` becomes a dollar sign."""
+    """Expands `$(NAME)` as the kubelet does. References to unknown names stay unchanged, and `$$` becomes `$`."""
 
     def one(match: re.Match[str]) -> str:
         if match.group() == "$$":
@@ -252,7 +252,7 @@ def _unused(spec: Manifest) -> Iterator[str]:
     for kind in ("initContainers", "containers"):
         for container in spec.get(kind, []):
             if container["name"] == WAIT_CONTAINER:
-                continue  # Not needed on one machine: a rank that starts early retries its connection by itself.
+                continue  # Not needed on one machine: a rank that starts early retries its connection.
             if container["name"] != TRAINER_CONTAINER:
                 yield f"container {container['name']} is not run on this machine"
                 continue

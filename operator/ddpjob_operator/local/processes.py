@@ -1,4 +1,4 @@
-"""Runs the pods of one job as processes of this machine, and keeps all of their state in files."""
+"""Runs the pods of one job as processes of this machine, and keeps the state of the pods in files."""
 
 import contextlib
 import errno
@@ -40,12 +40,12 @@ WHOLE_TRACEBACK = re.compile(r"^Traceback .{0,80}\n(?: .*\n)+\S.*\Z", re.MULTILI
 class LocalPod:
     """The directory of one pod.
 
-    pod.json            the pod's manifest, as a cluster would get it
-    process.json        command, environment, working directory and log of its process
+    pod.json            the pod's manifest, as it would be sent to a cluster
+    process.json        command, environment, working directory and log of the pod's process
     delete.json         a request to end the process and remove the pod
     stop.json           a request to end the process and keep the pod
-    started.json        the container was started; has `main`, the pid of the pod's process, when that process runs
-    exit.json           how its process ended
+    started.json        exists if the container was started; `main` is the pid of the pod's process, once that runs
+    exit.json           how the pod's process ended
     """
 
     directory: Path
@@ -74,12 +74,12 @@ class LocalPod:
 
     @property
     def started(self) -> bool:
-        """Whether the container was ever started."""
+        """Whether the container has been started."""
         return (self.directory / "started.json").exists()
 
     @property
     def running(self) -> bool:
-        """Whether the pod's process runs."""
+        """Whether the pod's process is running."""
         return "main" in (read_json(self.directory / "started.json") or {}) and not self.ended
 
     @property
@@ -99,7 +99,7 @@ class LocalPod:
 
     @property
     def lost(self) -> bool:
-        """Whether the pod's container was killed from outside, so that nobody knows how its process ended."""
+        """Whether the pod's container was killed from outside, so that the exit of its process was not recorded."""
         return self.started and self.lock.holder() is None and not self.ended
 
     def observed(self) -> Pod:
@@ -155,7 +155,7 @@ class LocalPod:
 class Pods:
     """All pods of a run.
 
-    `changed` is called, from other threads, when a pod has started or ended.
+    `changed` is called when a pod has started or ended, from other threads.
     """
 
     def __init__(self, run: RunDirectory, changed: Callable[[], None]) -> None:
@@ -181,15 +181,15 @@ class Pods:
         output = {"log": str(log), "logStart": log.stat().st_size if log.exists() else 0}
         command = {"argv": process.argv, "env": process.env, "cwd": str(process.directory)}
         write_json(directory / "process.json", command | output)
-        manifest["metadata"]["uid"] = directory.name  # Unique, because names of pods are never reused.
+        manifest["metadata"]["uid"] = directory.name  # Names of pods are never reused.
         write_json(directory / "pod.json", manifest)
         self._start(pod, process.env)
         return process.notices
 
     def resume(self, *, starting: bool = True) -> None:
-        """Takes over the pods of an earlier `ddpjob run`: starts those that never started, and watches the others.
+        """Takes over the pods of an earlier `ddpjob run`: starts the pods that never started, and watches the others.
 
-        If `starting` is false, the job should stop, so pods that never started are removed.
+        If `starting` is false, the job is to stop, so pods that never started are removed instead.
         """
         for pod in self._all():
             never_started = not pod.started and not pod.deleting
@@ -199,11 +199,11 @@ class Pods:
                 self._start(pod, read_json(pod.directory / "process.json")["env"])
             elif not pod.ended:
                 if pod.deleting or pod.stopped:
-                    self._signal(pod)  # The earlier `ddpjob run` may have been killed before it sent the signal.
+                    self._signal(pod)  # The earlier `ddpjob run` may have been killed before it sent this.
                 _in_background(self._report_end, pod)
 
     def one_of_gang(self, incarnation: int) -> LocalPod | None:
-        """Any pod of this incarnation or a later one; None if the gang has no pods yet."""
+        """Any pod of this or a later incarnation; None if the gang has no pods yet."""
         for pod in self._all():
             if int(pod.manifest["metadata"]["labels"][Label.INCARNATION]) >= incarnation:
                 return pod
@@ -214,7 +214,7 @@ class Pods:
         return LocalPod(self._run.pods / name).ports.status
 
     def delete(self, action: DeletePod) -> None:
-        """Asks a pod to end within the action's grace period or, if it has none, the pod's; it is then removed."""
+        """Asks a pod to end; it is removed afterwards. The action's grace period, if any, replaces the pod's."""
         pod = LocalPod(self._run.pods / action.name)
         if not pod.directory.exists():
             return
@@ -225,7 +225,7 @@ class Pods:
         self._signal(pod)
 
     def stop(self, name: str) -> None:
-        """Asks a pod to end within its own grace period; the pod is kept."""
+        """Asks a pod to end within its own grace period. The pod is not removed."""
         pod = LocalPod(self._run.pods / name)
         if not pod.directory.exists() or pod.stopped:
             return
@@ -239,7 +239,7 @@ class Pods:
             self._signal(pod)
 
     def wait(self) -> None:
-        """Blocks until no pod's container runs."""
+        """Blocks until no container of a pod is running."""
         for pod in self._all():
             pod.lock.wait()
 
@@ -250,7 +250,7 @@ class Pods:
                 self.delete(DeletePod(pod.directory.name, "", 0))
 
     def remove_gone(self, seen: tuple[Pod, ...]) -> None:
-        """Removes deleted pods whose exit is in `seen` or that never started, and lost pods."""
+        """Removes lost pods, and deleted pods that never started or whose exit is in `seen`."""
         ended = {pod.name for pod in seen if pod.deleting and pod.exit is not None}
         for pod in self._all():
             never_started = pod.deleting and not pod.started and pod.lock.holder() is None
@@ -259,7 +259,7 @@ class Pods:
                 self._changed()
 
     def _signal(self, pod: LocalPod) -> None:
-        """Sends SIGTERM to a pod's container, so that it reads delete.json or stop.json."""
+        """Sends SIGTERM to a pod's container, which then reads delete.json or stop.json."""
         pod.lock.signal(signal.SIGTERM)
         self._changed()
 
@@ -267,7 +267,7 @@ class Pods:
         return [LocalPod(file.parent) for file in sorted(self._run.pods.glob("*/pod.json"))]
 
     def _remove(self, pod: LocalPod) -> None:
-        """Kills remaining processes of a pod, and deletes its directory; the log is kept."""
+        """Kills the remaining processes of a pod, and deletes its directory, but not its log."""
         labels = pod.manifest["metadata"]["labels"]
         variables = {
             Env.UID: labels[Label.JOB_UID],

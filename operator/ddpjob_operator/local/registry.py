@@ -1,4 +1,4 @@
-"""A directory of links to this user's runs, through which a run is found by its name from any directory."""
+"""Keeps a directory of links to this user's runs, so that a run can be found by its name from any directory."""
 
 import contextlib
 import hashlib
@@ -12,13 +12,13 @@ from .run_directory import RunDirectory
 
 
 def registry() -> Path:
-    """The directory of the links, in the state directory of the XDG Base Directory Specification."""
+    """The directory of the links. It is in the state directory of the XDG Base Directory Specification."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "ddpjob" / "runs"
 
 
 def register(run: RunDirectory) -> None:
-    """Adds a link to a run. If this fails, only commands that look in its own directory, as by --run-dir, find it."""
+    """Adds a link to a run. If this fails, other commands find the run only if --run-dir names its directory."""
     link = _link(run)
     with contextlib.suppress(OSError):
         link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -35,7 +35,7 @@ def registered() -> Iterator[RunDirectory]:
     """The registered runs that still exist. Removes the links to runs that no longer exist."""
     try:
         links = sorted(registry().iterdir())
-    except OSError:  # No link was ever created, or the directory cannot be read.
+    except OSError:  # There are no links yet, or the directory cannot be read.
         return
     for link in links:
         try:
@@ -44,7 +44,7 @@ def registered() -> Iterator[RunDirectory]:
                 continue
             is_run = (link / "job.json").exists()
         except PermissionError:
-            is_run = True  # The user may no longer read the directory. The code that loads the run reports that.
+            is_run = True  # The user may no longer read the run. The code that loads the run reports this.
         if is_run:
             yield RunDirectory(link.readlink())
 
@@ -60,7 +60,7 @@ def known_runs(runs: Path) -> list[RunDirectory]:
 
 
 def find_run(runs: Path, name: str | None) -> RunDirectory:
-    """The run `name`, under the directory `runs` or registered; for None, the only run.
+    """The run `name`, whether in the directory `runs` or registered. If `name` is None, the only run.
 
     Raises:
         BadInputError: there is no such run, or there are several such runs.
@@ -82,7 +82,7 @@ def find_run(runs: Path, name: str | None) -> RunDirectory:
 
 
 def names_in_use(runs: Path) -> frozenset[str]:
-    """The names of existing runs. A new run needs another name, so that names are unique in all directories."""
+    """The names of existing runs, which a new run cannot have: names are unique across all directories."""
     return frozenset(find_runs(runs)) | {run.root.name for run in registered()}
 
 

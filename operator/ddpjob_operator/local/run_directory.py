@@ -1,4 +1,4 @@
-"""The directory that holds all files of a local run: one directory per job, readable for people."""
+"""The directory with all files of a local run. Each job has one, whose files people can read."""
 
 import os
 import secrets
@@ -24,12 +24,12 @@ class RunDirectory:
     service.json        the master's Service
     begun.json          the program or the YAML file from which the run was started
     work.json           the ranks' working directory
-    pods/<pod>/         one directory per pod that was not deleted
-    logs/attempt-<n>/   node-<m>.log of the gang that was created for attempt n, including its restarts in place
+    pods/<pod>/         a directory for each pod that was not removed
+    logs/attempt-<n>/   node-<m>.log of the gang that was created for attempt n; restarts in place append to it
     metrics/            progress, recorded by the supervisor of rank 0
     secrets/            the secret with which the job's supervisors recognize each other
     output.log          the output of `ddpjob run --detach`
-    volumes/            directories that pods share, or that outlive them
+    volumes/            directories that pods share, or that outlive the pods
     lock                a lock file, held by the `ddpjob run` that runs the job
     """
 
@@ -84,7 +84,7 @@ class RunDirectory:
     def begun(self) -> dict[str, str]:
         """What the run was started from: its `program` or its YAML `file`; empty if there is no job yet.
 
-        begun.json is written before job.json. If the process was killed in between, begun.json has no meaning.
+        begun.json is written before job.json. If job.json is missing, begun.json is ignored.
         """
         return self._known("begun.json") if self.job_file.exists() else {}
 
@@ -118,17 +118,17 @@ class RunDirectory:
 
     @property
     def lock(self) -> Lock:
-        """The lock that the process that runs the job holds."""
+        """The lock that is held by the process that runs the job."""
         return Lock(self.lock_file)
 
     @property
     def running(self) -> bool:
-        """Whether a process runs the job, or a process of a pod is left."""
+        """Whether a process is running the job, or a process of one of its pods still exists."""
         locks = (self.lock, *(Lock(pod / "lock") for pod in self.pods.glob("*")))
         return any(lock.holder() is not None for lock in locks)
 
     def logs_of(self, attempt: int) -> Path:
-        """Directory of the logs of the gang that was created for this attempt; restarts in place append to them."""
+        """Directory of the logs of the gang that was created for this attempt. Restarts in place append to them."""
         return self.logs / f"attempt-{attempt}"
 
     def gangs(self) -> list[int]:
@@ -137,7 +137,7 @@ class RunDirectory:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def make_secret(self) -> None:
-        """Creates the job's secret, unless it exists: a file that only its owner can read."""
+        """Creates the job's secret, a file that only its owner can read, unless it exists."""
         file, new = self.secrets / SECRET_KEY, self.secrets / f".{SECRET_KEY}"
         if file.exists():
             return
@@ -149,7 +149,7 @@ class RunDirectory:
 
     @property
     def made(self) -> datetime | None:
-        """When the job was created: the time of its secret, which is written only then; None if it never started."""
+        """When the job was created, which is when its secret was written; None if the job never started."""
         try:
             return datetime.fromtimestamp((self.secrets / SECRET_KEY).stat().st_mtime, UTC)
         except OSError:
@@ -159,20 +159,20 @@ class RunDirectory:
         """The job as it was last written; None if there is no file.
 
         Raises:
-            BadInputError: the file contains no DDPJob, for example after a power failure.
+            BadInputError: the file does not contain a DDPJob, for example after a power failure.
         """
         try:
             document: dict[str, Any] | None = read_json(self.job_file)
             return None if document is None else DDPJob.from_dict(document)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             problem = f"{self.job_file} is damaged or from another version: it holds no DDPJob"
-            own = self.lock_file.exists()  # Otherwise this may not be a run directory: do not advise to remove it.
+            own = self.lock_file.exists()  # If not, this may not be a run: do not advise to remove it.
             raise BadInputError(
                 f"{problem}. Remove the run with: ddpjob rm {self.root.name}" if own else problem
             ) from None
 
     def save(self, job: DDPJob) -> None:
-        """Writes the job, replacing the file."""
+        """Writes the job to its file."""
         write_json(self.job_file, job.to_document())
 
     def create(self) -> None:
@@ -185,7 +185,7 @@ class RunDirectory:
             self.volumes.mkdir(parents=True, exist_ok=True)
             for directory in (self.pods, self.logs, self.metrics):
                 directory.mkdir(exist_ok=True)
-                # Programs may print secrets. Earlier releases created these directories readable for everyone.
+                # Programs may print secrets. Earlier releases let everyone read these directories.
                 directory.chmod(0o700)
             self.lock_file.touch()
         except OSError as error:
@@ -193,7 +193,7 @@ class RunDirectory:
             raise BadInputError(message) from None
 
     def claim(self) -> Lock | None:
-        """Creates the directory of a new job and takes its lock; None if it already has a job, or the lock is taken.
+        """Creates the directory of a new job and takes its lock. Returns None if it already has a job or is locked.
 
         Raises:
             BadInputError: the directory cannot be created.

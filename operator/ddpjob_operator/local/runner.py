@@ -1,4 +1,4 @@
-"""Runs a job on this machine from its present state to its end, by carrying out the engine's decisions."""
+"""Runs a job on this machine, from its present state to its end, by carrying out the engine's decisions."""
 
 import queue
 from collections.abc import Callable
@@ -35,19 +35,19 @@ from .run_directory import RunDirectory
 from .status_listener import StatusListener
 
 ASIDE = "Aside"
-"""The reason of an event that few users need: it is printed faintly."""
+"""The reason of an event that few users need. Such an event is printed in a faint colour."""
 RETRY = timedelta(seconds=1)
 THIS_MACHINE = "this-machine"
-"""Placeholder for the image of a job that names no image: processes run with the software of this machine."""
+"""Placeholder for the image of a job that names none. Processes use the software of this machine instead."""
 RESYNC_SECONDS = 30.0
-"""The longest time between two rounds, even if no change is reported."""
+"""The longest time between two rounds if no change is reported."""
 
 
 def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
     """Checks whether this machine can run the job, before any file of the run is created.
 
     Raises:
-        BadInputError: the job needs something that only a cluster has, or a directory that cannot be created; or no
+        BadInputError: the job needs something that only a cluster has, or a directory that cannot be created, or no
             port can be locked.
     """
     nowhere = Machine(Path.cwd(), Ports(master=0, status=0, control=0), threads=1)
@@ -61,9 +61,9 @@ def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
 
 
 def _make(directory: Path) -> None:
-    """Creates a directory outside the run directory; an error here ends the command.
+    """Creates a directory outside the run directory. An error ends the command, because the job is not running yet.
 
-    When the job is already running, the runner retries instead, because a file system may come back.
+    (While a job is running, the runner retries instead, because the file system may recover.)
 
     Raises:
         BadInputError: the directory cannot be created.
@@ -79,8 +79,8 @@ def _make(directory: Path) -> None:
 def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), services: tuple[str, ...] = ()) -> Snapshot:
     """The engine's snapshot of a job on this machine.
 
-    Processes run as the user, in the user's home and behind the machine's own firewall. Therefore pod security does
-    not apply, and there is no NetworkPolicy.
+    Its settings turn off pod security and NetworkPolicies, because processes run as the user, in the user's home and
+    behind the machine's own firewall.
     """
     job = job.model_copy(update={"spec": spec_for_this_machine(job.spec)})
     settings = Settings(
@@ -93,7 +93,7 @@ def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), services: tuple[str, ...] = (
 
 
 class Runner:
-    """Runs one job on this machine. The caller holds the run directory's lock."""
+    """Runs one job on this machine. The caller must hold the run directory's lock."""
 
     def __init__(self, run: RunDirectory, job: DDPJob, gpus: list[str], tell: Callable[[Event], None]) -> None:
         self._run = run
@@ -114,7 +114,7 @@ class Runner:
         return self._job
 
     def run(self) -> DDPJobStatus:
-        """Runs the job until it is finished or suspended and none of its processes is left."""
+        """Runs the job until it has finished or is suspended, and none of its processes is left."""
         self._run.save(self._job)
         self._pods.resume(starting=not self._job.spec.suspend)
         while True:
@@ -130,9 +130,9 @@ class Runner:
             self._wait(decision.wake_at)
 
     def _gives_up(self, error: OSError) -> bool:
-        """Whether to give up after a file could not be written, which is so if the user has asked to stop.
+        """Whether to give up after a file could not be written. True only if the user has asked to stop the job.
 
-        Otherwise the round is retried, and the ranks keep running meanwhile.
+        Otherwise the round is repeated, while the ranks keep running.
         """
         why = f"{error.strerror}: {error.filename}"
         if self.interrupted:
@@ -144,12 +144,12 @@ class Runner:
         return False
 
     def interrupt(self) -> None:
-        """Suspends the job; a second call kills all pods. A signal handler may call it."""
+        """Suspends the job. A second call kills all pods. Signal handlers may call this."""
         self._interrupts += 1
         self.stop()
 
     def stop(self) -> None:
-        """Suspends the job. Unlike `interrupt`, repeated calls kill nothing. A signal handler may call it."""
+        """Suspends the job. Unlike `interrupt`, a second call does not kill pods. Signal handlers may call this."""
         self._stopping = True
         self._mark()
 
@@ -162,7 +162,7 @@ class Runner:
         self._dirty.put(None)
 
     def _wait(self, wake_at: datetime | None) -> None:
-        """Waits for a change, at most until `wake_at`. All changes that are queued then are handled in one round."""
+        """Waits for a change, at most until `wake_at`. Empties the queue: one round handles all queued changes."""
         seconds = RESYNC_SECONDS if wake_at is None else (wake_at - datetime.now(UTC)).total_seconds()
         try:
             self._dirty.get(timeout=min(max(seconds, 0.0), RESYNC_SECONDS))
@@ -180,10 +180,10 @@ class Runner:
         return decision
 
     def _decision(self, seen: Snapshot) -> Decision:
-        """The engine's decision.
+        """Returns the engine's decision.
 
-        The engine may need answers first. On this machine only rank 0's supervisor is asked; the engine's other needs
-        count as answered.
+        The engine may first need to know more. On this machine only rank 0's supervisor can be asked; the engine's
+        other questions count as answered.
         """
         while (decision := decide(replace(seen, heard=self._listener.heard))).needs:
             seen = replace(seen, answered=seen.answered | decision.needs)
@@ -194,7 +194,7 @@ class Runner:
         return decision
 
     def _listen_to(self, asked: Asked) -> None:
-        """Listens to a supervisor on its actual port: the engine only knows the ports in the job's spec."""
+        """Follows a supervisor's status on its actual port: the engine has only the ports of the job's spec."""
         there = replace(asked, port=self._pods.status_port(asked.pod))
         self._listener.attend(self._job.metadata.uid, there)
 
@@ -213,7 +213,7 @@ class Runner:
         for event in decision.events:
             self._tell(event)
         if not decision.empty:
-            self._mark()  # Begin the next round immediately: this decision may lead to another one.
+            self._mark()  # Begin the next round immediately, because this decision may lead to another.
 
     def _act(self, action: Action) -> None:
         match action:
@@ -229,11 +229,11 @@ class Runner:
             case StopPod(name):
                 self._pods.stop(name)
             case _:
-                pass  # Other actions do not occur: jobs on this machine do not expire and get no annotations.
+                pass  # There are no other actions: jobs on this machine do not expire and get no annotations.
 
     def _replace(self, **changed: object) -> None:
         job = self._job.model_copy(update=changed)
-        self._run.save(job)  # A decision does not count before it is written.
+        self._run.save(job)  # A decision is valid only after it was written.
         self._job = job
 
     def _services(self) -> tuple[str, ...]:
@@ -245,7 +245,7 @@ class Runner:
         return ended and not any(pod.active for pod in self._pods.observe())
 
     def _place(self, node: int) -> tuple[Machine, Path]:
-        """A pod's part of this machine, and its log directory. All pods of a gang share ports and log directory."""
+        """A pod's share of this machine, and its log directory. All pods of a gang share ports and log directory."""
         status, work = self._job.status, self._run.work
         assert work is not None, "chosen when the run was opened"
         assert status.nodes is not None, "an attempt was started"
@@ -260,13 +260,13 @@ class Runner:
         return Machine(work, self._free_ports(), threads, devices), self._run.logs_of(status.attempt)
 
     def _free_ports(self) -> Ports:
-        """Ports for a new gang: the job's own ports, or free ones in place of those that are taken."""
+        """Ports for a new gang: the ports of the job's spec, but free ports in place of any that are taken."""
         network = self._job.status.network
         assert network.master_port is not None, "an attempt was started"
         assert network.status_port is not None, "an attempt was started"
         assert network.control_port is not None, "an attempt was started"
         wanted = (network.master_port, network.status_port, network.control_port)
-        self._held = []  # Releases the ports of the last gang, so that they can be taken again.
+        self._held = []  # Release the ports of the last gang, so that the new gang can take them.
         self._held = [Port(number) for number in wanted]
         pairs = ((number, port.number) for number, port in zip(wanted, self._held, strict=True))
         moved = {number: instead for number, instead in pairs if instead != number}

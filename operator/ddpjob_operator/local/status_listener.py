@@ -1,4 +1,4 @@
-"""Reads the status of rank 0's supervisor in a thread, with long polling, so that changes arrive without delay."""
+"""Reads the status of rank 0's supervisor in a thread. Long polling makes changes arrive without delay."""
 
 import http.client
 import threading
@@ -22,7 +22,7 @@ READ_SECONDS = 2
 """How long the supervisor may hold a request until its status changes. Without changes, this is the interval between
 requests."""
 SHORTEST_SECONDS = 0.05
-"""The shortest pause between an answer with a change and the next request."""
+"""The pause between an answer that contains a change and the next request."""
 SLACK_SECONDS = 10.0
 RETRIES = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Pauses, in seconds, after the first, second, … failed request in a row; the last pause is used for all others."""
@@ -39,7 +39,7 @@ class _Poller:
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Requests the status until `stopped` is set."""
+        """Sends requests until `stopped` is set."""
         mark, failures = "", 0
         while not self.stopped.is_set():
             asked = time.monotonic()
@@ -61,8 +61,8 @@ class _Poller:
     def _answer(self, mark: str) -> tuple[object, str]:
         """The status document and its ETag.
 
-        `mark` is the last ETag, or empty. If it is given, the supervisor answers as soon as the document has changed,
-        and at the latest after READ_SECONDS.
+        `mark` is the last ETag, or empty. If `mark` is not empty, the supervisor answers as soon as the document has
+        changed, and at the latest after READ_SECONDS.
         """
         connection = http.client.HTTPConnection(
             self.asked.address, self.asked.port, timeout=READ_SECONDS + SLACK_SECONDS
@@ -84,17 +84,17 @@ class _Poller:
         return with_read_error(self.heard, message, datetime.now(UTC), pod=self.asked.pod)
 
     def _note(self, heard: SupervisorReport) -> None:
-        """Keeps a status, and calls `changed` if it contains news."""
+        """Stores a status, and calls `changed` if it differs in something that matters."""
         known, self.heard = self.heard, heard
         if not self.stopped.is_set() and is_news(known, heard):
             self.changed()
 
 
 def _read(answer: http.client.HTTPResponse, deadline: float) -> bytes:
-    """The body of an answer.
+    """Reads the body of an answer.
 
     Raises:
-        ValueError: the body is longer than any that a supervisor sends.
+        ValueError: the body is longer than LARGEST_ANSWER, so it is not from a supervisor.
         TimeoutError: the body has not arrived by `deadline`, which is a time of time.monotonic().
     """
     content = b""
@@ -108,7 +108,7 @@ def _read(answer: http.client.HTTPResponse, deadline: float) -> bytes:
 
 
 class StatusListener:
-    """Follows the status of one run's rank 0. Calls `changed`, from another thread, when there is news."""
+    """Follows the status of rank 0's supervisor. Calls `changed` from another thread when the status has changed."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -116,11 +116,11 @@ class StatusListener:
 
     @property
     def heard(self) -> SupervisorReport | None:
-        """The last status, or the last failure to get one; None before the first answer."""
+        """The last status, or the error if it could not be read; None before the first answer."""
         return self._poller.heard if self._poller is not None else None
 
     def attend(self, job_uid: str, asked: Asked | None) -> SupervisorReport | None:
-        """From now on follows only the supervisor `asked`, or no supervisor for None; returns the last status."""
+        """From now on follows the supervisor `asked`, or none if it is None. Returns the last status."""
         poller = self._poller
         if poller is not None and asked != poller.asked:
             poller.stopped.set()
