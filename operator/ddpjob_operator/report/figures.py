@@ -1,4 +1,4 @@
-"""Draws curves as SVG for a page: text is kept as text, and the colours follow the page's light or dark theme."""
+"""Draws curves as SVG, for a page. Text stays text, and the colours follow the page's light or dark theme."""
 
 import io
 import math
@@ -23,24 +23,25 @@ from .records import Record, Records, Start
 INK, RULE, MARK = "#010101", "#020202", "#030303"
 SERIES = ("#040404", "#050505", "#060606", "#070707", "#080808")
 COLOURS = {INK: "ink", RULE: "rule", MARK: "mark"} | {colour: f"series-{at}" for at, colour in enumerate(SERIES)}
-"""For each placeholder colour with which matplotlib draws, the CSS variable of the page that replaces it."""
+"""The CSS variables of the page, by the placeholder colours that matplotlib draws and that they replace."""
 
 INCHES = (5.4, 3.0)
-"""Width and height in inches of 72 SVG units: a figure fills half of a desktop's page, and is legible on a phone."""
+"""Width and height of a figure, in inches of 72 SVG units. It fills half of a page on a desktop, and is legible on a
+phone."""
 SHORTEST_SECONDS = 0.5
-"""The shortest time between two records from which steps per second are computed."""
+"""Steps per second are computed only from two records that are at least this far apart."""
 POINTS = 300
-"""How many points of a curve are drawn: more would not be visible."""
+"""How many points of a curve are drawn. More would not be visible."""
 DOTS = 40
 """A curve of at most this many points gets a dot at each point."""
 TIPS = 150
-"""How many places of a figure show a tip when pointed at."""
+"""How many places of a figure show a tooltip on hover."""
 SMOOTH = 20
-"""A smoothed point is the mean of its neighbours: 1/SMOOTH of all points on each side."""
+"""A smoothed point is the mean of its neighbours, which are 1/SMOOTH of all points on each side."""
 METRICS = 32
-"""How many metrics are drawn."""
+"""The maximum number of metrics that are drawn."""
 NAMED = 5
-"""Up to this many incidents are labelled with their causes. If there are more, all get only numbers."""
+"""Up to this many incidents are labelled with their causes. If there are more, they are only numbered."""
 PARTS = ("data", "forward", "backward", "communication", "optimizer")
 
 STYLE: Any = {
@@ -62,7 +63,10 @@ STYLE: Any = {
 
 
 def loss(recorded: Records, incidents: Sequence[Interruption]) -> str | None:
-    """Loss by step in training and evaluation, with marks where training went on after incidents; None if unknown."""
+    """Draws the loss by step, in training and evaluation. Returns None if no loss was recorded.
+
+    Vertical lines mark the steps from which training went on after incidents.
+    """
     trained, evaluated = (_points(recorded.of(event), "loss") for event in ("progress", "evaluated"))
     if not trained and not evaluated:
         return None
@@ -77,7 +81,10 @@ def loss(recorded: Records, incidents: Sequence[Interruption]) -> str | None:
 
 
 def metrics(recorded: Records) -> Iterator[tuple[str, str]]:
-    """Name and figure of each of the program's own metrics by step; separate figures, because scales may differ."""
+    """Draws each of the program's own metrics by step, in separate figures, because their scales may differ.
+
+    Yields the name and the figure of each metric.
+    """
     curves: dict[str, list[tuple[float, float]]] = {}
     known = {"step", "attempt", "epoch", "samples", "loss"}
     for entry in recorded.of("evaluated"):
@@ -95,7 +102,7 @@ def metrics(recorded: Records) -> Iterator[tuple[str, str]]:
 
 
 def throughput(recorded: Records, incidents: Sequence[Interruption], zero: datetime) -> str | None:
-    """Throughput of all processes together over time, including steps that were lost; None if unknown."""
+    """Draws the throughput of all processes together over time, including lost steps. Returns None if unknown."""
     what, paces = "samples/s", [_samples_per_second(start) for start in recorded.starts]
     if not any(paces):
         what, paces = "steps/s", [_steps_per_second(start) for start in recorded.starts]
@@ -134,7 +141,7 @@ def throughput(recorded: Records, incidents: Sequence[Interruption], zero: datet
 
 
 def ranks(recorded: Records) -> str | None:
-    """The time of each rank's own part of a step: the median, and the range of 90% of its steps; None if unknown."""
+    """Draws the time of each rank's own part of a step: median, and range of 90% of steps. None if unknown."""
     times: dict[int, list[float]] = {}
     for entry in recorded.of("timed"):
         for name, seconds in entry.numbers("rank_seconds").items():
@@ -160,7 +167,7 @@ def ranks(recorded: Records) -> str | None:
 
 
 def parts(recorded: Records) -> str | None:
-    """The mean times of the parts of rank 0's steps, over the whole run; None if unknown."""
+    """Draws the mean times of the parts of rank 0's steps over the whole run. Returns None if they are unknown."""
     entries = [entry.numbers("seconds") for entry in recorded.of("timed")]
     means = {
         part: 1000 * fmean(times)
@@ -195,10 +202,10 @@ def _axes(x: str, y: str, height: float = INCHES[1]) -> Iterator[Axes]:
 
 @dataclass(frozen=True, slots=True)
 class _Tip:
-    """A text that is shown while the pointer is over one range of a figure."""
+    """A tooltip: text that is shown while the pointer is over one range of a figure."""
 
     begin: float
-    """The range on the x axis, or on the y axis in a figure of ranks, from `begin` to `end`."""
+    """The range extends from `begin` to `end`, on the x axis or, in the figure of ranks, on the y axis."""
     end: float
     says: Sequence[str]
     dots: Sequence[tuple[float, float, str]]
@@ -206,13 +213,13 @@ class _Tip:
 
 
 def _curve(axes: Axes, points: Sequence[tuple[float, float]], colour: str, name: str) -> None:
-    """Draws a curve that is not clipped at the axes. Its gid (the name) marks it as a curve that gets tips."""
+    """Draws a curve that is not clipped at the axes. Its gid is its name: only curves with a gid get tips."""
     shown = _columns(_thinned(points))
     axes.plot(*shown, color=colour, label=name, gid=name, clip_on=False, **_dots(points))
 
 
 def _tips(axes: Axes) -> Iterator[_Tip]:
-    """Tips with the values of a figure's curves, from left to right."""
+    """Yields tips with the values of a figure's curves, from left to right."""
     lines = [line for line in axes.lines if line.get_gid() is not None]
     points = [(x, y, str(line.get_color()), str(line.get_gid())) for line in lines for x, y in _values(line)]
     size = math.ceil(len(points) / TIPS) or 1
@@ -231,7 +238,7 @@ def _values(line: Any) -> list[tuple[float, float]]:
 
 
 def _drawn(axes: Axes, tips: Sequence[_Tip], *, across: bool) -> Iterator[str]:
-    """SVG elements for the tips, which the page shows by CSS on hover, without a script.
+    """Yields SVG elements for the tips. The page's CSS shows them on hover, without a script.
 
     If `across`, the tips belong to rows of the y axis, otherwise to ranges of the x axis.
     """
@@ -266,7 +273,7 @@ def _drawn(axes: Axes, tips: Sequence[_Tip], *, across: bool) -> Iterator[str]:
 
 
 def _svg(axes: Axes, name: str, tips: Sequence[_Tip] | None = None) -> str:
-    """The figure as SVG; `tips` are tips for rows; None: the tips are made from the curves."""
+    """The figure as SVG. `tips` belong to rows of the figure; if `tips` is None, they are made from the curves."""
     file = io.StringIO()
     empty: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     axes.figure.savefig(file, format="svg", transparent=True, metadata=empty)  # type: ignore[union-attr]
@@ -274,9 +281,9 @@ def _svg(axes: Axes, name: str, tips: Sequence[_Tip] | None = None) -> str:
     svg = svg[svg.index("<svg") :]
     before, _, described = svg.partition("<metadata>")
     svg = before + described.partition("</metadata>")[2]
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # A page has several figures, and ids must be unique in it.
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # Ids must be unique in a page, which has several figures.
     begin, end, drawing = svg.partition(">")
-    svg = re.sub(r' (?:height|width)="[^"]*"', "", begin) + end + drawing  # So that the page decides the size.
+    svg = re.sub(r' (?:height|width)="[^"]*"', "", begin) + end + drawing  # The page sets the size.
     places = "".join(_drawn(axes, list(_tips(axes)) if tips is None else tips, across=tips is not None))
     svg = svg.replace("</svg>", f"{places}</svg>")
     for colour, meaning in COLOURS.items():
@@ -306,7 +313,7 @@ def _steps_per_second(start: Start) -> list[tuple[datetime, float]]:
 
 
 def _smoothed(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points, each with the mean of its neighbourhood."""
+    """The points, with each value replaced by the mean of its neighbourhood."""
     around = len(points) // SMOOTH
     return [
         (x, fmean(value for _, value in points[max(0, at - around) : at + around + 1]))
@@ -315,7 +322,7 @@ def _smoothed(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most about POINTS points: means of groups of neighbours."""
+    """Reduces the points to at most about POINTS, each the mean of a group of neighbours."""
     size = math.ceil(len(points) / POINTS) or 1
     groups = (points[at : at + size] for at in range(0, len(points), size))
     return [(group[-1][0], fmean(value for _, value in group)) for group in groups]
@@ -330,7 +337,7 @@ def _dots(points: Sequence[object]) -> dict[str, Any]:
 
 
 def _mark(axes: Axes, marks: Sequence[tuple[float, int]]) -> None:
-    """Draws vertical lines with the numbers of incidents above them."""
+    """Draws a vertical line for each mark, with the incident's number above it."""
     for x, number in marks:
         axes.axvline(x, color=MARK, linewidth=1, linestyle="--")
         # Without annotation_clip, the layout would shrink the axes to make room for a label outside them.

@@ -15,7 +15,7 @@ STOPPED_ON_REQUEST = "StoppedOnRequest"
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """One interruption. The numbers of interruptions follow their order in time."""
+    """One interruption of a run. Interruptions are numbered in the order in which they happened."""
 
     number: int
     time: datetime
@@ -26,13 +26,13 @@ class Interruption:
     step: int | None
     """The last step that is known to have been finished before the interruption."""
     resumed: int | None
-    """The step from which training went on; None: training did not go on, or the step is unknown."""
+    """The step from which training went on; None if it did not go on, or if the step is unknown."""
 
 
 def incidents(job: DDPJob | None, recorded: Records) -> list[Interruption]:
-    """The incidents in the job's history, and every other restart that the records show.
+    """Lists the incidents in the job's status, and any other restarts that the records show.
 
-    A start after training had finished, for example with more epochs, does not count as an interruption.
+    A start after the end of training, for example with more epochs, does not count as an interruption.
     """
     history = job.status.incidents if job else ()
     found = [_of_incident(incident, recorded.starts) for incident in history]

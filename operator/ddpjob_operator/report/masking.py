@@ -1,4 +1,4 @@
-"""Masks secrets in a report: values that have a secret-looking name or form, wherever these values appear."""
+"""Masks secrets in a report. A value whose name or form looks secret is masked wherever it appears."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ QUOTED = r"""
     [$a-z]{0,2} (?: \\" (?:(?!\\").)* (?:\\"|$) | \\' (?:(?!\\').)* (?:\\'|$)  # A prefix is Python's or a shell's.
                   | "(?:\\.|[^"\\])*(?:"|$) | '(?:\\.|[^'\\])*(?:'|$) )
 """
-# The lookbehind lets a match begin only at the start of a word: to try each letter would take quadratic time.
+# The lookbehind lets a match begin only at the start of a word, because trying every letter takes quadratic time.
 IN_A_SCRIPT = re.compile(
     rf"""
     (?<![-\w.])
@@ -38,21 +38,21 @@ IN_A_SCRIPT = re.compile(
 )
 MASK = "•••"
 SHORTEST = 6
-"""Minimum length of a secret value that is masked wherever it appears: shorter values may be common words."""
+"""Minimum length of a secret that is masked wherever it appears. Shorter secrets may be common words."""
 PLAIN = re.compile(r"[\d.]*|true|false|none|null", re.IGNORECASE)
 SETTINGS = frozenset({"options", "environment"})
-"""Fields of a record with values that the user set; numbers are masked only here, because names of measured values,
+"""Fields of a record whose values the user has set. Only here are numbers masked, because names of measured values,
 such as `tokens_per_second`, look secret too."""
 
 
 class Mask:
-    """Masks secrets in texts. When a value has been recognized as a secret, it is masked in all later texts."""
+    """Masks secrets in texts. A value that has been recognized as a secret is masked in all later texts."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
 
     def run(self, found: RunData) -> RunData:
-        """The run with its secrets masked. A second pass also masks secrets that the first recognized too late."""
+        """Masks the secrets of a run. A second call also masks texts that came before a secret was recognized."""
         return replace(
             found,
             job=found.job and self._job(found.job),
@@ -66,7 +66,7 @@ class Mask:
         return self._secret(text) if SECRET_NAME.search(name) else self.script(text)
 
     def words(self, command: Iterable[str]) -> Iterator[str]:
-        """The words of a command line, masked."""
+        """Masks secrets in the words of a command line."""
         secret = False
         for word in command:
             name, equals, text = word.partition("=")
@@ -79,7 +79,7 @@ class Mask:
             secret = word.startswith("-") and not equals and bool(SECRET_NAME.search(word))
 
     def script(self, text: str) -> str:
-        """A text that may contain whole commands, such as a shell script, masked."""
+        """Masks secrets in a text that may contain whole commands, such as a shell script."""
         for known in sorted(self._known, key=len, reverse=True):
             text = text.replace(known, MASK)
         text = IN_A_URL.sub(lambda found: self._secret(found[0].partition(":")[2] or found[0]), text)
@@ -116,7 +116,7 @@ class Mask:
         return replace(record, values={key: self._field(key, value) for key, value in record.values.items()})
 
     def _field(self, name: str, value: Any, *, given: bool = False) -> Any:
-        """A field of a record, masked; `given`: the user set it, so that numbers may be secret too."""
+        """Masks secrets in a field of a record. If the user has set the field (`given`), numbers are masked too."""
         if isinstance(value, Mapping):
             inside = given or name in SETTINGS
             return {self.script(key): self._field(key, inner, given=inside) for key, inner in value.items()}

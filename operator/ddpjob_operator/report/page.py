@@ -19,14 +19,14 @@ from .records import Records
 from .run_data import RunData
 
 CHECKPOINTS = 10
-"""How many of the latest checkpoints are listed."""
+"""How many checkpoints are listed: the latest."""
 
 REACHED = ("progress", "evaluated", "saved", "finished", "ended")
-"""Events that show how far training came. Progress alone may lag a few steps behind the end."""
+"""Events that show how far training came. Events of progress alone may lag a few steps behind the last step."""
 
 
 def render(found: RunData, now: datetime) -> str:
-    """A run as one self-contained HTML document."""
+    """Renders a run as one self-contained HTML document."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ddpjob_operator.report"),
         autoescape=True,
@@ -35,14 +35,14 @@ def render(found: RunData, now: datetime) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters |= {"moment": _moment, "number": _number}
-    # Tables, curves and tips contain foreign texts, so characters that change the direction of text are written out.
+    # Tables and figures contain texts of others, so characters that change the direction of text are escaped.
     return visible(environment.get_template("page.html").render(_model(found, now)))
 
 
 def _model(found: RunData, now: datetime) -> dict[str, Any]:
     """The variables of the template."""
     mask = Mask()
-    mask.run(found)  # The first pass recognizes all secrets, so that the second can mask them everywhere.
+    mask.run(found)  # The first call recognizes all secrets, so that the second can mask them everywhere.
     found = mask.run(found)
     recorded = found.recorded
     interruptions = incidents(found.job, recorded)
@@ -66,7 +66,7 @@ def _model(found: RunData, now: datetime) -> dict[str, Any]:
 
 
 def _state(found: RunData) -> str:
-    """The job's state; if there is no job, how the last start ended by its records, or Unknown."""
+    """The job's state. If there is no job, how the last start ended according to its records, or Unknown."""
     if found.job:
         return str(found.job.status.state)
     last = found.recorded.starts[-1] if found.recorded.starts else None
@@ -127,15 +127,15 @@ def _started_over(found: RunData) -> str:
     if found.job and (said := found.job.status.message_while_true(ConditionType.STARTED_OVER)):
         return said
     first, *later = (start.began for start in found.recorded.starts) if found.recorded.starts else (None,)
-    # With a job, its condition has given the answer above. A supervisor's records cannot give it, because a
-    # supervisor may not know at which step a start began.
+    # If there is a job, only its condition, above, counts. The records of a supervisor do not count either, because
+    # a supervisor may not know at which step a start began.
     if first is None or found.job or found.recorded.seen or not found.recorded.repeated_steps:
         return ""
     return ", ".join(f"attempt {began.attempt} at step {began.step}" for began in later if began.step <= first.step)
 
 
 def _told(job: DDPJob | None) -> Iterator[tuple[str, str]]:
-    """Step and loss in the job's status, for a program whose progress was not recorded."""
+    """Yields step and loss from the job's status, for a program whose progress was not recorded."""
     seen = job.status.progress if job else None
     if seen and seen.step is not None:
         yield "Step", f"{seen.step}{f' of {seen.total_steps}' if seen.total_steps else ''}"
@@ -167,7 +167,7 @@ def _results(recorded: Records) -> Iterator[tuple[str, str]]:
 def _figures(
     recorded: Records, told: Records, interruptions: list[Interruption], zero: datetime | None
 ) -> Iterator[tuple[str, str, Markup]]:
-    """Heading, caption and drawing of each figure with data; loss and metrics are drawn from `told`."""
+    """Yields heading, caption and drawing of each figure that has data. Loss and metrics are drawn from `told`."""
     evaluated = ", of all in evaluation" if told.of("evaluated") else ""
     drawn = (
         ("Loss", f"of rank 0 in training{evaluated}", figures.loss(told, interruptions)),
@@ -186,7 +186,7 @@ def _figures(
 
 
 def _advice(job: DDPJob | None) -> str:
-    """What to show if there are no curves: how the program can report its steps."""
+    """Advice on how the program can report its steps, to show if there are no curves."""
     if job is None:
         return ""
     if job.spec.supervisor == TRAIN:

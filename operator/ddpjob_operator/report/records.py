@@ -1,7 +1,7 @@
 """Reads the records that a trainer or a supervisor has written about a run, as lines of JSON.
 
-A start that goes on from step s repeats the steps after s. Records of these steps from earlier starts no longer count
-for the training's results, but still for its course in time.
+A start that goes on from step s repeats the steps after s. Records of these steps from earlier starts are then
+excluded from the results of training, but not from its course over time.
 """
 
 import json
@@ -20,8 +20,8 @@ SEEN_NAME = "progress.jsonl"
 
 
 LONGEST_LINE = 1 << 20
-"""The maximum length of a line in bytes. Anybody may have written the file, so lines that are too long or too deeply
-nested to be records are not read."""
+"""The maximum length of a line in bytes. Anybody may have written the file, so lines are not read if they are too
+long or too deeply nested to be records."""
 LONGEST_TEXT = 4096
 DEEPEST = 8
 LARGEST_COUNT = 2**53
@@ -38,14 +38,14 @@ class Record:
     attempt: int
     step: int
     values: Mapping[str, Any]
-    """The whole line."""
+    """All fields of the line."""
 
     def number(self, name: str) -> float | None:
-        """The value `name` as a number; None if it is not a finite number of at most LARGEST_NUMBER."""
+        """The field `name` as a number; None if it is not a finite number of at most LARGEST_NUMBER."""
         return _number(self.values.get(name))
 
     def numbers(self, name: str) -> dict[str, float]:
-        """The numbers in the value `name`, which should be an object; empty if it is not."""
+        """The numbers in the field `name`, which should be an object; empty if it is not."""
         inner = self.values.get(name)
         known = inner if isinstance(inner, Mapping) else {}
         return {key: number for key, value in known.items() if (number := _number(value)) is not None}
@@ -53,10 +53,10 @@ class Record:
 
 @dataclass(slots=True)
 class Start:
-    """The records from one start of the run until the next."""
+    """The records from one start of the run to the next."""
 
     began: Record
-    """The record of the start: its step is the one from which training goes on, and its values describe the start."""
+    """The record of the start. Its step is the one from which training goes on, and its values describe the start."""
     entries: list[Record] = field(default_factory=list)
 
     @property
@@ -81,7 +81,7 @@ class Records:
     starts: Sequence[Start] = ()
 
     def of(self, event: str) -> list[Record]:
-        """The entries of one event that still count: the last entry for each step, ordered by step."""
+        """The entries of one event, ordered by step. If a step was repeated, only its last entry is included."""
         found: dict[int, Record] = {}
         for start, limit in zip(self.starts, self._limits(), strict=True):
             found |= {entry.step: entry for entry in start.of(event) if entry.step <= limit}
@@ -89,7 +89,7 @@ class Records:
 
     @property
     def seen(self) -> bool:
-        """Whether the records were made by watching the program from outside, so that first steps are guesses."""
+        """Whether the records were made by watching the program from outside, so that the first steps are guesses."""
         return any(start.began.values.get("seen") for start in self.starts)
 
     def has(self, name: str) -> bool:
@@ -104,25 +104,25 @@ class Records:
 
     @property
     def repeated_steps(self) -> int:
-        """How many steps were lost in an interruption and trained again."""
+        """How many steps were lost in interruptions and trained again."""
         reached = (max((entry.step for entry in start.entries), default=0) for start in self.starts)
         return sum(max(0, step - int(min(step, limit))) for step, limit in zip(reached, self._limits(), strict=True))
 
     def _limits(self) -> list[float]:
-        """For each start, the last step whose entries count: the lowest from which a later start went on, if any."""
+        """For each start, the last step whose entries count: the lowest step from which a later start went on."""
         later = [math.inf if start.resumed_step is None else start.resumed_step for start in self.starts[:0:-1]]
         return [*accumulate(later, min, initial=math.inf)][::-1][: len(self.starts)]
 
 
 def read(file: Path) -> Records:
-    """The records in a file. Malformed lines, such as one whose writer was killed while writing, are skipped."""
+    """Reads the records in a file. Skips malformed lines, such as one whose writer was killed while writing."""
     starts: list[Start] = []
     latest: dict[int, Start] = {}
     for entry in _entries(file):
         if entry.event == "started":
             latest[entry.attempt] = Start(entry)
             starts.append(latest[entry.attempt])
-        elif entry.attempt in latest:  # By attempt, because a process of an earlier attempt may still be writing.
+        elif entry.attempt in latest:  # A process of an earlier attempt may still be writing.
             latest[entry.attempt].entries.append(entry)
     return Records(starts)
 
@@ -140,7 +140,7 @@ def _entries(file: Path) -> Iterator[Record]:
 
 
 def _lines(file: Path) -> Iterator[bytes]:
-    """The lines of a file, except those that are too long to be records."""
+    """Yields the lines of a file, except lines that are too long to be records."""
     with file.open("rb") as content:
         whole = True
         while part := content.readline(LONGEST_LINE):
@@ -163,7 +163,7 @@ def _number(value: Any) -> float | None:
 
 
 def _bounded(value: Any, depth: int = 0) -> Any:
-    """A value with bounds: texts are cut and made encodable, and levels below DEEPEST are replaced by `…`."""
+    """Limits a value: cuts off long texts, makes them encodable, and replaces levels below DEEPEST by `…`."""
     if isinstance(value, str):
         return value[:LONGEST_TEXT].encode(errors="replace").decode()
     if isinstance(value, Mapping) and depth < DEEPEST:

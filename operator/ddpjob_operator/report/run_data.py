@@ -14,8 +14,8 @@ from .records import NAME, SEEN_NAME, Records, read
 from .stacks import Stack, stacks
 
 PLACES = ("", "metrics/", "volumes/*/metrics/", "volumes/*/*/metrics/", "volumes/*/*/*/metrics/")
-"""Where the files of records are in a directory of metrics, of checkpoints, or of a run. A run's volumes may have the
-checkpoints in a subdirectory. Checkpoints on a hostPath are found through the pods' environment instead."""
+"""Where the files of records may be in a directory of metrics, of checkpoints, or of a run. In a run, checkpoints may
+be in a subdirectory of a volume. Checkpoints on a hostPath are found through the pods' environment instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +24,21 @@ class RunData:
 
     name: str
     job: DDPJob | None
-    """The job; None if there are only metrics, as on a cluster's volume."""
+    """The job; None if there are only metrics, as on a volume of a cluster."""
     recorded: Records
     carried_on: bool = True
-    """Whether a process runs the unfinished job."""
+    """Whether a `ddpjob run` is running the job."""
     stacks: Sequence[Stack] = ()
-    """The stacks of the ranks when the run hung."""
+    """The ranks' stacks at the time when the run hung."""
     printed: Records = field(default_factory=Records)
     """Records made from the progress lines that the program printed."""
 
 
 def find(directory: Path) -> RunData:
-    """The data of a run, from the directory of a local run, of checkpoints or of metrics.
+    """Finds the data of a run in the directory of a local run, of checkpoints or of metrics.
 
     Raises:
-        BadInputError: the directory holds none of these, or no record of a start.
+        BadInputError: the directory is none of these, or contains no record of a start.
     """
     run = RunDirectory(directory)
     job = run.load()

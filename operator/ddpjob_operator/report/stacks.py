@@ -1,4 +1,4 @@
-"""Reads the stacks that the ranks had when a run hung. The supervisors have stored them beside the checkpoints."""
+"""Reads the ranks' stacks at the time when a run hung. The supervisors stored them beside the checkpoints."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 VOLUMES = ("", "volumes/*/", "volumes/*/*/", "volumes/*/*/*/")
 FILE = re.compile(r"attempt-(\d+)/rank-(\d+)\.txt$")
 MOST = 16
-"""The maximum number of stacks that are shown. Those of the latest attempts come first."""
+"""The maximum number of stacks that are shown. The stacks of the latest attempts come first."""
 STORY_CHARACTERS = 32 << 10
 
 
@@ -22,7 +22,7 @@ class Stack:
 
 
 def stacks(directory: Path, checkpoints: Iterable[Path]) -> list[Stack]:
-    """The stacks in a directory of a run, of checkpoints or of metrics, latest attempt first."""
+    """Reads the stacks in a directory of a run, of checkpoints or of metrics, those of the latest attempt first."""
     places = [directory / "stalls", *(place / "stalls" for place in checkpoints)]
     places += [place for volume in VOLUMES for place in directory.glob(f"{volume}stalls")]
     if directory.name == "metrics":

@@ -1,7 +1,7 @@
 r"""Makes text from other programs safe to print.
 
-Control characters are written out, as `\x1b`: they could control a terminal, or make a line look different from what
-it is, in a terminal or on a page.
+Control characters are written out, as `\x1b`, because they could control a terminal, or make a line in a terminal or
+on a page look different from what it is.
 """
 
 import re
@@ -9,7 +9,7 @@ import re
 BIDI = "\u202a-\u202e\u2066-\u2069"
 """Characters that reorder the text after them, up to the end of the line."""
 CONTROL = rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{BIDI}]"
-"""All control characters except tabs and ends of lines."""
+"""All control characters except tabs and line feeds."""
 IN_A_TEXT, IN_A_LINE = re.compile(CONTROL), re.compile(rf"{CONTROL}|[\t\n\u2028\u2029]")
 
 
