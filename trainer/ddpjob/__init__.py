@@ -1,6 +1,6 @@
-"""Functions with which a training program reports its progress to DDPJob and asks whether it should stop.
+"""Functions with which a training program reports its progress to DDPJob and checks whether it was told to stop.
 
-Outside a job they have no effect. The import needs no PyTorch and takes a few milliseconds.
+Outside a job they have no effect. Importing this package takes a few milliseconds, and does not import PyTorch.
 """
 
 from ddpjob_rank.reporting.report import activity, report

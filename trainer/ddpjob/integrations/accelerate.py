@@ -15,10 +15,10 @@ class DDPJobTracker(GeneralTracker):  # type: ignore[misc]  # mypy ignores the t
     requires_logging_directory = False
     main_process_only = False
     tracker = None
-    """Other trackers hold their library's run object here; this one has none."""
+    """In other trackers this is the run object of their library. This tracker needs none."""
 
     def __init__(self, total: int | None = None) -> None:
-        """`total`: the number of the last step."""
+        """`total` is the number of the last step."""
         super().__init__()
         self._total = total
 

@@ -1,4 +1,4 @@
-"""Reports the progress of Lightning's Trainer, which finds `callbacks` by an entry point of this distribution."""
+"""Reports the progress of Lightning's Trainer, which finds `callbacks` by this distribution's entry point."""
 
 import math
 import os
@@ -11,20 +11,20 @@ from lightning.pytorch.callbacks import Callback
 from ddpjob import report
 
 OFTEN = 50
-"""Steps between two reports of a loss on a GPU if the Trainer does not log: Lightning's default for its logs."""
+"""Steps between two reports of a loss on a GPU if the Trainer does not log. Lightning logs as often by default."""
 
 
 class DDPJobCallback(Callback):  # type: ignore[misc]  # mypy ignores the types of Lightning.
     """Reports the finished step, the number of the last step, the epoch, the loss, and when an evaluation runs."""
 
     def on_train_start(self, trainer: Any, _module: Any) -> None:
-        """Reports the total number of steps, which is known from here on, unless training has no end."""
-        with suppress(Exception):  # Lightning cannot estimate every training, and that must not end it.
+        """Reports the total number of steps, which is not known earlier, unless training has no end."""
+        with suppress(Exception):  # Lightning cannot always estimate it. This must not end training.
             total = trainer.estimated_stepping_batches
             report(total=int(total) if 0 < total < math.inf else None)
 
     def on_train_batch_end(self, trainer: Any, _module: Any, outputs: Any, _batch: Any, _index: int) -> None:
-        """Reports the step; reads a loss on a GPU, which takes a wait, only at the steps at which Lightning logs."""
+        """Reports the step. Reads a loss on a GPU only when Lightning logs, because reading waits for the GPU."""
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         report(step=trainer.global_step or None, epoch=trainer.current_epoch + 1)
         if loss is not None and (loss.is_cpu or trainer.global_step % (trainer.log_every_n_steps or OFTEN) == 0):
