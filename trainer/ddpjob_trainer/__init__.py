@@ -1,4 +1,4 @@
 """Trains a PyTorch model in one process or many, in the pods of a DDPJob or elsewhere.
 
-Imports nothing of the operator: the two share only the contract of environment, exit codes and failure report.
+Trainer and operator share no code, only a contract: environment variables, exit codes and failure reports.
 """

@@ -1,4 +1,4 @@
-"""`python -m ddpjob_trainer`, which torchrun's `-m` uses as well."""
+"""Runs for `python -m ddpjob_trainer` and for `torchrun -m ddpjob_trainer`."""
 
 from .main import main
 

@@ -46,7 +46,7 @@ MACHINE = ("threads", "log_every")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
-    """The settings of a run, which its task can read. None: not set; the flag's help names the default."""
+    """The settings of a run, which its task can read. None means not set; the flag's help names the default."""
 
     workload: str = option("convnet", "convnet, mlp, random, layers, imagenet, or your own as MODULE:ATTRIBUTE")
     data: str = option("digits", "data of convnet and mlp (default digits)", choices=DATA)
@@ -79,15 +79,15 @@ class TrainConfig:
     uid: str = ""
     incarnation: int = 0
     attempt: int = 0
-    """Which start of the gang this is, restarts in place included; 0 outside a job."""
+    """The number of this start of the gang, including restarts in place; 0 outside a job."""
     arguments: tuple[str, ...] = field(default=(), compare=False)
     """The command line that these settings were read from."""
 
 
 def read_config(argv: Sequence[str], env: Mapping[str, str], former: Sequence[str] = ()) -> TrainConfig:
-    """The settings from a command line and the environment.
+    """Reads the settings from a command line and the environment.
 
-    Flags that `argv` does not have are taken from `former`, the command line of an earlier run.
+    Flags that `argv` lacks are taken from `former`, the command line of an earlier run.
 
     Raises:
         ConfigError: A flag or a variable has an invalid value.

@@ -4,7 +4,7 @@ from ddpjob_rank.stopping import leave_on_request
 
 
 def train() -> None:
-    """`ddpjob-train`."""
+    """Runs `ddpjob-train`."""
     leave_on_request()
     from .main import main  # noqa: PLC0415
 

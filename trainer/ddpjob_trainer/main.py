@@ -28,13 +28,13 @@ from .inference import commands
 from .recording.position import Position
 
 LIBRARIES = frozenset({"torch", "numpy"})
-"""Every training needs these. If another module is missing, the workload may need it: a traceback shows where."""
+"""Modules that every training needs. If another module is missing, a traceback shows where it is needed."""
 
 
 def main() -> None:
-    """Trains, or runs the command that the command line begins with. Exits with a code of the contract."""
+    """Trains, or runs the command with which the command line begins. Exits with one of the contract's codes."""
     argv, position, world, killed_before = sys.argv[1:], Position(), World(), memory.kills()
-    # A command may run in a pod that is training: then it must not touch the training's failure report.
+    # A command may run in a pod that is training, and must not touch the training's failure report.
     report_file = None if commands.is_command(argv) else report_path(os.environ)
     # The processes of a node share this file. If there are several, one could delete another's report.
     if os.environ.get(Env.LOCAL_WORLD_SIZE, "1") == "1":
@@ -74,14 +74,14 @@ def _explain_shards(config: TrainConfig, steps: int) -> None:
     """Prints the shards of all ranks once, however many processes were started."""
     rank, world_size = rank_and_world_size(config.place, os.environ)
     if rank == 0:
-        # Imported here, because it imports torch. See also below.
+        # Imported here, because it imports torch, which takes seconds.
         from .data.explaining import explain_shards  # noqa: PLC0415
 
         explain_shards(config, world_size, steps)
 
 
 def _is_alone_in_a_pod(env: Mapping[str, str]) -> bool:
-    """Whether this process is the first of a job's pod: no supervisor and no torchrun has started it."""
+    """Whether this is the first process of a job's pod: neither a supervisor nor torchrun has started it."""
     return Env.CONTROL_PORT in env and not {Env.HEARTBEAT, TORCHRUN} & env.keys()
 
 
@@ -90,7 +90,7 @@ def _train(config: TrainConfig, world: World, position: Position) -> None:
     run_as_batch(config.group.backend)
     stop = StopRequest()
     stop.listen()
-    # Imported here, because importing torch takes seconds: mistakes in flags are reported before that.
+    # Imported here, because importing torch takes seconds. Mistakes in flags are reported before.
     with uncollected():
         from .train import train  # noqa: PLC0415
 
@@ -102,8 +102,8 @@ def _explain(
 ) -> ExitCode:
     """Reports on stderr and in the failure report why the run ends; returns the exit code.
 
-    `killed_before`: how many processes of this container had already been killed for lack of memory when the run
-    began.
+    `killed_before` is the number of processes of this container that had been killed for lack of memory before the
+    run began.
     """
     if not isinstance(error, TrainerError):
         error = known_failure(error, f" in {position.activity} at step {position.step}") or error

@@ -1,6 +1,6 @@
 """The options of `ddpjob-train` by theme, as data: each field is a flag, with its default, its type and its help.
 
-None stands for the task's own default. Where the environment sets an option too, the function `read_...` after the
+None stands for the task's own default. If the environment can set an option too, the function `read_...` after the
 type combines both.
 """
 
@@ -110,7 +110,7 @@ class ModeConfig:
     )
 
     def check_world(self, world_size: int) -> None:
-        """Checks that there is one process if the mode is for one: several would each train a model of their own.
+        """Checks that there is only one process if the mode is for one. Several would each train their own model.
 
         Raises:
             ConfigError: There are several processes.
@@ -123,7 +123,7 @@ class ModeConfig:
 
 
 def read_mode(flags: argparse.Namespace) -> ModeConfig:
-    """The mode that the flags ask for.
+    """The mode that the flags select.
 
     Raises:
         ConfigError: Flags contradict each other.
@@ -203,7 +203,7 @@ class GroupConfig:
         f"default: {Env.BACKEND}, else auto: nccl where each process has a GPU, else gloo",
         choices=(AUTO, *BACKENDS),
     )
-    """In lower case; None: the one that fits the devices."""
+    """The name in lower case; None stands for the backend that fits the devices."""
     timeout_seconds: float | None = option(
         None,
         f"how long to wait for other processes (default {JOINING_SECONDS:.0f}; under a supervisor, a collective"
@@ -212,9 +212,9 @@ class GroupConfig:
         metavar="SECONDS",
     )
     verdict_seconds: float | None = None
-    """For how many seconds a gang may finish no step before the supervisor calls it stalled.
+    """How many seconds may pass without a finished step before the supervisor calls the gang stalled.
 
-    None: this process has no supervisor.
+    None if this process has no supervisor.
     """
 
     @property
@@ -226,8 +226,8 @@ class GroupConfig:
     def collective_seconds(self) -> float:
         """Seconds that a collective waits for the other processes.
 
-        Under a supervisor, longer than the supervisor itself waits: a rank that gave up earlier would look like the
-        cause, while the supervisor is about to find out which rank keeps all others waiting.
+        Under a supervisor, this is longer than the supervisor itself waits. Otherwise a rank would give up, and look
+        like the cause, before the supervisor has found out which rank keeps all others waiting.
         """
         if self.timeout_seconds or self.verdict_seconds is None:
             return self.joining_seconds
@@ -297,7 +297,7 @@ class CommunicationConfig:
 
 
 def read_communication(flags: argparse.Namespace) -> CommunicationConfig:
-    """The settings of communication that the flags ask for.
+    """The settings of communication that the flags select.
 
     Raises:
         ConfigError: Flags contradict each other.
@@ -314,7 +314,7 @@ def read_communication(flags: argparse.Namespace) -> CommunicationConfig:
 
 
 def _skips(flags: argparse.Namespace) -> tuple[str, str] | None:
-    """The option that allows a step to be left out, and the option to use instead; None: all steps are made."""
+    """The option that allows steps to be skipped, and the option to use instead; None if no step is skipped."""
     if flags.precision == "fp16":
         return "--precision fp16", "--precision bf16"
     return ("--on-divergence skip", "--on-divergence stop") if flags.on_divergence == "skip" else None
@@ -322,7 +322,7 @@ def _skips(flags: argparse.Namespace) -> tuple[str, str] | None:
 
 DEFAULT_KEEP = 3
 Seconds = float | Literal["auto"]
-"""An interval in seconds; `auto`: the interval that loses the least time, given what saves and failures have cost."""
+"""An interval in seconds. `auto` is the interval that costs the least time, given the costs of saves and failures."""
 
 
 def _interval(text: str) -> Seconds:
@@ -358,7 +358,7 @@ class CheckpointConfig:
         type=positive,
         default=None,
     )
-    """Older checkpoints are removed once a new one is in place."""
+    """Older checkpoints are removed when a new one has been saved."""
     start_over: bool = option(
         False, "begin at step 0 if no checkpoint there can be used (default: fail); otherwise without effect"
     )
@@ -366,11 +366,11 @@ class CheckpointConfig:
         False, "go on from a checkpoint although --seed or the data has changed since it was saved (default: fail)"
     )
     mean_time_to_failure: float | None = None
-    """Mean seconds between failures of this job, for the automatic interval; None: unknown."""
+    """Mean seconds between failures of this job, for the automatic interval; None if unknown."""
 
 
 def read_checkpoint(flags: argparse.Namespace, env: Environment) -> CheckpointConfig | None:
-    """Where and when to save, from flags and environment; None: nothing is saved.
+    """Where and when to save, from flags and environment; None if nothing is saved.
 
     Raises:
         ConfigError: A variable has an invalid value, or a flag needs a directory and none is given.
@@ -422,10 +422,10 @@ class RecordingConfig:
         "--log-dir",
         type=Path,
     )
-    """None: nothing is recorded."""
+    """None if nothing is recorded."""
 
 
 def read_recording(flags: argparse.Namespace, env: Environment) -> RecordingConfig:
-    """Where metrics are recorded: in the directory of `--log-dir`, or else in one within the checkpoint directory."""
+    """Where metrics are recorded: in `--log-dir` or, by default, in a subdirectory of the checkpoint directory."""
     checkpoints = flags.checkpoint_dir or env.get(Env.CHECKPOINT_DIR)
     return RecordingConfig(directory=flags.log_dir or (Path(checkpoints) / METRICS if checkpoints else None))

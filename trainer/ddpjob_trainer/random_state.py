@@ -28,13 +28,13 @@ def seed_all(*parts: int) -> None:
 
 
 def derive_seed(*parts: int) -> int:
-    """One seed from a few numbers, cheap to compute. Unlike a sum, it is unrelated to the seeds of other numbers."""
+    """Derives a seed from a few numbers, at low cost. Unlike a sum, it is unrelated to the seeds of other numbers."""
     numbers = struct.pack(f"<{len(parts)}Q", *(part % 2**64 for part in parts))
     return int.from_bytes(hashlib.blake2b(numbers, digest_size=8).digest())
 
 
 def seed_sample(*parts: int) -> None:
-    """Seeds the generators on the CPU before one sample is fetched. Cheap, because it is done for each sample."""
+    """Seeds the CPU's generators before a sample is fetched. Called for each sample, so it must be cheap."""
     seed = derive_seed(*parts)
     random.seed(seed)
     np.random.seed(seed % SEED_RANGE)  # noqa: NPY002  (as above)
@@ -74,7 +74,7 @@ def rng_preserved() -> Iterator[None]:
 
 
 def _gpus() -> list[int]:
-    """All GPUs that this process sees, its current one first: DataParallel draws random numbers on each."""
+    """All GPUs that this process sees, the current one first. DataParallel draws random numbers on each of them."""
     own, count = torch.cuda.current_device(), torch.cuda.device_count()
     return [(own + further) % count for further in range(count)]
 

@@ -1,7 +1,7 @@
-"""Learning rate schedules per step: each rate depends only on the number of the step.
+"""Learning rate schedules that advance with each step. Each rate depends only on the number of the step.
 
-So a run that resumes with another number of steps, because the number of processes or epochs has changed, follows its
-new curve immediately.
+Thus a run that resumes with another number of steps, because the number of processes or epochs has changed, follows
+its new curve immediately.
 """
 
 import math
@@ -14,24 +14,24 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from .options import LR_GAMMA, LR_STEP_SIZE, OptimisationConfig, Schedule
 
 WARMUP_BEGINS = 0.01
-"""The share of the learning rate at which a warm-up begins."""
+"""The fraction of the learning rate at which a warm-up begins."""
 
 Curve = Callable[[int], float]
 """Maps the number of finished steps to the factor of the optimizer's learning rate in the next step."""
 
 
 def constant(_: int) -> float:
-    """The rate stays as it is."""
+    """A curve that keeps the rate constant."""
     return 1.0
 
 
 def cosine(total_steps: int) -> Curve:
-    """Half a cosine, from 1 at the first step to 0 after the last."""
+    """A curve that is half a cosine, from 1 at the first step to 0 after the last."""
     return lambda step: (1 + math.cos(math.pi * min(1.0, step / total_steps))) / 2
 
 
 def falls(step_size: int, gamma: float) -> Curve:
-    """The rate is multiplied by `gamma` after every `step_size` steps."""
+    """A curve that multiplies the rate by `gamma` after every `step_size` steps."""
     return lambda step: gamma ** (step // step_size)
 
 
@@ -49,7 +49,7 @@ def schedule(optimizer: Optimizer, curve: Curve, warmup_steps: int = 0) -> Lambd
 def scheduled(
     optimizer: Optimizer, asked: OptimisationConfig, default: Schedule, total_steps: int, steps_per_epoch: int
 ) -> LRScheduler | None:
-    """The requested schedule, or the default one; None: the rate is constant.
+    """The requested schedule, or the default one; None if the rate is constant.
 
     Raises:
         ConfigError: An option belongs to another schedule.

@@ -1,4 +1,4 @@
-"""Task: the interface by which training code plugs in.
+"""Task: the interface for training code of your own.
 
 A complete task, in a file `shirts.py` of the directory in which `ddpjob-train --workload shirts:Shirts` runs:
 
@@ -11,7 +11,7 @@ A complete task, in a file `shirts.py` of the directory in which `ddpjob-train -
         def train_data(self) -> Dataset:
             return TensorDataset(images, labels)
 
-By default, a task is a classifier trained by SGD: override methods to change that.
+By default, a task is a classifier that is trained by SGD. Override methods to change this.
 """
 
 import importlib
@@ -43,10 +43,10 @@ BUILT_IN = {
 
 
 class Task(ABC):
-    """What is trained. Each process makes an instance of its own, from the same configuration.
+    """What is trained. Each process creates its own instance from the same configuration.
 
-    A sample is a pair: the model's input, and the target that the loss compares the output with. Each may be a
-    tensor, or a dict, list or tuple of tensors.
+    A sample is a pair: the model's input, and the target with which the loss compares the output. Each of the two may
+    be a tensor, or a dict, list or tuple of tensors.
     """
 
     epochs: int = 10
@@ -58,7 +58,7 @@ class Task(ABC):
     lr_scheduler: Schedule = "constant"
     label_smoothing: float = 0.0
     workers: int | None = 0
-    """Processes that fetch samples for each rank; 0: the rank itself fetches; None: one for each of its cores."""
+    """Processes that fetch samples for each rank. 0 means the rank itself, None means one process for each core."""
     steps_per_epoch: int = 0
     """Set before `scheduler` is called."""
 
@@ -74,25 +74,26 @@ class Task(ABC):
         raise ConfigError(f"{type(self).__name__} has no data: define train_data or train_loader")
 
     def train_loader(self, rank: int, world_size: int) -> Iterable[tuple[Any, Any]] | None:  # noqa: ARG002  (for overriders)
-        """Batches that this process makes itself, iterated again in each epoch; None: `train_data` is used.
+        """Batches that this process makes itself, iterated again in each epoch; None to use `train_data`.
 
         Processes may have different numbers of batches.
         """
         return None
 
     def inputs(self, samples: Any) -> Any:
-        """The model's input, made from a batch of a data set's samples, which is on the model's device already.
+        """Makes the model's input from a batch of a data set's samples, which is already on the model's device.
 
-        So samples can be small on their way from worker to device: images as bytes, for example, not as floats.
+        Thus samples can be small while they are sent from a worker to the device: images can be bytes, for example,
+        instead of floats.
         """
         return samples
 
     def test_data(self) -> Dataset[Any] | None:
-        """The held-out set, evaluated after each epoch; None: there is none."""
+        """The held-out set, on which the model is evaluated after each epoch; None if there is none."""
         return None
 
     def broken_samples(self, world: World) -> int | None:  # noqa: ARG002  (for overriders)
-        """How many broken samples have been replaced by others since the start; None: broken samples are errors.
+        """How many broken samples have been replaced by others since the start; None if they are errors.
 
         Called after each epoch, on all ranks at the same time, so that they can exchange what they have found.
         """
@@ -116,7 +117,7 @@ class Task(ABC):
         )
 
     def scheduler(self, optimizer: Optimizer, total_steps: int) -> LRScheduler | None:
-        """A learning rate schedule that is advanced after each step; None: the rate is constant.
+        """A learning rate schedule that is advanced after each step; None if the rate is constant.
 
         Raises:
             ConfigError: An option belongs to another schedule.
@@ -124,7 +125,7 @@ class Task(ABC):
         return scheduled(optimizer, self.config.optimisation, self.lr_scheduler, total_steps, self.steps_per_epoch)
 
     def metrics(self, output: Any, target: Any) -> Mapping[str, Tensor]:
-        """Sums over a batch, by name; evaluation prints their means over all samples. Empty without class scores."""
+        """Sums over a batch, by name. Evaluation prints their means over all samples. Empty without class scores."""
         likeliest = _likeliest(output)
         if likeliest is None or not isinstance(target, Tensor) or target.shape != likeliest.shape:
             return {}
@@ -133,8 +134,8 @@ class Task(ABC):
     def predictions(self, output: Any) -> Tensor:
         """The prediction for each sample of a batch, one row per sample.
 
-        If the output has several numbers per sample, the index of the greatest one, which is the most likely class.
-        Otherwise the output itself.
+        If the output has several numbers per sample, the prediction is the index of the greatest number, which is the
+        most likely class. Otherwise it is the output itself.
         """
         likeliest = _likeliest(output)
         return output if likeliest is None else likeliest
@@ -166,7 +167,7 @@ def _factory(workload: str) -> Callable[[TrainConfig], object]:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        # The task's module was found, but it imports one that is missing: its author needs the traceback.
+        # The task's module was found, but it imports a module that is missing. Its author needs the traceback.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise ConfigError(f"--workload {workload}: there is no module {error.name} in {here} or installed") from None
@@ -178,7 +179,7 @@ def _factory(workload: str) -> Callable[[TrainConfig], object]:
 
 
 def _likeliest(output: Any) -> Tensor | None:
-    """The most likely class of each sample; None: the output does not hold scores of several classes."""
+    """The most likely class of each sample; None if the output does not contain scores of several classes."""
     scores = isinstance(output, Tensor) and output.dim() > 1 and output.shape[1] > 1
     return output.argmax(1) if scores else None
 

@@ -1,16 +1,15 @@
-"""A run from top to bottom: it is built, trains epoch by epoch, and is evaluated after each epoch.
+"""A run from beginning to end: it is built, trains epoch by epoch, and is evaluated after each epoch.
 
     train --> lay_out --> resume --> equip --> TrainingLoop.train --> epoch --> train_step
                                                 |                      +---> report
                                                 |                      +---> after_step: save, stop
                                                 +--> evaluate
 
-`train_step` computes one step. Each other part of the loop has a package of its own: where batches come from
-(`data`), how the model is laid out on devices (`model`), what all ranks agree on (`group`), what is saved
-(`checkpoint`), and what is reported (`recording`).
+`train_step` computes one step. Each other part of the loop has a package of its own: batches (`data`), the model on
+its devices (`model`), decisions of all ranks together (`group`), saves (`checkpoint`) and reports (`recording`).
 
-A run is built in three stages, each from the result of the previous stage. Their order matters: each may draw random
-numbers, and every start of a run must draw the same numbers.
+A run is built in three stages, each from the result of the previous stage. The order of the stages must not change,
+because each may draw random numbers, and every start of a run must draw the same numbers.
 """
 
 import math
@@ -89,14 +88,14 @@ def train(config: TrainConfig, world: World, position: Position, stop: StopReque
 
 
 def _set_threads(config: TrainConfig, world: World) -> None:
-    """Gives torch `--threads` threads. Default: OMP_NUM_THREADS, or else this process's share of the cores."""
+    """Sets torch's number of threads: `--threads`, else OMP_NUM_THREADS, else this process's share of the cores."""
     if config.threads or "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(config.threads or max(1, torch.get_num_threads() // world.local_world_size))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaidOut:
-    """The first stage: data and model as they are before the first step; nothing of a checkpoint is loaded."""
+    """The first stage: data and model as they are before the first step. No checkpoint is loaded yet."""
 
     run: Run
     feed: Feed
@@ -126,14 +125,14 @@ class Resumed:
     recorder: Recorder
     saver: Saver | None
     saved: StateDict | None
-    """The state of the newest checkpoint; None: the run starts from the beginning."""
+    """The state of the newest checkpoint; None if the run starts from the beginning."""
     epochs: int | None
-    """None: only the number of steps is limited, not the number of epochs."""
+    """The number of epochs; None if only the number of steps is limited."""
     total_steps: int
 
 
 def resume(laid_out: LaidOut) -> Resumed:
-    """Moves the position to the newest checkpoint, if there is one."""
+    """Sets the position to that of the newest checkpoint, if there is one."""
     run, feed = laid_out.run, laid_out.feed
     config, world = run.config, run.world
     recorder = Recorder(config.recording.directory if world.leads else None, config.attempt)
@@ -150,7 +149,7 @@ def resume(laid_out: LaidOut) -> Resumed:
 
 
 def equip(resumed: Resumed) -> "TrainingLoop":
-    """The third stage: makes the optimizer and all parts that follow the steps, and restores the saved state."""
+    """The third stage: builds the optimizer and all that each step uses, and restores the saved state."""
     laid_out, steps, saver = resumed.laid_out, resumed.total_steps, resumed.saver
     run, feed, wrapped = laid_out.run, laid_out.feed, laid_out.wrapped
     config, world, position, task, device = run.config, run.world, run.position, run.task, run.device
@@ -169,7 +168,7 @@ def equip(resumed: Resumed) -> "TrainingLoop":
     if world.leads and position.step >= steps:
         say(f"complete: all {steps} steps have been trained before")
     agreement, times = Agreement(world), StepTimes(wrapped, device, parts)
-    # Several ranks of a node write into one log: their lines name the rank.
+    # If several ranks of a node write to one log, their lines name the rank.
     rank = world.rank if world.local_world_size > 1 else None
     progress = ProgressLines(
         position, resumed.epochs, steps, batch_size=feed.batch_size, log_every=config.log_every, rank=rank
@@ -203,7 +202,7 @@ class TrainingLoop:
     learner: Learner
     feed: Feed
     shares: tuple[float, ...]
-    """For each batch of a step, its share of the step's samples."""
+    """For each batch of a step, the fraction of the step's samples that it contains."""
     test_data: Loader | None
     epochs: int | None
     total_steps: int
@@ -277,7 +276,7 @@ class TrainingLoop:
                 self.save_if_due(Wish.NOTHING, epoch_ends=True)  # Only now is it known that the epoch has ended.
 
     def after_step(self) -> None:
-        """Saves if a save is due, and stops if any rank was told to stop: all ranks do so after the same step."""
+        """Saves if a save is due, and stops if any rank was told to stop. All ranks do this after the same step."""
         decision = self.agreement.decision()
         if self.saver:
             self.saver.settle()
@@ -335,7 +334,7 @@ class TrainingLoop:
         return not self.run.stop.made
 
     def save_if_due(self, decision: Wish, *, epoch_ends: bool) -> None:
-        """Saves if all ranks agreed to, if the run ends, or if a save is due after this number of steps."""
+        """Saves if all ranks have agreed to save, if the run ends, or if a save is due after this step."""
         step, saver = self.position.step, self.saver
         last = step == self.total_steps or (epoch_ends and self.position.epoch == self.epochs)
         if (
@@ -377,8 +376,8 @@ def train_step(
         batches: At least as many batches as there are shares.
         weight: The factor of this process's loss. With it, the average of all processes' gradients is the gradient of
             the whole step. With 0, the batches of this process change neither buffers nor gradients.
-        shares: For each batch of the step, its share of the step's samples.
-        clip_grad_norm: The upper bound of the norm of all gradients together; None: unbounded.
+        shares: For each batch of the step, the fraction of the step's samples that it contains.
+        clip_grad_norm: The upper bound of the norm of all gradients together; None if there is no bound.
         times: Measures how long each part of the step takes.
     """
     lap = times.lap if times else _nothing
@@ -392,7 +391,7 @@ def train_step(
             loss = task.loss(learner.output(inputs), target)
         lap("forward")
         factor = weight * share
-        # Where all parts are equal, no factor is needed, and the loss stays exactly the same number.
+        # If all parts are equal, the loss is not multiplied, so that it stays exactly the same number.
         weighted = loss if factor == 1.0 else loss * factor
         torch.autograd.backward(scaler.scale(weighted) if scaler else weighted)
         lap("backward")
@@ -406,7 +405,7 @@ def train_step(
         if earlier:
             with learner.no_sync():
                 losses = [forward_backward(share) for share in earlier]
-        loss = sum(losses, start=forward_backward(last))  # The gradients of all batches are exchanged here, once.
+        loss = sum(losses, start=forward_backward(last))  # Exchanges the gradients of all batches.
     finite = learner.update(clip_grad_norm)
     if masked and finite is not None:
         masked.put_back_unless(finite)
@@ -415,4 +414,4 @@ def train_step(
 
 
 def _nothing(_: str) -> None:
-    """Stands in for `StepTimes.lap` where nothing is measured."""
+    """Replaces `StepTimes.lap` if nothing is measured."""

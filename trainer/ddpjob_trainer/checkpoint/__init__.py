@@ -1,1 +1,1 @@
-"""Checkpoints: what is saved of a run, when and how, and how it is restored."""
+"""Saves checkpoints of a run, and restores the run from them."""

@@ -1,11 +1,11 @@
-"""Checkpoints as files: how they are written, and which of them are removed. `reading` finds the newest one.
+"""Writes checkpoints as files, and removes old checkpoints. The module `reading` finds the newest checkpoint.
 
-Only rank 0 uses this. A directory belongs to one job. But two attempts may write to it at the same time, if an
-unreachable machine still runs the earlier one; and so may two jobs, by mistake. The earlier writer gives way to the
-later one.
+Only rank 0 uses this module. A directory belongs to one job. Nevertheless two attempts may write to it at the same
+time, if an unreachable machine still runs the earlier attempt, and so may two jobs, by mistake. In either case the
+earlier writer stops writing when it notices the later one.
 
-The directory may hold other things, too. Only checkpoints that led to this run, as their manifests show, are ever
-removed or renamed.
+The directory may also contain other files. Therefore checkpoints are removed or renamed only if their manifests show
+that they led to this run, or if they are broken.
 """
 
 import errno
@@ -53,10 +53,10 @@ from .reading import (
 )
 
 TEMPORARY_PREFIX = ".step-ddpjob-train-"
-"""The prefix of temporary directories, which are garbage once their writer is gone."""
+"""The prefix of temporary directories, which are garbage when their writer has ended."""
 
 TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
-"""The errors of rename(2) for a directory if its new name is taken."""
+"""The errors of rename(2) if the new name of a directory is taken."""
 
 NOTHING_DONE = "Nothing was started or removed"
 START_OVER = "with --start-over training begins at step 0 if no other checkpoint can be used"
@@ -91,13 +91,13 @@ class Checkpoints:
     def newest(
         self, decode: Decode[Decoded], *, start_over: bool = False, retry_seconds: float = PATIENCE_SECONDS
     ) -> Found[Decoded] | None:
-        """The newest checkpoint that can be used to continue training; None if there is none.
+        """Finds the newest checkpoint from which training can go on; returns None if there is none.
 
-        Broken checkpoints that are newer are set aside. Checkpoints of other programs are left as they are.
+        Newer checkpoints that are broken are set aside. Checkpoints of other programs stay unchanged.
 
         Args:
             decode: Reads a state.
-            start_over: Whether training may begin at step 0, or go on from an older checkpoint, although checkpoints
+            start_over: Whether training may begin at step 0, or go on from an older checkpoint, if newer checkpoints
                 of this program cannot be used.
             retry_seconds: How many seconds to keep trying if a checkpoint cannot be read.
 
@@ -123,23 +123,23 @@ class Checkpoints:
         return search.found
 
     def newest_attempt(self) -> int:
-        """The latest attempt that has written here; NO_ATTEMPT: none has."""
+        """The latest attempt that has written to this directory; NO_ATTEMPT if there is none."""
         return int(self._newest_writer()[0])
 
     def write(
         self, manifest: Manifest, encode: Callable[[Sink], object], check: Callable[[Path], object] = Path.exists
     ) -> Path:
-        """Puts a checkpoint in place, and only then removes the oldest ones.
+        """Writes a checkpoint, and only then removes the oldest checkpoints.
 
         Args:
-            manifest: The description of the checkpoint; time, size and checksum are filled in here.
+            manifest: The description of the checkpoint. This method adds its time, size and checksum.
             encode: Writes the state.
             check: Raises if the file with the state cannot be read back.
 
         Raises:
             StorageFullError, ConfigError, StorageError: The checkpoint could not be written, because the storage is
                 full, forbids it, or fails. Nothing of the checkpoint is left, and earlier ones are intact.
-            SupersededError: A later attempt or run has written here, and takes over.
+            SupersededError: A later attempt or run has written to this directory, and takes over.
         """
         name, content = f"step-{manifest.step:08}", Content()
         try:
@@ -161,12 +161,12 @@ class Checkpoints:
 
     @contextmanager
     def _workspace(self) -> Iterator[Path]:
-        """A temporary directory, removed with its content at the end, or at the next start if the process dies."""
+        """Creates a temporary directory. Removes it afterwards or, if the process dies, at the next start."""
         with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=self.directory, ignore_cleanup_errors=True) as name:
             yield Path(name)
 
     def _put_in_place(self, fresh: Path, manifest: Manifest) -> Path:
-        """Renames a written checkpoint to its name, or if that is taken, to the first free name with a number."""
+        """Renames a written checkpoint to its final name or, if that is taken, adds the first free number to it."""
         for path in _names(self.directory / fresh.name):
             self._refuse_if_late(manifest)
             try:
@@ -182,14 +182,14 @@ class Checkpoints:
         raise AssertionError("a directory does not have all names")
 
     def tidy(self, manifest: Manifest, newest: Path) -> None:
-        """Removes old checkpoints that earlier attempts did not get to remove, except `newest`.
+        """Removes old checkpoints, except `newest`, that earlier attempts have not removed.
 
-        `manifest`: the manifest of a run that has resumed from `newest`.
+        `manifest` is the manifest of a run that has resumed from `newest`.
         """
         self._remove_all((path for path in self._old(manifest) if path != newest), manifest)
 
     def _prune(self, path: Path, manifest: Manifest) -> None:
-        """Removes old checkpoints if the one just written, at `path`, can be read back."""
+        """Removes old checkpoints if the checkpoint that was just written, at `path`, can be read back."""
         old = self._old(manifest)
         if old and self._is_good(path):
             self._remove_all(old, manifest)
@@ -197,9 +197,9 @@ class Checkpoints:
     def _old(self, manifest: Manifest) -> list[Path]:
         """The checkpoints to remove: all but the newest `keep` that led to this one, and all but `keep` broken ones.
 
-        A checkpoint of a later step did not lead to this one: otherwise training would have resumed from it. It does
-        not count among those that are kept, and becomes old when training has passed its step. A broken checkpoint
-        counts even if its manifest is torn, and so no longer shows to which run the checkpoint belonged.
+        A checkpoint of a later step cannot have led to this one, because training would have resumed from it. Such a
+        checkpoint is not counted, and not removed, until training has passed its step. Broken checkpoints include
+        those whose manifests are torn, so that they no longer show to which run the checkpoint belonged.
         """
         ours = [(order, path) for order, path in self._line(self._paths(), manifest) if order[1] <= manifest.step]
         aside = self._set_aside_before()
@@ -215,7 +215,7 @@ class Checkpoints:
                 warn(f"the old checkpoint {path} could not be removed: {error.strerror}")
 
     def _line(self, paths: list[Path], manifest: Manifest) -> list[tuple[tuple[tuple[int, str], int], Path]]:
-        """Those of the checkpoints that led to `manifest`, as their own manifests show, each after its sort key."""
+        """Sort key and path of each checkpoint whose manifest shows that it led to `manifest`."""
         known = []
         for path in paths:
             with suppress(UnusableError):
@@ -228,7 +228,7 @@ class Checkpoints:
         """Whether a checkpoint that has been written can be read back.
 
         Raises:
-            StorageError: Its content differs from what was written.
+            StorageError: The content of the checkpoint differs from what was written.
         """
         try:
             read_whole(path, afresh=True)
@@ -244,19 +244,19 @@ class Checkpoints:
         return True
 
     def _remove(self, path: Path, manifest: Manifest) -> None:
-        """Removes a checkpoint if it exists, by renaming it first: so its name never refers to half of it.
+        """Removes a checkpoint if it exists. Renames it first, so that its name never refers to half a checkpoint.
 
         Raises:
-            SupersededError: A later writer than the manifest's has put a checkpoint there, which stays.
+            SupersededError: A writer later than the manifest's has put a checkpoint there. That checkpoint stays.
         """
         with self._workspace() as workspace, suppress(FileNotFoundError):
             aside = workspace / path.name
             path.rename(aside)
-            # Checked after the rename: in the workspace no other writer can replace the checkpoint any more.
+            # Check after the rename, because no other writer can replace the checkpoint in the workspace.
             if sort_key(aside, unknown=NO_ATTEMPT)[0] > manifest.writer:
                 aside.rename(path)
             else:
-                (aside / MANIFEST).unlink()  # First, because `_clear` restores any checkpoint with a manifest.
+                (aside / MANIFEST).unlink()  # First, because `_clear` restores checkpoints with a manifest.
         self._refuse_if_late(manifest)
 
     def _set_aside(self, path: Path) -> None:
@@ -277,10 +277,10 @@ class Checkpoints:
         return sorted((path for path in self.directory.iterdir() if BROKEN.fullmatch(path.name)), reverse=True)
 
     def _clear(self, leftover: Path) -> None:
-        """Removes a temporary directory that a writer has left; a complete checkpoint in it gets its name back.
+        """Removes a temporary directory that a writer has left behind, but keeps a complete checkpoint in it.
 
-        The writer may belong to an earlier attempt that still writes. The manifest is written last: if the writer has
-        died before that, the checkpoint is not complete.
+        The writer may belong to an earlier attempt, which may still be writing. A checkpoint is complete if it has a
+        manifest, because the manifest is written last.
         """
         for manifest in leftover.glob(f"*/{MANIFEST}"):
             try:
@@ -324,7 +324,7 @@ class Checkpoints:
 
 
 def _is_torn(aside: Path) -> bool:
-    """Whether a checkpoint that was set aside has a torn manifest of this program, and no file of anybody else."""
+    """Whether a checkpoint that was set aside has a torn manifest, and contains no files of other programs."""
     try:
         read_manifest(aside)
     except BrokenError:
@@ -353,7 +353,7 @@ def _write_manifest(path: Path, manifest: Manifest, content: Content) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Makes the names of the files in a directory durable, which fsync(2) of a file does not."""
+    """Makes the names of the files in a directory durable, which fsync(2) of the files does not do."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -367,7 +367,7 @@ def _named(writer: tuple[float, str]) -> str:
 
 
 def _names(path: Path) -> Iterator[Path]:
-    """A path, and then the same with `-2`, `-3` and so on, without those that exist."""
+    """Yields the path, then the path with `-2`, `-3` and so on at its end, but skips those that exist."""
     for number in count(1):
         name = path if number == 1 else path.with_name(f"{path.name}-{number}")
         if not os.path.lexists(name):

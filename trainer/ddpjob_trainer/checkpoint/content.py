@@ -1,4 +1,4 @@
-"""A file that is hashed, counted and made durable while it is written."""
+"""Hashes and measures a file, and makes it durable, while it is being written."""
 
 import hashlib
 import os
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 PORTION_BYTES = 128 * 1024 * 1024
-"""Bytes between two calls of fsync(2). It must not be larger: a process that is killed inside fsync(2) lives until
-the call returns, and a gang that starts again waits for that. It should not be much smaller: each call commits the
-file system's journal.
-1.5 GB took 14.6 s in portions of 32 MiB, 8.4 s of 64, 4.7 s of 128 and 4.9 s of 256 MiB; the longest call took 0.04,
-0.06, 0.07 and 0.15 s (ext4, medians of three, in turn)."""
+"""Number of bytes between two calls of fsync(2). If it were larger, restarts would take longer: a process that is
+killed inside fsync(2) lives until the call returns, and the gang starts again only after that. If it were much
+smaller, saves would take longer, because each call commits the file system's journal.
+Measured on ext4 (medians of three): 1.5 GB took 14.6 s in portions of 32 MiB, 8.4 s of 64, 4.7 s of 128 and 4.9 s of
+256 MiB; the longest call took 0.04, 0.06, 0.07 and 0.15 s."""
 
 
 class Sink(Protocol):
@@ -25,15 +25,15 @@ class Sink(Protocol):
 
 
 class Content:
-    """The content of one file, as it is written.
+    """The content of one file while it is being written.
 
     If writing to the file fails, the error is raised only at the end, because torch's writer, which calls `write`,
-    would hide it. So `size` becomes known even if the disk is full.
+    would hide it. Therefore `size` is complete even if the disk is full.
     """
 
     def __init__(self) -> None:
         self.size = 0
-        """Size of the whole content in bytes, including bytes for which there was no room."""
+        """Size of the whole content in bytes, including bytes that did not fit on the disk."""
         self._hash = hashlib.sha256()
         self._unsynced = 0
         self._error: OSError | None = None

@@ -1,12 +1,12 @@
-"""Finds the newest checkpoint that can be used. It only reads: training may be writing to the directory.
+"""Finds the newest checkpoint that can be used. Changes no files, because training may be writing to the directory.
 
     step-00000120/state.pt         the state, which this module does not interpret
     step-00000120/manifest.json    the description, with size and checksum of the state; written last
     step-00000120-2                a checkpoint whose name without `-2` was taken
     step-00000120.broken           a broken checkpoint that was set aside
 
-`manifests.unusable` has the four reasons for which a checkpoint cannot be used. For three of them the checkpoint is
-passed over. For the fourth, that it is unavailable, the search fails.
+`manifests.unusable` defines the four reasons why a checkpoint cannot be used. For three of them, the search passes
+over the checkpoint. For the fourth, that the checkpoint is unavailable, the search fails.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ READABLE = "Let this user read it, or train as its owner (in a pod's securityCon
 
 Decoded = TypeVar("Decoded")
 Decode = Callable[[Path], Decoded]
-"""Reads a state from its file; raises if this version cannot read it, although the file is intact."""
+"""A function that reads a state from its file. It raises an error if this version cannot read an intact file."""
 SortKey = tuple[tuple[float, str], int]
 
 
@@ -56,7 +56,7 @@ class Found(Generic[Decoded]):
 
 @dataclass(frozen=True, slots=True)
 class Search(Generic[Decoded]):
-    """The newest checkpoint that can be used, and the newer ones that cannot."""
+    """The newest checkpoint that can be used, and the newer checkpoints that were passed over."""
 
     found: Found[Decoded] | None
     passed_over: dict[Path, UnusableError]
@@ -72,10 +72,10 @@ class Search(Generic[Decoded]):
         return [path for path, why in self.passed_over.items() if isinstance(why, kind)]
 
     def refuse_newer(self, remedy: str) -> None:
-        """Refuses to use an older checkpoint if a newer one is for another version.
+        """Refuses to use an older checkpoint if a newer one needs another version of this program.
 
         Raises:
-            CheckpointUnusableError: A checkpoint for another version was passed over.
+            CheckpointUnusableError: A checkpoint that needs another version was passed over.
         """
         for path in self.of_kind(NewerError):
             raise CheckpointUnusableError(f"checkpoint {path} cannot be used: {self.passed_over[path]}. {remedy}")
@@ -87,12 +87,12 @@ def find_newest(
     """Finds the newest valid checkpoint. If a checkpoint cannot be read now, tries again for a while.
 
     Args:
-        paths: Lists the checkpoints. Called again if a checkpoint has vanished, as happens during training.
+        paths: Lists the checkpoints. Called again if a checkpoint has vanished, as can happen during training.
         decode: Reads a state.
         retry_seconds: How many seconds to keep trying.
 
     Raises:
-        StorageUnavailableError: A checkpoint that may be the newest cannot be read. No older one is used instead.
+        StorageUnavailableError: A checkpoint that may be the newest cannot be read. An older one is not used instead.
         ConfigError: A checkpoint's owner and mode do not allow this user to read it.
         OSError: The directory does not exist.
     """
@@ -122,7 +122,7 @@ def _given_up(error: UnavailableError, retry_seconds: float) -> TrainerError:
 def sort_key(path: Path, unknown: float) -> SortKey:
     """The key that sorts checkpoints from the oldest to the newest.
 
-    If the manifest cannot be read, the key has `unknown` as attempt, and the step of the checkpoint's name.
+    If the manifest cannot be read, the key contains `unknown` as the attempt, and the step in the checkpoint's name.
     """
     try:
         return read_manifest(path).order
@@ -131,11 +131,11 @@ def sort_key(path: Path, unknown: float) -> SortKey:
 
 
 def read_whole(path: Path, *, afresh: bool = False) -> tuple[Manifest, SharedFile]:
-    """A checkpoint's manifest, and the file with its state, whose size and checksum are those of the manifest.
+    """Reads a checkpoint. Returns its manifest and its state, whose size and checksum agree with the manifest.
 
     Args:
         path: The checkpoint.
-        afresh: Whether to read from the disk and not from the kernel's page cache, as far as the kernel allows it.
+        afresh: Whether to read from the disk rather than from the kernel's page cache, if the kernel allows it.
 
     Raises:
         UnusableError: The checkpoint cannot be used.
@@ -198,7 +198,7 @@ def _read(path: Path, decode: Decode[Decoded]) -> Found[Decoded]:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode, by which a replacement of the same name is recognized; None: the path does not exist."""
+    """Device and inode, which change if the path is replaced; None if the path does not exist."""
     try:
         known = os.lstat(path)
     except OSError:

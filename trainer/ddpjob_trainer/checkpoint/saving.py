@@ -1,8 +1,8 @@
-"""Saving and resuming: when a checkpoint is due, and what all ranks do for it.
+"""Saves and resumes a run: decides when a checkpoint is due, and does each rank's part of saving and resuming.
 
-Only rank 0 reads and writes files, and it writes them while training goes on. The other ranks send it the states of
-their random generators, and get a checkpoint's bytes from it, so they need no access to the directory. Each node has
-one copy of these bytes.
+Only rank 0 reads and writes files; it writes them while training goes on. The other ranks send the states of their
+random generators to rank 0, and receive a checkpoint's bytes from it, so they need no access to the directory. Each
+node has one copy of these bytes.
 """
 
 import time
@@ -42,7 +42,7 @@ OTHER_DATA_REMEDY = (
 )
 
 PATIENCE_SHARE = 0.25
-"""How long rank 0 keeps trying to read a checkpoint, as a share of the time that others wait in a collective."""
+"""How long rank 0 keeps trying to read a checkpoint, as a fraction of the timeout of collectives."""
 
 
 class Saver:
@@ -59,7 +59,7 @@ class Saver:
         data: DataIdentity = UNKNOWN,
         sound: Collection[str] = (),
     ) -> None:
-        """`data` identifies the training data; `sound` names the parameters that are finite in a good checkpoint."""
+        """`data` identifies the training data; `sound` names the parameters that must be finite in a checkpoint."""
         self._data = data
         self._sound = sound
         self._recorder = recorder
@@ -73,13 +73,13 @@ class Saver:
         self._ancestors: tuple[str, ...] = ()
         self._run = new_run()
         self.saved_step: int | None = None
-        """The step of the last save; None: this process has not saved."""
+        """The step of the last save; None if this process has not saved yet."""
         self._saved_at = time.monotonic()
         self._cost: float | None = None
         self._writing = 0.0
 
     def resume(self, position: Position) -> state.StateDict | None:
-        """Moves the position to the newest valid checkpoint's and returns its state; None if there is none.
+        """Sets the position to that of the newest valid checkpoint, and returns its state; None if there is none.
 
         Raises:
             CheckpointUnusableError, StorageUnavailableError: A checkpoint cannot be used, or cannot be read now.
@@ -103,7 +103,7 @@ class Saver:
         return decoded
 
     def _find(self, files: Checkpoints) -> Found[state.StateDict] | None:
-        # The others wait in a collective. If that timed out, one of them would be taken for the rank that failed.
+        # The others wait in a collective. If it timed out, one of them would seem to be the rank that failed.
         retry_seconds = min(PATIENCE_SECONDS, self._config.group.collective_seconds * PATIENCE_SHARE)
         found = files.newest(self._decode, start_over=self._settings.start_over, retry_seconds=retry_seconds)
         before = found.manifest.lineage if found else ()
@@ -121,7 +121,7 @@ class Saver:
         return found
 
     def _compare(self, found: Found[state.StateDict]) -> None:
-        """Refuses data other than the checkpoint's, unless that is allowed, and logs other differences.
+        """Refuses to train on other data than the checkpoint's, unless this is allowed. Logs any other differences.
 
         Raises:
             ConfigError: The data differs, and `--allow-other-data` is not given.
@@ -179,13 +179,13 @@ class Saver:
         state.shared(learner)
 
     def wish(self) -> Wish:
-        """SAVE if the interval in seconds has passed. Only rank 0 wishes this, so that a single clock decides."""
+        """Returns SAVE if the interval in seconds has passed; only on rank 0, so that a single clock decides."""
         every = self._every_seconds()
         due = self._world.leads and every is not None and time.monotonic() - self._saved_at >= every
         return Wish.SAVE if due else Wish.NOTHING
 
     def due(self, step: int, *, epoch_ends: bool) -> bool:
-        """Whether a checkpoint is due after this step by its number, or because the epoch ends."""
+        """Whether a checkpoint is due after this step, because of the step's number or because the epoch ends."""
         if self._settings.every_steps is not None:
             return step % self._settings.every_steps == 0
         return epoch_ends and self._settings.every_seconds is None
@@ -198,21 +198,21 @@ class Saver:
         *,
         heard_from_all: Callable[[], None] = lambda: None,
     ) -> None:
-        """Saves the run as it is: copies it immediately, and leaves the rest to `settle` and `finish`.
+        """Begins to save the present state: copies it now. `settle` or `finish` must be called later.
 
         Args:
             learner: The state to save, as it is at `position`.
             position: Where the run is.
-            begin: Called with "saving" when the ranks begin the part of a save that may take longer than a step.
-                Gathering the ranks' own states usually takes no longer, and before "saving" the supervisor notices a
-                missing rank as soon as in a step.
-            heard_from_all: Called once all ranks have taken part in the gathering. If it raises, nothing is saved.
+            begin: Called with "saving" before the part of a save that may take longer than a step. Usually this part
+                does not include the gathering of the ranks' own states. Until "saving", the supervisor notices a
+                missing rank as fast as during a step.
+            heard_from_all: Called when all ranks have taken part in the gathering. If it raises, nothing is saved.
 
         Raises:
-            TrainerError: As in `settle`, about the previous save, which must end first.
+            TrainerError: The previous save, which must end first, has failed; see `settle`.
         """
         began = time.monotonic()
-        if learner.compression:  # Each rank sends as many bytes as its gradients have, which takes long.
+        if learner.compression:  # Each rank sends as many bytes as its gradients have, which takes time.
             begin("saving")
         of_ranks = gather(state.of_rank(learner), self._world)
         heard_from_all()
@@ -225,21 +225,21 @@ class Saver:
         self._cost = self._saved_at - began
 
     def settle(self) -> None:
-        """Reports the save that was begun, if it has become durable. Never waits for that.
+        """Reports the save that is under way if it has become durable. Does not wait for it.
 
         Raises:
             StorageFullError, StorageError: The save could not be written.
             SupersededError: A later run has taken over.
-            ConfigError: The directory must not be written, or the save could not be read back.
+            ConfigError: This user may not write to the directory, or the save could not be read back.
         """
         self._tell(wait=False)
 
     def finish(self) -> None:
-        """Waits until the save that was begun is durable, and reports it; raises as `settle` does."""
+        """Waits until the save that is under way is durable, and reports it. Raises the same errors as `settle`."""
         self._tell(wait=True)
 
     def finish_after(self, error: Exception) -> None:
-        """As `finish`, for a run that ends with `error`: a save that fails as well is only a warning."""
+        """Like `finish`, but for a run that ends with `error`, so that a failure of the save is only a warning."""
         try:
             self.finish()
         except Exception as another:  # noqa: BLE001  (any failure is only a warning)

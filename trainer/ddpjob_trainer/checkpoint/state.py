@@ -1,4 +1,4 @@
-"""The state of a run as bytes: all that is needed to make the same steps after a resume as without a break."""
+"""Encodes the state of a run: all that is needed to make the same steps after a resumption as without it."""
 
 import pickle
 import warnings
@@ -22,7 +22,7 @@ from .plain_values import NotPlainError, plain, restored
 
 StateDict = dict[str, Any]
 RATES = ("lr", "initial_lr")
-"""The keys of an optimizer's groups that a schedule sets."""
+"""The keys of an optimizer's parameter groups whose values a schedule sets."""
 
 PLAIN = (
     "A checkpoint holds tensors, numbers, strings, numpy arrays, dates, paths, and lists, dicts and sets of them. An "
@@ -63,12 +63,12 @@ def of_rank(learner: Learner) -> StateDict:
 
 
 def of_ranks(each: list[StateDict], where: Where) -> StateDict:
-    """The rest of the state: the position, and the ranks' own states by rank, which are copies already."""
+    """The rest of the state: the position, and the ranks' own states, by rank. These are copies already."""
     return {key: [own[key] for own in each] for key in ("random", "compression")} | {"position": where}
 
 
 def evaluated(state: StateDict) -> dict[str, Tensor]:
-    """The weights and buffers in a decoded state that evaluation used: the moving average's, if there is one."""
+    """The weights and buffers of a decoded state that evaluation uses: the moving average's, if there is one."""
     average = state.get("average")
     weights: dict[str, Tensor] = average["model"] if average else state["model"]
     return weights
@@ -86,9 +86,9 @@ def decode(file: Path) -> StateDict:
 
 
 def check_loadable(file: Path) -> None:
-    """Checks that an encoded state can be decoded, because a run that resumes from it should not be the first to try.
+    """Checks that an encoded state can be decoded, so that an error is found now and not when a run resumes.
 
-    The numbers of its tensors are not read.
+    The numbers in the tensors are not read.
 
     Raises:
         ConfigError: The state contains something other than tensors and plain values.
@@ -104,7 +104,7 @@ def check_loadable(file: Path) -> None:
 def load(learner: Learner, state: StateDict) -> list[str]:
     """Restores a learner from a decoded state.
 
-    Returns the settings of the optimizer that the state has changed, in words. The learner keeps no tensor of the
+    Returns, in words, the settings of the optimizer that the state has changed. The learner copies the tensors of the
     state, so that the memory of the state can be freed.
 
     Raises:
@@ -137,7 +137,7 @@ def load(learner: Learner, state: StateDict) -> list[str]:
 
 
 def _own(optimizer: Optimizer) -> None:
-    """Copies the optimizer's CPU tensors: load_state_dict has copied only tensors that had to change their device."""
+    """Copies the optimizer's CPU tensors, because load_state_dict copies tensors only if their device changes."""
     for known in optimizer.state.values():
         for name, value in known.items():
             if isinstance(value, Tensor) and value.device.type == "cpu":
@@ -145,7 +145,7 @@ def _own(optimizer: Optimizer) -> None:
 
 
 def load_compression(learner: Learner, state: StateDict, world: World, device: torch.device) -> None:
-    """Restores PowerSGD on each rank, with the errors of the gradients that the rank had sent."""
+    """Restores PowerSGD on each rank, with the compression errors that the rank has still to correct."""
     saved = state.get("compression")
     if learner.compression is None or not saved or saved[0] is None:
         return
@@ -157,19 +157,20 @@ def load_compression(learner: Learner, state: StateDict, world: World, device: t
 
 
 def _catch_up(scheduler: LRScheduler, begun: list[dict[str, Any]], steps: int) -> None:
-    """Advances a schedule that the checkpoint lacks by `steps` steps, from the initial rates in `begun`."""
+    """Advances a schedule, which the checkpoint does not contain, by `steps` from the initial rates in `begun`."""
     for group, rates in zip(scheduler.optimizer.param_groups, begun, strict=True):
         group.update(rates)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch would warn that the optimizer made no steps: another process did.
+        warnings.simplefilter("ignore")  # torch would warn that the optimizer made no steps. An earlier process did.
         for _ in range(steps):
             scheduler.step()
 
 
 def _settings(learner: Learner) -> dict[str, float]:
-    """The settings of an optimizer's first group. With a schedule, the learning rate is its initial one.
+    """The settings of the optimizer's first parameter group. With a schedule, `lr` is the initial learning rate.
 
-    A checkpoint of a run without a schedule has no initial rate: a new schedule begins with the rate of the options.
+    A checkpoint of a run without a schedule has no initial rate; a new schedule then begins with the rate of the
+    options.
     """
     group = learner.optimizer.param_groups[0]
     known = {"lr": group.get("initial_lr" if learner.scheduler else "lr"), "weight_decay": group.get("weight_decay")}
@@ -177,7 +178,7 @@ def _settings(learner: Learner) -> dict[str, float]:
 
 
 def _average(average: AveragedModel) -> StateDict:
-    """The state of the moving average, by the names of the model's own parameters."""
+    """The state of the moving average, whose tensors have the names of the model's own parameters."""
     return {"updates": int(average.n_averaged), "model": average.module.state_dict()}
 
 

@@ -1,7 +1,7 @@
-"""Writes checkpoints while training goes on: training waits for a copy of the state, and a thread writes the copy.
+"""Writes checkpoints while training goes on. Training waits only for a copy of the state; a thread writes the copy.
 
-The thread hardly slows training down, because it holds Python's lock only for little of its work: the lock is
-released during hashing, writing and waiting for the disk.
+The thread hardly slows training down, because it releases Python's global lock while it hashes, writes, and waits for
+the disk.
 """
 
 import time
@@ -40,7 +40,7 @@ class Snapshots:
                 use_pinned_memory=on_gpu,
                 use_non_blocking_copy=on_gpu,
                 use_shared_memory=False,
-                # The copy takes little time, and the next step must not change what has not been copied yet.
+                # The copy takes little time. The next step must not change tensors before they are copied.
                 use_async_staging=False,
             )
         )
@@ -53,10 +53,10 @@ class Snapshots:
 
 
 class Writer:
-    """Writes one save at a time. The thread that trains calls its methods."""
+    """Writes one save at a time. Its methods are called by the thread that trains."""
 
     def __init__(self, files: Checkpoints, sound: Collection[str] = ()) -> None:
-        """`sound`: names of the parameters that are finite in a good checkpoint."""
+        """`sound` names the parameters that must be finite in a checkpoint."""
         self._files = files
         self._sound = sound
         self._thread = ThreadPoolExecutor(1, "checkpoint")
@@ -65,9 +65,9 @@ class Writer:
         self._proved = False
 
     def begin(self, manifest: Manifest, current: state.StateDict, rest: state.StateDict) -> None:
-        """Copies `current` as it is now, and begins to write the copy and `rest`, which nothing changes any more.
+        """Copies `current`, and begins to write the copy and `rest`. Nothing may change `rest` after this call.
 
-        The save before must have been finished.
+        The previous save must have finished.
         """
         assert self._writing is None, "one at a time: they share the copy's memory"
         if self._snapshots is None:
@@ -75,14 +75,14 @@ class Writer:
         self._writing = self._thread.submit(self._write, manifest, {**self._snapshots.take(current), **rest})
 
     def finished(self, *, wait: bool) -> Written | None:
-        """The save that was begun, once it is durable; each save is returned only once.
+        """Returns the save that was begun if it is durable and was not returned before.
 
-        None: no save was begun, or it is not durable yet and `wait` is false.
+        Returns None if there is no such save, or if `wait` is false and the save is not durable yet.
 
         Raises:
             StorageFullError, StorageError: The save could not be written.
             SupersededError: A later run has taken over.
-            ConfigError: The directory must not be written, or the save could not be read back.
+            ConfigError: This user may not write to the directory, or the save could not be read back.
             DivergedError: A parameter is not finite.
         """
         if self._writing is None or not (wait or self._writing.done()):
@@ -97,7 +97,7 @@ class Writer:
         return Written(path, manifest, time.monotonic() - began)
 
     def _check(self, file: Path) -> None:
-        """Checks the first save of a run only: later saves differ only in their numbers."""
+        """Checks only the first save of a run, because later saves differ only in their numbers."""
         if not self._proved:
             state.check_loadable(file)
             self._proved = True

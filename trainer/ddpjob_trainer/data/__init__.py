@@ -1,1 +1,1 @@
-"""Samples: where they come from, in which order, and in which batches."""
+"""Fetches samples, puts them in order, and divides them into batches."""

@@ -12,7 +12,7 @@ Batches = Iterator[tuple[Any, Any]]
 
 
 def shares_of(samples: int, parts: int) -> tuple[float, ...]:
-    """The share of a step's samples in each of its batches, if `divided` cuts the step into `parts` batches.
+    """The fraction of a step's samples that is in each batch if `divided` cuts the step into `parts` batches.
 
     Raises:
         ConfigError: A batch would have no samples.

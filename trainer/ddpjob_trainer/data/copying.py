@@ -1,4 +1,4 @@
-"""Copies batches to the device, on a GPU while it computes with the batch before."""
+"""Copies batches to the device; to a GPU, while it still computes with the previous batch."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +28,7 @@ def pair(batch: Any, device: torch.device) -> tuple[Any, Any]:
 
 
 def moved(batch: Any, device: torch.device) -> Any:
-    """A batch on a device: all tensors within its dicts, lists and tuples are moved."""
+    """Moves a batch to a device, including all tensors within its dicts, lists and tuples."""
     match batch:
         case Tensor():
             return batch.to(device, non_blocking=True)
@@ -43,15 +43,15 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 
 def prefetch_on_gpu(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pair]:
-    """The same pairs, by `prefetch_one` if the device is a GPU: a CPU cannot copy while it computes."""
+    """Calls `prefetch_one` only if the device is a GPU, because a CPU cannot copy while it computes."""
     return prefetch_one(pairs, device) if device.type == "cuda" else pairs
 
 
 def prefetch_one(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pair]:
-    """The same pairs, each copied in a CUDA stream of its own while the device computes with the pair before it.
+    """Yields the same pairs, but copies each in a separate CUDA stream while the device uses the previous pair.
 
-    That takes memory for one more batch on the device. `pairs` must not draw random numbers, because the next
-    pair has already been made when the generators are saved after a step.
+    This takes memory for one more batch on the device. `pairs` must not draw random numbers, because the next pair
+    has already been made when the state of the random generators is saved after a step.
     (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-streams)
     """
     streams = torch.get_device_module(device)

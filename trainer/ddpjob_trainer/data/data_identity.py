@@ -1,4 +1,4 @@
-"""Which data a run trains on. With other data, the position of a checkpoint would refer to other samples."""
+"""Identifies the data of a run. With other data, the position in a checkpoint would refer to other samples."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ last bits may depend on the number of threads or on the machine."""
 
 @dataclass(frozen=True, slots=True)
 class DataIdentity:
-    """What is known of a run's data without fetching samples. A field that is None or empty is unknown."""
+    """Properties of a run's data that are known without fetching samples. None or empty means unknown."""
 
     seed: int | None = None
     """The seed of the order of samples."""
@@ -35,7 +35,7 @@ class DataIdentity:
         return found
 
     def within_epoch(self, samples: int, batch: int) -> bool:
-        """Whether an epoch has begun, after `samples` samples, and has at least one step of `batch` samples left."""
+        """Whether, after `samples` samples, an epoch has begun and has at least one step of `batch` samples left."""
         return self.length is not None and 0 < samples <= self.length - batch
 
 

@@ -1,4 +1,4 @@
-"""A run's input: the batches of each step, and the weight of each process's part of the step."""
+"""Provides a run's input: the batches of each step, and the weight of each process's part of the step."""
 
 from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
@@ -29,30 +29,30 @@ class Step(NamedTuple):
     batches: Batches
     """The batches of this step, after which the iterator may continue with the batches of later steps."""
     weight: float
-    """The factor of this process's mean loss that makes the average of all gradients that of the whole step."""
+    """A factor for this process's mean loss. With it, the average of all gradients is the gradient of the step."""
     samples: Tensor | None = None
-    """The indices of this process's samples in the data set; None: the samples have no indices."""
+    """The indices of this process's samples in the data set; None if the samples have no indices."""
 
 
 class Feed(Protocol):
-    """A source of steps. Each process has its own, and all processes get the same number of steps."""
+    """A source of steps. Each process has a different one, but all of them have the same number of steps."""
 
     @property
     def global_batch(self) -> int:
-        """The number of samples by which a step of all processes together advances a position."""
+        """The number of samples by which a step of all processes together advances the position."""
 
     @property
     def batch_size(self) -> int:
         """Samples of this process per step."""
 
     def data(self) -> DataIdentity:
-        """What is known of the data without fetching samples."""
+        """The properties of the data that are known without fetching samples."""
 
     def left(self, samples: int = 0) -> int | None:
-        """Steps that are left in an epoch after `samples` samples; None: unknown until the epoch ends."""
+        """The number of steps left in an epoch after `samples` samples; None if unknown until the epoch ends."""
 
     def first(self) -> tuple[Any, Any]:
-        """A batch like those of a step, for the warm-up."""
+        """A batch like the batches of a step, for the warm-up."""
 
     def steps(self, epoch: int, samples: int, most: int) -> Iterator[Step]:
         """The remaining steps of an epoch after `samples` samples, but at most `most` steps."""
@@ -60,7 +60,7 @@ class Feed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A data set that is the same in all processes: each trains on its own part of every step."""
+    """A feed from a data set that is the same in all processes. Each process trains on its own part of every step."""
 
     loader: Loader
     order: Order
@@ -74,15 +74,15 @@ class Divided:
 
     @property
     def batch_size(self) -> int:
-        """Samples of this process per step; the numbers of two processes differ by at most one."""
+        """Samples of this process per step. The numbers of two processes differ by at most one."""
         return self.order.batch_size
 
     def data(self) -> DataIdentity:
-        """What is known of the data set without fetching samples."""
+        """The properties of the data set that are known without fetching samples."""
         return DataIdentity(self.order.seed, self.order.samples, fingerprint(self.loader.data))
 
     def left(self, samples: int = 0) -> int:
-        """Whole steps that are left in an epoch after `samples` samples."""
+        """The number of whole steps left in an epoch after `samples` samples."""
         return self.order.steps(samples)
 
     def first(self) -> tuple[Any, Any]:
@@ -98,10 +98,10 @@ class Divided:
 
 
 class Uneven:
-    """Batches that each process makes itself; some processes may have more batches than others.
+    """A feed of batches that each process makes itself. Some processes may have more batches than others.
 
-    A process that has no batch left repeats one of its batches with weight 0. So it takes part in every exchange, and
-    its weights and its optimizer stay the same as those of the other processes.
+    A process that has no batch left repeats one of its batches with weight 0. Thus it takes part in every exchange,
+    and its weights and its optimizer stay the same as those of the other processes.
 
     Raises:
         ConfigError: This process has no batch at all, or `loader` cannot be iterated a second time.
@@ -129,20 +129,20 @@ class Uneven:
         self._seed = seed
         lengths = all_gather(len(loader) if isinstance(loader, Sized) else None, world)
         self._lengths = [length for length in lengths if length is not None]
-        """The numbers of batches of all processes, by rank; empty if some process does not know how many it has."""
+        """The number of batches of each process, by rank; empty if a process does not know its number."""
         if len(self._lengths) < world.world_size:
-            self._lengths = []  # If one length is unknown, the processes must ask each other in each step.
+            self._lengths = []  # If a length is unknown, the processes must count batches together in each step.
         spare = next(self._from(1, 0), None)
         if spare is None:
             raise ConfigError(f"train_loader has no batch for rank {world.rank}: each rank needs one in each epoch")
         self._spare = spare
 
     def data(self) -> DataIdentity:
-        """Contains only the seed, because another number of processes may get other batches."""
+        """Only the seed, because the batches may depend on the number of processes."""
         return DataIdentity(self._seed)
 
     def left(self, samples: int = 0) -> int | None:
-        """Steps that are left for the process with the most batches; None if a process does not know how many."""
+        """Steps left for the process with the most batches; None if a process does not know its number of batches."""
         return max(0, max(self._lengths) - samples // self.global_batch) if self._lengths else None
 
     def first(self) -> tuple[Any, Any]:
@@ -150,7 +150,7 @@ class Uneven:
         return self._spare
 
     def steps(self, epoch: int, samples: int, most: int) -> Iterator[Step]:
-        """Steps until no process has a batch left, or until there were `most`."""
+        """Yields steps until no process has a batch left, but at most `most` steps."""
         begun = samples // self.global_batch
         batches = prefetch_on_gpu(self._from(epoch, begun), self._device)
         for number in range(begun, begun + most):
@@ -167,7 +167,7 @@ class Uneven:
             yield Step(iter([self._spare if batch is None else batch]), weight)
 
     def _having(self, number: int, *, mine: bool) -> int:
-        """How many processes have a batch with this number; `mine`: whether this process has one."""
+        """How many processes have a batch with this number. `mine` is true if this process has one."""
         if not self._lengths:
             having = torch.tensor(int(mine))
             if not self._world.alone:

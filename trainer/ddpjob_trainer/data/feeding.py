@@ -1,4 +1,4 @@
-"""Makes the input of a run from its task and its options."""
+"""Builds the input of a run from its task and its options."""
 
 from collections.abc import Callable, Sized
 from typing import Any
@@ -20,9 +20,9 @@ from .order import Order, Shuffled
 
 
 def feeding(config: TrainConfig, task: Task, world: World) -> Callable[[torch.device], Feed]:
-    """A function that makes the run's input for a device.
+    """Returns a function that builds the run's input for a device.
 
-    The data is checked immediately: a mistake is reported before the processes wait for each other.
+    The data is checked now, so that a mistake is reported before the processes wait for each other.
 
     Raises:
         ConfigError: There is no data, or it does not fit an option.
@@ -57,7 +57,7 @@ def order_of(config: TrainConfig, task: Task, data: Dataset[Any], world: World) 
 
 
 def total_steps(position: Position, feed: Feed, epochs: int | None, most: int | None) -> int:
-    """The number of the run's last step: at the end of its epochs, but at most `most`.
+    """The number of the run's last step: the last step of its epochs, but at most `most`.
 
     If the length of an epoch is unknown, the number is `most`, and training may end earlier.
 
@@ -76,21 +76,21 @@ def total_steps(position: Position, feed: Feed, epochs: int | None, most: int | 
 
 
 def _workers(config: TrainConfig, task: Task, world: World) -> int:
-    """How many processes fetch samples for this one."""
+    """How many worker processes fetch samples for this process."""
     asked = task.workers if config.loading.workers is None else config.loading.workers
     if asked is not None:
         return asked
-    # A rank may be bound to cores of its own: then torch has one thread per core of these, all for this rank.
+    # If this rank is bound to certain cores, torch has a thread for each of them, and all of them are for this rank.
     return max(torch.get_num_threads(), threads_of_each(world.local_world_size))
 
 
 def check_sampler(loader: object) -> None:
-    """Checks that the sampler of a DataLoader is over the data set of the DataLoader.
+    """Checks that a DataLoader and its sampler have the same data set.
 
-    A sampler over a smaller data set would silently leave samples out.
+    A sampler with a smaller data set would silently leave out samples.
 
     Raises:
-        ConfigError: The sampler is over a data set of another length.
+        ConfigError: The sampler's data set has another length.
     """
     data, sampler = getattr(loader, "dataset", None), getattr(loader, "sampler", None)
     # A DistributedSampler keeps its data set as `dataset`, PyTorch's other samplers as `data_source`.

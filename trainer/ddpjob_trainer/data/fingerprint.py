@@ -20,7 +20,7 @@ ARRAYS = ("tensors", "indices", "data", "targets")
 """Attributes in which data sets of torch and torchvision keep samples: TensorDataset, Subset, MNIST, ImageFolder."""
 
 NUMBERS, FILES = 16, 64
-"""How many numbers of an array, or how many files, the fingerprint consists of, evenly spread over all of them."""
+"""How many numbers of an array, or how many files, a fingerprint includes. They are evenly spread over all."""
 
 DEPTH = 4
 """How many levels deep to look into data sets that consist of other data sets."""
@@ -35,7 +35,7 @@ class Fingerprinted(Protocol):
 
 
 def fingerprint(data: object, depth: int = DEPTH) -> tuple[str, ...]:
-    """Words that describe a data set, the same at each start; empty if nothing is known of its samples."""
+    """Words that describe a data set, and are the same at each start; empty if its samples are unknown."""
     if isinstance(data, Fingerprinted):
         return (str(data.fingerprint()),)
     if not isinstance(data, Dataset) or not depth:
@@ -51,7 +51,7 @@ def of_files(root: Path, paths: Iterable[Path], *more: object) -> str:
     """A digest of `more` and of the files' sizes and their names relative to `root`.
 
     Raises:
-        TrainerError: A file cannot be found any more.
+        TrainerError: A file cannot be read any more.
     """
     try:
         files = [(str(path.relative_to(root)), path.stat().st_size) for path in paths]
@@ -66,7 +66,7 @@ def spread(count: int, most: int = FILES) -> list[int]:
 
 
 def _several(value: Any) -> Sequence[Any]:
-    """The items of a tuple (the tensors of a TensorDataset) or of a list of data sets; else just the value."""
+    """The items of a tuple (the tensors of a TensorDataset) or of a list of data sets; otherwise the value itself."""
     several = isinstance(value, tuple) or (isinstance(value, list) and value and isinstance(value[0], Dataset))
     return value if several else (value,)
 

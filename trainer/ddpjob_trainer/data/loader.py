@@ -1,8 +1,8 @@
-"""Batches: samples fetched in a given order, by this process or by workers that it starts, and moved to the device.
+"""Fetches batches of samples in a given order, in this process or in workers, and moves the batches to the device.
 
-Before each sample is fetched, the random generators are seeded by the run's seed, the epoch and the sample's index.
-So a random augmentation of the sample is the same whichever process fetches it: a rank or its worker, before a
-resume or after it, with any number of processes.
+Before each sample is fetched, the random generators are seeded with the run's seed, the epoch and the sample's index.
+Thus a random augmentation of the sample is the same whichever process fetches it: a rank or its worker, before or
+after a resumption, with any number of processes.
 """
 
 import functools
@@ -24,10 +24,10 @@ from .copying import Pair, pair, prefetch_on_gpu
 
 
 class Loader:
-    """Fetches batches of one data set, one sequence of them after another.
+    """Fetches sequences of batches of one data set.
 
-    Workers start with the first sequence and stay. Forking them later would copy a rank that has grown and has
-    threads.
+    The workers are started with the first sequence and are kept for later ones, because forking new workers would
+    copy a rank that has grown and has threads.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class Loader:
         workers: int = 0,
         inputs: Callable[[Any], Any] = lambda samples: samples,
     ) -> None:
-        """`inputs`: makes the model's inputs from samples that are on the device."""
+        """`inputs` is called to make the model's inputs from samples that are on the device."""
         self.data, self.samples = data, sample_count(data)
         self._inputs = inputs
         self._device = device
         self._batches = _Batches(data, seed)
-        # For data in memory, sending samples from worker to rank takes longer than fetching them.
+        # For data in memory, sending samples from a worker to its rank takes longer than fetching them.
         self._workers = 0 if _in_memory(data) else workers
         self._requests = _Requests(to_workers=self._workers > 0)
         self._loader = self._loading(self._requests, self._workers, stay=self._workers > 0)
@@ -57,19 +57,19 @@ class Loader:
             collate_fn=_as_it_is,
             num_workers=workers,
             persistent_workers=stay,
-            # Forked workers share the data set's memory and are children of the rank. Python's default has changed.
+            # Not the default: forked workers share the data set's memory, and are children of the rank.
             multiprocessing_context="fork" if workers else None,
             worker_init_fn=functools.partial(_become_worker, os.getpid()),
             pin_memory=self._device.type == "cuda",
-            # The DataLoader draws a seed, which must not change the random numbers of the model.
+            # The DataLoader draws a seed from this generator, so that the model's random numbers do not change.
             generator=torch.Generator(),
         )
 
     def batches(self, epoch: int, indices: Iterable[Tensor]) -> Iterator[tuple[Any, Any]]:
-        """Pairs of inputs and targets, one pair for each tensor of samples' indices.
+        """Yields pairs of inputs and targets, one pair for each tensor of sample indices.
 
         Raises:
-            TrainerError: The data set cannot fetch a sample; the error is its own.
+            TrainerError: The data set has raised this error, because it cannot fetch a sample.
         """
         self._requests.epoch, self._requests.indices = epoch, indices
         pairs = map(self._on_device, self._loader)
@@ -77,10 +77,10 @@ class Loader:
             yield self._inputs(samples), target
 
     def batch(self, indices: Tensor) -> tuple[Any, Any]:
-        """A single batch, fetched before workers have started.
+        """Fetches a single batch before the workers are started.
 
-        If workers are wanted, a temporary worker fetches it. Otherwise a file that the data set opens for its first
-        sample would be open in this process: all workers would inherit it, and share its position.
+        If there are to be workers, a temporary worker fetches the batch. If this process fetched it, all workers
+        would inherit the files that the data set opens for its first sample, and share the position in these files.
         """
         requests = [Request(0, indices.tolist() if self._workers else indices)]
         samples, target = self._on_device(next(iter(self._loading(requests, min(1, self._workers), stay=False))))
@@ -123,7 +123,7 @@ def sample_count(data: Dataset[Any]) -> int:
 
 
 def _in_memory(data: Dataset[Any]) -> bool:
-    """Whether many samples can be fetched by indexing once, which a subclass of TensorDataset may override."""
+    """Whether one indexing can fetch many samples, as in a TensorDataset (but not in every subclass of it)."""
     return isinstance(data, TensorDataset) and type(data).__getitem__ is TensorDataset.__getitem__
 
 
@@ -137,12 +137,12 @@ class _Requests:
         self._to_workers = to_workers
 
     def __iter__(self) -> Iterator[Request]:
-        # Lists, because a tensor would go to a worker through shared memory.
+        # Workers get lists, because tensors would be sent through shared memory.
         return (Request(self.epoch, batch.tolist() if self._to_workers else batch) for batch in self.indices)
 
 
 class _Batches(Dataset[Any]):
-    """A data set of whole batches, which seeds the generators before each sample."""
+    """A data set whose items are whole batches. It seeds the generators before each sample."""
 
     def __init__(self, data: Dataset[Any], seed: int) -> None:
         self._data = data
@@ -150,10 +150,10 @@ class _Batches(Dataset[Any]):
         self._at_once = _in_memory(data)
 
     def __getitem__(self, request: Request) -> Any:
-        """The batch, or the error that prevented it: an error raised in a worker is hidden in a long traceback."""
+        """Returns the batch, or the error: if a worker raised the error, a long traceback would hide it."""
         if self._at_once:
             return self._data[request.indices]  # Indexes whole tensors once, which draws no random numbers.
-        # A rank's model draws from the same generators, so they are restored there. A worker has no model.
+        # In a rank the model uses the same generators, so they are restored. A worker has no model.
         with nullcontext() if get_worker_info() else rng_preserved():
             try:
                 return default_collate([self._sample(request.epoch, index) for index in map(int, request.indices)])
@@ -170,7 +170,7 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _become_worker(rank: int, _number: int) -> None:
-    """Makes a worker end only when its rank ends: only the rank handles signals to all processes of a container."""
+    """Makes a worker end only when its rank ends. It ignores signals, because only the rank must handle them."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     die_with(rank)

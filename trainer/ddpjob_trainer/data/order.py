@@ -1,7 +1,7 @@
-"""The order of samples: which process sees which sample at which step.
+"""Determines the order of samples: which process gets which sample at which step.
 
-The order depends only on the seed, the epoch and a cursor in samples, not on the number of processes or on what the
-processes did before. So a run can go on from any sample, with any number of processes.
+The order depends only on the seed, the epoch, and a cursor that counts samples. It does not depend on the number of
+processes, or on what they did before. Thus a run can go on from any sample, with any number of processes.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from torch import Tensor
 from ddpjob_trainer.random_state import derive_seed
 
 Shuffle = Callable[[torch.Generator], Tensor]
-"""Returns the indices of all samples in a random order."""
+"""A function that returns the indices of all samples in a random order."""
 
 
 @runtime_checkable
@@ -31,7 +31,7 @@ class Shuffled(Protocol):
 class Order:
     """How a data set is cut into steps, and each step into the ranks' parts.
 
-    Each epoch has its own permutation. Samples that do not fill a last step are dropped, and differ by epoch.
+    Each epoch has another permutation. Samples that do not fill a last step are dropped: other samples in each epoch.
     """
 
     samples: int
@@ -40,7 +40,7 @@ class Order:
     world_size: int
     seed: int
     shuffle: Shuffle | None = None
-    """None: a uniformly random permutation."""
+    """None means a uniformly random permutation."""
 
     def __post_init__(self) -> None:
         if self.global_batch > self.samples:
@@ -55,12 +55,12 @@ class Order:
             )
 
     def steps(self, cursor: int = 0) -> int:
-        """Remaining steps in an epoch of which `cursor` samples have been seen."""
+        """The number of steps left in an epoch after its first `cursor` samples."""
         return max(0, self.samples - cursor) // self.global_batch  # The data may have shrunk below the cursor.
 
     @property
     def part(self) -> slice:
-        """This rank's part of each batch; the parts of the ranks differ by at most one sample."""
+        """This rank's part of each batch. The sizes of the ranks' parts differ by at most one sample."""
         return slice(
             self.rank * self.global_batch // self.world_size, (self.rank + 1) * self.global_batch // self.world_size
         )
@@ -72,15 +72,16 @@ class Order:
 
     @property
     def weight(self) -> float:
-        """The factor of this rank's mean loss that makes the average of all ranks' gradients that of the batch.
+        """A factor for this rank's mean loss. With it, the average of all ranks' gradients is the batch's gradient.
 
-        DDP adds up the gradients of W processes and divides by W. If this rank has n of the batch's N samples, the
-        mean over the batch needs the factor n/N in place of 1/W. It is exactly 1.0 if all parts are equal.
+        DDP adds up the gradients of W processes, and divides the sum by W. If this rank has n of the batch's N
+        samples, its gradient needs the factor n/N instead of 1/W. Therefore the loss gets the factor n/N * W, which
+        is exactly 1.0 if all parts are equal.
         """
         return self.batch_size * self.world_size / self.global_batch
 
     def batches(self, epoch: int, cursor: int = 0) -> Iterator[Tensor]:
-        """The indices of this rank's samples, step after step, from a cursor to the end of an epoch."""
+        """Yields, for each step from the cursor to the end of an epoch, the indices of this rank's samples."""
         generator = torch.Generator().manual_seed(derive_seed(self.seed, epoch))
         permutation = self.shuffle(generator) if self.shuffle else torch.randperm(self.samples, generator=generator)
         if len(permutation) != self.samples:

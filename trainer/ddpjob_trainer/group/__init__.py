@@ -1,1 +1,1 @@
-"""The process group: how the processes of a world find each other, communicate, and part."""
+"""The process group: how the processes of a world find each other, communicate, and leave."""

@@ -1,13 +1,14 @@
-"""How all ranks come to the same decision after the same step, at next to no cost.
+"""Lets all ranks come to the same decision after the same step, at almost no cost.
 
-Now and then each rank proposes a wish. Rank 0 gathers the proposals during the next step, and broadcasts the greatest
-wish during the step after that. So all ranks get the same wish at the same step, and none waits for a message.
+From time to time each rank proposes a wish. Rank 0 gathers the proposals during the next step, and broadcasts the
+greatest wish during the step after that. So all ranks get the same wish at the same step, and no rank waits for a
+message.
 
-Both exchanges together cost about a millisecond if processes share cores, which is too much for each short step. So
-rank 0 measures the pace, and also broadcasts after how many steps the next proposals are due. If that is after each
-step, steps are long: then all ranks wait for the broadcast instead of making one more step.
+Both exchanges together cost about a millisecond if processes share cores, which is too much for every step if steps
+are short. Therefore rank 0 measures how long steps take, and also broadcasts the number of steps until the next
+proposals. If that number is 1, steps are long; then all ranks wait for the broadcast before they make another step.
 
-With its wish each rank sends how long its own part of a step takes, so that rank 0 knows which rank is slow.
+With its wish each rank sends how long its own part of a step takes, so that rank 0 can tell which rank is slow.
 """
 
 import time
@@ -22,18 +23,18 @@ PERIOD_SECONDS = 0.2
 """Seconds between two comparisons of wishes, if steps are shorter than that."""
 
 PERIOD_SECONDS_OF_A_RANK = 0.0005
-"""The period is at least this long per rank: one proposal costs rank 0 only 35 microseconds, 7 % of that."""
+"""The period is at least this long per rank. A proposal, which costs rank 0 35 microseconds, takes only 7% of it."""
 
 MICROSECONDS = 1_000_000
 MOST_TIME = 2**31 - 1
-"""The longest time that a proposal can hold, in microseconds."""
+"""The longest time that a proposal can contain, in microseconds."""
 
 MOST_STEPS = 200
-"""The most steps between two comparisons, in case steps become long suddenly."""
+"""The maximum number of steps between two comparisons, in case steps suddenly take longer."""
 
 
 class Wish(IntEnum):
-    """What a rank may want after a step. The greatest wish of all ranks becomes the decision."""
+    """What a rank may wish to do after a step. The greatest wish of all ranks becomes the decision."""
 
     NOTHING = 0
     SAVE = 1
@@ -41,7 +42,7 @@ class Wish(IntEnum):
 
 
 class _Stage(Enum):
-    """How far a comparison of wishes has come."""
+    """The stages of a comparison of wishes."""
 
     NONE = 0
     PROPOSED = 1
@@ -53,8 +54,8 @@ class Agreement:
 
     def __init__(self, world: World) -> None:
         self.rank_seconds: list[float] = []
-        """On rank 0, the time of each rank's own part of a step at the last comparison; 0: unknown. Empty before the
-        first comparison."""
+        """On rank 0, the time of each rank's own part of a step at the last comparison (0 if unknown). Empty before
+        the first comparison."""
         self._world = world
         self._period = max(PERIOD_SECONDS, world.world_size * PERIOD_SECONDS_OF_A_RANK)
         self._stage = _Stage.NONE
@@ -70,7 +71,7 @@ class Agreement:
         self._steps, self._since = 0, time.monotonic()
 
     def decision(self) -> Wish:
-        """What all ranks agreed on, returned once per comparison; call it after every step."""
+        """Returns a new decision of all ranks or, if there is none, NOTHING. Call it after every step."""
         self._steps += 1
         self._steps_left -= 1
         if self._stage is _Stage.PROPOSED:
@@ -81,7 +82,7 @@ class Agreement:
         return self._decided() if self._stage is _Stage.DECIDED else Wish.NOTHING
 
     def propose(self, wish: Callable[[], Wish], busy_seconds: float = 0.0) -> None:
-        """If proposals are due, sends what this rank wants and how long its own part of a step takes."""
+        """If proposals are due, sends this rank's wish, and how long its own part of a step takes."""
         if self._steps_left > 0 or self._stage is not _Stage.NONE:
             return
         self._steps_left = 0
@@ -94,7 +95,7 @@ class Agreement:
             self._exchange = dist.gather(self._proposal, self._rows, async_op=True)
 
     def finish(self) -> None:
-        """Ends a comparison that is under way; call it after the last step, before this rank leaves the others."""
+        """Completes a comparison that is under way. Call it after the last step, before leaving the group."""
         if self._stage is _Stage.PROPOSED:
             self._decide()
         if self._stage is _Stage.DECIDED:

@@ -18,7 +18,7 @@ SETTINGS = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_")
 
 
 def backend_of(asked: str | None, world: World) -> str:
-    """The requested backend, or else the backend that fits best; then rank 0 logs the reason.
+    """The requested backend or, if there is none, the backend that fits best, for which rank 0 logs the reason.
 
     Raises:
         ConfigError: This PyTorch lacks the requested backend.
@@ -60,7 +60,7 @@ def device_of(backend: str, world: World) -> torch.device:
 
 
 def settings() -> str:
-    """The variables of NCCL and gloo that are set, without those that our supervisor has set for itself."""
+    """The variables of NCCL and gloo that are set, except those that our supervisor has set for its own use."""
     own = os.environ.get(Env.HEARTBEAT) or "\0"  # A variable's value cannot contain NUL.
     known = ((name, value) for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS))
     return " ".join(f"{name}={value}" for name, value in known if not value.startswith(own))

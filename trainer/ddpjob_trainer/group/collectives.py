@@ -1,8 +1,8 @@
-"""What processes exchange besides gradients. In a world of one, a process gets its own values back.
+"""Exchanges data other than gradients between processes. In a world of one, a process gets its own values back.
 
-Everything is sent as CPU tensors, because a group with NCCL has gloo as well, for CPU tensors. PyTorch's own
-collectives of objects are not used: they unpickle what they receive, so that a foreign process in the group
-could run code in the others.
+Everything is sent as CPU tensors, over gloo, which a group with NCCL has as well. PyTorch's own collectives of
+objects are not used, because they unpickle the data that they receive: a foreign process in the group could run code
+in the other processes.
 """
 
 from typing import TypeVar
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def gather(value: T, world: World) -> list[T]:
-    """On rank 0, the values of all ranks, by rank; an empty list on the others. `values` lists the allowed types."""
+    """On rank 0, the values of all ranks, by rank; on others, an empty list. For the allowed types see `values`."""
     if world.alone:
         return [value]
     mine, sizes = _padded(value, world)
@@ -29,7 +29,7 @@ def gather(value: T, world: World) -> list[T]:
 
 
 def all_gather(value: T, world: World) -> list[T]:
-    """The values of all ranks, by rank, on each rank. `values` lists the allowed types."""
+    """On every rank, the values of all ranks, by rank. For the allowed types see `values`."""
     if world.alone:
         return [value]
     mine, sizes = _padded(value, world)
@@ -39,7 +39,7 @@ def all_gather(value: T, world: World) -> list[T]:
 
 
 def _padded(value: object, world: World) -> tuple[Tensor, list[Tensor]]:
-    """This rank's value as bytes, padded to the size of the longest, and the unpadded sizes of all ranks' values."""
+    """This rank's value as bytes, padded to the size of the longest value, and the unpadded sizes of all values."""
     content = values.encode(value)
     sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(world.world_size)]
     dist.all_gather(sizes, torch.tensor([len(content)]))
@@ -56,7 +56,7 @@ def _bytes(content: bytes) -> Tensor:
 
 
 def broadcast_file(file: SharedFile | None, world: World) -> SharedFile | None:
-    """Rank 0's file, or None if it has none, on each rank. The processes of a node share one copy of a large file."""
+    """Sends rank 0's file (or None) to all ranks. The processes of a node share one copy of a large file."""
     if world.alone:
         return file
     size = torch.tensor([-1 if file is None else file.size])
@@ -74,12 +74,12 @@ def broadcast_file(file: SharedFile | None, world: World) -> SharedFile | None:
         if fills:
             mine.write(buffer.numpy().data)
     if large:
-        dist.all_reduce(size)  # A barrier: only now is the node's copy, which its processes share, complete.
+        dist.all_reduce(size)  # A barrier: after it, the copy that the processes of a node share is complete.
     return mine
 
 
 def _copy(file: SharedFile | None, world: World) -> tuple[SharedFile, bool]:
-    """The file that this process reads, and whether this process fills it, as the first process of a node does."""
+    """The file that this process reads, and whether this process must fill it. On each node, the first does."""
     own = file or (SharedFile.in_memory() if world.local_rank == 0 else None)
     addresses = all_gather(own.address if own else ("", ""), world)
     if own is None and (shared := SharedFile.of(*addresses[world.rank - world.local_rank])):

@@ -1,4 +1,4 @@
-"""Which backend processes communicate with if the user names none.
+"""The backend that fits best if the user names none, and the reason for it.
 
     the processes have       and between machines is     backend
     a GPU each               InfiniBand                  NCCL: only NCCL uses InfiniBand and GPUDirect
@@ -17,12 +17,12 @@ NCCL, GLOO, MPI = "nccl", "gloo", "mpi"
 
 
 def backend_reason(gpus: int, processes: int, between: Fabric | None, *, enough: bool) -> str:
-    """A line that gives the reason for the backend that fits.
+    """A line of the log that gives the reason for the choice of a backend.
 
     Args:
         gpus: The number of GPUs that a process of this node sees.
         processes: The number of processes per node.
-        between: What connects the machines; None: there is only one machine.
+        between: What connects the machines; None if there is only one machine.
         enough: Whether there is a GPU for each process.
     """
     of_node = f"{counted(processes, 'process')} of a node"

@@ -20,17 +20,18 @@ from .fitting import MPI, NCCL
 from .stores import InitMethod, address_of
 
 _KEPT: list[Store] = []
-"""Keeps stores until the process ends: a FileStore that is destroyed removes its file, which others may still use."""
+"""Keeps stores until the process ends. A FileStore that is destroyed removes its file, which others may still use."""
 
 
 @contextmanager
 def process_group(world: World, config: TrainConfig) -> Iterator[torch.device]:
-    """Joins the other processes and yields the device of this one. A world of one needs no group.
+    """Joins the other processes, and yields the device of this process. A world of one needs no group.
 
-    On failure the group is not destroyed: that may wait for processes that are gone, and this process ends anyway.
+    After an error the group is not destroyed, because this could wait for processes that no longer exist. The process
+    ends anyway.
 
     Raises:
-        PeerLostError: A process did not join within the timeout; the message says which.
+        PeerLostError: A process did not join within the timeout; the message names its rank.
         ConfigError: The backend is missing, has no device for this process, or differs from that of other processes.
     """
     backend = backend_of(config.group.backend, world)
@@ -66,7 +67,7 @@ def _join(world: World, config: TrainConfig, backend: str, device: torch.device)
         if settings():
             say(f"set for the backend: {settings()}")
     dist.init_process_group(
-        # Beside NCCL the group has gloo, for the CPU tensors of decisions and saves.
+        # In addition to NCCL, the group has gloo, for the CPU tensors of decisions and saves.
         "cpu:gloo,cuda:nccl" if backend == NCCL else backend,
         store=store,
         rank=world.rank,
@@ -93,13 +94,13 @@ def _join_by_mpi(world: World, config: TrainConfig) -> None:
 
 
 def _addresses(store: Store, world: World) -> Iterator[str]:
-    """The addresses from which all processes reach the master, beginning with a process of the next node."""
+    """Yields the addresses from which processes reach the master, beginning with a process of the next node."""
     for step in range(world.world_size):
         yield address_of(store, (world.rank + world.local_world_size + step) % world.world_size)
 
 
 def _leave_together() -> None:
-    """Waits until all ranks are done: if another rank ended earlier, a slower rank would take it for a lost peer."""
+    """Waits until all ranks are done. If a rank ended earlier, a slower rank would take it for a lost peer."""
     dist.barrier()
     dist.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""A file of which the processes of a machine share one copy."""
+"""A file that the processes of a machine share, so that not each of them needs a copy."""
 
 import os
 import weakref
@@ -12,7 +12,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class SharedFile:
-    """An open file, in a directory or only in memory. In memory, it is gone when the last process has closed it."""
+    """An open file, in a directory or only in memory. A file in memory is deleted when the last process closes it."""
 
     def __init__(self, descriptor: int) -> None:
         """Takes over the descriptor of an open file, and closes it in the end."""
@@ -30,12 +30,12 @@ class SharedFile:
 
     @classmethod
     def in_memory(cls) -> "SharedFile":
-        """A new file in memory. It is not in /dev/shm, whose size in containers is often limited to 64 MB."""
+        """Creates a file in memory. It is not in /dev/shm, whose size in containers is often limited to 64 MB."""
         return cls(os.memfd_create("ddpjob"))
 
     @classmethod
     def of(cls, path: str, identity: str) -> "SharedFile | None":
-        """The file of another process, by its `address`; None if it is on another machine or in another container."""
+        """Opens another process's file by its `address`. None if it is on another machine or in another container."""
         try:
             file = cls.opened(path)
         except OSError:
@@ -44,14 +44,14 @@ class SharedFile:
 
     @property
     def address(self) -> tuple[str, str]:
-        """A path for other processes of this machine, and an identity that is unique among all files and machines."""
+        """A path by which other processes of this machine can open the file, and an identity unique to the file."""
         known = os.fstat(self._descriptor)
         machine = BOOT_ID.read_text(encoding="ascii").strip()
         return f"/proc/{os.getpid()}/fd/{self._descriptor}", f"{machine}/{known.st_dev}/{known.st_ino}"
 
     @property
     def path(self) -> Path:
-        """A path for this process."""
+        """A path by which this process can open the file."""
         return Path(f"/proc/self/fd/{self._descriptor}")
 
     @property

@@ -1,7 +1,7 @@
-"""The store by which the processes of a world find each other: at a port of rank 0, or in a file shared by all.
+"""The store through which the processes of a world find each other: at a port of rank 0, or in a file shared by all.
 
-The attempt is part of all keys. Without that, a process of an earlier attempt that is still waiting would join this
-attempt and train: torch does not prevent that.
+All keys contain the attempt. Otherwise a process of an earlier attempt that is still waiting would join this attempt
+and train, which torch does not prevent.
 """
 
 import json
@@ -26,7 +26,7 @@ MISSING_NAMED = 8
 ARRIVED, CONFIRMED, REFUSED = "arrived", "confirmed", "refused"
 MARK, ADDRESS = "mark", "address"
 SIZE, BACKEND = "size", "backend"
-"""Keys of values that must be the same for all processes, or else the processes would wait for each other forever."""
+"""Keys whose values must be the same for all processes. Otherwise they would wait for each other forever."""
 TAKEN = "EADDRINUSE"
 LENGTH, LONGEST_KEY = struct.Struct("=I"), 1024
 """The file of a FileStore begins with the length of a key (torch's `FileStore.cpp`, `File::write`)."""
@@ -34,14 +34,14 @@ LENGTH, LONGEST_KEY = struct.Struct("=I"), 1024
 
 @dataclass(frozen=True, slots=True)
 class InitMethod:
-    """Where the processes of a world meet, as in torch.distributed, and how long they wait for each other."""
+    """Where the processes of a world meet (`init_method` in torch.distributed), and how long they wait."""
 
     world: World
     attempt: int
     seconds: float
-    """How long a process waits for processes that have not come yet."""
+    """How long a process waits for processes that have not arrived yet."""
     file: Path | None = None
-    """The file of the store; None: the store is at the master's port."""
+    """The file of the store; None if the store is at the master's port."""
 
     @property
     def meeting_point(self) -> str:
@@ -50,7 +50,7 @@ class InitMethod:
 
     @property
     def _told_apart(self) -> str:
-        """What the user can do if an unexpected process came."""
+        """What the user can do if an unexpected process has arrived."""
         if self.file:
             return (
                 "an earlier run has left this file: remove it, or name another file, because each run needs a new one"
@@ -58,10 +58,10 @@ class InitMethod:
         return "all processes of a run need the same numbers of nodes and processes, and each needs its own rank"
 
     def join(self, backend: str, address: str) -> Store:
-        """Waits until all processes have come, and returns the store. Each process puts its address into it.
+        """Waits until all processes have arrived. Returns the store, which contains the address of each process.
 
         Raises:
-            PeerLostError: A process did not come in time; the message says which.
+            PeerLostError: A process did not arrive in time; the message names its rank.
             ConfigError: Another program or an earlier run uses the port or the file, or backends differ.
             TrainerError: The store cannot be used.
         """
@@ -89,7 +89,7 @@ class InitMethod:
         store.set(f"{ADDRESS}/{rank}", address)
 
     def _refuse(self, store: Store, message: str) -> NoReturn:
-        """Makes the meeting fail for all processes, also for processes that come later.
+        """Makes the meeting fail for all processes, including those that arrive later.
 
         Raises:
             ConfigError: Always, with this message.
@@ -102,7 +102,8 @@ class InitMethod:
     def _await_all(self, store: Store, phase: str) -> None:
         """Waits until all processes have reached a phase.
 
-        There are two phases: a process of an earlier run may have arrived in the same store, but does not confirm.
+        There are two phases because a process of an earlier run may have arrived in the same store. It does not
+        confirm.
         """
         size = self.world.world_size
         store.set(f"{phase}/{self.world.rank}", "1")
@@ -122,7 +123,8 @@ class InitMethod:
     def _missing(self, store: Store, phase: str) -> list[int]:
         """The ranks that have not reached a phase.
 
-        Only the first process that asks checks each rank, because a store answers one request after another.
+        Only the first process that calls this checks each rank, because a store answers one request after another.
+        The other processes read its result.
         """
         answer = f"{phase}/missing"
         if store.add(f"{phase}/asked", 1) == 1:
@@ -133,13 +135,13 @@ class InitMethod:
 
 
 def address_of(store: Store, rank: int) -> str:
-    """The address that a rank has put into a store, to which all ranks have come."""
+    """The address that a rank has put into the store. All ranks must have arrived."""
     address: bytes = store.get(f"{ADDRESS}/{rank}")
     return address.decode()
 
 
 def _tcp_store(method: InitMethod) -> Store:
-    """The store that rank 0 (or torchrun) serves."""
+    """The TCPStore, which rank 0 (or torchrun) serves."""
     world, timeout = method.world, timedelta(seconds=method.seconds)
     serves = world.leads and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     if not serves:
@@ -163,7 +165,7 @@ def _tcp_store(method: InitMethod) -> Store:
 
 
 def _port_setting() -> str:
-    """The name of the setting with the port: in a job the field, because users cannot set the variable there."""
+    """The setting that determines the port. In a job it is a field, because users cannot set the variable there."""
     by_hand = f"{Env.MASTER_PORT} (--master-port) for all processes"
     return "spec.network.masterPort" if Env.UID in os.environ else by_hand
 
@@ -178,7 +180,7 @@ def _file_store(method: InitMethod) -> Store:
         raise ConfigError(f"{meeting}, is not a regular file: name a file that does not exist yet") from None
     except OSError as error:
         raise ConfigError(f"cannot write {meeting}: {error.strerror}") from None
-    # FileStore does not check its file: it would read the start of a text as a length, and hang.
+    # FileStore does not check its file. It would take the beginning of a text for a length, and hang.
     if len(start) == LENGTH.size and not 0 < LENGTH.unpack(start)[0] <= LONGEST_KEY:
         raise ConfigError(f"{meeting}, holds something else: name a file that does not exist yet")
     return dist.FileStore(str(method.file))  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
-"""Values as bytes and back: tensors, numbers, strings, and tuples, lists and dicts of them. Decoding runs no code.
+"""Encodes values as bytes: tensors, numbers, strings, and tuples, lists and dicts of these. Decoding runs no code.
 
     size of the JSON, in 8 bytes | JSON | the tensors' numbers, in the order in which the JSON names them
 
-JSON has no tensors, no tuples, and only strings as keys. So a tensor, a tuple and a dict each become a JSON object
+JSON has no tensors, no tuples, and only strings as keys. Therefore each tensor, tuple or dict becomes a JSON object
 with one key, the name of its kind.
 """
 
@@ -18,10 +18,10 @@ DTYPES = {str(dtype): dtype for dtype in vars(torch).values() if isinstance(dtyp
 
 
 def encode(value: object) -> bytes:
-    """A value as bytes.
+    """Encodes a value as bytes.
 
     Raises:
-        TypeError: The value is of another type, or contains a value of another type.
+        TypeError: The type of the value, or of a value in it, is not supported.
     """
     tensors: list[Tensor] = []
     text = json.dumps(_to_json(value, tensors)).encode()
@@ -29,10 +29,10 @@ def encode(value: object) -> bytes:
 
 
 def decode(content: bytes) -> Any:
-    """The value that was encoded.
+    """Decodes a value.
 
     Raises:
-        ValueError: These bytes are not a value.
+        ValueError: These bytes are not an encoded value.
     """
     end = SIZE_BYTES + int.from_bytes(content[:SIZE_BYTES], "big")
     rest = _Rest(content, end)
@@ -64,7 +64,7 @@ def _numbers(tensor: Tensor) -> bytes:
 
 
 class _Rest:
-    """The numbers of those tensors that are not decoded yet."""
+    """The numbers of the tensors that have not been decoded yet."""
 
     def __init__(self, content: bytes, start: int) -> None:
         self._content = content

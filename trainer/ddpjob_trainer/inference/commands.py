@@ -1,7 +1,7 @@
 """The commands of `ddpjob-train` besides training: `export` and `predict`.
 
-Both take a directory as their first argument, and all training flags besides flags of their own. A checkpoint
-contains the flags of its training; a flag that is given to the command overrides them.
+Both take a directory as their first argument, then flags of their own and any training flags. A checkpoint contains
+the flags of its training; a training flag on the command line overrides the checkpoint's.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def is_command(argv: Sequence[str]) -> bool:
 
 
 def run(argv: Sequence[str]) -> None:
-    """Runs the command that a command line begins with.
+    """Runs the command with which a command line begins.
 
     Raises:
         ConfigError: A flag is wrong, or the command cannot be carried out.
@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> None:
     command, *rest = argv
     if command == EXPORT:
         flags, training = export_parser().parse_known_args(rest)
-        # Imported here, as below, because importing torch takes seconds: mistakes in flags are reported before that.
+        # Imported here, as below, because importing torch takes seconds. Mistakes in flags are reported before.
         from .export import export  # noqa: PLC0415
 
         export(flags.directory, flags.output, flags.format, training)

@@ -22,7 +22,7 @@ from . import trained
 from .formats import STATE_DICT, Format
 
 SAMPLES = 2
-"""Samples in the example that torch traces: with one, torch would assume that all batches have one sample."""
+"""Number of samples in the example that torch traces. With one, torch would assume one sample for all batches."""
 
 
 def export(directory: Path, output: Path, form: Format, flags: Sequence[str]) -> None:
@@ -48,7 +48,7 @@ def _program(model: nn.Module, example: Any) -> ExportedProgram:
     """
     sizes = ShapesCollection()  # type: ignore[no-untyped-call]
     for tensor in tree_leaves(example):
-        sizes[tensor] = {0: Dim.DYNAMIC}  # With Dim.AUTO torch would silently fix a size that the model's code fixes.
+        sizes[tensor] = {0: Dim.DYNAMIC}  # Unlike Dim.AUTO, this fails if the model's code works for one size only.
     try:
         return torch.export.export(model, (example,), dynamic_shapes=sizes)
     except Exception as error:  # The exceptions of torch.export have no common base class.
@@ -67,7 +67,7 @@ def _example(task: Task) -> Any:
 
 
 def _archive(program: ExportedProgram, sink: Sink) -> None:
-    archive = BytesIO()  # Given the sink, torch.export.save would warn that it is not a file.
+    archive = BytesIO()  # torch.export.save would warn that the sink is not a file.
     torch.export.save(program, archive)
     sink.write(archive.getbuffer())
 

@@ -1,4 +1,4 @@
-"""What `ddpjob-train export` can write."""
+"""The formats that `ddpjob-train export` can write."""
 
 from typing import Final, Literal
 

@@ -31,7 +31,7 @@ def predict(directory: Path, flags: Sequence[str]) -> None:
     """
     model = trained.load(directory)
     config = model.config(flags)
-    # A broken image is an error here, or else the prediction for its replacement would be printed under its number.
+    # A broken image must be an error here. Otherwise a prediction for its replacement would be printed as its own.
     config = replace(config, images=replace(config.images, skip_broken=False))
     task = trained.task_of(config)
     data = task.test_data()

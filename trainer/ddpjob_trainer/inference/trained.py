@@ -19,7 +19,7 @@ from ddpjob_trainer.task import BUILT_IN, Task, load_task
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The evaluated weights of a checkpoint, by the names in the task's model, and the flags of their training."""
+    """A checkpoint's weights, as evaluation uses them, by name in the task's model, and its training's flags."""
 
     checkpoint: Path
     step: int
@@ -34,9 +34,9 @@ class Trained:
             ConfigError: A flag is wrong or contradicts the training's flags; or the task of the training is not built
                 in, and `flags` do not name it.
         """
-        # The training's checkpoint flags need a directory, which it may have got from the environment.
+        # The checkpoint flags need a directory, which the training may have taken from the environment.
         config = read_config(flags, {Env.CHECKPOINT_DIR: str(self.checkpoint.parent)}, former=self.arguments)
-        # A task is code: whoever can write a checkpoint must not decide which code its readers run.
+        # A task is code. Whoever can write a checkpoint must not be able to choose the code that its readers run.
         if config.workload not in {*BUILT_IN, train_parser().parse_args(flags).workload}:
             raise ConfigError(
                 f"{self.checkpoint} was trained with --workload {config.workload}, but a checkpoint may not choose "
@@ -62,7 +62,7 @@ class Trained:
 
 
 def task_of(config: TrainConfig) -> Task:
-    """The task of a training, made from the same seed, so that samples held out at random are the same.
+    """The task of a training, built with the same seed, so that the same random samples are held out.
 
     Raises:
         ConfigError: The task does not exist, or its data is missing.
@@ -76,7 +76,7 @@ def load(directory: Path) -> Trained:
 
     Raises:
         ConfigError: There is no valid checkpoint.
-        CheckpointUnusableError: This version cannot read a newer checkpoint.
+        CheckpointUnusableError: The newest checkpoint needs another version of this program.
         StorageUnavailableError: A checkpoint cannot be read now.
     """
     single = os.path.lexists(directory / MANIFEST)

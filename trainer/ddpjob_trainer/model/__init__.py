@@ -1,1 +1,1 @@
-"""The model around a step: layout on devices, DistributedDataParallel, precision, averages."""
+"""Prepares the model for training: its device, DistributedDataParallel, precision, and averaged weights."""

@@ -1,4 +1,4 @@
-"""Mixed precision: what autocast converts, and how a loss is scaled so that gradients of 16 bits do not vanish."""
+"""Mixed precision: autocast, and the scaling of the loss, without which 16-bit gradients would become 0."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from ddpjob_trainer.options import Precision
 
 Autocast = Callable[[], AbstractContextManager[object]]
-"""Makes a context in which the model and its loss are computed."""
+"""A function that makes the context in which the model and its loss are computed."""
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

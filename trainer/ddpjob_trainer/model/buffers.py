@@ -1,4 +1,4 @@
-"""A model's buffers, such as statistics and counts: contexts in which a pass through the model keeps them."""
+"""Contexts in which a pass through a model does not change the model's buffers, such as statistics and counts."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from torch import nn
 def buffers_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
     """Restores these modules' own buffers at the end of the block.
 
-    That works whether the block writes into a buffer or puts another tensor in its place.
+    It does not matter whether the block writes into a buffer or replaces the buffer's tensor.
     """
     # named_buffers() leaves out buffers that are still None, but a first pass may fill them.
     kept = [
@@ -32,14 +32,14 @@ def buffers_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 @contextmanager
 def without_trace(model: nn.Module) -> Iterator[None]:
-    """A forward and backward pass in the block changes neither buffers nor gradients, whatever numbers it computes.
+    """In the block, a forward and backward pass changes neither buffers nor gradients, whatever numbers it computes.
 
-    Multiplying the loss by 0 would not do: 0 times infinity is NaN, and the exchange of gradients would spread that
-    to all processes. Each parameter still gets a gradient, of zeros, because that exchange needs one. SyncBatchNorm's
-    statistics do change: all processes share them, and change them in the same way.
+    Multiplying the loss by 0 would not be enough, because 0 times infinity is NaN, which the exchange of gradients
+    would spread to all processes. Each parameter still gets a gradient, of zeros, because the exchange needs it.
+    SyncBatchNorm's statistics do change, but all processes share them, and change them in the same way.
     """
     parameters = (parameter for parameter in model.parameters() if parameter.requires_grad)
-    # The hooks run before a gradient is added to the others, and so before it is sent.
+    # The hooks run before a gradient is accumulated, and therefore before it is sent.
     hooks: list[Any] = [
         parameter.register_hook(torch.zeros_like)  # type: ignore[no-untyped-call]
         for parameter in parameters

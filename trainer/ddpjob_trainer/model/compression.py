@@ -17,8 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpjob_trainer.options import CommunicationConfig
 
 BEGINS_AFTER = 10
-"""PowerSGD begins after the total number of steps divided by this: torch's documentation suggests 10 %, because
-compression harms most at the beginning of training."""
+"""PowerSGD begins after 1/BEGINS_AFTER of all steps. torch's documentation suggests 10%, because compression does
+most harm at the beginning of training."""
 LEAST_STEPS = 2
 """The smallest `start_powerSGD_iter` that torch accepts."""
 
@@ -26,8 +26,8 @@ LEAST_STEPS = 2
 class _Kept(dict[int, Tensor]):
     """A dict into which PowerSGD puts matrices, in a thread of gloo, just before it multiplies them.
 
-    The linear algebra library chooses its own number of threads, until the calling thread has asked torch for its
-    number of threads. The number used determines the last bits of the product, so this dict asks torch.
+    The number of threads determines the last bits of the product. The linear algebra library chooses a number of its
+    own unless the calling thread has called torch.get_num_threads(), so this dict calls it.
     """
 
     def __setitem__(self, index: int, tensor: Tensor) -> None:
@@ -47,7 +47,7 @@ class PowerSGD:
         model.register_comm_hook(self._state, powerSGD_hook if model.device_type == "cuda" else _in_turn)
 
     def begin(self, total_steps: int) -> None:
-        """Starts counting steps: passes before this call, such as the warm-up, were not steps."""
+        """Starts to count steps. Passes before this call, such as the warm-up, do not count."""
         self._state.start_powerSGD_iter = max(LEAST_STEPS, total_steps // BEGINS_AFTER)
         self._state.iter = 0
 
@@ -63,10 +63,10 @@ class PowerSGD:
         }
 
     def restore(self, saved: list[dict[str, Any]], world: World, device: torch.device) -> bool:
-        """Restores the states that the processes saved, by rank; returns whether that was possible.
+        """Restores PowerSGD from the states that all processes saved, by rank. Returns whether that was possible.
 
-        With another number of processes, each gets the mean of all saved errors, so that nothing is lost. If
-        buckets now have other sizes, no saved state fits.
+        If the number of processes has changed, each gets the mean of all saved errors, so that nothing is lost. If
+        the sizes of the buckets have changed, the saved states do not fit.
         """
         same_world = len(saved) == world.world_size
         mine = saved[world.rank if same_world else 0]
@@ -84,13 +84,13 @@ class PowerSGD:
         return True
 
     def _layout(self) -> list[float | None]:
-        """The settings that the sizes of the state depend on, besides the model."""
+        """The settings that affect the sizes of the state."""
         settings = self._settings
         return [settings.bucket_cap_mb, settings.powersgd_rank, settings.find_unused_parameters]
 
 
 def compress(model: DistributedDataParallel, settings: CommunicationConfig) -> PowerSGD | None:
-    """Registers the hook that the settings ask for; returns it if it is PowerSGD, the only one with a state."""
+    """Registers the hook that the settings name. Returns it if it is PowerSGD; the other hooks have no state."""
     match settings.comm_hook:
         case "fp16":
             model.register_comm_hook(None, fp16_compress_hook)
@@ -102,15 +102,15 @@ def compress(model: DistributedDataParallel, settings: CommunicationConfig) -> P
 
 
 def _bf16(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
-    """Torch's hook under another name: without NCCL, DistributedDataParallel refuses the hook by its own name."""
+    """Calls torch's hook under another name, because without NCCL, DistributedDataParallel refuses its name."""
     return bf16_compress_hook(group, bucket)
 
 
 def _in_turn(state: PowerSGDState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
-    """PowerSGD for gloo: one bucket after another.
+    """Runs PowerSGD over gloo, for one bucket after another.
 
-    After its first all_reduce the hook starts two more, in threads of gloo. With several buckets at a time, each
-    rank could start these in another order, and all threads could end up waiting for each other.
+    After its first all_reduce the hook starts two more, in threads of gloo. With several buckets at a time, the ranks
+    could start these in different orders, and the threads would wait for each other forever.
     """
     future = powerSGD_hook(state, bucket)
     future.wait()

@@ -1,9 +1,9 @@
-"""Training that has diverged: steps whose loss or gradients are not finite, and how they are handled.
+"""Handles training that has diverged: steps whose loss or gradients are not finite.
 
-Whether a step was finite is computed on the device, and read once the next step is under way, so that no process
-waits for it. A process whose own loss was not finite fails first. Its gradients make those of all ranks infinite or
-NaN, but the other ranks check gradients only after one more exchange, in which the failed rank is missing. So the
-rank at which the trouble began is named as the cause.
+The device computes whether a step was finite. The CPU reads the result only when the next step is under way, so that
+no process waits for it. A process whose own loss was not finite fails first. Its gradients make the gradients of all
+ranks infinite or NaN, but the other ranks check gradients only after one more exchange, in which the failed rank is
+missing. Therefore the rank at which the problem began is reported as the cause.
 """
 
 from collections import deque
@@ -27,20 +27,20 @@ NUMPYS = frozenset({torch.float16, torch.float32, torch.float64})
 """Floating-point types that NumPy has too."""
 
 MOST_IN_A_ROW = 100
-"""The run ends after this many skipped steps in a row, which cannot be accidents."""
+"""The run ends after this many skipped steps in a row, because so many cannot be accidents."""
 
 
 class StepOutcome(NamedTuple):
     """The result of a step, still on the device."""
 
     loss: Tensor | None
-    """This process's mean loss; None: this process had no samples."""
+    """This process's mean loss; None if this process had no samples."""
     finite: Tensor | None = None
-    """Whether all gradients were finite, the same on all ranks; None: not checked."""
+    """Whether all gradients were finite, which is the same on all ranks; None if this was not checked."""
 
 
 class Gradients:
-    """The gradients of a model that its optimizer uses, the same on all ranks. Checking them must be cheap."""
+    """Checks the gradients that a model's optimizer uses, at low cost. They are the same on all ranks."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
         self._model = model
@@ -82,7 +82,7 @@ class Watch:
     """Checks the steps of this process. If a step is not finite, ends the run, or warns that it was left out."""
 
     def __init__(self, choice: OnDivergence, world: World, *, scaled: bool) -> None:
-        """`scaled`: fp16's scaler leaves out steps with infinite gradients, which is normal now and then."""
+        """`scaled` means that fp16's scaler skips steps with infinite gradients, which are normal occasionally."""
         self._choice = choice
         self._world = world
         self._scaled = scaled
@@ -90,9 +90,9 @@ class Watch:
         self._in_a_row = 0
 
     def add(self, number: int, samples: Tensor | None, outcome: StepOutcome) -> None:
-        """Takes note of a step that was made, without waiting for the device.
+        """Adds a step that was made, without waiting for the device.
 
-        `samples`: the indices of the step's samples in the data set; None: the samples have no indices.
+        `samples` are the indices of the step's samples in the data set; None if the samples have no indices.
         """
         if self._choice != "ignore":
             loss = None if outcome.loss is None else _Flag(_is_finite(outcome.loss))
@@ -100,7 +100,7 @@ class Watch:
             self._steps.append(_Step(number, samples, loss, gradients))
 
     def look_back(self, step: int) -> None:
-        """Called after `step`: checks this process's own losses up to `step - 1`, and the gradients up to `step - 2`.
+        """Is called after `step`. Checks this process's losses up to `step - 1`, and the gradients up to `step - 2`.
 
         Raises:
             DivergedError: A loss or a gradient was not finite.
@@ -110,14 +110,14 @@ class Watch:
     def look(self, *, own: int, everybodys: int = -1) -> None:
         """Checks this process's own losses up to step `own`, and the shared gradients up to step `everybodys`.
 
-        Before that, all processes must have checked their own losses up to `everybodys`, and taken part in an
-        exchange after that step.
+        Before this call, all processes must have checked their own losses up to step `everybodys`, and must have
+        taken part in an exchange after that step.
 
         Raises:
             DivergedError: A loss or a gradient was not finite.
         """
         if self._choice == "skip":
-            everybodys = own  # All ranks leave out the same steps and go on, so none needs to fail first.
+            everybodys = own  # All ranks skip the same steps and go on, so no rank needs to fail first.
         for step in tuple(self._steps):
             if step.number <= own:
                 self._check_own(step)
@@ -163,7 +163,7 @@ def _is_finite(loss: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A step that was made, and is not yet checked completely."""
+    """A step that was made, but has not been checked completely yet."""
 
     number: int
     samples: Tensor | None
@@ -188,7 +188,7 @@ class _Step:
 
 
 class _Flag:
-    """A boolean that was computed on the device, on its way to the CPU."""
+    """A boolean that the device computes, and that is then copied to the CPU."""
 
     def __init__(self, flag: Tensor) -> None:
         self._value = flag.to("cpu", non_blocking=True)
@@ -208,7 +208,7 @@ class _Flag:
 def finite_parameters(model: nn.Module) -> frozenset[str]:
     """The names of the trainable parameters that are finite now.
 
-    Buffers and frozen parameters are left out: they may be infinite on purpose, such as masks.
+    Buffers and frozen parameters are left out, because they may be infinite on purpose, as masks are.
     """
     parameters = ((name, value) for name, value in model.named_parameters() if value.requires_grad)
     return frozenset(name for name, value in parameters if is_finite(value.detach().cpu()))
@@ -229,7 +229,7 @@ def check_parameters(weights: Mapping[str, Any], names: Iterable[str]) -> None:
 
 
 def is_finite(numbers: Tensor) -> bool:
-    """Whether all numbers of a tensor in CPU memory are finite. Uses one thread: others may be training."""
+    """Whether all numbers of a tensor in CPU memory are finite. Uses one thread, because others may be training."""
     known = numbers.numel() and (numbers.is_floating_point() or numbers.is_complex())
     if not known:
         return True

@@ -1,4 +1,4 @@
-"""Evaluation: the mean loss and metrics over a held-out set, each of its samples counted once."""
+"""Evaluates a model: its mean loss and metrics over a held-out set, in which each sample counts once."""
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -21,7 +21,7 @@ from .amp import Autocast
 OWN = frozenset(
     {"loss", "epoch", "step", "samples", "samples_per_second", "seconds", "time", "event", "attempt", "word"}
 )
-"""Names that a task's metrics must not have: the run reports other values under them."""
+"""Names that a task's metrics must not have, because the run reports other values under these names."""
 
 
 class IncompleteError(Exception):
@@ -32,7 +32,7 @@ Sums = tuple[int, dict[str, float]]
 """The number of samples, and the sums of their loss and metrics by name."""
 
 OnBatch = Callable[[Tensor, Any, Any], object]
-"""Called for each batch of this rank with the indices of its samples, the output and the target."""
+"""A function that is called for each batch of this rank with its samples' indices, the output and the target."""
 
 
 def evaluate(
@@ -48,10 +48,10 @@ def evaluate(
 ) -> Evaluation | None:
     """Evaluates on all ranks together; rank 0 gets the result, the others None.
 
-    `goes_on` is called before each batch of this rank; once it returns False, the remaining batches are skipped.
+    `goes_on` is called before each batch of this rank. If it returns False, the remaining batches are skipped.
 
-    `model` is not wrapped: ranks may have different numbers of batches, and DistributedDataParallel would make each
-    rank wait for the others in every batch.
+    `model` must not be wrapped in DistributedDataParallel, which would make each rank wait for the others in every
+    batch: ranks may have different numbers of batches.
 
     Raises:
         IncompleteError: A rank has skipped some of its batches. All ranks raise this.
@@ -70,7 +70,7 @@ def evaluate(
 
 
 def _shard(samples: int, world: World, batch_size: int) -> list[Tensor]:
-    """This rank's batches. Over all ranks each sample occurs once, without padding, so a rank may have one more."""
+    """This rank's batches. Each sample belongs to one rank, without padding, so a rank may have one sample more."""
     mine = torch.arange(samples)[world.rank :: world.world_size]
     return [batch for batch in torch.split(mine, batch_size) if len(batch)]
 
@@ -79,7 +79,7 @@ def _sums(
     model: nn.Module, task: Task, shard: list[Tensor], pairs: Iterator[tuple[Any, Any]], on_batch: OnBatch
 ) -> Sums:
     samples = 0
-    sums: dict[str, Tensor] = {}  # On the model's device: reading a value in each batch would make the CPU wait.
+    sums: dict[str, Tensor] = {}  # On the model's device, because reading each value would make the CPU wait.
     for indices, (inputs, target) in zip(shard, pairs, strict=False):
         output = model(inputs)
         on_batch(indices, output, target)

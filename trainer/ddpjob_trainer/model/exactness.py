@@ -1,4 +1,4 @@
-"""Whether a GPU computes the same numbers each time, and how exactly: the settings of PyTorch that decide this.
+"""PyTorch's settings that determine whether a GPU computes the same numbers each time, and how exact they are.
 
 On a CPU the same program always computes the same bits. On a GPU, cuDNN may choose the fastest algorithm by trying
 several, some kernels add numbers in the order in which their threads arrive, and TF32 rounds the factors of products.
@@ -17,9 +17,9 @@ WORKSPACE, FIXED = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 
 
 def prepare(config: ComputingConfig) -> None:
-    """Makes PyTorch deterministic if `--deterministic` is given. Call it first: cuBLAS reads its variable only once.
+    """Makes PyTorch deterministic if `--deterministic` is given. Call it before cuBLAS reads its variable.
 
-    From then on, an operation that has no deterministic form raises a RuntimeError that names it.
+    After this, an operation that has no deterministic form raises a RuntimeError that names the operation.
     """
     if not config.deterministic:
         return

@@ -33,21 +33,21 @@ class Learner:
     """A model, and everything else that a step changes."""
 
     model: nn.Module
-    """Not wrapped, so that its parameters have the task's own names."""
+    """The model without a wrapper, so that its parameters have the task's own names."""
     wrapped: nn.Module
-    """The model that a training step calls: wrapped if gradients have to be exchanged."""
+    """The model that a training step calls. It is wrapped if gradients have to be exchanged."""
     optimizer: Optimizer
     scheduler: LRScheduler | None
     scaler: GradScaler | None = None
-    """The scaler of the loss; None: the precision is not fp16."""
+    """The scaler of the loss; None if the precision is not fp16."""
     average: AveragedModel | None = None
     """The moving average of the weights and buffers."""
     compression: PowerSGD | None = None
     autocast: amp.Autocast = nullcontext
-    """Makes the context in which output and loss are computed."""
+    """Creates the context in which output and loss are computed."""
     on_divergence: OnDivergence = "ignore"
     gradients: Gradients | None = None
-    """The gradients that are checked for infinite numbers and NaN; None: they are not checked."""
+    """Checks the gradients for infinite numbers and NaN; None if they are not checked."""
 
     @property
     def evaluated(self) -> nn.Module:
@@ -58,7 +58,7 @@ class Learner:
         """The output of the model for a batch.
 
         Raises:
-            ConfigError: Parameters got no gradient in the step before.
+            ConfigError: Some parameters got no gradient in the previous step.
         """
         try:
             return self.wrapped(inputs)
@@ -72,17 +72,17 @@ class Learner:
         return self.wrapped.no_sync() if isinstance(self.wrapped, DistributedDataParallel) else nullcontext()
 
     def masked(self) -> Masked | None:
-        """A copy with which the next step can be undone; None: steps need not be undone."""
+        """Makes a copy with which the next step can be undone. Returns None if steps need not be undone."""
         if self.on_divergence != "skip":
             return None
-        # fp16's scaler skips the optimizer's step by itself, so only the buffers may have to be restored.
+        # fp16's scaler itself skips the optimizer's step, so only the buffers may have to be restored.
         return Masked(self.model, None if self.scaler else self.optimizer, self.average)
 
     def update(self, clip_grad_norm: float | None = None) -> Tensor | None:
-        """Updates weights, schedule and average; returns whether the gradients were finite, None if not checked.
+        """Updates weights, schedule and average. Returns whether the gradients were finite, or None if unchecked.
 
-        If fp16's scaler leaves the update out because a gradient is infinite, schedule and average do not advance
-        either. An update that `masked` undoes later is still counted here.
+        If fp16's scaler skips the update because a gradient is infinite, schedule and average do not advance either.
+        The schedule does advance with an update that `masked` undoes later.
         """
         finite = None if self.gradients is None or self.scaler else self.gradients.are_finite()
         if clip_grad_norm is not None:
@@ -110,7 +110,7 @@ def build_learner(
     total_steps: int,
     device: torch.device,
 ) -> Learner:
-    """A learner as it is before the first of `total_steps` steps."""
+    """Builds a learner, in its state before the first of `total_steps` steps."""
     optimizer = task.optimizer(model)
     if compression:
         compression.begin(total_steps)
@@ -131,8 +131,8 @@ def build_learner(
 def check_optimizer(optimizer: Optimizer, model: nn.Module, *, aloud: bool) -> None:
     """Checks that the optimizer trains the model; if `aloud`, warns about parameters that the optimizer lacks.
 
-    The gradients of such parameters are computed and exchanged for nothing, and add up: an optimizer clears only the
-    gradients of its own parameters.
+    The gradients of such parameters are computed and exchanged in vain. They also add up, because an optimizer clears
+    only the gradients of its own parameters.
 
     Raises:
         ConfigError: The optimizer has none of the model's parameters.

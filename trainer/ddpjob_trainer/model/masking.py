@@ -1,6 +1,7 @@
-"""Undoing a step whose gradients were not finite: on the device, so that the CPU need not wait to learn if they were.
+"""Undoes a step whose gradients were not finite, on the device, so that the CPU need not wait for the gradients.
 
-Everything that a step changes is copied first, which takes as much memory again as weights and optimizer state.
+Everything that a step changes is copied before the step, which takes as much memory again as weights and optimizer
+state.
 """
 
 from collections.abc import Iterator
@@ -12,11 +13,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 SCHEDULED = frozenset({"params", "lr", "initial_lr", "momentum", "betas"})
-"""Keys of an optimizer's groups that schedules may change. Under all other keys a number must stay the same."""
+"""Keys of an optimizer's parameter groups whose values schedules may change. Other numbers must stay the same."""
 
 
 class Masked:
-    """A copy of model, optimizer and average before a step; without an optimizer, of the model's buffers only."""
+    """A copy of model, optimizer and average before a step. Without an optimizer, a copy of the model's buffers."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer | None, average: nn.Module | None) -> None:
         self._optimizer = optimizer
@@ -32,7 +33,7 @@ class Masked:
         self._settings = _settings(optimizer) if optimizer else []
 
     def put_back_unless(self, finite: Tensor) -> None:
-        """Undoes, on the device, the step that was made since the copy, unless `finite` is true there.
+        """Undoes, on the device, the step that was made after the copy, unless `finite` is true.
 
         Raises:
             ConfigError: The optimizer keeps something that cannot be restored on the device.
@@ -87,7 +88,7 @@ def _put_back(tensor: Tensor, before: Tensor, finite: Tensor) -> None:
 
 
 def _put_back_buffer(module: nn.Module, name: str, buffer: Tensor, before: Tensor, finite: Tensor) -> None:
-    """Restores a buffer, whether the module has written into it or put another tensor in its place."""
+    """Restores a buffer, whether the module has written into it or has replaced its tensor."""
     now = module._buffers[name]  # noqa: SLF001
     if now is buffer:
         _put_back(buffer, before, finite)
@@ -96,7 +97,7 @@ def _put_back_buffer(module: nn.Module, name: str, buffer: Tensor, before: Tenso
 
 
 def _check(optimizer: Optimizer, name: str, value: object, before: object, device: torch.device) -> None:
-    """Checks a value of the optimizer's state after a step: a tensor must be on the device, all else unchanged.
+    """Checks a value of the optimizer's state after a step: it must be a tensor on the device, or unchanged.
 
     Raises:
         ConfigError: The value cannot be restored on the device.

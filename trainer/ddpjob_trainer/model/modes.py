@@ -1,4 +1,4 @@
-"""Which devices train a model: one for each process of a world, or all GPUs of a single process, or one GPU."""
+"""Chooses the devices for a model: one for each process of a world, all GPUs of a single process, or one GPU."""
 
 import os
 
@@ -12,7 +12,7 @@ from ddpjob_trainer.options import DATA_PARALLEL, ModeConfig
 
 
 def device_of_model(mode: ModeConfig, device: torch.device) -> torch.device:
-    """The device of the model and its inputs. If CUDA_VISIBLE_DEVICES renumbers the GPUs, logs which ones they are.
+    """The device of the model and its inputs. If CUDA_VISIBLE_DEVICES renumbers the GPUs, logs which GPUs are used.
 
     `device` is the device that this process has in the process group.
 
@@ -30,9 +30,10 @@ def device_of_model(mode: ModeConfig, device: torch.device) -> torch.device:
 
 
 def data_parallel(model: nn.Module, mode: ModeConfig, device: torch.device) -> nn.Module:
-    """The model in DataParallel: one thread per GPU computes its part of the batch, on a copy of the model.
+    """Wraps the model in DataParallel: one thread per GPU computes its part of the batch, on a copy of the model.
 
-    On a CPU, the model itself, as in torch.nn.DataParallel: there are no devices to divide a batch among.
+    On a CPU, returns the model itself, because there are no devices to divide a batch among. torch.nn.DataParallel
+    does the same.
     """
     if device.type == "cpu":
         why = "backend gloo uses no GPU" if torch.cuda.is_available() else "this process sees no GPU"

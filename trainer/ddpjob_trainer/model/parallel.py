@@ -1,4 +1,4 @@
-"""Prepares a model for training: lays it out, compiles it, and wraps it so that each start computes the same."""
+"""Prepares a model for training: moves, compiles and wraps it, so that every start computes the same numbers."""
 
 import io
 import os
@@ -31,7 +31,7 @@ UNUSED = "Expected to have finished reduction in the prior iteration"
 
 
 def prepare_model(model: nn.Module, config: TrainConfig, world: World, device: torch.device) -> nn.Module:
-    """The model on its device, as the options ask for it. The names of its parameters stay the same.
+    """Moves a model to its device, and applies the options. The names of the parameters stay the same.
 
     Raises:
         ConfigError: An option is not available on this device.
@@ -54,7 +54,7 @@ def prepare_model(model: nn.Module, config: TrainConfig, world: World, device: t
 def wrap(
     model: nn.Module, config: TrainConfig, world: World, device: torch.device
 ) -> tuple[nn.Module, PowerSGD | None]:
-    """The model that a training step calls, and its PowerSGD state, if it uses that hook: no other has a state."""
+    """The wrapped model that a training step calls, and its PowerSGD state, if it uses that communication hook."""
     if not world.alone:
         ddp = parallel(model, config.communication, device)
         return ddp, compress(ddp, config.communication)
@@ -62,7 +62,7 @@ def wrap(
 
 
 def parallel(model: nn.Module, settings: CommunicationConfig, device: torch.device) -> DistributedDataParallel:
-    """The model in DistributedDataParallel: its gradients are averaged over all processes."""
+    """Wraps a model in DistributedDataParallel, which averages its gradients over all processes."""
     return DistributedDataParallel(
         model,
         device_ids=[device.index] if device.type == "cuda" else None,
@@ -83,7 +83,7 @@ def averaged(model: nn.Module, decay: float | None) -> AveragedModel | None:
 
 
 def unused_parameters(error: RuntimeError, model: nn.Module) -> ConfigError | None:
-    """The user's mistake, if DDP complains that parameters got no gradient; None: `error` is about something else."""
+    """The error for the user if DDP reports that parameters got no gradient; None if `error` is another error."""
     indices = re.search(r"did not receive grad for rank \d+: ([\d ]+)", str(error))
     if not (UNUSED in str(error) and indices):
         return None
@@ -96,7 +96,7 @@ def unused_parameters(error: RuntimeError, model: nn.Module) -> ConfigError | No
 
 
 def _channels_last(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A pre-forward hook: lays out the images that a model is called with as channels last, like its weights."""
+    """A forward pre-hook that converts a model's input images to the channels-last layout of its weights."""
     return tuple(
         argument.contiguous(memory_format=torch.channels_last)
         if isinstance(argument, Tensor) and argument.dim() == len("NCHW")
@@ -106,7 +106,7 @@ def _channels_last(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _compile(model: nn.Module, device: torch.device) -> None:
-    """Has the model compiled at its first call, in place, so that its class and the names of its parameters stay."""
+    """Has the model compiled, in place, at its first call. Its class and its parameters' names stay the same."""
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
         say(f"--compile: there is no compiler {compiler} (CXX names another one): the model is not compiled")
@@ -130,13 +130,13 @@ def _buffers_enter_a_step(model: nn.Module) -> bool:
 
 
 def warm_up(model: nn.Module, task: Task, batches: Iterator[tuple[Any, Any]], autocast: Autocast) -> None:
-    """A forward and backward pass that changes nothing, so that all real steps use the same gradient buckets.
+    """Makes a forward and backward pass that changes nothing, so that all steps use the same gradient buckets.
 
-    DDP rearranges its buckets after the first backward pass, in the order in which the gradients came. With three
-    or more processes, the order of a sum depends on the layout of the buckets. So a first step would differ in the
-    last bits from the same step in the middle of a run; after this pass, no real step is a first one. A static graph
-    takes two passes: in the first one DDP learns the graph. The model's output to stdout is hidden, because it
-    would seem to belong to a step.
+    DDP rearranges its buckets after the first backward pass, in the order in which the gradients arrived. With three
+    or more processes, the order of a sum depends on the layout of the buckets. Without this pass, the first step
+    after a start would therefore differ in the last bits from the same step in the middle of a run. A static graph
+    takes two passes, because DDP learns the graph in the first pass. The model's output to stdout is hidden, because
+    it would seem to belong to a step.
     """
     static = isinstance(model, DistributedDataParallel) and model.static_graph
     with rng_preserved(), buffers_kept(model.modules()), redirect_stdout(io.StringIO()):

@@ -1,1 +1,1 @@
-"""How training went, recorded by rank 0 as JSON lines, from values that rank 0 has anyway."""
+"""Records the course of training: rank 0 writes JSON lines, from values that it has anyway."""

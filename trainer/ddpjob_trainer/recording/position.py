@@ -1,4 +1,4 @@
-"""How far a run has come."""
+"""The position of a run: how far it has come."""
 
 from dataclasses import dataclass
 
@@ -11,19 +11,19 @@ class Position:
     """
 
     step: int = 0
-    """Finished steps."""
+    """The number of finished steps."""
     epoch: int = 1
     """The present epoch; counts from 1."""
     samples: int = 0
-    """Samples of this epoch that all processes together have trained on."""
+    """The number of samples of this epoch on which all processes together have trained."""
     activity: str = "starting"
 
     def epoch_of(self, epochs: int | None) -> str:
-        """The present epoch, with the number of epochs if that is known, as it is printed."""
+        """The present epoch as text, with the number of epochs if that is known: `3/10`."""
         return f"{self.epoch}" if epochs is None else f"{self.epoch}/{epochs}"
 
     def advance(self, samples: int) -> None:
-        """Moves on by one finished step, which took this many samples of all processes."""
+        """Counts a finished step, which took this many samples of all processes together."""
         self.step += 1
         self.samples += samples
 

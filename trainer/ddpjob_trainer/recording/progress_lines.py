@@ -1,4 +1,4 @@
-"""Lines of progress: every few steps, each rank prints its own loss and pace."""
+"""Prints lines of progress: every few steps, each rank prints its own loss and pace."""
 
 import time
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ class Line:
     """The values of a printed line: means over the steps since the previous line."""
 
     loss: float | None
-    """None: this rank had no samples in these steps."""
+    """None if this rank had no samples in these steps."""
     steps_per_second: float
 
 
 class ProgressLines:
-    """Prints the first step, the last step, and each step whose number `log_every` divides.
+    """Prints a line for the first step, the last step, and each step whose number is a multiple of `log_every`.
 
-    If several ranks write into one log, `rank` distinguishes them; None: there is only one.
+    If several ranks write to one log, `rank` distinguishes them; None if there is only one.
 
-    The loss is read from the device only when it is printed: reading it makes the CPU wait.
+    The loss is read from the device only when it is printed, because reading it makes the CPU wait.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ProgressLines:
     def step(self, loss: Tensor | None) -> Line | None:
         """Counts a finished step, and returns the values of its line if one is printed.
 
-        `loss`: this rank's mean loss; None: it had no samples.
+        `loss` is this rank's mean loss; None if the rank had no samples.
         """
         self._window.add(loss)
         step = self._position.step
@@ -70,7 +70,7 @@ class ProgressLines:
         line = Line(self._window.mean_loss(), self._window.steps / self._window.seconds(now))
         self.loss = self.loss if line.loss is None else line.loss
         if step == self._first:
-            # Later steps are better for an estimate of the remaining time: a first step includes one-time work.
+            # The first step includes one-time work, so later estimates of the remaining time leave it out.
             seconds_per_step = self._window.seconds(now)
             self._began = now
         else:

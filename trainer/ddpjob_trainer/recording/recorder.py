@@ -1,4 +1,4 @@
-"""What rank 0 records, as JSON lines. If the file can no longer be written, training goes on without it.
+"""Writes rank 0's records as JSON lines. If the file cannot be written any more, training goes on without it.
 
 Each event is in the file when `add` returns, unless the storage hangs. So no event is lost if the process is killed.
 """
@@ -17,7 +17,7 @@ PATIENCE_SECONDS, CLOSING_SECONDS = 0.1, 5.0
 """How long training waits until an event is written, and how long the end of a run waits for all events."""
 
 RANKS = 64
-"""The greatest number of ranks whose times are recorded."""
+"""The maximum number of ranks whose times are recorded."""
 
 
 class Recorder:
@@ -52,7 +52,7 @@ class Recorder:
         self.add("started", step, **facts)
 
     def add(self, word: str, step: int, /, **values: Any) -> None:
-        """Records an event that happened after `step`. Each value must be one that JSON has; None is left out."""
+        """Records an event that happened after `step`. Values must be valid JSON; None is left out."""
         if self._file is not None:
             known = {name: value for name, value in values.items() if value is not None}
             self._file.add(Event(word, time.time(), self._attempt, step, known))
@@ -65,7 +65,7 @@ class Recorder:
 
 
 def by_rank(seconds: Sequence[float]) -> dict[str, float]:
-    """Times by rank. Of more than RANKS ranks, only that many, evenly spread from the fastest to the slowest."""
+    """Times by rank. Of more than RANKS ranks, includes only RANKS, evenly spread from fastest to slowest."""
     known = sorted((time, rank) for rank, time in enumerate(seconds) if time)
     if len(known) > RANKS:
         known = [known[at * (len(known) - 1) // (RANKS - 1)] for at in range(RANKS)]

@@ -1,4 +1,4 @@
-"""What a run reports: to its log, to its supervisor, and to the file of its metrics."""
+"""Reports the progress of a run: to its log, to its supervisor, and to the file of its metrics."""
 
 import time
 from collections.abc import Iterator
@@ -46,18 +46,18 @@ class Reporter:
     world: World
     optimizer: Optimizer
     global_batch: int
-    """By how many samples a step of all processes together advances the position."""
+    """The number of samples by which a step of all processes together advances the position."""
     _first_step: int = field(init=False, default=0)
     _began: float = field(init=False, default=0.0)
     _training_seconds: float = field(init=False, default=0.0)
 
     def began(self) -> None:
-        """The first step is about to be trained."""
+        """Reports that the first step is about to be trained."""
         reporting.report(total=self.progress.total_steps, samples=self.global_batch)
         self._began, self._first_step = time.monotonic(), self.position.step
 
     def begin(self, activity: str) -> None:
-        """Another activity begins, which a failure report would name. Also tells the supervisor."""
+        """Reports to the supervisor that another activity begins. A failure report would name the activity."""
         self.position.activity = activity
         reporting.report(activity=activity, epoch=self.position.epoch)
 
@@ -72,7 +72,7 @@ class Reporter:
         self._training_seconds += time.monotonic() - began
 
     def step(self, loss: Tensor | None) -> None:
-        """A step is finished. The supervisor gets the last printed loss, so that no loss is read from the device."""
+        """Reports a finished step. The supervisor gets the last printed loss: reading another one takes time."""
         line = self.progress.step(loss)
         step = self.position.step
         reporting.report(step=step, loss=self.progress.loss)
@@ -90,18 +90,18 @@ class Reporter:
             )
 
     def _learning_rate(self) -> float | None:
-        """The first group's rate in the next step; None: it is a tensor, which may be on a GPU and slow to read."""
+        """The first group's rate in the next step; None if it is a tensor, which may be slow to read from a GPU."""
         rate = self.optimizer.param_groups[0]["lr"]
         return rate if isinstance(rate, float) else None
 
     def evaluated(self, result: Evaluation) -> None:
-        """The held-out set was evaluated after an epoch."""
+        """Reports the result of an evaluation on the held-out set."""
         record("evaluated", epoch=self._epoch, **result.shown, loss=f"{result.loss:.4f}", samples=result.samples)
         values = result.metrics | {"epoch": self.position.epoch, "loss": result.loss, "samples": result.samples}
         self.recorder.add("evaluated", self.position.step, **values)
 
     def skipped(self, broken: int) -> None:
-        """An epoch has ended, and `broken` samples have been replaced by others since the start."""
+        """Reports, after an epoch, that `broken` samples have been replaced by others since the start."""
         if self.world.leads:
             record("skipped", epoch=self._epoch, broken=broken)
             self.recorder.add("skipped", self.position.step, epoch=self.position.epoch, broken=broken)
@@ -111,7 +111,7 @@ class Reporter:
         return self.position.epoch_of(self.progress.epochs)
 
     def finished(self, result: Evaluation | None) -> None:
-        """All steps are trained, and `result` is that of the last evaluation."""
+        """Reports that all steps are trained. `result` is the result of the last evaluation."""
         if self.world.leads:
             step = self.position.step
             samples = (step - self._first_step) * self.global_batch
@@ -122,9 +122,9 @@ class Reporter:
             self.recorder.add("finished", step, samples_per_second=pace, seconds=seconds)
 
     def ended(self, error: Exception) -> None:
-        """The run ends with an error."""
+        """Reports that the run ends with an error."""
         self.recorder.add("ended", self.position.step, error=type(error).__name__, message=last_line(error))
 
     def close(self) -> None:
-        """The run is over: no other event may follow."""
+        """Closes the file of metrics. No other event may follow."""
         self.recorder.close()

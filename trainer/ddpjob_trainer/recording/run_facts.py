@@ -50,7 +50,7 @@ def _name(device: torch.device) -> str:
 
 
 def _processor() -> str | None:
-    """The model of the CPU, according to Linux; None: unknown."""
+    """The model of the CPU, according to Linux; None if unknown."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

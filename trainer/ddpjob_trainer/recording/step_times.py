@@ -1,8 +1,9 @@
-"""What a step's time consists of, as means over recent steps: work, waiting for data, waiting for other processes.
+"""Measures the parts of a step's time, as means over recent steps: work, and waiting for data and other processes.
 
 DistributedDataParallel itself times one step in a hundred, or more if asked to, on GPUs too. On a GPU, a clock on
-the CPU would only measure how long it takes to queue the work. So the times of forward, backward and communication
-are DDP's; its backward includes the loss. A process without DDP is timed by the clock, on the CPU only.
+the CPU would only measure how long it takes to queue the work. Therefore the times of forward, backward and
+communication come from DDP, whose backward time includes the loss. Without DDP, the clock measures them, but only on
+a CPU.
 """
 
 import time
@@ -22,7 +23,7 @@ NANOSECONDS = 1e-9
 
 
 class StepTimes:
-    """Measures the parts (laps) of this process's steps; each step goes forward and backward on `batches` batches."""
+    """Measures the parts (laps) of this process's steps; each step has passes for `batches` batches."""
 
     def __init__(self, model: nn.Module, device: torch.device, batches: int = 1) -> None:
         self._ddp = _Ddp(model, device, batches) if isinstance(model, DistributedDataParallel) else None
@@ -30,14 +31,14 @@ class StepTimes:
         if self._ddp is None and device.type == "cpu":
             self._clocked |= {"forward", "backward"}
         self.busy_seconds = 0.0
-        """Time of a recent step in which this process did not wait for other processes; 0: not known yet."""
+        """Time of a recent step in which this process did not wait for other processes; 0 if unknown."""
         self._laps = _Means()
         self._step: dict[str, float] = {}
         self._steps = 0
         self._mark = self._window_began = time.monotonic()
 
     def start(self) -> None:
-        """Begins the next lap now: the time before now is not part of a step."""
+        """Begins the next lap now, because the time before now is not part of a step."""
         self._mark = time.monotonic()
 
     def lap(self, part: str) -> None:
@@ -59,14 +60,14 @@ class StepTimes:
             return None
         self._window_began = self._mark
         parts = self._laps.take() | (self._ddp.times.take() if self._ddp is not None else {})
-        # With long steps, a window may have no step that DDP has timed. Backward contains communication.
+        # With long steps, a window may have no step that DDP has timed. Backward time includes communication.
         if self._ddp is None or "backward" in parts:
             self.busy_seconds = sum(parts.values()) - 2 * parts.get("communication", 0.0)
         return parts
 
 
 class _Ddp:
-    """The times that DistributedDataParallel measures for a step's last batch, and that stand for all its batches."""
+    """Reads the times that DDP measures for the last batch of a step, and applies them to all of its batches."""
 
     def __init__(self, model: DistributedDataParallel, device: torch.device, batches: int) -> None:
         self.times = _Means()
@@ -99,6 +100,6 @@ class _Means:
         self._sums[name] = count + 1, total + seconds
 
     def take(self) -> dict[str, float]:
-        """Returns the means and starts again."""
+        """Returns the means, and resets them."""
         sums, self._sums = self._sums, {}
         return {name: total / count for name, (count, total) in sums.items()}
