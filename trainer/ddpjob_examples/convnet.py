@@ -49,7 +49,7 @@ class ConvNetTask(Task):
         self.images = load(config)
 
     def model(self) -> nn.Module:
-        """A network for the size of the images."""
+        """A network that fits the size of the images."""
         return ConvNet(self.images.side)
 
     def train_data(self) -> TensorDataset:

@@ -24,7 +24,7 @@ UNREADABLE = (RuntimeError, OSError, ValueError, AssertionError)
 
 @dataclass(frozen=True, slots=True)
 class Handwriting:
-    """Images with one channel and their classes, for training and for testing."""
+    """One-channel images and their classes, for training and for testing."""
 
     train: TensorDataset
     test: TensorDataset
@@ -44,8 +44,8 @@ def load(config: TrainConfig) -> Handwriting:
 def _digits() -> Handwriting:
     """1797 scans of 8 x 8 pixels: UCI's Optical Recognition of Handwritten Digits, as scikit-learn ships them.
 
-    They are read from scikit-learn's file: importing the package for load_digits takes three seconds, longer than the
-    training.
+    They are read directly from scikit-learn's file, because importing the package to call load_digits takes three
+    seconds, which is longer than the training.
     """
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
@@ -60,7 +60,7 @@ def _digits() -> Handwriting:
 
 
 def _held_out(labels: Tensor) -> Tensor:
-    """A mask of the held-out samples: the same share of each class, and always the same samples."""
+    """A mask of the held-out samples: the same fraction of each class, and always the same samples."""
     held_out = torch.zeros_like(labels, dtype=torch.bool)
     for label in range(CLASSES):
         held_out[torch.nonzero(labels == label)[::HELD_OUT_EVERY]] = True
@@ -88,7 +88,7 @@ def _normalised(images: Tensor, labels: Tensor) -> TensorDataset:
 
 @contextmanager
 def _one_at_a_time(config: TrainConfig) -> Iterator[None]:
-    """A lock in the data directory: one process downloads, and the others wait and then find the files."""
+    """Locks the data directory, so that one process downloads the files and the others wait for them."""
     if not config.download or config.data_dir is None:
         yield
         return

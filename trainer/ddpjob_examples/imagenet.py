@@ -65,7 +65,7 @@ class ImageNetTask(Task):
         return self.images.test
 
     def broken_samples(self, world: World) -> int | None:
-        """How many images were skipped on all ranks; None: `--skip-broken-images` is not given."""
+        """How many images were skipped on all ranks; None if `--skip-broken-images` is not given."""
         known = [data.broken for data in (self.images.train, self.images.test) if data and data.broken]
         for broken in known:
             for numbers in all_gather(broken.numbers(), world):
@@ -73,6 +73,6 @@ class ImageNetTask(Task):
         return sum(len(broken.numbers()) for broken in known) if self.config.images.skip_broken else None
 
     def metrics(self, output: Any, target: Any) -> Mapping[str, Tensor]:
-        """How often the right class is the most likely one, and how often it is among the five most likely."""
+        """How often the right class is the most likely class, and how often it is among the five most likely."""
         hits = output.topk(min(TOP, output.shape[1])).indices == target.unsqueeze(1)
         return {"top1": hits[:, 0].sum(), "top5": hits.sum()}

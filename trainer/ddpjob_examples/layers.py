@@ -19,7 +19,7 @@ class ASimpleNet(nn.Module):
         self.linears = nn.ModuleList(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers))
 
     def forward(self, x: Tensor) -> Tensor:
-        """As many numbers as in `x`, none below zero."""
+        """Applies all layers. The output has the shape of `x`, and no negative numbers."""
         say(f"forward batchsize is: {x.size()[0]}")
         for linear in self.linears:
             x = torch.relu(linear(x))

@@ -51,7 +51,7 @@ class RandomTask(Task):
         return Model()
 
     def train_data(self) -> RandomDataset:
-        """The vectors."""
+        """The random vectors."""
         return RandomDataset(INPUTS, SAMPLES, self.config.seed)
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:

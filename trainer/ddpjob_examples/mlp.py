@@ -20,7 +20,7 @@ class MlpTask(Task):
         self.images = load(config)
 
     def model(self) -> nn.Module:
-        """A perceptron for the size of the images."""
+        """A perceptron that fits the size of the images."""
         pixels = self.images.side**2
         return nn.Sequential(nn.Flatten(), nn.Linear(pixels, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
 

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 class Broken:
     """The indices of a data set's broken samples, as far as a rank and its workers have found them.
 
-    Workers are forked from the rank and share this memory with it: what one of them adds, all can read.
+    Workers are forked from the rank and share this memory with it, so all of them can read what one of them adds.
     """
 
     def __init__(self, samples: int) -> None:
-        self._known = mmap.mmap(-1, max(1, samples))  # One byte per sample, so that no process overwrites another's.
+        self._known = mmap.mmap(-1, max(1, samples))  # A byte per sample keeps marks of processes apart.
 
     def add(self, number: int) -> bool:
-        """Marks a sample as broken; returns whether it was not marked before."""
+        """Marks a sample as broken. Returns True if it was not marked before."""
         new = not self._known[number]
         self._known[number] = 1
         return new

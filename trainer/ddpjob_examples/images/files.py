@@ -1,4 +1,4 @@
-"""Images as files, a directory for each class."""
+"""Images as files, in a directory for each class."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ from .image import EXTENSIONS, Encoded, Images, Transform
 class ImageFiles(Images):
     """Images in files. Classes are numbered in the order of their directories' names.
 
-    The paths are kept in one array, not in a list: each worker would soon have its own copy of a list in memory,
+    The paths are kept in one array instead of a list. Each worker would soon have its own copy of a list in memory,
     because using an object changes its reference count.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Images: from the bytes of a file to the tensor that a network takes, cropped as usual in training on ImageNet."""
+"""Converts the bytes of an image file to a tensor for a network, cropped as is usual in training on ImageNet."""
 
 import functools
 import io
@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 from .broken import Broken
 
 Sample = tuple[Tensor, int]
-"""An image as bytes in 3 channels, and the number of its class. Networks take images after `normalised`."""
+"""An image as bytes in 3 channels, and the number of its class. Networks take images that `normalised` returns."""
 
 Transform = Callable[[Image.Image], Tensor]
 
@@ -33,7 +33,7 @@ RESIZE = 256 / 224
 """In evaluation, an image is resized so that its shorter side is this many times the side of the center crop."""
 
 MOST_BROKEN = 100
-"""The greatest number of broken images in a row that are skipped; a longer row is not caused by single bad files."""
+"""The maximum number of broken images in a row that are skipped. A longer row has another cause than bad files."""
 
 
 class BrokenImageError(ConfigError):
@@ -47,7 +47,7 @@ class Encoded(NamedTuple):
     name: str
     """Where the image is stored, for messages."""
     label: int
-    """The number of its class."""
+    """The number of the image's class."""
 
 
 class Images(Dataset[Sample], ABC):
@@ -59,7 +59,7 @@ class Images(Dataset[Sample], ABC):
 
     def __init__(self, count: int, transform: Transform, *, skip_broken: bool = False) -> None:
         self.broken = Broken(count) if skip_broken else None
-        """The images that could not be decoded; None: a broken image is an error."""
+        """The images that could not be decoded; None if a broken image is an error."""
         self._count = count
         self._transform = transform
 
@@ -93,7 +93,7 @@ class Images(Dataset[Sample], ABC):
 
 
 def decoded(content: bytes, name: str, transform: Transform) -> Tensor:
-    """The image that a file holds, transformed.
+    """Decodes and transforms the image in a file.
 
     Raises:
         BrokenImageError: The content is not an image, or is a broken image.
@@ -139,12 +139,12 @@ def pixels(image: Image.Image) -> Tensor:
 
 
 def normalised(images: Tensor) -> Tensor:
-    """Normalises images of bytes for networks, on the device that holds them."""
+    """Converts images from bytes to normalised floats for networks, on the images' device."""
     return images.float().sub_(_column(MEAN, images.device)).div_(_column(DEVIATION, images.device))
 
 
 def _draft(image: Image.Image, *shrinking: float) -> float:
-    """Makes Pillow decode a JPEG at 1/2, 1/4 or 1/8 of its size if it will be shrunk further; returns the factor.
+    """If a JPEG will be shrunk, makes Pillow decode it at 1/2, 1/4 or 1/8 of its size; returns 2, 4 or 8, else 1.
 
     This saves most of the work of decoding. `shrinking` is, for each side, the target size divided by the size.
     """

@@ -22,14 +22,14 @@ class ImageClasses:
 
     train: Images
     test: Images | None
-    """None: there is no directory `val`."""
+    """None if there is no directory `val`."""
     classes: int
 
 
 def image_classes(directory: Path | None, size: int, *, skip_broken: bool = False) -> ImageClasses:
     """The data sets in a directory, with images cropped to squares of `size` pixels.
 
-    `skip_broken`: whether the next image replaces one that cannot be decoded.
+    With `skip_broken`, an image that cannot be decoded is replaced by the next image.
 
     Raises:
         ConfigError: There are no data sets, or `train` and `val` have different classes.

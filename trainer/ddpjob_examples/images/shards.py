@@ -16,15 +16,15 @@ from .tar_index import NAME as INDEX
 from .tar_index import image, read_index, split
 
 WINDOW_SAMPLES = 16_384
-"""Samples that are shuffled together. They come from a few shards, which are taken in random order: so at any time,
-only few files are read."""
+"""Number of samples that are shuffled together. They come from a few shards, which are taken in random order, so that
+only a few files are read at any time."""
 
 
 class ImageShards(Images):
-    """Images in shards, indexed like any data set. It keeps only a few numbers per image in memory.
+    """Images in shards, which can be indexed like any data set. Only a few numbers per image are kept in memory.
 
     Raises:
-        ConfigError: A shard is broken, or one of its samples is.
+        ConfigError: A shard, or a sample in it, is broken.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ def shards_of(directory: Path) -> tuple[Path, ...]:
 
 
 def _image(shard: Path, start: int, end: int) -> tuple[str, bytes]:
-    """The key of the sample in these bytes of a shard, and its image.
+    """Reads the sample in these bytes of a shard. Returns its key and its image.
 
     Raises:
         TrainerError: The shard cannot be read.

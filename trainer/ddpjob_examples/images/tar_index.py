@@ -1,7 +1,7 @@
 """An index of the samples in tar files. It is made by reading all headers, and then kept beside the files.
 
-The layout is WebDataset's: files that follow each other and have the same name up to the first dot are one sample.
-One of its files is the image. Another has the class: `.cls`, a number in digits, or `.json`, with `cls` or `label`.
+The layout is WebDataset's: consecutive files whose names are the same up to the first dot are one sample. One of its
+files is the image. Another contains the class: a `.cls` file with digits, or a `.json` file with `cls` or `label`.
 """
 
 import fcntl
@@ -40,7 +40,7 @@ class TarIndex:
 
 
 def read_index(directory: Path, shards: tuple[Path, ...]) -> TarIndex:
-    """The index of the shards in a directory. It is kept there if possible, and otherwise made again at each start.
+    """The index of the shards in a directory. It is stored there if possible, otherwise made again at each start.
 
     Raises:
         ConfigError: A shard is broken, or has a sample without image or class.
@@ -73,10 +73,10 @@ MOST_CLASSES = 1 << 31
 
 
 def label(contents: Mapping[str, bytes]) -> int:
-    """The class of a sample, which one of its files holds; `contents` is as in `image`.
+    """Reads the class of a sample from one of its files. For `contents` see `image`.
 
     Raises:
-        ValueError: No file holds a class.
+        ValueError: No file contains a class.
     """
     try:
         if (digits := contents.get(".cls")) is not None and digits.strip().isdigit():
@@ -99,7 +99,7 @@ def _spans(shard: Path) -> Numbers:
     """
     key, rows = "", []
     try:
-        with tarfile.open(shard, "r:") as tar:  # "r:" refuses compression: samples must be readable singly.
+        with tarfile.open(shard, "r:") as tar:  # "r:" refuses compression: each sample must be readable alone.
             files = (member for member in tar if member.isfile())
             for key, group in groupby(files, key=lambda member: split(member.name)[0]):  # noqa: B007  (for the error)
                 sample = list(group)
@@ -152,9 +152,9 @@ def _keep(directory: Path, index: TarIndex, state: str) -> None:
 
 @contextmanager
 def _one_at_a_time(directory: Path) -> Iterator[None]:
-    """A lock on the directory: one process of a node makes the index, and the others wait and then find it.
+    """Locks the directory, so that one process of a node makes the index, and the others wait and then find it.
 
-    Where the file system cannot lock a directory, each process makes the index.
+    If the file system cannot lock a directory, each process makes the index.
     """
     descriptor = os.open(directory, os.O_RDONLY)
     try:
