@@ -1,1 +1,1 @@
-"""The preflight of a gang, in separate programs, because what they try with torch may hang or leave state behind."""
+"""The preflight of a gang, as far as it uses torch, in separate programs, which may hang or leave state behind."""

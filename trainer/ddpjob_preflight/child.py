@@ -28,7 +28,7 @@ REAPING_SECONDS = 2.0
 class Child:
     """A forked process that runs one trial, reports the result, and lives until it is killed.
 
-    The parent must not have run a tensor operation before: see the zygote.
+    The parent must not have run a tensor operation before the fork. (The same holds for the zygote.)
     """
 
     def __init__(self, trial: Trial) -> None:
@@ -42,7 +42,7 @@ class Child:
         os.close(writer)
 
     def outcome(self, seconds: float) -> Outcome:
-        """The result of the trial; if there is no result after `seconds`, a problem that says so."""
+        """The result of the trial. If there is none after `seconds`, this is reported as the trial's problem."""
         deadline, answer = time.monotonic() + seconds, b""
         while not answer.endswith(b"\n"):
             ready, _, _ = select.select([self._reader], [], [], max(0.0, deadline - time.monotonic()))
@@ -64,9 +64,9 @@ class Child:
             self._reap_soon()
 
     def _reap_soon(self) -> None:
-        """Waits a short time to reap the killed child. A child that hangs in the kernel, as in a GPU driver, stays.
+        """Waits briefly for the end of the killed child, and reaps it.
 
-        The supervisor reaps it later.
+        If the child hangs in the kernel, for example in a GPU driver, the supervisor reaps it later.
         """
         deadline = time.monotonic() + REAPING_SECONDS
         while os.waitpid(self._pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:

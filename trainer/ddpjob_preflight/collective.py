@@ -1,6 +1,6 @@
 """The full preflight of a gang, in one process for each rank: `python -m ddpjob_preflight.collective`.
 
-Rank 0 leads the others through the plan, by means of a store. Each trial runs in a child process, so that a rank
+Rank 0 leads the other ranks through the plan, by means of a store. Each trial runs in a child process, so that a rank
 survives a trial that hangs. All ranks exit with 0 if the machines are fit. If not, the ranks on the nodes at fault
 exit with 201 or 202 and a failure report, and the others with 0. If no rank on such a node can report, rank 0 does.
 """
@@ -30,20 +30,20 @@ from .plan import Kind, Outcome, Outcomes, Plan, PlanStep, Shape, plan
 from .trial_store import TrialStore, serve
 
 DEFAULT_SECONDS = 60.0
-"""The time limit of one trial: with thousands of ranks NCCL takes a while."""
+"""The time limit of one trial. It is long because NCCL is slow with thousands of ranks."""
 
 PAIRS_SHARE = 1 / 3
-"""The time limit of a trial of two nodes, as a share of that of any other trial."""
+"""The time limit of a trial of two nodes, as a fraction of the limit of other trials."""
 
 MARGIN_SECONDS = 3.0
-"""The longest that a result may take from the end of a trial to rank 0."""
+"""How long the result of a trial may take to reach rank 0 after the end of the trial."""
 
 Sum = Callable[[Group, World, str, float], Outcome]
 
 
 def main() -> None:
     """Tests the machines, and exits as the contract says."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # SIGINT ends it without a traceback: there is nothing to clean up.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # SIGINT ends it without a traceback: nothing needs a clean-up.
     world = read_world(os.environ)
     assert not isinstance(world, Node), "a supervisor starts this once for each process"
     parser = Parser(prog="collective", description=__doc__)
@@ -73,7 +73,7 @@ class Trials:
 
         Raises:
             PreflightError: The machines are not fit, and this rank has to report it.
-            PeerLostError: Rank 0 is gone.
+            PeerLostError: Rank 0 cannot be reached any more.
         """
         if self.world.alone:
             findings = _drive(self._plan(), lambda step: {0: self._try(step)})

@@ -15,10 +15,11 @@ from .plan import NO_END, WRONG, WRONGLY, Outcome
 
 CPU_BYTES, GPU_BYTES = 16 << 20, 64 << 20
 TIMES = 3
-"""How many sums are timed, after a first one that sets up the connections."""
+"""How many sums are timed, after a first sum, which sets up the connections."""
 
 PERIOD, FACTORS = 251, 13
-"""The known tensor repeats 0..250, and rank r multiplies it by r % 13 + 1. Up to 5,000 ranks, float32 is exact."""
+"""The known tensor repeats 0..250, and rank r multiplies it by r % 13 + 1. Sums of up to 5,000 ranks are exact in
+float32."""
 
 PRODUCT_SIZE, PRODUCTS = 1024, 8
 
@@ -34,13 +35,13 @@ class Group:
 
 
 def sum_over(group: Group, world: World, backend: str, seconds: float) -> Outcome:
-    """Sums a known tensor over all ranks of a group; a problem if they do not join within `seconds`."""
+    """Sums a known tensor over all ranks of a group. It is a problem if they do not join within `seconds`."""
     device = torch.device("cuda", world.local_rank) if backend == "nccl" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
     try:
         _join(group, world, device, seconds)
-    except dist.DistStoreError:  # Its own message would name keys of the store.
+    except dist.DistStoreError:  # The error's message would name keys of the store.
         return Outcome(f"{NO_END} {seconds:.0f} s")
     outcome = _sum(group, device)
     dist.barrier()  # A rank that left early would look like a lost peer to a rank that is still summing.
@@ -49,7 +50,7 @@ def sum_over(group: Group, world: World, backend: str, seconds: float) -> Outcom
 
 def _join(group: Group, world: World, device: torch.device, seconds: float) -> None:
     cuda = device.type == "cuda"
-    # NCCL's timeout is longer: the parent kills a process that hangs before that, and reports more than NCCL would.
+    # NCCL's timeout is longer, so that the parent kills a hanging process first: it reports more than NCCL would.
     timeout = timedelta(seconds=2 * seconds if cuda else seconds)
     whole = dist.TCPStore(world.master_addr, world.master_port, timeout=timeout)  # type: ignore[attr-defined]
     store = PrefixStore(group.name, whole)
@@ -78,7 +79,7 @@ def _sum(group: Group, device: torch.device) -> Outcome:
     known = (torch.arange(size // 4, device=device) % PERIOD).float()
     factors = [rank % FACTORS + 1 for rank in range(group.size)]
     best, wrong = float("inf"), 0
-    for turn in range(1 + TIMES):  # Compute all sums, even after a wrong one: other ranks may have right results.
+    for turn in range(1 + TIMES):  # Go on after a wrong sum, because other ranks may go on.
         values = known * factors[group.rank]
         _finish(device)
         begun = time.perf_counter()
@@ -91,7 +92,7 @@ def _sum(group: Group, device: torch.device) -> Outcome:
 
 
 def try_gpu(local_rank: int) -> Outcome:
-    """Tries whether the rank's GPU computes correctly. The fast preflight has already asked the driver about it."""
+    """Checks that the rank's GPU computes correctly. The fast preflight has already queried the driver."""
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)
     wrong = _wrong_products(device)
@@ -99,7 +100,7 @@ def try_gpu(local_rank: int) -> Outcome:
 
 
 def _wrong_products(device: torch.device) -> int:
-    """How many values of some matrix products differ from the CPU's. float32 and TF32 hold these numbers exactly."""
+    """How many values of some matrix products differ from the CPU's. Exact in float32 and in TF32."""
     rows = torch.arange(PRODUCT_SIZE)
     left = ((rows[:, None] + 3 * rows[None, :]) % 7).float()
     right = ((5 * rows[:, None] + rows[None, :]) % 5).float()

@@ -1,4 +1,4 @@
-"""Which pairs of nodes are tried, many at the same time. Pure."""
+"""Chooses the pairs of nodes to try, many at the same time. Pure functions."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ Pair = tuple[int, int]
 """Two nodes, the lower number first."""
 
 ALL_PAIRS_UP_TO = 16
-"""The greatest number of nodes with which all pairs are tried; with more nodes, trying all would take too long."""
+"""Up to this number of nodes, all pairs are tried. With more nodes, trying all would take too long."""
 
 
 def rounds(nodes: int) -> Iterator[tuple[Pair, ...]]:
@@ -20,7 +20,7 @@ def rounds(nodes: int) -> Iterator[tuple[Pair, ...]]:
 
 
 def _tournament(nodes: int) -> Iterator[tuple[Pair, ...]]:
-    """All pairs, by the circle method: one node stays, and the others rotate around it.
+    """Yields all pairs, by the circle method: one node stays in its place, and the others rotate around it.
 
     (https://en.wikipedia.org/wiki/Round-robin_tournament)
     """
@@ -39,7 +39,7 @@ def _distances(nodes: int) -> Iterator[tuple[Pair, ...]]:
 
 
 def _at(distance: int, nodes: int) -> Iterator[tuple[Pair, ...]]:
-    """All pairs at one distance, each in the first round in which both nodes are free."""
+    """Yields all pairs at one distance, each in the first round in which both nodes are free."""
     left = sorted({_pair(node, (node + distance) % nodes) for node in range(nodes)})
     while left:
         busy: set[int] = set()

@@ -1,7 +1,7 @@
-"""The plan of the full preflight: what the ranks try step by step, and which nodes are at fault. Pure.
+"""The plan of the full preflight: what the ranks try step by step, and which nodes are at fault. Pure functions.
 
 `plan` is a generator: it yields a step for all ranks, is sent their results, and in the end returns its findings. A
-rank that gives no result is called silent. It ends the plan, because nothing more can be tried with it.
+rank that gives no result is called silent. A silent rank ends the plan, because nothing more can be tried with it.
 """
 
 from collections.abc import Generator, Iterator, Mapping
@@ -18,7 +18,7 @@ SICK_AFTER = 3
 """A node that has failed with this many other nodes is not tried any further."""
 
 SLOW = 0.5
-"""The slowest pair is reported if its bandwidth is below this share of the median of all pairs."""
+"""The slowest pair is reported if its bandwidth is below this fraction of the median of all pairs."""
 
 PAIRS_FOR_A_MEDIAN = 3
 
@@ -38,7 +38,7 @@ NAMED = 8
 
 NO_END = "no end within"
 IN_VAIN = (NO_END, "imed out", "onnection closed", "onnection reset")
-"""Parts of the message of a rank that only waited for another one: the cause is on that other rank."""
+"""Parts of the message of a rank that only waited for another rank, on which the cause lies."""
 
 
 class Kind(StrEnum):
@@ -94,7 +94,7 @@ class Shape:
 
 
 def plan(shape: Shape, *, devices: bool) -> Plan:
-    """The plan for a gang; `devices`: whether its ranks have GPUs."""
+    """The plan for a gang. `devices` is true if its ranks have GPUs."""
     findings: list[Finding] = []
     outcomes: Outcomes = {}
     for kind in (Kind.ARRIVE, *([Kind.DEVICE] if devices else []), *([Kind.ALL] if shape.ranks > 1 else [])):
@@ -138,7 +138,7 @@ def _joint(one: Outcome, other: Outcome) -> Outcome:
 
 
 def _trouble(*outcomes: Outcome) -> str:
-    """The problem nearest to the cause: a rank that waited in vain often suffers from the problem of another rank."""
+    """The problem closest to the cause. That of a rank that waited in vain is the last choice."""
     found = [outcome.trouble for outcome in outcomes if outcome.trouble]
     return next((text for text in found if not any(words in text for words in IN_VAIN)), "") or "".join(found[:1])
 

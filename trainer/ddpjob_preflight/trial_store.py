@@ -1,4 +1,4 @@
-"""The store into which rank 0 writes each step, and each rank its results. A rank that reaches it has arrived."""
+"""The store into which rank 0 writes the steps, and each rank writes its results."""
 
 import dataclasses
 import json
@@ -39,7 +39,7 @@ class TrialStore:
             raise PreflightError(f"rank {world.rank} lost rank 0 at once: {last_line(error)}", (0,)) from error
 
     def announce(self, entry: dict[str, Any]) -> None:
-        """Writes the next entry: a step, or the findings at the end. Called by rank 0."""
+        """Writes the next entry: a step, or the findings at the end. Only rank 0 calls this."""
         self._number += 1
         self._store.set(f"entry/{self._number}", json.dumps(entry))
 
@@ -47,7 +47,7 @@ class TrialStore:
         """Waits for the next entry, for at most `seconds`.
 
         Raises:
-            PeerLostError: Rank 0 is gone, or has written no entry in time.
+            PeerLostError: Rank 0 cannot be reached any more, or has not written an entry in time.
         """
         self._number += 1
         key = f"entry/{self._number}"
@@ -62,7 +62,7 @@ class TrialStore:
         """Writes this rank's outcome of the present entry.
 
         Raises:
-            PeerLostError: Rank 0 is gone.
+            PeerLostError: Rank 0 cannot be reached any more.
         """
         try:
             self._store.set(f"outcome/{self._number}/{self._rank}", json.dumps(dataclasses.asdict(outcome)))
@@ -70,7 +70,7 @@ class TrialStore:
             raise PeerLostError(f"lost rank 0 in preflight: {last_line(error)}") from error
 
     def outcomes(self, ranks: Iterable[int], seconds: float) -> dict[int, Outcome]:
-        """The outcomes of the present entry, by rank, without those that were not written within `seconds`."""
+        """The outcomes of the present entry, by rank; only those that are written within `seconds`."""
         keys = {rank: f"outcome/{self._number}/{rank}" for rank in ranks}
         try:
             self._store.wait(list(keys.values()), timedelta(seconds=seconds))
