@@ -1,1 +1,1 @@
-"""The preflight of a gang, as far as it uses torch, in separate programs, which may hang or leave state behind."""
+"""Parts of a gang's preflight that use torch, as separate programs, because they may hang or leave state behind."""

@@ -43,7 +43,8 @@ Sum = Callable[[Group, World, str, float], Outcome]
 
 def main() -> None:
     """Tests the machines, and exits as the contract says."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # SIGINT ends it without a traceback: nothing needs a clean-up.
+    # Let SIGINT end this process without a traceback, because there is nothing to clean up.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     world = read_world(os.environ)
     assert not isinstance(world, Node), "a supervisor starts this once for each process"
     parser = Parser(prog="collective", description=__doc__)

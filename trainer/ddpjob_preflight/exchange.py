@@ -35,7 +35,7 @@ class Group:
 
 
 def sum_over(group: Group, world: World, backend: str, seconds: float) -> Outcome:
-    """Sums a known tensor over all ranks of a group. It is a problem if they do not join within `seconds`."""
+    """Sums a known tensor over all ranks of a group. Reports a problem if they do not join within `seconds`."""
     device = torch.device("cuda", world.local_rank) if backend == "nccl" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -79,7 +79,8 @@ def _sum(group: Group, device: torch.device) -> Outcome:
     known = (torch.arange(size // 4, device=device) % PERIOD).float()
     factors = [rank % FACTORS + 1 for rank in range(group.size)]
     best, wrong = float("inf"), 0
-    for turn in range(1 + TIMES):  # Go on after a wrong sum, because other ranks may go on.
+    # Go on after a wrong sum, because ranks with right sums go on and need this rank.
+    for turn in range(1 + TIMES):
         values = known * factors[group.rank]
         _finish(device)
         begun = time.perf_counter()
@@ -100,7 +101,7 @@ def try_gpu(local_rank: int) -> Outcome:
 
 
 def _wrong_products(device: torch.device) -> int:
-    """How many values of some matrix products differ from the CPU's. Exact in float32 and in TF32."""
+    """How many values of some matrix products differ from the CPU's. All numbers are exact in float32 and TF32."""
     rows = torch.arange(PRODUCT_SIZE)
     left = ((rows[:, None] + 3 * rows[None, :]) % 7).float()
     right = ((5 * rows[:, None] + rows[None, :]) % 5).float()

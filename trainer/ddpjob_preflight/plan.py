@@ -29,9 +29,9 @@ NETWORK_TODO = (
 MACHINE_TODO = "have the machine looked at"
 NODE_TODO = "its network, or what may pass to it (NetworkPolicy, firewall), differs from the others'"
 WRONG = "the sum of a known tensor is wrong"
-"""The beginning of a problem whose cause is a machine, not the network."""
+"""How a problem's text begins if the cause is a machine, not the network."""
 WRONGLY = "computes wrongly"
-"""The beginning of a problem whose cause is a GPU."""
+"""How a problem's text begins if the cause is a GPU."""
 
 NAMED = 8
 

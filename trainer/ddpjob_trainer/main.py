@@ -90,7 +90,7 @@ def _train(config: TrainConfig, world: World, position: Position) -> None:
     run_as_batch(config.group.backend)
     stop = StopRequest()
     stop.listen()
-    # Imported here, because importing torch takes seconds. Mistakes in flags are reported before.
+    # Imported here, because importing torch takes seconds. Mistakes in flags are reported before that.
     with uncollected():
         from .train import train  # noqa: PLC0415
 

@@ -161,7 +161,7 @@ def _processes(command: argparse._ActionsContainer, default: str) -> None:
 
 
 def _how(command: argparse._ActionsContainer) -> None:
-    """Adds the program arguments that `run`, `init` and `submit` share."""
+    """Adds the options that `run`, `init` and `submit` share."""
     command.add_argument("-m", "--module", metavar="MODULE", help="Python module, in place of a script")
     command.add_argument(
         "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the ranks (can be repeated)"
@@ -296,7 +296,7 @@ def _whole(text: str) -> int:
 
 
 def _given(text: str) -> str:
-    """Checks that an argument is not empty, as it is if the user passes a quoted shell variable that is not set."""
+    """Refuses an empty argument, which a shell passes for a quoted variable that is not set."""
     if not text:
         raise argparse.ArgumentTypeError("must not be empty")
     return text

@@ -162,7 +162,7 @@ class Display:
         for piece in self._pieces(lines):
             if self._cut_short.is_set():
                 continue  # The lines had to be parsed anyway, because the summary names the last checkpoint.
-            # In a plain string rich would look for markup in every line, and there may be a million lines.
+            # Print a Segment: rich would look for markup in a string, and there may be a million lines.
             self._print(Segments([Segment(piece)]), end="")
         if self._live:
             bars, now = self._source.unfinished(), datetime.now(UTC)

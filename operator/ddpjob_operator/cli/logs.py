@@ -22,15 +22,15 @@ class Which:
     """Which logs the user wants, and how to print them."""
 
     node: int | None = None
-    """Only the log of this node; None: of all nodes."""
+    """Only the log of this node; None for the logs of all nodes."""
     attempt: int | None = None
-    """Only the logs of this attempt; None: of the present attempt."""
+    """Only the logs of this attempt; None for those of the present attempt."""
     previous: bool = False
     """Only the logs of the attempt before the present one."""
     tail: int | None = None
-    """How many lines of each log to print, counted from its end; None: all lines."""
+    """How many lines of each log to print, counted from its end; None for all lines."""
     since_seconds: int | None = None
-    """Only lines that are no older than this; None: all lines."""
+    """Only lines that are no older than this; None for all lines."""
     timestamps: bool = False
     """Whether to print, before each line, the time at which it was written."""
 

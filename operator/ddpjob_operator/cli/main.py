@@ -1,4 +1,4 @@
-"""The `ddpjob` command. Exit codes: the job's own; 2 if the input is wrong; 1 after an error of a cluster."""
+"""The `ddpjob` command. Exit codes: the job's own; 2 if the input is wrong; 1 if a request to a cluster fails."""
 
 import io
 import signal
@@ -13,7 +13,7 @@ def main() -> None:
     """Runs the command that the arguments name."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # Escape characters that stdout cannot encode, as stderr does.
         sys.stdout.reconfigure(errors="backslashreplace")
-    # The imports take most of a second. Until they are done, Ctrl-C may kill the process: nothing has been started.
+    # The imports take most of a second. Meanwhile Ctrl-C may kill the process, because nothing has been started.
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     from .arguments import parse  # noqa: PLC0415
 

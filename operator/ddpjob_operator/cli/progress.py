@@ -1,8 +1,8 @@
 """Reads a program's progress from its output.
 
 A line is a report if its first word is one of EVENTS and all others are `key=value` pairs, so any program can report
-its progress: `progress step=120/450 loss=0.12`. The live display shows progress reports only
-in its table, so a line that was mistaken for a report would not be shown at all.
+its progress: `progress step=120/450 loss=0.12`. The live display shows progress reports only in its table, so a line
+that was mistaken for a report would not be shown at all.
 """
 
 import re

@@ -37,7 +37,7 @@ def report(runs: Path, run: str | None, output: Path | None) -> int:
     file = (output or directory / PAGE).absolute()
     try:
         if output:
-            file.write_text(page, encoding="utf-8")  # Not atomically: --output may name a device or a link.
+            file.write_text(page, encoding="utf-8")  # Not atomic, because --output may name a device or a link.
         else:
             write_whole(file, page)
     except OSError as error:

@@ -51,7 +51,7 @@ class Wanted:
     program: str = ""
     """The script, module or command, as the user named it; empty if the job was not made from a program."""
     directory: RunDirectory | None = None
-    """The directory of the run that --resume continues; None: the directory is found by the job's name."""
+    """The directory of the run that --resume continues; None if the directory is to be found by the job's name."""
     new: bool = False
     """Whether to start a new run instead of continuing a run of the same name."""
     numbered: bool = False

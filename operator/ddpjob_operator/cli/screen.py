@@ -71,7 +71,7 @@ class Watched:
 
 @contextlib.contextmanager
 def ignoring_closed_output() -> Iterator[None]:
-    """Ignores errors when its body writes output: if the reader is gone, the rest is discarded."""
+    """Ignores errors in writing output within its block: if the reader is gone, the rest is discarded."""
     try:
         yield
     except OSError:

@@ -24,7 +24,7 @@ UNLIMITED = 100_000
 
 Row = tuple[str, ...]
 Fit = Callable[[str, int], list[str]]
-"""A function that makes a text fit the last column, by splitting or shortening it to lines of this many cells."""
+"""A function that splits or shortens a text of the last column into lines of at most the given number of cells."""
 
 
 def folded(text: str, room: int) -> list[str]:

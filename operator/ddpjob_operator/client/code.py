@@ -66,11 +66,11 @@ class Leftovers:
     adopted: dict[str, list[Document]]
     """The jobs that run the code of a ConfigMap, by the name of the ConfigMap."""
     orphaned: tuple[Document, ...]
-    """The metadata of ConfigMaps whose code no job runs, nor will run."""
+    """The metadata of ConfigMaps whose code no job runs, and no job is about to run."""
 
 
 def leftovers(loose: Sequence[Document], jobs: Iterable[Document], now: datetime) -> Leftovers:
-    """Decides what to do with ConfigMaps without an owner, `loose`. `now` is a time by the API server's clock."""
+    """Decides what to do with `loose`, the ConfigMaps without an owner. `now` is a time by the API server's clock."""
     users: dict[str, list[Document]] = {}
     for job in jobs:
         for name in used_by(job):

@@ -34,7 +34,7 @@ OPTIONS = (
     "--no-warn-script-location",
 )
 THERE = "Requirement already satisfied"
-"""How pip's lines about packages that the image already has begin."""
+"""The beginning of pip's lines about packages that the image already contains."""
 
 MAY_PASS = re.compile(r"Retrying \(|timed out|Connection|Temporary failure|HTTP error 5|50\d Server|No space left")
 """Messages about an index that does not answer, or a full disk. Another try, perhaps on another node, may succeed."""
@@ -46,7 +46,7 @@ VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 SECRETS: list[str] = []
 """Values of variables in the arguments. They are masked in the output, because pip may print them in URLs."""
 LEAST_SECRET = 6
-"""Shorter values are not masked: they may be parts of ordinary words."""
+"""Values with fewer characters are not masked, because they may be parts of ordinary words."""
 
 NO_PIP = "the image has no pip, ensurepip or uv; choose an image (--image) that has one of them, or has the packages"
 

@@ -253,7 +253,7 @@ class Jobs:
             query |= {name: str(limit) for name, limit in limits.items() if limit is not None}
         if after is not None:
             query |= {"follow": "true"} | ({"sinceTime": after} if after else {})
-        passing = bool(after)  # sinceTime has whole seconds, so some lines come twice.
+        passing = bool(after)  # sinceTime is in whole seconds, so some lines come twice.
         for stamp, text in self._lines(pod, query):
             passing = passing and stamp <= str(after)
             if not passing:
@@ -271,7 +271,7 @@ class Jobs:
 
     @contextmanager
     def _installed(self) -> Iterator[None]:
-        """If the body's request fails because the cluster lacks the CRD, raises an error that explains this."""
+        """If a request fails because the cluster lacks the CRD, raises an error that explains this."""
         try:
             yield
         except RefusedError as error:

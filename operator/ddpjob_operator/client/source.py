@@ -20,9 +20,9 @@ MOST_UNPACKED = 64 * MOST_BYTES
 reduce them to MOST_BYTES."""
 
 SHOWN = 5
-"""How many places the error lists that seem to hold a secret."""
+"""The error lists at most this many of the places that seem to hold a secret."""
 BEGINNING = 8192
-"""A file is not text if its first bytes, of this number, contain a zero byte."""
+"""A file counts as binary if there is a zero byte among this many bytes at its beginning."""
 
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 

@@ -73,7 +73,7 @@ def replace(
     jobs.suspend(found)
     _wait_until_stopped(jobs, found, tell)
     job = jobs.replace(found, document)
-    with suppress(ClusterError):  # The next client cleans up.
+    with suppress(ClusterError):  # If this fails, the next client cleans up.
         store.release(job)
     if code is not None:
         _tidy(jobs, job, code, None)

@@ -9,7 +9,7 @@ import sys
 import zipfile
 
 MOST_BYTES = 256 << 20
-"""More bytes than `ddpjob submit` ever sends: a larger archive comes from elsewhere."""
+"""The maximum size of the unpacked files. `ddpjob submit` sends less, so a larger archive comes from elsewhere."""
 
 
 def unpack(archive: str, directory: str) -> None:

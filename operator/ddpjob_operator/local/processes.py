@@ -181,7 +181,7 @@ class Pods:
         output = {"log": str(log), "logStart": log.stat().st_size if log.exists() else 0}
         command = {"argv": process.argv, "env": process.env, "cwd": str(process.directory)}
         write_json(directory / "process.json", command | output)
-        manifest["metadata"]["uid"] = directory.name  # Names of pods are never reused.
+        manifest["metadata"]["uid"] = directory.name  # Unique: names of pods are never reused.
         write_json(directory / "pod.json", manifest)
         self._start(pod, process.env)
         return process.notices

@@ -1,4 +1,4 @@
-"""The directory with all files of a local run. Each job has one, whose files people can read."""
+"""The directory with all files of a local run. Each job has one directory, in formats that people can read."""
 
 import os
 import secrets
@@ -166,7 +166,7 @@ class RunDirectory:
             return None if document is None else DDPJob.from_dict(document)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             problem = f"{self.job_file} is damaged or from another version: it holds no DDPJob"
-            own = self.lock_file.exists()  # If not, this may not be a run: do not advise to remove it.
+            own = self.lock_file.exists()  # Without this file it may not be a run: do not advise to remove it.
             raise BadInputError(
                 f"{problem}. Remove the run with: ddpjob rm {self.root.name}" if own else problem
             ) from None

@@ -84,7 +84,7 @@ class _Poller:
         return with_read_error(self.heard, message, datetime.now(UTC), pod=self.asked.pod)
 
     def _note(self, heard: SupervisorReport) -> None:
-        """Stores a status, and calls `changed` if it differs in something that matters."""
+        """Stores a status, and calls `changed` if it contains a change that matters."""
         known, self.heard = self.heard, heard
         if not self.stopped.is_set() and is_news(known, heard):
             self.changed()

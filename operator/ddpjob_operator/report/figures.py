@@ -23,7 +23,7 @@ from .records import Record, Records, Start
 INK, RULE, MARK = "#010101", "#020202", "#030303"
 SERIES = ("#040404", "#050505", "#060606", "#070707", "#080808")
 COLOURS = {INK: "ink", RULE: "rule", MARK: "mark"} | {colour: f"series-{at}" for at, colour in enumerate(SERIES)}
-"""The CSS variables of the page, by the placeholder colours that matplotlib draws and that they replace."""
+"""matplotlib draws with these placeholder colours, each of which is replaced by a CSS variable of the page."""
 
 INCHES = (5.4, 3.0)
 """Width and height of a figure, in inches of 72 SVG units. It fills half of a page on a desktop, and is legible on a
@@ -283,7 +283,7 @@ def _svg(axes: Axes, name: str, tips: Sequence[_Tip] | None = None) -> str:
     svg = before + described.partition("</metadata>")[2]
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # Ids must be unique in a page, which has several figures.
     begin, end, drawing = svg.partition(">")
-    svg = re.sub(r' (?:height|width)="[^"]*"', "", begin) + end + drawing  # The page sets the size.
+    svg = re.sub(r' (?:height|width)="[^"]*"', "", begin) + end + drawing  # Let the page set the size.
     places = "".join(_drawn(axes, list(_tips(axes)) if tips is None else tips, across=tips is not None))
     svg = svg.replace("</svg>", f"{places}</svg>")
     for colour, meaning in COLOURS.items():

@@ -109,7 +109,7 @@ class Records:
         return sum(max(0, step - int(min(step, limit))) for step, limit in zip(reached, self._limits(), strict=True))
 
     def _limits(self) -> list[float]:
-        """For each start, the last step whose entries count: the lowest step from which a later start went on."""
+        """For each start, the last step whose entries count, because no later start has repeated this step."""
         later = [math.inf if start.resumed_step is None else start.resumed_step for start in self.starts[:0:-1]]
         return [*accumulate(later, min, initial=math.inf)][::-1][: len(self.starts)]
 
@@ -122,7 +122,7 @@ def read(file: Path) -> Records:
         if entry.event == "started":
             latest[entry.attempt] = Start(entry)
             starts.append(latest[entry.attempt])
-        elif entry.attempt in latest:  # A process of an earlier attempt may still be writing.
+        elif entry.attempt in latest:  # By attempt, because an earlier attempt may still be writing.
             latest[entry.attempt].entries.append(entry)
     return Records(starts)
 

@@ -64,7 +64,7 @@ def _files(directory: Path, run: RunDirectory, name: str) -> list[Path]:
 
 
 def _checkpoints(run: RunDirectory) -> Iterator[Path]:
-    """The checkpoint directories in the environments of the pods that still exist."""
+    """The checkpoint directories that the environments of existing pods name."""
     for file in run.pods.glob("*/process.json"):
         with suppress(
             BadInputError, ValueError, TypeError, KeyError, AttributeError, RecursionError

@@ -18,8 +18,8 @@ class DDPJobCallback(Callback):  # type: ignore[misc]  # mypy ignores the types 
     """Reports the finished step, the number of the last step, the epoch, the loss, and when an evaluation runs."""
 
     def on_train_start(self, trainer: Any, _module: Any) -> None:
-        """Reports the total number of steps, which is not known earlier, unless training has no end."""
-        with suppress(Exception):  # Lightning cannot always estimate it. This must not end training.
+        """Reports the total number of steps, unless training has no end. The number is not known earlier."""
+        with suppress(Exception):  # Lightning cannot always estimate the total. This must not end training.
             total = trainer.estimated_stepping_batches
             report(total=int(total) if 0 < total < math.inf else None)
 

@@ -11,7 +11,8 @@ class Broken:
     """
 
     def __init__(self, samples: int) -> None:
-        self._known = mmap.mmap(-1, max(1, samples))  # A byte per sample keeps marks of processes apart.
+        # One byte per sample, so that processes do not overwrite each other's marks.
+        self._known = mmap.mmap(-1, max(1, samples))
 
     def add(self, number: int) -> bool:
         """Marks a sample as broken. Returns True if it was not marked before."""

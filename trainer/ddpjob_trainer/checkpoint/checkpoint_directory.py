@@ -166,7 +166,7 @@ class Checkpoints:
             yield Path(name)
 
     def _put_in_place(self, fresh: Path, manifest: Manifest) -> Path:
-        """Renames a written checkpoint to its final name or, if that is taken, adds the first free number to it."""
+        """Renames a written checkpoint to its final name, to which it adds a number if the name is taken."""
         for path in _names(self.directory / fresh.name):
             self._refuse_if_late(manifest)
             try:
@@ -256,7 +256,7 @@ class Checkpoints:
             if sort_key(aside, unknown=NO_ATTEMPT)[0] > manifest.writer:
                 aside.rename(path)
             else:
-                (aside / MANIFEST).unlink()  # First, because `_clear` restores checkpoints with a manifest.
+                (aside / MANIFEST).unlink()  # Remove it first: `_clear` restores checkpoints with a manifest.
         self._refuse_if_late(manifest)
 
     def _set_aside(self, path: Path) -> None:

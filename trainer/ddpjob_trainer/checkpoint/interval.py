@@ -30,7 +30,7 @@ training of Llama 3 it was 6,300 h per node (2,048 nodes, 419 failures in 54 day
 
 
 def expected_time_to_failure(nodes: int) -> float:
-    """Assumed mean time between failures of a job with this many nodes, in seconds. Used until its own is known."""
+    """Assumed mean seconds between failures of a job with this many nodes, used until the job's own mean is known."""
     return HOUR / (1 / DISTURBANCE_HOURS + nodes / NODE_HOURS)
 
 

@@ -145,7 +145,7 @@ def _own(optimizer: Optimizer) -> None:
 
 
 def load_compression(learner: Learner, state: StateDict, world: World, device: torch.device) -> None:
-    """Restores PowerSGD on each rank, with the compression errors that the rank has still to correct."""
+    """Restores PowerSGD on each rank, with the compression errors that the rank still has to correct."""
     saved = state.get("compression")
     if learner.compression is None or not saved or saved[0] is None:
         return

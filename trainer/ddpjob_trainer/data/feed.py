@@ -35,7 +35,7 @@ class Step(NamedTuple):
 
 
 class Feed(Protocol):
-    """A source of steps. Each process has a different one, but all of them have the same number of steps."""
+    """A source of steps. Each process has a different source, but all sources have the same number of steps."""
 
     @property
     def global_batch(self) -> int:
@@ -138,7 +138,7 @@ class Uneven:
         self._spare = spare
 
     def data(self) -> DataIdentity:
-        """Only the seed, because the batches may depend on the number of processes."""
+        """Identifies the data only by the seed, because the batches may depend on the number of processes."""
         return DataIdentity(self._seed)
 
     def left(self, samples: int = 0) -> int | None:

@@ -57,7 +57,7 @@ class Loader:
             collate_fn=_as_it_is,
             num_workers=workers,
             persistent_workers=stay,
-            # Not the default: forked workers share the data set's memory, and are children of the rank.
+            # Fork, because forked workers share the data set's memory and are children of the rank.
             multiprocessing_context="fork" if workers else None,
             worker_init_fn=functools.partial(_become_worker, os.getpid()),
             pin_memory=self._device.type == "cuda",
@@ -153,7 +153,7 @@ class _Batches(Dataset[Any]):
         """Returns the batch, or the error: if a worker raised the error, a long traceback would hide it."""
         if self._at_once:
             return self._data[request.indices]  # Indexes whole tensors once, which draws no random numbers.
-        # In a rank the model uses the same generators, so they are restored. A worker has no model.
+        # In a rank, the model uses the same generators, so restore them. A worker has no model.
         with nullcontext() if get_worker_info() else rng_preserved():
             try:
                 return default_collate([self._sample(request.epoch, index) for index in map(int, request.indices)])

@@ -31,7 +31,7 @@ class Shuffled(Protocol):
 class Order:
     """How a data set is cut into steps, and each step into the ranks' parts.
 
-    Each epoch has another permutation. Samples that do not fill a last step are dropped: other samples in each epoch.
+    Each epoch has another permutation. Samples that do not fill a last step are dropped.
     """
 
     samples: int

@@ -79,7 +79,7 @@ def broadcast_file(file: SharedFile | None, world: World) -> SharedFile | None:
 
 
 def _copy(file: SharedFile | None, world: World) -> tuple[SharedFile, bool]:
-    """The file that this process reads, and whether this process must fill it. On each node, the first does."""
+    """The file that this process reads, and whether this process must fill it. On each node, the first one does."""
     own = file or (SharedFile.in_memory() if world.local_rank == 0 else None)
     addresses = all_gather(own.address if own else ("", ""), world)
     if own is None and (shared := SharedFile.of(*addresses[world.rank - world.local_rank])):

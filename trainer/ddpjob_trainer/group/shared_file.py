@@ -1,4 +1,4 @@
-"""A file that the processes of a machine share, so that not each of them needs a copy."""
+"""A file that the processes of a machine share, so that they do not need a copy each."""
 
 import os
 import weakref

@@ -26,7 +26,7 @@ MISSING_NAMED = 8
 ARRIVED, CONFIRMED, REFUSED = "arrived", "confirmed", "refused"
 MARK, ADDRESS = "mark", "address"
 SIZE, BACKEND = "size", "backend"
-"""Keys whose values must be the same for all processes. Otherwise they would wait for each other forever."""
+"""Keys whose values must be the same for all processes, which would otherwise wait for each other forever."""
 TAKEN = "EADDRINUSE"
 LENGTH, LONGEST_KEY = struct.Struct("=I"), 1024
 """The file of a FileStore begins with the length of a key (torch's `FileStore.cpp`, `File::write`)."""

@@ -180,7 +180,7 @@ class _Step:
 
     @property
     def of_samples(self) -> str:
-        """The end of a message that names the step's samples, in the order of the data set."""
+        """The end of a message, which lists the indices of the step's samples in ascending order."""
         if self.samples is None:
             return ""
         numbers = [str(number) for number in sorted(self.samples.tolist())]
@@ -229,7 +229,7 @@ def check_parameters(weights: Mapping[str, Any], names: Iterable[str]) -> None:
 
 
 def is_finite(numbers: Tensor) -> bool:
-    """Whether all numbers of a tensor in CPU memory are finite. Uses one thread, because others may be training."""
+    """Whether all numbers of a tensor in CPU memory are finite. Uses one thread, because other threads may train."""
     known = numbers.numel() and (numbers.is_floating_point() or numbers.is_complex())
     if not known:
         return True

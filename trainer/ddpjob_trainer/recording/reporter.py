@@ -72,7 +72,7 @@ class Reporter:
         self._training_seconds += time.monotonic() - began
 
     def step(self, loss: Tensor | None) -> None:
-        """Reports a finished step. The supervisor gets the last printed loss: reading another one takes time."""
+        """Reports a finished step. The supervisor gets the last printed loss, because reading another takes time."""
         line = self.progress.step(loss)
         step = self.position.step
         reporting.report(step=step, loss=self.progress.loss)

@@ -1,4 +1,4 @@
-"""Connects to a cluster, and calls the function of the command."""
+"""Connects to a cluster, and calls the function that carries out the command."""
 
 import argparse
 import sys
@@ -54,7 +54,7 @@ def _told(do: Callable[[], T]) -> T | int:
 
 
 def location_of_job(name: str | None) -> str | None:
-    """Names the namespace and the cluster if they have a job of this name or, for None, any job. Otherwise None.
+    """The namespace and the cluster, in words, if they have a job of this name (for None: any job), otherwise None.
 
     Raises:
         ClusterError: the cluster does not answer.

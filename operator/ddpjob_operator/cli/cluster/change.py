@@ -86,7 +86,7 @@ def _what_it_does(job: DDPJob) -> str:
 
 
 def unfinished(jobs: Jobs, name: str) -> tuple[Document, DDPJob]:
-    """A job that can still be changed.
+    """Returns a job if it can still be changed.
 
     Raises:
         BadInputError: there is no such job, or it has finished.

@@ -20,7 +20,7 @@ from ddpjob_operator.text import one_line
 from .life import unnoticed
 
 EVENTS = 10
-"""How many events are shown: the latest."""
+"""Only this many of the latest events are shown."""
 
 
 def status(jobs: Jobs, name: str | None, output: str | None = None, *, everywhere: bool) -> int:
@@ -81,7 +81,7 @@ def watch(jobs: Jobs, name: str | None, *, everywhere: bool) -> int:
 
 @contextmanager
 def _allowed(jobs: Jobs, *, everywhere: bool) -> Iterator[None]:
-    """If the body may not list the jobs of all namespaces, explains that this takes a cluster-wide right.
+    """If the API server refuses to list the jobs of all namespaces, explains which right the user lacks.
 
     Raises:
         ClusterError: the user lacks the right.
@@ -136,7 +136,7 @@ def _tell_events(screen: Screen, jobs: Jobs, document: Document, told: str) -> N
     """Prints the latest events, without messages that are part of `told`."""
     try:
         events = jobs.events(document)[-EVENTS:]
-    except RefusedError as error:  # The state that was printed above is useful even without events.
+    except RefusedError as error:  # The state, printed above, is useful even without events.
         screen.print(f"Events are not shown: {error}")
         return
     if events:

@@ -105,7 +105,7 @@ def _entrypoint(given: argparse.Namespace) -> Entrypoint:
 
 
 def _check_travels(words: Sequence[str], source: Path | None) -> None:
-    """Checks that a script on this machine that the command names is sent, which takes --source.
+    """If the command names a script on this machine, checks that --source is given, so that the script is sent.
 
     Raises:
         BadInputError: there is such a script, but no --source.

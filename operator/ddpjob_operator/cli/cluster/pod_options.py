@@ -1,4 +1,4 @@
-"""Adds the code, packages, resources and volumes that `ddpjob submit` was asked for to the pods of a job."""
+"""Adds to a job's pods the code, packages, resources and volumes that options of `ddpjob submit` name."""
 
 import json
 import re

@@ -95,7 +95,7 @@ def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parce
     job_file = parse(sys.stdin.read(), "the input") if str(file) == "-" else read(file)
     cluster = _in_namespace(cluster, job_file, given.namespace)
     metadata = {**job_file.document["metadata"], "namespace": cluster.namespace}
-    if annotations := metadata.get("annotations"):  # In a copy of a finished job, drop the mark.
+    if annotations := metadata.get("annotations"):  # Drop the mark that a copy of a finished job has.
         metadata["annotations"] = {key: text for key, text in annotations.items() if key != FINISHED}
     others = (
         f"{kind} in {file} is not submitted; create it with: kubectl apply -f {file}" for kind in job_file.others
@@ -104,7 +104,7 @@ def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parce
 
 
 def size_of(spec: DDPJobSpec) -> str:
-    """The job's size. Without its processes, if only the operator can tell which resources are GPUs."""
+    """The job's size; only its number of nodes, if only the operator can tell which resources are GPUs."""
     counted_there = spec.procs_per_node is None and any("/" in name and not is_gpu(name) for name in spec.resources)
     return counted(spec.nodes, "node") if counted_there else world(spec.nodes, spec.resolved_procs_per_node())
 
@@ -136,7 +136,7 @@ def _printed(parcel: Parcel, output: str) -> str:
 
 
 def _refuse_options(given: argparse.Namespace, file: Path) -> None:
-    """Refuses options for values that a YAML file contains.
+    """Refuses options whose values belong in the YAML file.
 
     Raises:
         BadInputError: one of these options is given.
