@@ -352,7 +352,7 @@ def test_what_has_finished_is_not_changed_any_more(user: User) -> None:
     for arguments in (("suspend", "digits"), ("resume", "digits"), ("scale", "digits", "--nodes", "3")):
         code, said = user.call(*arguments)
         anew = f"To run it again, first: ddpjob delete digits -n {user.namespace}"
-        assert (code, said) == (2, f"error: digits has succeeded for good. {anew}\n")
+        assert (code, said) == (2, f"error: digits has succeeded and cannot be changed. {anew}\n")
 
 
 def test_the_right_to_scale_is_enough_to_scale_and_not_to_suspend(user: User) -> None:

@@ -36,7 +36,7 @@ class TrialStore:
         except PeerLostError as error:
             raise PreflightError(f"rank {world.rank} {error}", (0,)) from error
         except dist.DistError as error:
-            raise PreflightError(f"rank {world.rank} lost rank 0 at once: {last_line(error)}", (0,)) from error
+            raise PreflightError(f"rank {world.rank} lost rank 0 immediately: {last_line(error)}", (0,)) from error
 
     def announce(self, entry: dict[str, Any]) -> None:
         """Writes the next entry: a step, or the findings at the end. Only rank 0 calls this."""

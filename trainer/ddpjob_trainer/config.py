@@ -36,7 +36,7 @@ PURPOSE = (
     "Train a model with DistributedDataParallel, in one process per rank. Flags win over the pod's environment, which"
     " wins over the workload's own defaults."
 )
-OTHER_COMMANDS = "A trained model in use: ddpjob-train export --help, ddpjob-train predict --help."
+OTHER_COMMANDS = "To use a trained model: ddpjob-train export --help, ddpjob-train predict --help."
 
 
 TASK = ("workload", "data", "data_dir", "download", "epochs", "max_steps")

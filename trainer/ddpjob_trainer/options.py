@@ -43,14 +43,14 @@ class OptimisationConfig:
         None, f"how the learning rate changes from step to step {WORKLOADS}", choices=get_args(Schedule)
     )
     lr_step_size: int | None = option(
-        None, f"epochs between two falls of steplr (default {LR_STEP_SIZE})", type=positive
+        None, f"epochs between two drops of the learning rate by steplr (default {LR_STEP_SIZE})", type=positive
     )
-    lr_gamma: float | None = option(None, f"factor of each fall of steplr (default {LR_GAMMA})", type=positive_float)
+    lr_gamma: float | None = option(None, f"factor of each drop by steplr (default {LR_GAMMA})", type=positive_float)
     lr_warmup_epochs: int = option(0, "warm-up epochs, in which the learning rate rises (default 0)", type=natural)
     label_smoothing: float | None = option(None, f"label smoothing of the cross entropy {WORKLOADS}", type=below_one)
     gradient_accumulation_steps: int = option(
         1,
-        "cut each process's share of a step into N parts and communicate once; --batch-size is a part's",
+        "cut each process's share of a step into N parts and communicate once; --batch-size is the size of a part",
         type=positive,
         metavar="N",
     )
@@ -155,7 +155,7 @@ class ImagesConfig:
     )
     skip_broken: bool = option(
         False,
-        "take the next image in place of one that cannot be decoded, name and count it (default: the run ends)",
+        "replace an image that cannot be decoded by the next one, and report it (default: end the run)",
         "--skip-broken-images",
     )
 
@@ -342,11 +342,15 @@ class CheckpointConfig:
         MISSING, "where to save and resume; without it nothing is saved", "--checkpoint-dir", type=Path, default=None
     )
     every_steps: int | None = option(
-        None, "default: at the end of each epoch", "--checkpoint-every-steps", type=positive, excludes="interval"
+        None,
+        "steps between two saves (default: save at the end of each epoch)",
+        "--checkpoint-every-steps",
+        type=positive,
+        excludes="interval",
     )
     every_seconds: Seconds | None = option(
         None,
-        "as above; auto: what loses the least time",
+        "seconds between two saves; auto: the interval that costs the least time",
         "--checkpoint-every-seconds",
         type=_interval,
         excludes="interval",

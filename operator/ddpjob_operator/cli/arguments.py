@@ -110,9 +110,12 @@ def _run(command: argparse.ArgumentParser) -> None:
         help="forget an earlier run of this job, and the checkpoints in its run directory",
     )
     command.add_argument(
-        "-d", "--detach", action="store_true", help="return once it runs; it goes on without this terminal"
+        "-d",
+        "--detach",
+        action="store_true",
+        help="return as soon as the job is running; it goes on without this terminal",
     )
-    command.add_argument("--dry-run", action="store_true", help="check it; start nothing")
+    command.add_argument("--dry-run", action="store_true", help="check the job, but start nothing")
     command.add_argument(
         "-o", "--output", choices=["yaml", "json"], help="with --dry-run: print the DDPJob that would run"
     )
@@ -246,7 +249,9 @@ def _submit(command: argparse.ArgumentParser) -> None:
         "--replace", action="store_true", help="if the job exists: suspend it, change it and resume it"
     )
     command.add_argument("--wait", action="store_true", help="show what happens to it until it ends")
-    command.add_argument("--dry-run", action="store_true", help="let the API server check it; create nothing")
+    command.add_argument(
+        "--dry-run", action="store_true", help="let the API server check the job, but create nothing"
+    )
     command.add_argument(
         "-o", "--output", choices=["yaml", "json"], help="with --dry-run: print what it would create"
     )
@@ -254,7 +259,7 @@ def _submit(command: argparse.ArgumentParser) -> None:
 
 
 def _status(command: argparse.ArgumentParser) -> None:
-    _named(command, "the job; without it all, or the only one", nargs="?")
+    _named(command, "the job (default: all jobs, or the only one)", nargs="?")
     shown = command.add_mutually_exclusive_group()
     shown.add_argument(
         "-o",
@@ -266,25 +271,30 @@ def _status(command: argparse.ArgumentParser) -> None:
         "-w", "--watch", action="store_true", help="print a line for each job, and another one whenever it changes"
     )
     shown.add_argument(
-        "--stacks", action="store_true", help="look now what each rank is doing, and print their Python stacks"
+        "--stacks", action="store_true", help="print what each rank is doing now, and its Python stack"
     )
     command.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")
     _either(command)
 
 
 def _logs(command: argparse.ArgumentParser) -> None:
-    _named(command, "the job; not needed if there is only one", nargs="?")
-    command.add_argument("--node", type=_whole, metavar="N", help="only this node's")
-    command.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
+    _named(command, "the job (default: the only one)", nargs="?")
+    command.add_argument("--node", type=_whole, metavar="N", help="only the log of this node")
+    command.add_argument("-f", "--follow", action="store_true", help="print new lines until the job ends")
     command.add_argument("--tail", type=_tail, metavar="N", help="the last N lines of each node (default: all)")
     command.add_argument(
-        "--since", type=_seconds, metavar="DURATION", help="only what is newer, such as 90s or 1h30m (cluster only)"
+        "--since",
+        type=_seconds,
+        metavar="DURATION",
+        help="only lines that are newer, such as 90s or 1h30m (cluster only)",
     )
-    command.add_argument("--timestamps", action="store_true", help="each line with its time (cluster only)")
-    command.add_argument("--raw", action="store_true", help="pass control characters on to a terminal too")
+    command.add_argument("--timestamps", action="store_true", help="print each line with its time (cluster only)")
+    command.add_argument(
+        "--raw", action="store_true", help="do not escape control characters, not even on a terminal"
+    )
     attempt = command.add_mutually_exclusive_group()
-    attempt.add_argument("-p", "--previous", action="store_true", help="of the previous attempt")
-    attempt.add_argument("--attempt", type=_whole, metavar="N", help="of this attempt, if its logs still exist")
+    attempt.add_argument("-p", "--previous", action="store_true", help="the logs of the previous attempt")
+    attempt.add_argument("--attempt", type=_whole, metavar="N", help="the logs of this attempt, if they still exist")
     _either(command)
 
 
@@ -336,7 +346,7 @@ def _tail(text: str) -> int | None:
 def _seconds(text: str) -> int:
     """A duration in kubectl's notation, rounded up to whole seconds: the API accepts neither fractions nor 0."""
     if not DURATION.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text} is not a length of time, such as 90s, 5m or 1h30m")
+        raise argparse.ArgumentTypeError(f"{text} is not a duration, such as 90s, 5m or 1h30m")
     seconds = sum(float(number) * UNITS[unit] for number, unit in PART_OF_DURATION.findall(text))
     return max(1, math.ceil(seconds))
 
@@ -410,7 +420,7 @@ def _delete(command: argparse.ArgumentParser) -> None:
 
 
 def _version(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--client", action="store_true", help="ask no cluster")
+    command.add_argument("--client", action="store_true", help="do not contact a cluster")
     _cluster(command)
 
 
@@ -440,7 +450,7 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "init": ("write the DDPJob that runs a script into a YAML file", _init),
     "validate": ("check the DDPJobs of YAML files, and start nothing", _validate),
     "submit": ("run a DDPJob on a cluster", _submit),
-    "status": ("say what a job is doing and why", _status),
+    "status": ("show what a job is doing and why", _status),
     "logs": ("print the ranks' output", _logs),
     "report": ("write a report of a run as one HTML page", _report),
     "ls": ("list the runs on this machine", _ls),

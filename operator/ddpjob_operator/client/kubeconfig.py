@@ -58,7 +58,7 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, namespac
     named = namespace or chosen["context"].get("namespace") or "default"
     if not isinstance(named, str):
         raise BadInputError(
-            f"the namespace {named!r} of context {chosen['name']} in {joined} must be a text: put it in quotes"
+            f"the namespace {named!r} of context {chosen['name']} in {joined} must be a string: put it in quotes"
         )
     return Cluster(ApiClient(configuration), chosen["name"], named)
 

@@ -35,7 +35,7 @@ def _kept(spec: DDPJobSpec) -> Checkpoint | None:
 def differences(spec: DDPJobSpec) -> Iterator[str]:
     """Yields notices about fields that have no effect on this machine, or a different effect than on a cluster."""
     if spec.suspend:
-        yield "suspend is true in the file: nothing runs until it says false"
+        yield "suspend is true in the file: nothing runs until it is false"
     if not spec.ours:
         yield f"managedBy has no effect on this machine: ddpjob run manages the job, not {spec.managed_by}"
     if spec.ttl_seconds_after_finished is not None:

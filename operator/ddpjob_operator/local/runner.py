@@ -200,7 +200,7 @@ class Runner:
 
     def _heed_interrupts(self) -> None:
         if self._stopping and not self._job.spec.suspend:
-            self._notice("stopping; interrupt again to stop at once")
+            self._notice("stopping; interrupt again to stop immediately")
             self._replace(spec=self._job.spec.model_copy(update={"suspend": True}))
         if self._interrupts > 1:
             self._pods.kill()

@@ -94,9 +94,9 @@ def test_a_length_of_time_is_taken_as_kubectl_takes_it(since: str, seconds: int)
 @pytest.mark.parametrize(
     ("flag", "said"),
     [
-        ("--since=5", "5 is not a length of time, such as 90s, 5m or 1h30m"),
-        ("--since=yesterday", "yesterday is not a length of time, such as 90s, 5m or 1h30m"),
-        ("--since=-5m", "-5m is not a length of time, such as 90s, 5m or 1h30m"),
+        ("--since=5", "5 is not a duration, such as 90s, 5m or 1h30m"),
+        ("--since=yesterday", "yesterday is not a duration, such as 90s, 5m or 1h30m"),
+        ("--since=-5m", "-5m is not a duration, such as 90s, 5m or 1h30m"),
         ("--tail=-2", "-2 is not a number of lines; -1 means all"),
         ("--tail=all", "all is not a number of lines; -1 means all"),
     ],

@@ -69,7 +69,7 @@ def test_a_cluster_that_does_not_answer_is_named_with_its_address(call: Call) ->
         (CONFIG, ["status", "--context", "broken"], 2, "Expected object with name gone in"),
         (CONFIG | {"current-context": ""}, ["status"], 2, "no current context; choose with --context: here, broken"),
         (IN_A_NUMBER, ["status"], 2, "the namespace 7 of context here in"),
-        (IN_A_NUMBER, ["status"], 2, "must be a text: put it in quotes"),
+        (IN_A_NUMBER, ["status"], 2, "must be a string: put it in quotes"),
         ({}, ["status"], 2, "names no context; is it a kubeconfig?"),
         ("", ["status"], 2, "file is empty"),
         ("{", ["status"], 2, "cannot use the kubeconfig"),

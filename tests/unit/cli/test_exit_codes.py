@@ -46,7 +46,7 @@ REFUSED: dict[str, tuple[str, list[Any], int, str]] = {
     "stacks of all namespaces": ("status -A --stacks", [], 2, "-A --stacks: --stacks means one job; give its"),
     "a name in all namespaces": ("status -A digits", [], 2, "-A digits: a name means one job; give its namespace"),
     "no such job": ("delete -n team digits", [GONE, a_list()], 2, "no DDPJob digits in namespace team"),
-    "it has ended": ("resume -n team digits", [SUCCEEDED], 2, "digits has succeeded for good"),
+    "it has ended": ("resume -n team digits", [SUCCEEDED], 2, "digits has succeeded and cannot be changed"),
     "no right to submit": ("submit train.py", [FORBIDDEN], 1, REFUSES),
     "no right to send code": (
         "submit train.py",

@@ -72,7 +72,7 @@ def test_a_backend_is_asked_for_or_left_to_the_devices(
         (8, 8, Fabric(), "; over Ethernet; if NCCL fails there, use gloo, which is slower"),
         (0, 2, None, "backend gloo: 0 GPUs for 2 processes of a node"),
         (1, 2, Fabric(), "backend gloo: 1 GPU for 2 processes of a node; over Ethernet"),
-        (0, 1, INFINIBAND, "; it can use InfiniBand (mlx5_0) by its IP interface (ib0)"),
+        (0, 1, INFINIBAND, "; it can use InfiniBand (mlx5_0) through its IP interface (ib0)"),
         (0, 1, Fabric(("mlx5_0",)), "; over Ethernet: InfiniBand (mlx5_0) has no IP here, and only mpi could use it"),
     ],
 )

@@ -39,7 +39,7 @@ def backend_reason(gpus: int, processes: int, between: Fabric | None, *, enough:
             case True, False, _:
                 clauses.append("over Ethernet; if NCCL fails there, use gloo, which is slower")
             case False, True, True:
-                clauses.append(f"it can use InfiniBand ({devices}) by its IP interface ({over_ip})")
+                clauses.append(f"it can use InfiniBand ({devices}) through its IP interface ({over_ip})")
             case False, True, False:
                 clauses.append(f"over Ethernet: InfiniBand ({devices}) has no IP here, and only mpi could use it")
             case _:

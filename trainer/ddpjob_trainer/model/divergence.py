@@ -140,9 +140,10 @@ class Watch:
         elif self._choice == "skip":
             self._left_out(step)
         elif not self._scaled:
+            here = step.of_samples and f"; rank {self._world.rank} computed its loss{step.of_samples}"
             raise DivergedError(
                 f"training has diverged: the gradients of step {step.number} are not finite numbers, though the loss"
-                f" of each rank was; rank {self._world.rank}'s was{step.of_samples or ' its own'}"
+                f" of each rank was finite{here}"
             )
 
     def _left_out(self, step: "_Step") -> None:

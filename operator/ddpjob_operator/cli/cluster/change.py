@@ -95,5 +95,7 @@ def unfinished(jobs: Jobs, name: str) -> tuple[Document, DDPJob]:
     job = as_job(document)
     if job.status.finished:
         command = f"{itself()} delete {name} -n {job.metadata.namespace}"
-        raise BadInputError(f"{name} has {job.status.state.lower()} for good. To run it again, first: {command}")
+        raise BadInputError(
+            f"{name} has {job.status.state.lower()} and cannot be changed. To run it again, first: {command}"
+        )
     return document, job
