@@ -41,7 +41,8 @@ def sum_over(group: Group, world: World, backend: str, seconds: float) -> Outcom
         torch.cuda.set_device(device)
     try:
         _join(group, world, device, seconds)
-    except dist.DistStoreError:  # The error's message would name keys of the store.
+    except dist.DistStoreError:
+        # The error's own message is not reported, because it contains only keys of the store.
         return Outcome(f"{NO_END} {seconds:.0f} s")
     outcome = _sum(group, device)
     dist.barrier()  # A rank that left early would look like a lost peer to a rank that is still summing.

@@ -102,7 +102,8 @@ def unknown_command(word: str, known: Collection[str], rest: Sequence[str]) -> s
 def kubectl_name(words: Sequence[str]) -> str | None:
     """The message if the user names the job as for kubectl, `ddp/digits` or `ddp digits`; otherwise None."""
     command, *rest = words
-    if command in OF_RUNS:  # These take several names, so a first word such as `job` may be the name of a run.
+    if command in OF_RUNS:
+        # These commands take several names, so a first word such as `job` may be the name of a run.
         return None
     kind, slash, name = (rest or [""])[0].partition("/")
     own = [name, *rest[1:]] if slash else rest[1:]

@@ -114,7 +114,7 @@ class Code:
                 found = self.cluster.call("GET", self._path(wanted["metadata"]["name"]))
             except RefusedError as error:
                 if error.missing:
-                    continue  # It was deleted between the two requests.
+                    continue  # The ConfigMap was deleted between the two requests.
                 raise
             if found.get("binaryData") != wanted["binaryData"] or not found.get("immutable"):
                 name, flags = wanted["metadata"]["name"], f"-n {self.cluster.namespace}"

@@ -53,7 +53,7 @@ NO_PIP = "the image has no pip, ensurepip or uv; choose an image (--image) that 
 
 def main(directory: str, words: list[str]) -> None:
     """Installs the packages that pip's arguments name. Writes a failure report and exits if this fails."""
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # Process 1 ignores it by default.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # Process 1 ignores SIGTERM by default.
     began, path, own = time.monotonic(), os.environ.pop("PYTHONPATH", ""), f"{directory}/site"
     if path and own not in path.split(os.pathsep):
         _fail(f"installing packages replaces the image's PYTHONPATH={path}; to keep it: --env PYTHONPATH={path}")

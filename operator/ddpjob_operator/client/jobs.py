@@ -69,7 +69,7 @@ class Jobs:
                 return self._call("PUT", self._path(name), body, query)
             except RefusedError as error:
                 if error.code == HTTPStatus.CONFLICT:
-                    continue  # The job was changed, usually its status, after it was read.
+                    continue  # The job (usually its status) was changed after it was read.
                 if error.code in WRONG:
                     raise BadInputError(f"the API server refuses to change {name}: {error.said}") from None
                 raise

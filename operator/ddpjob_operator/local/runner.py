@@ -233,7 +233,7 @@ class Runner:
 
     def _replace(self, **changed: object) -> None:
         job = self._job.model_copy(update=changed)
-        self._run.save(job)  # A decision is valid only after it was written.
+        self._run.save(job)  # A decision is valid only after it has been written.
         self._job = job
 
     def _services(self) -> tuple[str, ...]:

@@ -122,7 +122,8 @@ def read(file: Path) -> Records:
         if entry.event == "started":
             latest[entry.attempt] = Start(entry)
             starts.append(latest[entry.attempt])
-        elif entry.attempt in latest:  # By attempt, because an earlier attempt may still be writing.
+        elif entry.attempt in latest:
+            # Not to the last start, because a process of an earlier attempt may still be writing.
             latest[entry.attempt].entries.append(entry)
     return Records(starts)
 

@@ -256,7 +256,7 @@ class Checkpoints:
             if sort_key(aside, unknown=NO_ATTEMPT)[0] > manifest.writer:
                 aside.rename(path)
             else:
-                (aside / MANIFEST).unlink()  # Remove it first: `_clear` restores checkpoints with a manifest.
+                (aside / MANIFEST).unlink()  # Otherwise `_clear` would restore the checkpoint.
         self._refuse_if_late(manifest)
 
     def _set_aside(self, path: Path) -> None:

@@ -37,7 +37,7 @@ def log_settings(device: torch.device, *, leads: bool) -> None:
 
 def description() -> str:
     """PyTorch's present settings, such as `TF32 in convolutions, cudnn.benchmark off, not deterministic`."""
-    cudnn: Any = torch.backends.cudnn  # Its type stub lacks the settings for each kind of operation.
+    cudnn: Any = torch.backends.cudnn  # torch's type stub lacks the settings for each kind of operation.
     kinds = {
         "products": torch.backends.cuda.matmul.fp32_precision,
         "convolutions": cudnn.conv.fp32_precision,

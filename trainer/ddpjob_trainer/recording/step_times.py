@@ -71,7 +71,8 @@ class _Ddp:
 
     def __init__(self, model: DistributedDataParallel, device: torch.device, batches: int) -> None:
         self.times = _Means()
-        self._model = model  # The methods called on it begin with an underscore, but are documented.
+        # The methods of DistributedDataParallel that are called here are documented, despite their underscores.
+        self._model = model
         self._batches = batches
         self._seen = 0
         if device.type == "cpu":

@@ -55,7 +55,7 @@ def _wait(jobs: Jobs, job: Document, *, with_pods: bool) -> int:
         held = {one: held.get(one, now) for one in left if one.finalizers}
         for one in (one for one, since in held.items() if now - since >= HELD_SECONDS):
             print(f"{name}: {one.what} is {one.kept}; the controller that set it must remove it", flush=True)
-            held[one] = math.inf  # Report it only once.
+            held[one] = math.inf  # Report each object only once.
         time.sleep(POLL_SECONDS)
     print(f"{name}: deleted", flush=True)
     return 0

@@ -23,7 +23,7 @@ from .pod_options import PodOptions, checkpoint_on, with_pod_options
 NAMED = 20
 """How many of the packed files are listed by name; the others are only counted."""
 FIRST = 5
-"""How many files are listed of those that may hold secrets, and of those left out for other reasons."""
+"""How many files are listed that may hold secrets, and how many that are left out for other reasons."""
 
 
 @dataclass(frozen=True)
