@@ -45,7 +45,7 @@ class Which:
 
 
 def which_of(arguments: argparse.Namespace) -> Which:
-    """The logs that the arguments ask for."""
+    """The logs that the arguments request."""
     return Which(
         arguments.node,
         arguments.attempt,
@@ -60,7 +60,7 @@ def logs(runs: Path, name: str | None, which: Which, *, follow: bool) -> int:
     """Prints the logs of an attempt; the log of the rank that failed first comes first.
 
     Raises:
-        BadInputError: there is no such run, node or attempt, or `which` asks for times.
+        BadInputError: there is no such run, node or attempt, or `which` requests times.
     """
     _check_needs_no_times(which)
     run = find_run(runs, name)
@@ -98,7 +98,7 @@ def _check_needs_no_times(which: Which) -> None:
     """Refuses flags that need the time of each line: on this machine, no container runtime adds times to the logs.
 
     Raises:
-        BadInputError: `which` asks for times.
+        BadInputError: `which` requests times.
     """
     flags = {"--since": which.since_seconds is not None, "--timestamps": which.timestamps}
     if given := [flag for flag, is_given in flags.items() if is_given]:

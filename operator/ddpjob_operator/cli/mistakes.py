@@ -1,4 +1,4 @@
-"""Recognizes commands and flags of kubectl, torchrun and similar tools, and says what to type for ddpjob."""
+"""Recognizes commands and flags of kubectl, torchrun and similar tools, and shows what to type for ddpjob."""
 
 import difflib
 import re

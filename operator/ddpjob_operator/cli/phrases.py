@@ -33,7 +33,7 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def style_of(state: str) -> str:
-    """The colour of a state; empty for a state that this version does not know."""
+    """The colour of a state; empty for a state that this version does not define."""
     return STYLES.get(state, "")
 
 

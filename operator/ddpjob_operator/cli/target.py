@@ -60,7 +60,7 @@ def on_cluster(arguments: argparse.Namespace) -> bool:
 
 
 def means_cluster(arguments: argparse.Namespace) -> bool:
-    """Whether a command that is not about a job should ask a cluster: a flag or a kubeconfig names one."""
+    """Whether a command that is not about a job should contact a cluster. A flag or a kubeconfig must name one."""
     return bool(given(arguments, CLUSTER_FLAGS)) or called_by_kubectl() or _has_kubeconfig()
 
 
@@ -114,7 +114,7 @@ def given(arguments: argparse.Namespace, flags: tuple[str, ...]) -> list[str]:
 
 
 def _has_kubeconfig() -> bool:
-    """Whether kubectl would find a kubeconfig. Asking the client would be slow, because of its imports."""
+    """Whether kubectl would find a kubeconfig. Using the client for this would be slow, because of its imports."""
     named = os.environ.get("KUBECONFIG") or "~/.kube/config"
     return any(_is_file(Path(file).expanduser()) for file in named.split(os.pathsep) if file)
 

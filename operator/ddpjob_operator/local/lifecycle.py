@@ -57,7 +57,7 @@ def _check_version(run: RunDirectory, known: DDPJob) -> None:
 def _choose_directory(run: RunDirectory, tell: Tell, *, anew: bool) -> None:
     """Sets the ranks' working directory to the one in which the run was first started, so that they find their files.
 
-    If it no longer exists, or `anew` is set, the ranks run in the current directory, as with torchrun.
+    If that directory is missing, or `anew` is set, the ranks run in the current directory, as with torchrun.
     """
     here, known = Path.cwd(), None if anew else run.work
     if known == here:

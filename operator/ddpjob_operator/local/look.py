@@ -1,4 +1,4 @@
-"""Finds the supervisor of a run's rank 0, and asks it what the ranks are doing."""
+"""Requests from the supervisor of a run's rank 0 what each rank is doing."""
 
 import json
 from contextlib import closing

@@ -103,7 +103,7 @@ class LocalPod:
         return self.started and self.lock.holder() is None and not self.ended
 
     def observed(self) -> Pod:
-        """The pod as the engine sees it."""
+        """The pod in the form that the engine needs."""
         manifest = self.manifest
         labels, running = manifest["metadata"]["labels"], self.running
         return Pod(
@@ -164,7 +164,7 @@ class Pods:
         self._watched: set[Path] = set()
 
     def observe(self) -> tuple[Pod, ...]:
-        """All pods except lost ones, as the engine sees them."""
+        """All pods except lost pods, in the form that the engine needs."""
         return tuple(pod.observed() for pod in self._all() if not pod.lost)
 
     def create(self, manifest: Manifest, machine: Machine, logs: Path) -> list[str]:

@@ -22,7 +22,7 @@ CHECKPOINTS = 10
 """Only this many of the latest checkpoints are listed."""
 
 REACHED = ("progress", "evaluated", "saved", "finished", "ended")
-"""Events that show how far training came. Events of progress alone may lag a few steps behind the last step."""
+"""Events that show how far training has come. The last event of progress may be a few steps before the end."""
 
 
 def render(found: RunData, now: datetime) -> str:
@@ -127,8 +127,8 @@ def _started_over(found: RunData) -> str:
     if found.job and (said := found.job.status.message_while_true(ConditionType.STARTED_OVER)):
         return said
     first, *later = (start.began for start in found.recorded.starts) if found.recorded.starts else (None,)
-    # If there is a job, its condition, checked above, decides. Records of a supervisor cannot decide, because a
-    # supervisor may not know at which step a start began.
+    # If there is a job, its condition, checked above, decides. Records of a supervisor cannot decide: they may lack
+    # the step at which a start began.
     if first is None or found.job or found.recorded.seen or not found.recorded.repeated_steps:
         return ""
     return ", ".join(f"attempt {began.attempt} at step {began.step}" for began in later if began.step <= first.step)

@@ -129,7 +129,7 @@ class Uneven:
         self._seed = seed
         lengths = all_gather(len(loader) if isinstance(loader, Sized) else None, world)
         self._lengths = [length for length in lengths if length is not None]
-        """The number of batches of each process, by rank; empty if a process does not know its number."""
+        """The number of batches of each process, by rank; empty if the number is unknown for any process."""
         if len(self._lengths) < world.world_size:
             self._lengths = []  # If a length is unknown, the processes must count batches together in each step.
         spare = next(self._from(1, 0), None)
@@ -142,7 +142,7 @@ class Uneven:
         return DataIdentity(self._seed)
 
     def left(self, samples: int = 0) -> int | None:
-        """Steps left for the process with the most batches; None if a process does not know its number of batches."""
+        """Steps left for the process with the most batches; None if any process has an unknown number of batches."""
         return max(0, max(self._lengths) - samples // self.global_batch) if self._lengths else None
 
     def first(self) -> tuple[Any, Any]:

@@ -54,7 +54,7 @@ def _told(do: Callable[[], T]) -> T | int:
 
 
 def location_of_job(name: str | None) -> str | None:
-    """The namespace and the cluster, in words, if they have a job of this name (for None: any job), otherwise None.
+    """Where a job of this name (for None: any job) is: the namespace and the cluster, as text. None if nowhere.
 
     Raises:
         ClusterError: the cluster does not answer.
