@@ -42,7 +42,7 @@ Sum = Callable[[Group, World, str, float], Outcome]
 
 
 def main() -> None:
-    """Tests the machines, and exits as the contract says."""
+    """Tests the machines, and exits with one of the contract's codes."""
     # Let SIGINT end this process without a traceback, because there is nothing to clean up.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     world = read_world(os.environ)

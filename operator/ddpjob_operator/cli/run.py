@@ -240,7 +240,8 @@ def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
         BadInputError: the run is already running, or is a run of another program.
     """
     directory = wanted.directory or RunDirectory((runs / wanted.name).absolute())
-    if not wanted.directory:  # With --resume it must exist already: if it was just removed, do not recreate it.
+    # With --resume the directory must exist already. If it was just removed, it is not recreated.
+    if not wanted.directory:
         directory.create()
     lock = directory.lock
     if not lock.acquire():
@@ -301,7 +302,7 @@ def _carry_on(runner: Runner, display: Display) -> bool:
         signal.signal(number, lambda *_: runner.interrupt())
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda received, _: _say_whose(signal.Signals(received), display))
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP, and so do we then.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP: leave it ignored.
         # A closing terminal may send SIGHUP several times, and a second call of interrupt() would kill the ranks.
         signal.signal(signal.SIGHUP, lambda *_: runner.stop())
     with display.following(runner.stop, lambda: runner.job.status, lambda: runner.interrupted):

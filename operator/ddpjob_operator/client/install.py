@@ -11,7 +11,8 @@ from __future__ import annotations
 import sys
 
 if "" in sys.path:
-    sys.path.remove("")  # Do not import a random.py of the user's program, whose directory this is.
+    # The working directory belongs to the user's program. Do not import a random.py from it, for example.
+    sys.path.remove("")
 
 import importlib.util
 import json

@@ -105,7 +105,7 @@ class Jobs:
         raise BadInputError(f"which job of {where}? {', '.join(job['metadata']['name'] for job in jobs[:20])}")
 
     def has(self, name: str | None) -> bool:
-        """Whether there is a job of that name or, if it is None, any job. False if the cluster lacks the CRD."""
+        """Whether there is a job of this name (for None: any job). False if the cluster lacks the CRD."""
         path, query = (self._path(name), None) if name else (self._path(), {"limit": "1"})
         try:
             found = self.cluster.call("GET", path, query=query)
@@ -246,7 +246,7 @@ class Jobs:
         only_installed = pod.installs and not pod.started
         query = {"container": INSTALL_CONTAINER if only_installed else TRAINER_CONTAINER, "timestamps": "true"}
         if pod.installs and pod.started and not after and tail is None and since_seconds is None:
-            with suppress(RefusedError):  # This log may be gone while the trainer's still exists.
+            with suppress(RefusedError):  # The installation's log may be gone while the trainer's still exists.
                 yield from self._lines(pod, query | {"container": INSTALL_CONTAINER})
         if not after:
             limits = {"tailLines": tail, "sinceSeconds": since_seconds}

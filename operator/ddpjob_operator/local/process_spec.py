@@ -98,7 +98,7 @@ def _directory(container: Manifest, machine: Machine, paths: "_Paths") -> Path:
     if not wanted:
         return machine.work
     here = Path(paths.rewritten(wanted, "workingDir"))
-    if here != Path(wanted):  # In a volume, create it, as a container runtime does.
+    if here != Path(wanted):  # In a volume, create the directory, as a container runtime does.
         paths.needed.append(here)
         return here
     if not here.is_absolute():

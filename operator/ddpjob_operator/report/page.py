@@ -35,7 +35,7 @@ def render(found: RunData, now: datetime) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters |= {"moment": _moment, "number": _number}
-    # Tables and figures contain texts of others, so characters that change the direction of text are escaped.
+    # Tables and figures contain text from other programs, so characters that change its direction are escaped.
     return visible(environment.get_template("page.html").render(_model(found, now)))
 
 

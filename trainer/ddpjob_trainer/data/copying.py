@@ -68,7 +68,7 @@ def prefetch_one(pairs: Iterator[Pair], device: torch.device) -> Iterator[Pair]:
         current.wait_event(ready)
         for tensor in _tensors(made):
             if tensor.device.type != "cpu":
-                tensor.record_stream(current)  # Otherwise a later batch may get this memory while it is in use.
+                tensor.record_stream(current)  # Otherwise a later batch may get this memory while it is still in use.
         yield made
         made, ready = following
 
