@@ -90,7 +90,7 @@ def _train(config: TrainConfig, world: World, position: Position) -> None:
     run_as_batch(config.group.backend)
     stop = StopRequest()
     stop.listen()
-    # Imported here, because importing torch takes seconds. Mistakes in flags are reported before that.
+    # Imported only after the flags have been checked, because importing torch takes seconds.
     with uncollected():
         from .train import train  # noqa: PLC0415
 

@@ -78,7 +78,7 @@ def _check_working_directory() -> None:
 
 
 def each(arguments: argparse.Namespace) -> list[argparse.Namespace]:
-    """Splits the arguments of a command that takes several names: one copy for each distinct name."""
+    """Copies of the arguments, one for each distinct name that the command was given."""
     given = vars(arguments)
     names = dict.fromkeys(given.get("names", ()))
     return [argparse.Namespace(**given | {"name": name}) for name in names] or [arguments]

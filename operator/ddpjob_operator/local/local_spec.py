@@ -14,7 +14,7 @@ def spec_for_this_machine(spec: DDPJobSpec) -> DDPJobSpec:
     return spec.model_copy(
         update={
             "checkpoint": _kept(spec),
-            "elastic": None,  # Otherwise the job could shrink because of nodes not created yet.
+            "elastic": None,  # Otherwise the job could shrink while its nodes are still being created.
             "schedule_timeout_seconds": A_YEAR,
             "scheduling": None,
             "disruption": DisruptionPolicy.ALLOW,

@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> None:
     command, *rest = argv
     if command == EXPORT:
         flags, training = export_parser().parse_known_args(rest)
-        # Imported here, as below, because importing torch takes seconds. Mistakes in flags are reported before that.
+        # Imported only after the flags have been parsed, as below, because importing torch takes seconds.
         from .export import export  # noqa: PLC0415
 
         export(flags.directory, flags.output, flags.format, training)
