@@ -161,7 +161,7 @@ class Display:
     def _show(self, lines: Iterator[Line]) -> None:
         for piece in self._pieces(lines):
             if self._cut_short.is_set():
-                continue  # The lines had to be parsed anyway, because the summary names the last checkpoint.
+                continue  # Parse the lines without printing them, because the summary names the last checkpoint.
             # Print a Segment: rich would look for markup in a string, and there may be a million lines.
             self._print(Segments([Segment(piece)]), end="")
         if self._live:

@@ -161,7 +161,7 @@ def _catch_up(scheduler: LRScheduler, begun: list[dict[str, Any]], steps: int) -
     for group, rates in zip(scheduler.optimizer.param_groups, begun, strict=True):
         group.update(rates)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch would warn that the optimizer made no steps. An earlier process did.
+        warnings.simplefilter("ignore")  # torch would warn that the optimizer made no steps: another process did.
         for _ in range(steps):
             scheduler.step()
 
