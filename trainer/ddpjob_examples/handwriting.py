@@ -69,7 +69,7 @@ def _held_out(labels: Tensor) -> Tensor:
 
 def _mnist(config: TrainConfig) -> Handwriting:
     if config.data_dir is None:
-        raise ConfigError("--data mnist needs --data-dir: the directory with the files, or for them with --download")
+        raise ConfigError("--data mnist needs --data-dir, the directory of the files; --download puts them there")
     # Imported here, because the import takes seconds and `digits` does not need it.
     from torchvision.datasets import MNIST  # noqa: PLC0415
 
