@@ -161,7 +161,8 @@ def _catch_up(scheduler: LRScheduler, begun: list[dict[str, Any]], steps: int) -
     for group, rates in zip(scheduler.optimizer.param_groups, begun, strict=True):
         group.update(rates)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch would warn that the optimizer made no steps: another process did.
+        # torch would warn that this process's optimizer made no steps, but an earlier process made them.
+        warnings.simplefilter("ignore")
         for _ in range(steps):
             scheduler.step()
 
